@@ -439,7 +439,7 @@ def test_a_function_that_has_addresses_keeps_them():
 
 def test_where_too_many_conditions_meet_bytes_are_used_again_when_all_is_complete(monkeypatch):
     """What is behind the place up to which the check comes has waits, too."""
-    monkeypatch.setattr(decisions, "NODES", 0)
+    monkeypatch.setattr(decisions, "MAX_NODES", 0)
     m, t = "pto.memref<8x64xf32>", "tile<8x64xf32>"
     load, store = event("TLOAD"), event("TSTORE_VEC")
     source = module(

@@ -8,7 +8,7 @@ from ptir_tools.core.ir import Value
 from ptir_tools.dialects.pto.affine import Linear, Natural
 from ptir_tools.dialects.pto.memory import places
 from ptir_tools.dialects.pto.memory.windows import Access, covers, overlap
-from ptir_tools.dialects.pto.order.dependences import Followed, dependences
+from ptir_tools.dialects.pto.order.dependences import RecordingWalk, dependences
 from ptir_tools.dialects.pto.types import INDEX_TYPE
 
 M, T = "pto.memref<1x4096xf32>", "tile<1x32xf32>"
@@ -76,8 +76,8 @@ def test_accesses_behind_the_last_ones_are_not_looked_at(monkeypatch):
 
     def count(outer):
         program, asked = in_turn(outer), []
-        meets = Followed.meets
-        monkeypatch.setattr(Followed, "meets", lambda self, *args: asked.append(1) or meets(self, *args))
+        meets = RecordingWalk.add_conflict
+        monkeypatch.setattr(RecordingWalk, "add_conflict", lambda self, *args: asked.append(1) or meets(self, *args))
         dependences(program, program.main)
         monkeypatch.undo()
         return len(asked)

@@ -182,8 +182,8 @@ def test_a_function_that_leaves_nothing_is_followed_once(monkeypatch):
     from ptir_tools.dialects.pto.order import hazards
 
     steps = []
-    kept = hazards.Run.task
-    monkeypatch.setattr(hazards.Run, "task", lambda self, op, role: (steps.append(op), kept(self, op, role)))
+    kept = hazards.HazardWalk.task
+    monkeypatch.setattr(hazards.HazardWalk, "task", lambda self, op, role: (steps.append(op), kept(self, op, role)))
     source = CALLS.format(
         M=M, T=T, body=AHEAD + "\n" + SYNC, main="\n".join([CALL] * 50), parameters=f"%a: {M}, %w: {M}, %n: index"
     )

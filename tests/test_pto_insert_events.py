@@ -9,7 +9,7 @@ from test_pto_order import WAYS
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics, Rejected
 from ptir_tools.dialects.pto import generate
-from ptir_tools.dialects.pto.order.dependences import spare
+from ptir_tools.dialects.pto.order.dependences import redundant_waits
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.options import ORDERS
 from ptir_tools.passes import PassContext, run_pipeline
@@ -233,7 +233,7 @@ def test_without_loops_and_branches_no_wait_is_to_spare():
         program = good("\n".join([*(x for x in lines[:start] if "sync.op" not in x), "return", "}", "}", ""]))
         run_pipeline(program, f"{('', 'pto-bufferize,')[seed % 2]}pto-insert-events", PassContext(diagnostics=Diagnostics()))
         waits = [(op, k) for _, op, k in generate.spots(program)]
-        assert not list(spare(program, program.main, waits)), seed
+        assert not list(redundant_waits(program, program.main, waits)), seed
         count += len(waits)
     assert count > 60
 

@@ -28,9 +28,9 @@ def run(program: Program, context: PassContext) -> None:
 def _double(flags: Flags, context: PassContext) -> bool:
     """Report events that a block signals again before the last one was waited for: one id cannot tell them apart."""
     never = 1 << 62
-    results = [(p, v) for p, v in flags.carried if v is not p and flags.waits.get(p, never) > flags.signals.get(v, never)]
-    results += dict.fromkeys((*flags.late(), *flags.overtaken))
-    for p, v in results:
+    repeated = [(p, v) for p, v in flags.carried if v is not p and flags.waits.get(p, never) > flags.signals.get(v, never)]
+    repeated += dict.fromkeys((*flags.replaced_and_awaited(), *flags.overtaken))
+    for p, v in repeated:
         message = f"%{v.name} is signaled before %{p.name}, which it follows, was waited for"
         at = v.op.loc if v.op is not None else 0
         hint = "carry an event for every step that is under way"
@@ -40,7 +40,7 @@ def _double(flags: Flags, context: PassContext) -> bool:
 
 def _allocate(flags: Flags, context: PassContext) -> bool:
     """Choose the ids; False after reporting a pair of pipes that has too few."""
-    for flag, rivals in flags.under_way():
+    for flag, rivals in flags.interferences():
         taken = {f.eid for f in rivals}
         flag.eid = next((i for i in range(EVENT_IDS) if i not in taken), None)
         if flag.eid is None:

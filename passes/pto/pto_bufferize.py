@@ -70,7 +70,7 @@ def run(program: Program, context: PassContext) -> None:
             and f in free
             and not context.diagnostics.errors
             and _signals(f)
-            and hazards.crowded(program, f)
+            and hazards.is_truncated(program, f)
         ):
             context.count("waits", _apart(rw, program))
 

@@ -26,7 +26,7 @@ from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.carried import LOOPS
 from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.order.decisions import least
-from ptir_tools.dialects.pto.order.dependences import BARRIER, Dependences, Wait, dependences, spare
+from ptir_tools.dialects.pto.order.dependences import BARRIER, Dependences, Wait, dependences, redundant_waits
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, opcodes, pipe_of, pipe_of_opcode
 from ptir_tools.dialects.pto.types import EventType, TileType, event
 from ptir_tools.passes import PassContext
@@ -46,7 +46,7 @@ def run(program: Program, context: PassContext) -> None:
         context.count("events", _rewrite(rw, function.plan))
         if any(op.regions for op in block.body):  # else each op waits for what it meets, and for no more
             rw.finish()
-            _drop(rw, list(spare(program, block, _waits(block, own))))
+            _drop(rw, list(redundant_waits(program, block, _waits(block, own))))
             _leave(rw, block, function.plan.carries)
 
 

@@ -14,7 +14,7 @@ BOUND = "pto-bufferize,pto-canonicalize,pto-insert-events"  # addresses, then wh
 
 
 def _for_target(program: Program, options: Mapping[str, object]) -> None:
-    """Name the target that `options` give, or the program's own."""
+    """The program with the target of `options`, or with its own."""
     if options["target"]:
         targets.retarget(program, options["target"])
 

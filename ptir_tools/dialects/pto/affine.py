@@ -1,4 +1,4 @@
-"""Index values as linear expressions of other values: what bounds, hazards and views are decided on."""
+"""Index values as linear expressions of other values, for bounds, hazards and views."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _QUOTIENTS = ("divsi", "floordivsi", "ceildivsi")
 
 
 class Natural(Value):
-    """A number that is not known, and at least 0."""
+    """An unknown number that is at least 0."""
 
     __slots__ = ()
 
@@ -55,7 +55,8 @@ Seen = dict[tuple[Value, int], Linear]  # values with the depth left for them
 
 
 def linear(x: Operand, known: Mapping[Value, Linear] | None = None, depth: int = DEPTH, seen: Seen | None = None) -> Linear:
-    """`x` as a linear expression; what arithmetic does not take apart is a term of its own. `known` says more of some values."""
+    """`x` as a linear expression; a value that is not a sum or product by a constant is a term. `known` gives the expressions
+    of some values."""
     if isinstance(x, Literal):
         return number(_signed(x))
     assert isinstance(x, Value)
@@ -71,7 +72,7 @@ def linear(x: Operand, known: Mapping[Value, Linear] | None = None, depth: int =
 
 
 def _in_type(made: Linear, x: Value) -> Linear:
-    """`made`, the value of `x`: a number that a narrow integer type does not have wraps."""
+    """`made`, the value of `x`, wrapped to a narrow integer type."""
     if made.terms or x.type is INDEX_TYPE or not x.type.dtype.is_signed:  # type: ignore[attr-defined]
         return made
     half = 1 << x.type.dtype.bits - 1  # type: ignore[attr-defined]
@@ -79,7 +80,7 @@ def _in_type(made: Linear, x: Value) -> Linear:
 
 
 def constant(x: Operand, known: Mapping[Value, Linear] | None = None) -> int | None:
-    """The number that an index operand always is, or None; where `known` says so, is then."""
+    """The constant value of an index operand, by `known` or its definition; None when it is not constant."""
     if isinstance(x, Literal):
         return _signed(x)
     made = x.op  # type: ignore[union-attr]
@@ -92,12 +93,12 @@ def constant(x: Operand, known: Mapping[Value, Linear] | None = None) -> int | N
 
 
 def most(x: Operand, counters: Mapping[Value, Op], sign: int = 1, depth: int = DEPTH) -> int | None:
-    """What an index never exceeds (with a `sign` of -1: its negative), or None. `counters` has the loop of each counter."""
+    """An upper bound of an index (with a `sign` of -1: of its negative), or None. `counters` has the loop of each counter."""
     return most_of(linear(x) * sign, counters, depth)
 
 
 def most_of(expression: Linear, counters: Mapping[Value, Op], depth: int = DEPTH) -> int | None:
-    """As `most`, of an expression."""
+    """An upper bound of an expression, as `most`."""
     made = expression.const
     for v, k in expression.terms.items() if depth else ():
         end = _most(v, counters, 1 if k > 0 else -1, depth - 1)
@@ -108,7 +109,7 @@ def most_of(expression: Linear, counters: Mapping[Value, Op], depth: int = DEPTH
 
 
 def _most(v: Value, counters: Mapping[Value, Op], sign: int, depth: int) -> int | None:
-    """As `most`, of a value that no sum makes."""
+    """An upper bound of a value that is not a sum, as `most`."""
     if (loop := counters.get(v)) is not None:
         end = most(loop.operands[1 if sign > 0 else 0], counters, sign, depth)
         return None if end is None else end - (sign > 0)

@@ -1,4 +1,4 @@
-"""What ops with blocks carry from one block to the next: one value under several names."""
+"""Values that ops with regions carry from one block to the next: one value under several names."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ LOOPS = ("scf.for", "scf.while")  # ops whose blocks may run again
 
 @dataclass(slots=True, frozen=True)
 class Carried:
-    """One value that an op with blocks carries: `homes` are the names under which it goes on; `sources` what they are given,
-    as places among the results of a block, or (None) among the operands of the op."""
+    """One value that an op with regions carries. `homes` are the parameters and results that name it. `sources` are the values
+    they get, as positions among the results of a block, or (None) among the operands of the op."""
 
     op: Op
     homes: tuple[Value, ...]
     sources: tuple[tuple[Region | None, int], ...]
 
     def given(self, block: Region | None, at: int) -> Operand:
-        """What is at a place of `sources`."""
+        """The operand at a position of `sources`."""
         return self.op.operands[at] if block is None else block.results[at]
 
 
 def carried(op: Op) -> Iterator[Carried]:
-    """What an op carries from operands to blocks, from block to block, and to its results."""
+    """The values that an op carries from operands to blocks, from block to block, and to its results."""
     if op.defn.short == "scf.for":
         (body,) = op.regions
         for k, v in enumerate(op.results):

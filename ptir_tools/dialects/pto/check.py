@@ -1,4 +1,4 @@
-"""What `verify` checks of a whole PTO program, after the op by op rules: calls, the target, order."""
+"""The checks of a whole PTO program in `verify`, after those of each op: calls, the target, order."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ptir_tools.dialects.pto.types import type_text
 
 
 def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
-    """Calls agree with what they call, every tile has one location, windows are in bounds, the target allows every op, and order
-    is kept."""
+    """Check that calls match their callee, every tile has one location, windows are in bounds, the target allows every op, and
+    accesses are ordered."""
     before = diagnostics.errors
     calls(program, diagnostics)
     target = target_of(program, options, diagnostics)
@@ -37,14 +37,15 @@ def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
 
 
 def check_elements(program: Program, diagnostics: Diagnostics, options: Options) -> None:
-    """The target has the element types of every op that is not in error. What is in error gives values in error."""
+    """Check that the target has the element types of every op that has no error. An op with an error makes values with errors."""
     if (target := target_of(program, options, diagnostics)) is not None:
         for function in program.functions:
             legality.check_elements(function, target, diagnostics)
 
 
 def calls(program: Program, diagnostics: Diagnostics) -> None:
-    """Every call names a function, gives it what it takes and takes what it gives; none leads back to itself."""
+    """Check that every call names a function with its signature, and that no function calls itself, directly or through
+    others."""
     graph: dict[str, set[str]] = {}
     for function in program.functions:
         for op in function.ops():

@@ -43,7 +43,7 @@ def _wide(rows: int) -> str:
 
 
 def _two_loads(first: int, second: int) -> str:
-    """Two loads under way at one time, and a sync for both."""
+    """A program with two asynchronous loads and a sync for both."""
     events = [f"!pto.event<producer = #pto.op<TLOAD>, eid = {eid}>" for eid in (first, second)]
     types = "pto.memref<32x32xf32>, tile<32x32xf32>"
     loads = (f"%t{k}, %e{k} = pto.tile.load %a[%c0, %c0] : {types}, {e}" for k, e in enumerate(events))
@@ -51,7 +51,7 @@ def _two_loads(first: int, second: int) -> str:
 
 
 def _two_tiles(second: int) -> str:
-    """Two tiles, the first at 0 and still used when the second has its place."""
+    """A program with two tiles, the first at address 0 and still used when the second is written."""
     binds = (f"%b{k} = pto.constant {at} : index\npto.tile.assign %{t}, %b{k} : tile<32x32xf32>, index" for k, t, at in
              ((0, "t", 0), (1, "u", second)))  # fmt: skip
     first, second_bind = binds

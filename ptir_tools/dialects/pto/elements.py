@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 def on(a3: str, more: str = "") -> Mapping[str, frozenset[str]]:
-    """The element types that an op takes on a3, and what a5 has besides."""
+    """The element types of an op on a3; a5 has `more`, too."""
     return {"a3": frozenset(a3.split()), "a5": frozenset(f"{a3} {more}".split())}
 
 

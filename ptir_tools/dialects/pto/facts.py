@@ -1,4 +1,4 @@
-"""What is true of a tile op beyond what every op declares, and who asks it: `facts(op)`."""
+"""Facts about tile ops that only PTO needs: `facts(op)`."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ ValidRule = Callable[[Op, Sequence[Extents], Extents, Numbers], Extents]  # of t
 
 @dataclass(slots=True, frozen=True, eq=False, kw_only=True)
 class Facts:
-    """The facts of one tile op. What is left out is as for most: elementwise on row-major tiles of Vec, by the vector pipe.
+    """The facts of one tile op. The defaults are those of most ops: elementwise on row-major tiles in Vec, on the vector pipe.
 
-    Places: `takes` are the locations that it fixes of its operands, the first ones, and `gives` those that its result may have,
-    the default first. Without them the result is where the tile is that it is written over, or else in Vec; with None, as that of
-    a load, where its uses want it.
+    Locations: `takes` are the fixed locations of the first operands. `gives` are the possible locations of the result, the
+    default first. Without `gives`, the result is where the tile is that it is written over, or else in Vec. None (for a load)
+    leaves it to the uses of the result.
 
-    Bytes: the result is written over the tile operand `over`, is the bytes of operand 0 (`renames`), or may lie over the tile
-    operands `reuses` (None: over any, if the op is elementwise). `scratch`: it uses the target's scratch. `spare` gives the tiles
-    that the library's form of it takes beyond its own, by those. `memory` is the number of the memref that it loads or stores.
+    Bytes: the result is written over the tile operand `over`, is the bytes of operand 0 (`renames`), or may be written over
+    the tile operands `reuses` (None: over any, if the op is elementwise). `scratch`: it uses the target's scratch. `spare`
+    gives the extra tiles that the library's implementation needs. `memory` is the index of the memref operand that it loads or
+    stores.
 
-    Targets: `elements` are the element types per target, of its first tile, without them any; `masked` says that the first tile
-    is a mask, `converts` that they hold for the result as well. `vector`: it works in Vec alone, on row-major tiles. It goes over
-    its elements `passes` times. `legal` raises Violation where it asks for more than a target gives."""
+    Targets: `elements` are the element types per target of the first tile; empty allows any. `masked`: the first tile is a
+    mask. `converts`: the element types apply to the result, too. `vector`: it works only in Vec, on row-major tiles. `passes`
+    is how often it goes over its elements. `legal` raises Violation where the op exceeds the target.
+    """
 
     pipe: str = "V"
     opcodes: tuple[str, ...] = ()  # of its events, the preferred one first, where they do not follow from the name
@@ -59,7 +61,7 @@ OTHER = Facts(pipe="S", gives=None, reuses=(), vector=False)  # of ops that are 
 
 
 def facts_of(d: OpDef) -> Facts:
-    """The facts of a declared op; OTHER for one that is no tile op."""
+    """The facts of a declared op; OTHER for one that is not a tile op."""
     return d.own if isinstance(d.own, Facts) else OTHER
 
 

@@ -1,4 +1,4 @@
-"""Whether a function is legal on a target: type, layout, alignment, size, in this order per op."""
+"""Checks of a function against a target: element type, layout, alignment and size of each op, in this order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ptir_tools.dialects.pto.types import TileType, type_text
 
 
 def check(function: Function, target: Target, tiles: Tiles, diagnostics: Diagnostics) -> None:
-    """Report every op of `function` that `target` does not allow; `tiles` are its tiles as `infer` has them."""
+    """Report every op of `function` that `target` does not allow; `tiles` are its inferred tile types (`infer`)."""
     legal: set[tuple[object, ...]] = set()  # signatures: what only looks at types is asked once
     for op in function.ops():
         signature = (op.defn, *[tiles.get(x, x.type) for x in op.operands], *[tiles.get(v, v.type) for v in op.results])  # type: ignore[arg-type, union-attr]
@@ -41,7 +41,7 @@ def check(function: Function, target: Target, tiles: Tiles, diagnostics: Diagnos
 
 
 def check_elements(function: Function, target: Target, diagnostics: Diagnostics) -> None:
-    """Report every op of `function` that `target` does not have for its elements, except those that are in error."""
+    """Report every op of `function` whose element types `target` does not have, except ops with errors."""
     for op in function.ops():
         if not op.results or any(operand_type(x) is POISON for x in (*op.operands, *op.results)) or (f := facts(op)) is OTHER:
             continue
@@ -65,7 +65,7 @@ def _element_types(op: Op, f: Facts, target: Target) -> None:
 
 
 def _judged(op: Op, f: Facts) -> list[TileType]:
-    """The tiles whose element types are declared: the first operand (not a mask), and of a conversion the result."""
+    """The tiles whose element types are declared: the first operand that is not a mask, and of a conversion also the result."""
     types = [t for x in op.operands if isinstance(t := operand_type(x), TileType)][f.masked :][:1]
     results = [v.type for v in op.results if isinstance(v.type, TileType)]
     return types + results if f.converts else types or results
@@ -75,7 +75,7 @@ def _judged(op: Op, f: Facts) -> list[TileType]:
 
 
 def _vector(op: Op, tiles: Tiles) -> None:
-    """A vector op: everything in Vec, row-major; columns may be DN, if nothing else is there."""
+    """Check a vector op: every tile is in Vec and row-major; columns may be DN, if all tiles are."""
     name = op.defn.short.removeprefix("tile.")
     types = [tiles[v] for v in (*op.operands, *op.results) if isinstance(v, Value) and v in tiles]
     for t in types:
@@ -90,7 +90,7 @@ def _vector(op: Op, tiles: Tiles) -> None:
 
 @cache
 def check_tile(t: TileType, target: Target) -> None:
-    """A tile by itself: static, of a layout its location has, aligned, not larger than its space."""
+    """Check one tile: static, of a layout of its location, aligned, not larger than its space."""
     loc, layout = t.loc or "Vec", t.layout or "ND"
     require(all(isinstance(d, int) for d in t.shape), "IllegalOnTarget", f"{type_text(t)} needs static extents on {target.name}")
     require(bool(target.capacity[loc]), "InvalidLocation", f"{target.name} has no {loc}")

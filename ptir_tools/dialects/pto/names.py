@@ -1,4 +1,4 @@
-"""How PTO spells element types, locations, layouts and spaces, and what else of a text it accepts for them."""
+"""The spelling of element types, locations, layouts and spaces, and the other spellings that are read."""
 
 from __future__ import annotations
 

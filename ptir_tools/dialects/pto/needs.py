@@ -1,5 +1,7 @@
-"""What PTO ops ask of their indices, valid extents and loop bounds (`core.ir.Asks`), for inputs that a program can take; and
-which ops may fail when these are not as asked (`fails`)."""
+"""The values that PTO ops need of their indices, valid extents and loop bounds (`core.ir.Asks`), for random inputs.
+
+Also which ops may fail when these values are not as needed (`fails`).
+"""
 
 from __future__ import annotations
 
@@ -16,45 +18,45 @@ TRIPS = 8  # of a loop whose bound nothing else limits
 
 
 def valid_fails(op: Op) -> bool:
-    """A valid extent that is not known may be outside the tile."""
+    """Whether a valid extent may be outside the tile, because it is not constant."""
     return any(affine.constant(x) is None for x in rules.group(op, "valid"))
 
 
 def window_fails(op: Op) -> bool:
-    """A window may leave what it looks at, where its place, its size or that is not known; so may one that is empty."""
+    """Whether a window may be out of bounds or empty, because its start, size or bounds are not constant."""
     indices = (x for x in op.operands if operand_type(x) is INDEX_TYPE)
     memory = [t for x in op.operands if isinstance(t := operand_type(x), MemRefType)]
     return any(affine.constant(x) is None for x in indices) or any(not isinstance(d, int) for t in memory for d in t.shape)
 
 
 def quotient_fails(op: Op) -> bool:
-    """An integer divisor may be 0, and a valid extent outside the tile."""
+    """Whether an integer divisor may be 0, or a valid extent outside the tile."""
     t = op.results[0].type
     return valid_fails(op) or (isinstance(t, (TileType, ScalarType)) and not t.dtype.is_float)
 
 
 def index_fails(op: Op) -> bool:
-    """Elements of an operand are indices, which may be outside of what they index."""
+    """Whether an operand holds indices, which may be out of bounds."""
     return True
 
 
 def divisor_fails(op: Op) -> bool:
-    """A scalar divisor may be 0."""
+    """Whether a scalar divisor may be 0."""
     return not affine.constant(op.operands[1])
 
 
 def step_fails(op: Op) -> bool:
-    """The step of a loop may be 0 or less."""
+    """Whether the step of a loop may be 0 or negative."""
     return (affine.constant(op.operands[2]) or 0) <= 0
 
 
 def at_most(n: int, least: int = 0) -> Need:
-    """Between `least`, which is 0 or 1, and `n`; a window that does not fit takes the least there is."""
+    """Numbers from `least` (0 or 1) to `n`; only `least` when `n` is smaller."""
     return Need((max(n, least) + 1,), least > 0)
 
 
 def of_valid(op: Op, shape_of: ShapeOf) -> Pairs:
-    """Valid extents are in the tile."""
+    """Bounds of valid extents: those of the tile."""
     tiles = [t for x in (*op.operands, *op.results) if isinstance(t := operand_type(x), TileType)]
     for x, extent in zip(rules.group(op, "valid"), _tile_shape(op) if tiles else (), strict=False):
         if isinstance(extent, int):
@@ -62,27 +64,27 @@ def of_valid(op: Op, shape_of: ShapeOf) -> Pairs:
 
 
 def of_window(op: Op, shape_of: ShapeOf) -> Pairs:
-    """Windows are in what they look at: the memref that a load or store works on, or the tile that is cut."""
+    """Bounds of windows: the memref that a load or store accesses, or the tile that is sliced."""
     yield from of_valid(op, shape_of)
     sources = [x for x in op.operands if isinstance(operand_type(x), MemRefType)] or op.operands[:1]
     yield from _window(rules.group(op, "indices"), rules.group(op, "valid"), shape_of(sources[0]), _tile_shape(op))
 
 
 def of_insert(op: Op, shape_of: ShapeOf) -> Pairs:
-    """The first operand fits into the result from where it is put."""
+    """Bounds of the offsets at which the first operand fits into the result."""
     yield from of_valid(op, shape_of)
     yield from _window(rules.group(op, "indices"), (), _tile_shape(op), shape_of(op.operands[0]))
 
 
 def _tile_shape(op: Op) -> Shape:
-    """The shape of the tile that an op makes, or of the first that it takes."""
+    """The shape of the tile that an op makes, or of its first tile operand."""
     made = [v.type for v in op.results[:1] if isinstance(v.type, TileType)]
     taken = [t for x in op.operands if isinstance(t := operand_type(x), TileType)]
     return (*made, *taken)[0].shape
 
 
 def _window(starts: Sequence[Operand], valid: Sequence[Operand], extents: Sequence[object], shape: Shape) -> Pairs:
-    """A start and as many elements as are valid, in each extent; of those that the shape lacks, which are the first, one."""
+    """Bounds of starts and valid extents, per dimension. Leading dimensions that `shape` lacks have extent 1."""
     more = len(starts) - len(shape)
     for d, (start, extent, whole) in enumerate(zip(starts, extents, (*(1,) * more, *shape), strict=False)):
         if not isinstance(extent, int) or not isinstance(whole, int):
@@ -96,7 +98,7 @@ def _window(starts: Sequence[Operand], valid: Sequence[Operand], extents: Sequen
 
 
 def of_view(op: Op, shape_of: ShapeOf) -> Pairs:
-    """A start, a count and a step in each extent."""
+    """Bounds of offsets, sizes and steps, per dimension."""
     extents = shape_of(op.operands[0])
     for x, count, step, extent in zip(*(rules.group(op, g) for g in ("offsets", "sizes", "steps")), extents, strict=True):
         if isinstance(extent, int):
@@ -109,15 +111,16 @@ def of_view(op: Op, shape_of: ShapeOf) -> Pairs:
 
 
 def of_loop(op: Op, counter: Need) -> Asked:
-    """Bounds for which the counter of a loop keeps what its body asks of it: few trips, or as many as what it indexes."""
+    """Bounds with which the counter of a loop stays in the bounds that its body needs: a small trip count, or that of the
+    indexed extent."""
     lower, upper, step = op.operands[:3]
     below = min(counter.bounds, default=TRIPS)
     return [(lower, at_most(below - 1)), (upper, at_most(below)), (step, at_most(TRIPS, 1))]
 
 
 def arithmetic(largest: Callable[[int, int | None], int]) -> Asks:
-    """Index arithmetic: `largest` gives the most that an operand may be, from the most of the result and the other operand, if
-    that is a constant."""
+    """Bounds of the operands of index arithmetic. `largest` gives the bound of an operand from that of the result and the
+    other operand, if that is constant."""
 
     def passed(op: Op, need: Need) -> Pairs:
         for i, x in enumerate(op.operands if need.bounds else ()):

@@ -1,4 +1,4 @@
-"""Which pipe executes an op, and which opcode its event carries."""
+"""The pipe that executes an op, and the opcode of its event."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def opcodes_of(d: OpDef) -> tuple[str, ...]:
 
 
 def opcodes(op: Op) -> tuple[str, ...]:
-    """The producers that an event of `op` may name."""
+    """The opcodes that an event of `op` may have as producer."""
     return producers(op.defn, operand_type(op.operands[0]) if op.operands else None)
 
 
 def producers(d: OpDef, first: Type | None) -> tuple[str, ...]:
-    """As `opcodes`, of an op with this first operand: that of a store has the location of its tile."""
+    """As `opcodes`, of an op with this first operand: the opcode of a store depends on the location of its tile."""
     known = opcodes_of(d)
     stores = facts_of(d).stores
     if stores and isinstance(first, TileType) and first.loc is not None:
@@ -37,19 +37,19 @@ def producers(d: OpDef, first: Type | None) -> tuple[str, ...]:
 
 @cache
 def is_tile_op(d: OpDef) -> bool:
-    """Whether the op runs in a pipe of its own, and may be asynchronous."""
+    """Whether the op runs on a pipe and may be asynchronous."""
     return ASYNC in d.traits
 
 
 def pipe_of(op: Op) -> str:
-    """The pipe of an op; `S`, the scalar one, for what is not a tile op."""
+    """The pipe of an op; `S`, the scalar one, for an op that is not a tile op."""
     f = facts(op)
     t = operand_type(op.operands[0]) if f.stores else None
     return f.stores[t.loc][1] if isinstance(t, TileType) and t.loc is not None and t.loc in f.stores else f.pipe
 
 
 def unit(op: Op) -> str | None:
-    """As `pipe_of`; None for what no pipe executes."""
+    """As `pipe_of`; None for an op that no pipe executes."""
     return pipe_of(op) if is_tile_op(op.defn) else None
 
 

@@ -1,6 +1,6 @@
-"""The rules of PTO: index arithmetic is folded, branches and loops that are decided go.
+"""The rules of PTO: folding of index arithmetic, branches with a known condition, loops of zero or one trip.
 
-Float tile arithmetic is never folded, and no op on tiles is touched.
+Float tile arithmetic is never folded, and no op on tiles is rewritten.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RULES = """
 
 
 def of_no_tensors(t: object, number: object) -> Any:
-    """No rule has a number on the right: it would need a tensor type."""
+    """Refuse a number on the right side of a rule, because it would need a tensor type."""
     raise NotImplementedError
 
 
@@ -50,7 +50,7 @@ def of_no_tensors(t: object, number: object) -> Any:
     every=True,
 )
 def fold_scalars(op: OpView) -> bool:
-    """A scalar op on constants is a constant. A division by zero stays, to be reported when it runs."""
+    """A scalar op on constants is a constant. A division by zero stays, and is reported at run time."""
     root, t = op.root, op.result.type
     literals = [x for x in map(literal_of, root.operands) if x is not None]
     if not literals or len(literals) < len(root.operands) or not isinstance(t, ScalarType):
@@ -64,7 +64,7 @@ def fold_scalars(op: OpView) -> bool:
 
 @rewrites("pto.scf.if", operands=("pto.constant",), at=0)
 def decided_branch(op: OpView) -> bool:
-    """The block of a branch that is always taken, in line."""
+    """A branch with a constant condition is its block, inlined."""
     taken = scalar_of(op.condition)
     if taken is None:
         return False
@@ -77,7 +77,7 @@ def decided_branch(op: OpView) -> bool:
 
 @rewrites("pto.scf.for", operands=("pto.constant",), at=0)
 def loop_that_never_runs(op: OpView) -> bool:
-    """What a loop of zero rounds starts from. A step that is wrong is reported when it runs."""
+    """A loop of zero trips is its initial values. A step that is not positive stays, and is reported at run time."""
     lower, upper, step = map(scalar_of, op.root.operands[:3])
     if (
         lower is None
@@ -93,7 +93,7 @@ def loop_that_never_runs(op: OpView) -> bool:
 
 @rewrites("pto.scf.for", operands=("pto.constant",), at=0)
 def loop_that_runs_once(op: OpView) -> bool:
-    """The block of a loop of one round, in line."""
+    """A loop of one trip is its block, inlined."""
     bounds, inits = op.root.operands[:3], op.root.operands[3:]
     lower, upper, step = map(scalar_of, bounds)
     if lower is None or upper is None or step is None or not lower < upper <= lower + step:
@@ -120,7 +120,7 @@ def _fit(op: OpView, given: Sequence[Operand], wanted: Sequence[Value], *before:
 
 
 def _give(op: OpView, results: Sequence[Operand]) -> bool:
-    """Let the users of the results of `op` use `results`, and erase it."""
+    """Replace the results of `op` by `results`, and erase it."""
     for v, x in zip(op.root.results, results, strict=True):
         op.rw.replace_all_uses(v, x)
     op.rw.erase(op.root)
@@ -131,7 +131,7 @@ _names: WeakKeyDictionary[Rewriter, Counter[str]] = WeakKeyDictionary()  # how m
 
 
 def _unnest(rw: Rewriter, at: Op, block: Region) -> None:
-    """Move the ops of a block before `at`; names that other blocks use, too, are given anew."""
+    """Move the ops of a block before `at`; names that other blocks use, too, are made unique."""
     if (names := _names.get(rw)) is None:
         values = (v for b in rw.blocks() for v in (*b.params, *(v for op in rw.body(b) for v in op.results)))
         names = _names[rw] = Counter(v.name for v in values)

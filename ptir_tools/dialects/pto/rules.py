@@ -1,4 +1,4 @@
-"""What the type rules of several ops share. Every function raises Violation."""
+"""Helpers that the type rules of several ops share. Every function raises Violation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def is_index(t: Type) -> bool:
 
 
 def place(what: str, *entry: int) -> Place:
-    """The piece of an op's text that a message calls so: `operand 1`, `the result`, or the name of a group, or one of that."""
+    """The part of an op's text for a name in messages: `operand 1`, `the result`, or the name of a group, or an entry of it."""
     kind, _, number = what.partition(" ")
     if kind == "operand" and number.isdecimal():
         return operand(int(number))
@@ -36,7 +36,7 @@ def place(what: str, *entry: int) -> Place:
 
 
 def need_indices(what: str, types: Types, count: int) -> None:
-    """`count` operands of type index."""
+    """Check that there are `count` operands of type index."""
     entries = "1 entry" if len(types) == 1 else f"{len(types)} entries"
     require(len(types) == count, "RankMismatch", f"{what} has {entries} for rank {count}", at=place(what))
     for i, t in enumerate(types):
@@ -58,7 +58,7 @@ def need_memref(what: str, t: Type) -> MemRefType:
 
 
 def need_scalar(what: str, t: Type, dtype: DType) -> None:
-    """`t` is the scalar type `dtype`; no promotion."""
+    """Check that `t` is the scalar type `dtype`; there is no promotion."""
     wrong = f"{what} is {type_text(t)}, expected {type_text_of(dtype)}"
     require(
         isinstance(t, ScalarType) and t.dtype is dtype,
@@ -75,7 +75,7 @@ def type_text_of(dtype: DType) -> str:
 
 
 def same_shape(what: str, a: TileType, b: TileType) -> None:
-    """Rank and shape of `a` equal those of `b`, the op's type."""
+    """Check that rank and shape of `a` equal those of `b`, the op's type."""
     message = f"{what} is {type_text(a)}, of rank {a.rank}; expected rank {b.rank} as {type_text(b)}"
     require(a.rank == b.rank, "RankMismatch", message, at=place(what))
     equal = same_extents(a.shape, b.shape)
@@ -83,13 +83,13 @@ def same_shape(what: str, a: TileType, b: TileType) -> None:
 
 
 def same_dtype(what: str, a: TileType, b: TileType) -> None:
-    """The element types are equal."""
+    """Check that the element types are equal."""
     message = f"{what} is {type_text(a)}; expected elements of {type_text_of(b.dtype)}"
     require(a.dtype is b.dtype, "TypeMismatch", message, at=place(what))
 
 
 def one_of(name: str, value: str, known: Iterable[str]) -> None:
-    """The attribute `name` has one of the known values."""
+    """Check that the attribute `name` has one of the known values."""
     if value not in known:
         meant, listed = nearest(value, known), ", ".join(known)
         at = value if meant else attribute(name)
@@ -97,8 +97,8 @@ def one_of(name: str, value: str, known: Iterable[str]) -> None:
 
 
 def same_tiles(to: TileType, *tiles: Type, first: int = 0) -> None:
-    """Every operand from number `first` on is a tile of the rank, shape and element type of `to`. Where several agree with one
-    another, `to` is wrong."""
+    """Check that every operand from index `first` on is a tile of the rank, shape and element type of `to`. Where the operands
+    agree with each other, `to` is reported."""
     found = [need_tile(f"operand {i}", t) for i, t in enumerate(tiles, first)]
     kinds = {(t.dtype, t.shape) for t in found}
     if len(found) > 1 and len(kinds) == 1 and not (found[0].dtype is to.dtype and same_extents(found[0].shape, to.shape)):
@@ -113,18 +113,18 @@ def same_tiles(to: TileType, *tiles: Type, first: int = 0) -> None:
 
 
 def rank_two(what: str, t: TileType) -> None:
-    """The tile has rank 2."""
+    """Check that the tile has rank 2."""
     require(t.rank == 2, "RankMismatch", f"{what} is {type_text(t)}, of rank {t.rank}; expected rank 2", at=place(what))
 
 
 def at_loc(what: str, t: TileType, *locs: str) -> None:
-    """The tile is in one of `locs`, as far as its type says."""
+    """Check that the tile is in one of `locs`, if its type states a location."""
     expected = " or ".join(locs)
     require(t.loc is None or t.loc in locs, "InvalidLocation", f"{what} must be loc={expected}, is {t.loc}", at=place(what))
 
 
 def same_extent(what: str, a: object, b: object, at: Place | None = None) -> None:
-    """Two extents are equal; an unknown one fits any."""
+    """Check that two extents are equal; an unknown one fits any."""
     require(a == b or UNKNOWN in (a, b), "ShapeMismatch", f"{what}: {a} and {b} differ", at=at)
 
 
@@ -162,14 +162,14 @@ def rule(short: str, check: Callable[..., Any], *results: str) -> Callable[..., 
 
 
 def need_events(wait: Types) -> None:
-    """What is waited for is an event."""
+    """Check that every waited value is an event."""
     for i, t in enumerate(wait):
         message = f"wait(…) names a {type_text(t)}, expected an event"
         require(isinstance(t, EventType), "TypeMismatch", message, at=members("wait", i))
 
 
 def valid_shape(op: Op) -> Shape:
-    """The shape that the `valid` of a tile op speaks of."""
+    """The shape that the `valid` extents of a tile op belong to."""
     to = op.attr("to") if "to" in op.defn.attr_index else operand_type(op.operands[0])
     assert isinstance(to, TileType)
     return to.shape
@@ -193,13 +193,13 @@ def _parts(d: OpDef, lengths: tuple[int, ...]) -> dict[str, slice]:
 
 
 def check_tile_op(op: Op) -> None:
-    """0 < valid <= shape where it is known."""
+    """Check that 0 < valid <= shape where both are known."""
     if valid := group(op, "valid"):
         check_valid(valid_shape(op), [constant(x) for x in valid])
 
 
 def check_event(event: EventType, producers: tuple[str, ...]) -> None:
-    """The event carries an opcode of its op, and an id that there is."""
+    """Check that the event has an opcode of its op and an existing id."""
     if event.eid is not None:
         good = event.eid < EVENT_IDS
         require(good, "EventIdsExhausted", f"eid is {event.eid}, a pair of pipes has 0 to {EVENT_IDS - 1}", at=attribute("eid"))
@@ -211,7 +211,7 @@ def check_event(event: EventType, producers: tuple[str, ...]) -> None:
 
 
 def check_declared(t: TileType) -> None:
-    """The `valid` of a tile type: its length is the rank, its numbers lie within the shape."""
+    """Check that the `valid` of a tile type has one number per dimension, each within the shape."""
     assert t.valid is not None
     same = len(t.valid) == t.rank
     require(same, "RankMismatch", f"valid of {type_text(t)} has {len(t.valid)} entries for rank {t.rank}")
@@ -219,7 +219,7 @@ def check_declared(t: TileType) -> None:
 
 
 def check_valid(shape: Shape, valid: Sequence[int | None]) -> None:
-    """0 < valid[d] <= shape[d] wherever both are known."""
+    """Check that 0 < valid[d] <= shape[d] wherever both are known."""
     for d, (v, extent) in enumerate(zip(valid, shape, strict=False)):
         if v is None:
             continue

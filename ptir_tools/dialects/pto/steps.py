@@ -1,4 +1,4 @@
-"""Steps of loops: which replacements of values leave every step right that is known."""
+"""Constraints on loop steps when values are replaced: a step that becomes known must be positive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ptir_tools.dialects.pto.types import ScalarType
 
 
 class _Edited(Protocol):
-    """The rewriter that asks."""
+    """The methods of a rewriter that `Steps` needs."""
 
     def blocks(self) -> Iterable[Region]: ...
     def body(self, block: Region | None = None) -> Iterable[Op]: ...
@@ -20,9 +20,11 @@ class _Edited(Protocol):
 
 
 class Steps:
-    """Says whether no loop has a step known to be 0 or less when values become others, one after the other.
+    """A function of replacements (value, new operand), applied in sequence: whether no loop gets a step known to be 0 or
+    negative.
 
-    Such a step is wrong where it is known, and otherwise an error of the run: a program must not become one that is wrong.
+    A known step that is not positive is a verification error, an unknown one is a run-time error. A rewrite must not turn the
+    second into the first.
     """
 
     def __init__(self, rw: _Edited) -> None:

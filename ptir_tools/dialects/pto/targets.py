@@ -119,7 +119,7 @@ _ATTRIBUTES = ("pto.target", "pto.target_arch", "pto.device-spec", "pto.device_s
 
 
 def find(name: str) -> Target | None:
-    """The target called `name` (`a2` and `a2a3` mean a3; device names are understood), or None."""
+    """The target called `name`, or None. `a2` and `a2a3` are a3; device names are accepted."""
     key = name.lower()
     if key.startswith("ascend"):
         key = "a5" if key.startswith("ascend950") else "a3" if key.startswith("ascend910") else key
@@ -132,7 +132,7 @@ def declared(program: Program) -> str | None:
 
 
 def retarget(program: Program, name: str) -> None:
-    """Let `program` state the target `name`, in place of its own. Raises UsageError for one that there is not."""
+    """Set the target that `program` states. Raises UsageError for an unknown one."""
     if find(name) is None:
         raise UsageError(f"`{name}` is not a target", help=f"the targets are {', '.join(TARGETS)}")
     for key in _ATTRIBUTES:
@@ -141,9 +141,10 @@ def retarget(program: Program, name: str) -> None:
 
 
 def target_of(program: Program, options: Options, diagnostics: Diagnostics | None = None) -> Target | None:
-    """The target to check against: the option TARGET, over the module's own with a warning; None when neither says one.
+    """The target to check against: the option TARGET, or else the one that the module states; None without either. A warning
+    is reported when the option overrides the module.
 
-    A name that is not known is reported as `UnknownTarget`.
+    An unknown name is reported as `UnknownTarget`.
     """
     own = declared(program)
     name = options[TARGET] or own

@@ -33,7 +33,7 @@ class ScalarType(NumericType):
 
 @dataclass(slots=True, frozen=True, eq=False, repr=False)
 class TileType(ShapedType):
-    """An on-chip tile. `loc`, `layout` and `valid` are None where the program leaves them to inference."""
+    """An on-chip tile. `loc`, `layout` and `valid` are None where they are left to inference."""
 
     loc: str | None = None
     layout: str | None = None
@@ -82,7 +82,7 @@ class MemRefType(ShapedType):
 
 @dataclass(slots=True, frozen=True, eq=False, repr=False)
 class EventType(Type):
-    """A token that says that the producing op is done."""
+    """A token of the completion of its producer."""
 
     producer: str | None = None
     scope: str | None = None
@@ -96,7 +96,7 @@ class EventType(Type):
 
 
 def same_strides(a: MemRefType, b: MemRefType) -> bool:
-    """Whether two views have the same strides and offset, as far as both say."""
+    """Whether two views have the same strides and offset, where both state them."""
     strides = a.strides is None or b.strides is None or same_extents(a.strides, b.strides)
     return strides and (agree(a.offset, b.offset) or UNKNOWN in (a.offset, b.offset))
 
@@ -150,7 +150,7 @@ def _list(shape: Iterable[Dim]) -> str:
 
 @cache
 def type_text(t: Type) -> str:
-    """The type in the seed's spelling."""
+    """The type as PTO IR spells it."""
     if isinstance(t, ScalarType):
         return names.DTYPE_TEXT.get(t.dtype, t.dtype.name)
     if isinstance(t, TileType):

@@ -1,7 +1,6 @@
-"""The valid region of a tile: an expression per dimension, by the rule that the op that makes the tile declares.
+"""The valid region of a tile: a linear expression per dimension, by the rule that the op declares.
 
-A run evaluates the same rules, of numbers. Before it, an extent that does not follow is an unknown of its own: a new value each
-time.
+A run evaluates the same rules on numbers. Statically, an extent that cannot be derived is a new unknown value.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ def of_shape(shape: Shape) -> Extents:
 
 
 def stated(op: Op, t: TileType, value: Numbers) -> Extents | None:
-    """What an op says is valid in a tile of type `t`, or else the type."""
+    """The valid region that an op states for a tile of type `t`, or else the one that the type states; None without either."""
     if valid := rules.group(op, "valid"):
         return tuple([value(x) for x in valid])
     return declared(t)
 
 
 def declared(t: TileType) -> Extents | None:
-    """What a type says is valid, in numbers."""
+    """The valid region that a type states, in numbers."""
     return of_shape(t.valid) if t.valid is not None and all(isinstance(d, int) for d in t.valid) else None
 
 
 def valid_of(op: Op, tiles: Sequence[Extents], value: Numbers) -> Extents:
-    """What is valid in the result of a tile op; `tiles` are the extents of its tile operands."""
+    """The valid region of the result of a tile op; `tiles` are the valid regions of its tile operands."""
     to = op.results[0].type
     assert isinstance(to, TileType)
     if (found := stated(op, to, value)) is not None:
@@ -50,7 +49,8 @@ def valid_of(op: Op, tiles: Sequence[Extents], value: Numbers) -> Extents:
 
 
 def static_of(op: Op, tiles: Sequence[Shape]) -> Shape | None:
-    """As `valid_of`, in numbers, for the rules of most ops; None for others, and where the op or its type says it."""
+    """As `valid_of`, in numbers, for the rules of most ops. None for other rules, and where the op or its type states the
+    region."""
     to = op.results[0].type
     assert isinstance(to, TileType)
     rule = facts(op).valid or everywhere
@@ -78,7 +78,7 @@ def _less(a: Dim, b: Dim, extent: Dim) -> Dim:
 
 
 def everywhere(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
-    """Valid where all tile operands are; without any, the whole tile."""
+    """The intersection of the valid regions of all tile operands; the whole tile without any."""
     found = tiles[0] if tiles else shape
     for t in tiles[1:]:
         found = both(found, t, shape)
@@ -91,17 +91,17 @@ def whole(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> E
 
 
 def first(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
-    """Valid where the first tile operand is."""
+    """The valid region of the first tile operand."""
     return tiles[0]
 
 
 def both(a: Extents, b: Extents, shape: Extents) -> Extents:
-    """The region in both of two regions of a tile of `shape`."""
+    """The intersection of two regions of a tile of `shape`."""
     return tuple([less(*x) for x in zip(a, b, shape, strict=False)])
 
 
 def either(a: Extents, b: Extents, shape: Extents) -> Extents:
-    """The smallest region that holds both."""
+    """The smallest region that contains both."""
     return tuple([_more(*x) for x in zip(a, b, shape, strict=False)])
 
 

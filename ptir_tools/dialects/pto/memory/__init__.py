@@ -1,1 +1,1 @@
-"""Where tiles and windows of memory are: locations, bytes, room."""
+"""Memory of tiles and views: locations, live ranges, capacity, windows."""

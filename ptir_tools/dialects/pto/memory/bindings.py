@@ -1,4 +1,4 @@
-"""Tiles that are bound to an address although they lie at another: what can be said of it without a run."""
+"""Check of `tile.assign` on a tile that already has another address, as far as it is decided statically."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ptir_tools.dialects.pto.carried import Carried, carried
 
 
 class Binding(NamedTuple):
-    """A `tile.assign` to a number: where it is, and the block that it is in."""
+    """A `tile.assign` to a constant address, with its block."""
 
     address: int
     op: Op
@@ -21,10 +21,10 @@ class Binding(NamedTuple):
 
 
 def check(function: Function, diagnostics: Diagnostics) -> None:
-    """Binding moves nothing: a tile that is bound lies at that address already, or nowhere.
+    """An assignment does not move a tile: it must have that address already, or none.
 
-    Addresses that are numbers are compared. "TileMoved" is an error where every run that comes there fails, and a warning where
-    it depends on how often a loop repeats, or on which branch is taken.
+    Constant addresses are compared. "TileMoved" is an error where every execution that reaches the op fails. It is a warning
+    where that depends on a trip count or a branch.
     """
     around: dict[Region, Region | None] = {}
     bound: dict[Value, list[Binding]] = {}
@@ -43,7 +43,7 @@ def check(function: Function, diagnostics: Diagnostics) -> None:
 
 
 def _ops(function: Function, around: dict[Region, Region | None]) -> Iterator[tuple[Region, Op]]:
-    """Every op with its block, in order; `around` is given the block that each block is in."""
+    """Every op with its block, in order; `around` is filled with the parent block of each block."""
     around[function] = None
     stack: list[tuple[Region, Iterator[Op]]] = [(function, iter(function.body))]
     while stack:
@@ -60,7 +60,7 @@ def _ops(function: Function, around: dict[Region, Region | None]) -> Iterator[tu
 def _binding(
     bound: dict[Value, list[Binding]], tile: Value, block: Region, around: dict[Region, Region | None]
 ) -> Binding | None:
-    """The first binding of `tile` that has run whenever `block` does: it is in that block, or in one around it."""
+    """The first binding of `tile` that has certainly run when `block` does: in that block or one around it."""
     outer: Region | None = block
     blocks = []
     while outer is not None:
@@ -77,7 +77,7 @@ def _handed_on(
     around: dict[Region, Region | None],
     diagnostics: Diagnostics,
 ) -> None:
-    """Compare what `home` is given with where its own block binds it."""
+    """Compare the addresses of the values that `home` gets with the one assigned in its own block."""
     own = block if home.op is one.op else next(r for r in one.op.regions if home in r.params)
     new = next((b for b in bound.get(home, ()) if b.block is own), None)
     if new is None:
@@ -100,8 +100,8 @@ def _handed_on(
 
 
 def _comes(op: Op, source: Region | None, home: Value) -> bool | None:
-    """Whether `home` is given what `source` ends with (None: what the op starts with) in every run that reaches the use of
-    `home`; None where it depends."""
+    """Whether `home` gets the value of `source` (None: the initial one) in every execution that reaches the use of `home`;
+    None where it depends."""
     if op.defn.short == "scf.if":
         return None
     if op.defn.short == "scf.while":

@@ -1,9 +1,9 @@
-"""Windows that leave what they look at in an iteration that surely runs.
+"""Windows that are out of bounds in an iteration that certainly runs.
 
-Loops of known trips are entered in their first and last iteration, and in that of their last slot (`i mod n`), from outside in.
-There every op is checked again by its own rule, with the numbers that its operands then are. An index that is linear in counters
-of loops with fixed bounds leaves its bounds at such an end, if at all. What a condition or an unknown number of iterations guards
-is left to the run. Ops that are right with the least and the most that their indices are need no look at iterations.
+Loops with a known trip count are evaluated in their first and last iteration, and in that of their last slot (`i mod n`), from
+the outermost in. There the type rule of every op is applied to the constant values of its operands. An index that is linear in
+counters with constant bounds leaves its bounds at such an end, if at all. Ops under a condition or in a loop of unknown trip
+count are checked at run time. Ops that are in bounds for the least and the largest index need no evaluation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Ranges = dict[Value, range]
 
 
 def check(function: Function, diagnostics: Diagnostics) -> None:
-    """Report every op whose window certainly leaves its memref or tile in some iteration, once."""
+    """Report every op whose window is certainly out of bounds in some iteration, once."""
     bounds = _Bounds(function)
     bounds.block(function, {}, ())
     for op, violation in bounds.found.items():
@@ -38,7 +38,7 @@ def check(function: Function, diagnostics: Diagnostics) -> None:
 
 
 class _Bounds:
-    """A walk through a function, and what it found."""
+    """A walk through a function, with its findings."""
 
     def __init__(self, function: Function) -> None:
         self.found: dict[Op, Violation] = {}
@@ -48,7 +48,7 @@ class _Bounds:
         self.prepare(function, {})
 
     def prepare(self, block: Region, ranges: Ranges) -> bool:
-        """Note what there is to look at in a block; whether there is anything. `ranges` are those of counters."""
+        """Collect the ops to check in a block; whether there is any. `ranges` are those of counters."""
         kept = []
         for op in block.body:
             if op.defn.short == "scf.for":
@@ -64,14 +64,14 @@ class _Bounds:
         return bool(kept)
 
     def varies(self, x: Operand) -> bool:
-        """Whether an operand is an index, or has a shape or valid region, that the op's own rule does not know."""
+        """Whether an operand is an index, or has a shape or valid region, that the type rule does not see as constant."""
         t = operand_type(x)
         if isinstance(t, TileType):
             return UNKNOWN in static_valid(x, self.valid)
         return UNKNOWN in t.shape if isinstance(t, MemRefType) else t is INDEX_TYPE and constant(x) is None
 
     def within(self, op: Op, ranges: Ranges) -> bool:
-        """Whether an op is right with the least and with the most that its indices are, which then hold for all between."""
+        """Whether an op is in bounds for the least and the largest of its indices, and so for all between."""
         ends = list[tuple[Operand, Operand]]()
         for x in op.operands:
             if operand_type(x) is not INDEX_TYPE:
@@ -90,14 +90,14 @@ class _Bounds:
         return all(_wrong(op, now) is None for now in zip(*ends, strict=True))
 
     def slots(self, body: Region) -> set[int]:
-        """By how many the ops of a block count slots (`i mod n`): the last of them is in use in iteration n - 1."""
+        """The numbers of slots that the ops of a block use (`i mod n`): iteration n - 1 uses the last one."""
         if (found := self.counted.get(body)) is None:
             sizes = [constant(op.operands[1]) for op in body.body if op.defn.short == "remsi"]
             self.counted[body] = found = {n for n in sizes if n is not None and n > 0}
         return found
 
     def block(self, block: Region, known: Known, counters: tuple[Value, ...]) -> None:
-        """Look at the ops of a block that runs when values are as `known`, in loops with these counters."""
+        """Check the ops of a block for the values `known`, in loops with these counters."""
         for op in self.looked[block]:
             if op.defn.short == "scf.for":
                 self.loop(op, known, counters)
@@ -107,7 +107,7 @@ class _Bounds:
                 self.found[op] = Violation(violation.code, message, at=violation.at)
 
     def loop(self, op: Op, known: Known, counters: tuple[Value, ...]) -> None:
-        """Look at iterations of a loop, and learn with which numbers it ends."""
+        """Check iterations of a loop, and compute the values after it."""
         lower, upper, step = (constant(x, known) for x in op.operands[:3])
         if lower is None or upper is None or step is None or step <= 0:
             return
@@ -123,7 +123,7 @@ class _Bounds:
 
 
 def _carried(op: Op, known: Known, trips: int) -> Iterator[Linear | None]:
-    """The numbers that a loop carries after so many iterations; None for what does not grow by the same number each time."""
+    """The carried numbers after `trips` iterations; None for one that does not grow by a constant."""
     body = op.regions[0]
     for p, given, x in zip(body.params[1:], body.results, op.operands[3:], strict=True):
         there = None
@@ -134,14 +134,14 @@ def _carried(op: Op, known: Known, trips: int) -> Iterator[Linear | None]:
 
 
 def _broken(op: Op, known: Known) -> Violation | None:
-    """What is wrong with the windows of an op when values are as `known`, if nothing is before."""
+    """The violation of the windows of an op for the values `known`, or None."""
     now = tuple([_then(x, known) for x in op.operands])
     found = None if all(map(is_, now, op.operands)) else _wrong(op, now)
     return found if found is not None and found.code == "OutOfBounds" else None
 
 
 def _wrong(op: Op, operands: tuple[Operand, ...]) -> Violation | None:
-    """What the op's rule says of these operands."""
+    """The violation that the op's rule raises for these operands, or None."""
     try:
         op.defn.check(Op(op.defn, operands, op.attrs, op.results, op.regions, op.loc))  # type: ignore[misc]
     except Violation as violation:
@@ -150,7 +150,7 @@ def _wrong(op: Op, operands: tuple[Operand, ...]) -> Violation | None:
 
 
 def _then(x: Operand, known: Known) -> Operand:
-    """An operand as it is when values are as `known`, as far as that says more of it than its type."""
+    """An operand with the values `known` in its type, where these are more precise."""
     if not isinstance(x, Value):
         return x
     t = x.type

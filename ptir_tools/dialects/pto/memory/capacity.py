@@ -1,4 +1,4 @@
-"""How much of each memory space the live tiles need: the lower bound that any placement must meet."""
+"""The peak of live bytes in each memory space: a lower bound for any placement."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from ptir_tools.dialects.pto.types import MemRefType, TileType, type_text
 
 @dataclass(slots=True, eq=False)
 class Buffer:
-    """A tile's memory: live from op `start` to before op `end` of the function's ops in order of the text.
+    """A tile's memory: live from op `start` to before op `end`, by the order of ops in the text.
 
-    A tile that is made in place of another, or is the same bytes under another type, has no memory of its own: it lies where
-    `parent` does, which has, and whose range spans all that lie there.
+    A tile that is written over another, or has the same bytes under another type, has no memory of its own. Its memory is that
+    of `parent`, whose live range covers all tiles in it.
     """
 
     value: Value
@@ -39,7 +39,7 @@ class Buffer:
 
 @dataclass(slots=True)
 class Space:
-    """One memory space: its tiles, the largest number of bytes live at once, and what is live then."""
+    """One memory space: its buffers, the peak of live bytes, and where the peak is."""
 
     name: str
     buffers: list[Buffer] = field(default_factory=list)
@@ -51,11 +51,11 @@ class Space:
 def buffers(
     function: Function, target: Target | None = None, tiles: Mapping[Value, TileType] | None = None, line: Line | None = None
 ) -> list[Buffer]:
-    """The tiles of a function with their live ranges, in the order in which they come to be.
+    """The buffers of a function with their live ranges, in order of definition.
 
-    What a loop carries, or a branch gives, lies where it comes from if both are never needed at one time. What a loop uses from
-    outside lives as long as the loop. In a space that is too small, tiles lie where what a loop carries is not needed.
-    `tiles` are its tiles as `infer` has them, `line` the line of its ops, if there are some already.
+    A value that a loop carries or a branch gives shares the memory of its source, if their live ranges do not overlap. A value
+    from outside that a loop uses is live for the whole loop. In a space that is too small, tiles are also put into gaps of
+    carried values. `tiles` are the inferred tile types (`infer`), `line` the line of ops, if it exists already.
     """
     line = line or Line.of(function)
     sharing = _Sharing(infer(function, target) if tiles is None else tiles, line)
@@ -66,7 +66,7 @@ def buffers(
 
 
 class _Sharing:
-    """Buffers made in order of the text, each with memory of its own or that of others: never two that are live at one time."""
+    """Buffers in order of definition, each with its own memory or that of another with a disjoint live range."""
 
     def __init__(self, tiles: Mapping[Value, TileType], line: Line) -> None:
         self.tiles = tiles
@@ -75,7 +75,7 @@ class _Sharing:
         self.members: dict[Buffer, list[tuple[Value, int, int]]] = {}  # per owner of memory: who lives there, and when
 
     def block(self, block: Region) -> None:
-        """Parameters, ops, and what they share."""
+        """Add the parameters and ops of a block, and join what shares memory."""
         for p in block.params:
             self.add(p)
         for op in block.body:
@@ -101,7 +101,7 @@ class _Sharing:
             self.members[made] = [(v, start, end)]
 
     def carried(self, op: Op) -> None:
-        """Join the names of what an op carries, then what they are given, as far as nothing is in the way."""
+        """Join the names of carried values, then their sources, where the live ranges allow it."""
         for c in carried(op):
             for v in c.homes[1:]:
                 self.share(v, c.homes[0], "carried")
@@ -110,7 +110,7 @@ class _Sharing:
                 self.share(c.homes[0], c.given(*place), "carried")
 
     def squeeze(self, capacity: dict[str, int]) -> None:
-        """Put tiles into the gaps of what loops carry, the smallest first, in spaces that have not enough for both."""
+        """Put tiles into gaps of carried values, the smallest first, in spaces that are too small."""
         for name in dict.fromkeys(b.space for b in self.made.values() if b.alias == "carried"):
             again = True
             while again:
@@ -120,20 +120,22 @@ class _Sharing:
                 again = any(self.fill(b, host) for b in tiles for host in tiles)
 
     def fill(self, b: Buffer, host: Buffer) -> bool:
-        """Let a tile lie in a gap of what a loop carries, if it fits there."""
+        """Put a tile into a gap of a carried value, if it fits."""
         if any(self.made[v].alias == "carried" for v, _, _ in self.members[host]):
             self.share(b.value, host.value, "gap")
         return b.parent is host
 
     def root(self, x: Operand) -> Buffer | None:
-        """The buffer whose memory a tile has."""
+        """The buffer that owns the memory of a tile."""
         b = self.made.get(x) if isinstance(x, Value) else None
         return b and (b.parent or b)
 
     def share(self, v: Value, x: Operand, alias: str) -> None:
-        """Let `v`, and what lies with it, lie where `x` does, if both are of one space and never live at one time.
+        """Put `v`, and all that shares its memory, into the memory of `x`, if both are of one space and their live ranges are
+        disjoint.
 
-        They are of one size, except in a gap."""
+        They must have one size, except in a gap.
+        """
         mine, root = self.root(v), self.root(x)
         if mine is None or root is None or mine is root or root.space != mine.space:
             return
@@ -149,14 +151,14 @@ class _Sharing:
 
 
 def _apart(a: tuple[Value, int, int], b: tuple[Value, int, int]) -> bool:
-    """Whether two tiles are never live at one time, or one is made over the other, which dies there."""
+    """Whether the live ranges of two tiles are disjoint, or one is written over the other at its last use."""
     (first, _, end), (second, start, _) = sorted((a, b), key=lambda m: m[1:])
     over = end == start + 1 and second.op is not None and not second.op.regions and first in _overwritten(second.op)
     return end <= start or over
 
 
 def _overwritten(op: Op) -> list[Value]:
-    """The operands over which the result of `op` may be written (an accumulator must be)."""
+    """The operands over which the result of `op` may be written. For an accumulator it is required."""
     f = facts(op)
     tiles = [x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
     if f.over is not None:
@@ -167,8 +169,8 @@ def _overwritten(op: Op) -> list[Value]:
 
 
 class Line:
-    """The ops of a function in a row: where each value's life starts and ends. A block takes the places between its op's
-    three, the last of them for what it gives."""
+    """The ops of a function in sequence, and the live range of each value. A block gets positions between the three of its op;
+    the last of them is for its results."""
 
     def __init__(self) -> None:
         self.at = 0
@@ -229,7 +231,7 @@ def spaces(function: Function, target: Target | None = None, tiles: Mapping[Valu
 
 
 def _scratches(line: Line, target: Target | None) -> list[tuple[int, int]]:
-    """Where in the line of ops one uses the target's scratch, and how many bytes."""
+    """The positions of ops that use the target's scratch, and its size in bytes."""
     if target is None or target.scratch is None:
         return []
     return [(at, target.scratch[1]) for op, at in line.place.items() if facts(op).scratch]
@@ -255,7 +257,7 @@ def _peak(space: Space, scratch: Sequence[tuple[int, int]]) -> None:
 
 
 def live_at(function: Function, space: Space, wanted: Callable[[Op], bool]) -> Iterator[tuple[Op, list[Buffer]]]:
-    """The ops that are `wanted`, each with the tiles of a space that are live when it runs."""
+    """The ops in `wanted`, each with the tiles of a space that are live when it runs."""
     found = [op for op in function.ops() if wanted(op)]
     line = Line.of(function) if found else Line()
     for op in found:
@@ -266,9 +268,10 @@ def live_at(function: Function, space: Space, wanted: Callable[[Op], bool]) -> I
 def check(
     function: Function, target: Target, tiles: Mapping[Value, TileType], diagnostics: Diagnostics, *, warn: bool = True
 ) -> None:
-    """Report spaces whose live tiles do not fit, naming what is live at the peak; addresses, where there are any, say more.
+    """Report spaces whose live tiles do not fit, with what is live at the peak. Where tiles have addresses, these are checked
+    instead.
 
-    Memrefs outside gm have their place in their space as long as the function runs: those alone that do not fit are an error.
+    Memrefs outside gm occupy their space as long as the function runs. If they do not fit by themselves, it is an error.
     """
     used: dict[str, int] = {}
     for p in function.params:
@@ -297,7 +300,7 @@ def check(
 
 
 def _fit_apart(tiles: Mapping[Value, TileType], used: Mapping[str, int], target: Target) -> bool:
-    """Whether there is room for all tiles at once, however long they live."""
+    """Whether there is room for all tiles at once, regardless of live ranges."""
     needed = {space: used.get(space, 0) for space in target.capacity}
     needed["Vec"] += target.scratch[1] if target.scratch is not None else 0
     for t in tiles.values():

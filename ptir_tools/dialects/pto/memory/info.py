@@ -1,4 +1,4 @@
-"""Location and layout of every tile, where the program leaves them open."""
+"""Inference of the location and layout of tiles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ptir_tools.dialects.pto.types import EventType, TileType, tile
 
 
 def wanted(op: Op) -> Iterator[tuple[int, str]]:
-    """The operands of `op` that must be in one location, by number: a store says by its event's producer where its tile is."""
+    """The operands of `op` that must be in one location, by index. For a store it follows from the producer of its event."""
     f = facts(op)
     yield from enumerate(f.takes)
     signal = op.results[-1].type if f.stores and op.results else None
@@ -24,10 +24,10 @@ def wanted(op: Op) -> Iterator[tuple[int, str]]:
 
 
 def infer(function: Function, target: Target | None = None) -> dict[Value, TileType]:
-    """The type of every tile value of `function` with location and layout filled in. What the program says stays.
+    """The type of every tile value of `function` with location and layout. Stated ones are kept.
 
-    A result is where its op puts it, a load where its uses need it (Mat for moves to the matrix buffers, else Vec). What a loop
-    carries or a branch gives is in one location under all its names.
+    A result is where its op puts it. A load is where its uses need it: Mat for moves to the matrix buffers, else Vec. A value
+    that a loop carries or a branch gives has one location under all its names.
     """
     places = _Places(function)
     return {v: _filled(t, places.location(v), target) for v in _values(function) if isinstance(t := v.type, TileType)}
@@ -48,7 +48,7 @@ def _values(function: Function) -> Iterator[Value]:
 
 
 class _Places:
-    """Where tiles are: their names by groups of one place, and what is known of each."""
+    """The locations of tiles: groups of names that share one, and the constraints of each group."""
 
     def __init__(self, function: Function) -> None:
         self.groups: dict[Value, Value] = {}
@@ -74,7 +74,7 @@ class _Places:
         return v
 
     def made(self, v: Value) -> str:
-        """Where the op that makes `v` puts it."""
+        """The location where the op that makes `v` puts it."""
         op = v.op
         assert op is not None
         f = facts(op)
@@ -86,7 +86,7 @@ class _Places:
         return self.location([x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)][f.over or 0])
 
     def location(self, v: Value) -> str:
-        """Where a tile is: as its type says, as its maker puts it, or as its uses want it, if they agree."""
+        """The location of a tile: the stated one, or that of its op, or that of its uses, if they agree."""
         assert isinstance(v.type, TileType)
         if v.type.loc is not None:
             return v.type.loc
@@ -98,12 +98,12 @@ class _Places:
 
 
 def _made(op: Op | None) -> bool:
-    """Whether the op decides where its result is: not a load, nor what carries on what others made."""
+    """Whether the op decides the location of its result: not a load, and not an op that only carries values."""
     return op is not None and facts(op).gives is not None
 
 
 def check(function: Function, made: Mapping[Value, TileType], diagnostics: Diagnostics) -> None:
-    """Report tiles that one op puts, or needs, in one location and another op in another. `made` is what `infer` says."""
+    """Report tiles with conflicting locations. `made` is the result of `infer`."""
     for op in function.ops():
         for i, place in wanted(op):
             x = op.operands[i]
@@ -127,7 +127,7 @@ def _clash(op: Op, i: int | None, x: Value, must: str, loc: str | None, diagnost
 
 
 def default_layout(t: TileType, loc: str, target: Target | None) -> str:
-    """The layout that a location has by default: a column vector is DN, a row in Mat is ND."""
+    """The default layout in a location: a column vector is DN, a row in Mat is ND."""
     rows, columns = extents(t)
     if loc == "Vec":
         return "DN" if columns == 1 and rows != 1 else "ND"
@@ -137,7 +137,7 @@ def default_layout(t: TileType, loc: str, target: Target | None) -> str:
 
 
 def extents(t: TileType) -> tuple[int, int]:
-    """Rows and columns of a tile: leading dimensions count as rows; unknown extents as 0."""
+    """Rows and columns of a tile. Leading dimensions count as rows; an unknown extent is 0."""
     known = [d if isinstance(d, int) else 0 for d in t.shape]
     rows = 1
     for d in known[:-1]:
@@ -146,13 +146,13 @@ def extents(t: TileType) -> tuple[int, int]:
 
 
 def tile_bytes(t: TileType) -> int:
-    """Bytes of the whole static shape; `valid` does not shrink it."""
+    """The bytes of the whole static shape, whatever is valid."""
     rows, columns = extents(t)
     return rows * columns * t.dtype.size
 
 
 def box_of(t: TileType, layout: str) -> tuple[int, int]:
-    """Rows and columns of a layout's box: 512 bytes, in Acc 16 x 16 elements, of exponents 32."""
+    """Rows and columns of a layout's fractal box: 512 bytes; in Acc 16 x 16 elements; of exponents 32 bytes."""
     if t.loc == "Acc":
         return 16, 16
     if t.loc in ("ScaleLeft", "ScaleRight"):

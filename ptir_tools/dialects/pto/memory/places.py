@@ -1,4 +1,4 @@
-"""Accesses of one memory by where they touch it, so that a look for neighbors need not go through all of them."""
+"""A spatial index of the accesses of one memory, to find overlapping ones without a scan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FEW = 8  # accesses that are gone through one by one
 
 
 class Placed(Protocol):
-    """What is kept: an access with its place in its pipe."""
+    """An access with its number in its pipe."""
 
     @property
     def place(self) -> int: ...
@@ -31,7 +31,7 @@ _place = attrgetter("place")
 
 @dataclass(slots=True)
 class _Box:
-    """The smallest box around an access: per dimension its first and last element next to the symbolic part of its start."""
+    """The bounding box of an access: per dimension its first and last element relative to the symbolic part of its start."""
 
     symbols: tuple[frozenset[object], ...]
     first: Cell
@@ -40,10 +40,10 @@ class _Box:
 
 @dataclass(slots=True)
 class Places(Generic[T]):
-    """The accesses of one memory by one pipe, in order. They are sorted into grids when there are many to look through.
+    """The accesses of one memory by one pipe, in order. Many accesses are sorted into grids.
 
-    Boxes with the same symbolic part and of about one size lie in one grid, each in the cell of its first element. A cell is
-    at least as large as the boxes, so that whatever touches a box is in its cells or just before.
+    Boxes with the same symbolic part and similar size are in one grid, each in the cell of its first element. A cell is at
+    least as large as the boxes, so an overlapping box is in the same or an adjacent cell.
     """
 
     all: list[T] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Places(Generic[T]):
     sorted: int = 0  # how many are in the grids, or loose
 
     def add(self, x: T) -> None:
-        """Keep `x`, the latest so far."""
+        """Add `x`, the latest access so far."""
         self.all.append(x)
 
     def _sort(self, x: T) -> None:
@@ -65,7 +65,7 @@ class Places(Generic[T]):
         cells.setdefault(tuple([a // n for a, n in zip(box.first, sizes, strict=True)]), []).append(x)
 
     def near(self, access: Access, after: int) -> list[T]:
-        """Those behind the place `after` that may touch `access` (and some that do not), the latest first."""
+        """The accesses after number `after` that may overlap `access`, the latest first. Some of them do not."""
         first = bisect_right(self.all, after, key=_place)
         box = _box(access) if len(self.all) - first > FEW else None
         if box is None:
@@ -87,7 +87,7 @@ class Places(Generic[T]):
 
 @dataclass(slots=True, eq=False)
 class Window(Generic[T]):
-    """A window of one memory: the windows that may overlap it, those that it covers, and the accesses of it."""
+    """A window of one memory: the windows that may overlap it, those that it covers, and its accesses."""
 
     access: Access
     place: int  # among the windows of its memory
@@ -96,7 +96,7 @@ class Window(Generic[T]):
     touches: dict[tuple[int, bool], list[T]] = field(default_factory=dict)  # by pipe, reads and writes apart, in order
 
     def since(self, pipe: int, place: int, writes_only: bool) -> Iterator[T]:
-        """The accesses of a pipe behind a place."""
+        """The accesses of a pipe after a number."""
         for writes in (True,) if writes_only else (True, False):
             for x in reversed(self.touches.get((pipe, writes), ())):
                 if x.place <= place:
@@ -106,14 +106,14 @@ class Window(Generic[T]):
 
 @dataclass(slots=True)
 class Windows(Generic[T]):
-    """The windows of one memory. Two of them are compared once, however often they are accessed."""
+    """The windows of one memory. Two windows are compared once, whatever the number of accesses."""
 
     known: dict[Hashable, Window[T]] = field(default_factory=dict)
     places: Places[Window[T]] = field(default_factory=Places)
     last: dict[int, int] = field(default_factory=dict)  # per pipe, the place of its last access
 
     def add(self, window: Window[T], pipe: int, writes: bool, x: T) -> None:
-        """Keep an access of a window, the latest of its pipe so far."""
+        """Add an access of a window, the latest of its pipe so far."""
         window.touches.setdefault((pipe, writes), []).append(x)
         self.last[pipe] = x.place
 
@@ -137,7 +137,7 @@ class Windows(Generic[T]):
 
 
 def _box(access: Access | None) -> _Box | None:
-    """The box of an access; None where it has no known extent."""
+    """The bounding box of an access; None where it has no known extent."""
     assert access is not None
     last = []
     for start, step, most in zip(access.starts, access.steps, access.most, strict=True):

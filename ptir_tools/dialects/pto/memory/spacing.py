@@ -1,4 +1,4 @@
-"""Places for the tiles of a space at which bytes change hands as late as the room allows: what shares no bytes need not wait."""
+"""Placement of tiles so that bytes are reused as late as the room allows: tiles that share no bytes need no waits."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _MOST = 2000  # tiles of a space, beyond which it takes too long
 
 @dataclass(slots=True)
 class _Tile:
-    """Memory of its own, live from `start` to before `end`. `first` and `last` are the pipes that begin and end with it, and
-    `loops` those it is inside of, the innermost first."""
+    """Memory that is live from `start` to before `end`. `first` and `last` are the pipes of its first and last access, `loops`
+    the loops around it, the innermost first."""
 
     buffer: Buffer
     start: int
@@ -27,10 +27,10 @@ class _Tile:
 
 
 def spaced(function: Function, space: Space, room: int, spare: int = 0) -> dict[Buffer, int] | None:
-    """A place for every tile of a space, within `room` bytes; None where none is found.
+    """An address for every tile of a space, within `room` bytes; None where no placement is found.
 
-    A tile takes bytes that rested long, or that its pipe itself used last. In a loop the next iteration counts, too. The last
-    `spare` bytes are left free where that can be.
+    A tile takes bytes that were unused for long, or that its own pipe used last. In a loop the next iteration counts, too. The
+    last `spare` bytes are left free if possible.
     """
     owners = [b for b in space.buffers if b.parent is None]
     if len(owners) > _MOST:
@@ -62,7 +62,7 @@ def _tiles(function: Function, space: Space, owners: Sequence[Buffer]) -> Iterat
 
 
 def _placed(tiles: Sequence[_Tile], room: int, gap: int) -> dict[Buffer, int] | None:
-    """Each tile at the lowest of the places at which its bytes rested longest, of which all from `gap` on are alike."""
+    """Each tile at the lowest of the addresses that were unused longest; gaps of at least `gap` ops count as equal."""
     if not gap:  # they fit next to each other
         total, found = 0, dict[Buffer, int]()
         for t in tiles:
@@ -89,8 +89,8 @@ def _placed(tiles: Sequence[_Tile], room: int, gap: int) -> dict[Buffer, int] | 
 
 
 def _rest(before: _Tile, t: _Tile, most: int) -> int:
-    """How many ops bytes rest between one tile and a later one, and around a loop that has both, up to `most`; -1 if both are
-    live at one time."""
+    """The number of ops between the live ranges of one tile and a later one, also around a loop that has both, at most `most`;
+    -1 if they overlap."""
     if t.start < before.end:
         return -1
     found = most if before.last == t.first else t.start - before.end

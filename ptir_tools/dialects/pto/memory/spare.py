@@ -1,4 +1,4 @@
-"""Tiles that the library's form of an op takes beyond those of the op. They lie behind the last tile of Vec."""
+"""Extra tiles that the library's implementation of an op needs. They are placed after the last tile of Vec."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ _ROW, _ROWS = 256, 4096  # bytes in which the library reduces a row, and those t
 
 
 def spares(op: Op, tiles: Mapping[Value, TileType]) -> list[TileType]:
-    """What an op takes, except a prefetch, whose tile is of its own size."""
+    """The extra tiles of an op, except of a prefetch, whose tile has its own size."""
     if (spare := facts(op).spare) is None:
         return []
     return spare([tiles[x] for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)])
 
 
 def like_first(given: Sequence[TileType]) -> list[TileType]:
-    """A tile of the first operand's type, behind the operands."""
+    """A tile of the first operand's type, after the operands."""
     return [given[0]]
 
 
 def two_rows(given: Sequence[TileType]) -> list[TileType]:
-    """Two rows as long as those of the first operand, behind the operands."""
+    """Two rows as long as those of the first operand, after the operands."""
     _, columns = extents(given[0])
     return [tile(given[0].dtype, (2, columns), "Vec", "ND")]
 
 
 def row_starts(given: Sequence[TileType]) -> list[TileType]:
-    """As many rows as the first operand has, no longer than what the library reduces a row in."""
+    """A tile with the rows of the first operand, of at most the length in which the library reduces a row."""
     rows, columns = extents(given[0])
     width = max(_ROW, _ROWS // rows) // given[0].dtype.size
     return [tile(given[0].dtype, (rows, min(columns, aligned(width))), "Vec", "ND")]
@@ -44,18 +44,18 @@ WORKED_IN = (like_first, row_starts, two_rows)  # by one instruction, which read
 
 
 def pairs(t: TileType) -> TileType:
-    """The tile of the pairs of a tile's elements and their columns."""
+    """The tile of pairs (element, column) of a tile."""
     rows, columns = extents(t)
     return tile(t.dtype, (rows, columns * (PAIR // t.dtype.size)), "Vec", "ND")
 
 
 def aligned(n: int) -> int:
-    """Bytes up to where the next tile may lie."""
+    """`n` bytes rounded up to the alignment of tiles."""
     return -(-n // ALIGNMENT) * ALIGNMENT
 
 
 def spare_bytes(function: Function, tiles: Mapping[Value, TileType], target: Target | None) -> int:
-    """The most bytes that an op of a function takes beyond its tiles. The target's scratch, where tiles may not lie, is part."""
+    """The most extra bytes that an op of a function needs. They include the target's scratch."""
     found = max((sum(aligned(tile_bytes(t)) for t in spares(op, tiles)) for op in function.ops()), default=0)
     scratch = None if target is None else target.scratch
     if scratch is None or not any(facts(op).scratch for op in function.ops()):
@@ -64,7 +64,7 @@ def spare_bytes(function: Function, tiles: Mapping[Value, TileType], target: Tar
 
 
 def end_of_tiles(function: Function, tiles: Mapping[Value, TileType]) -> int | None:
-    """Where the last tile of Vec ends; None where that is not known."""
+    """The end of the last tile of Vec; None where it is not known."""
     counters = {op.regions[0].params[0]: op for op in function.ops() if op.defn.short == "scf.for"}
     last = 0
     for op in function.ops():

@@ -1,4 +1,4 @@
-"""Windows of memory: what a load or store touches, and whether two of them share an element."""
+"""Windows of memory: the elements that a load or store accesses, and whether two windows overlap."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ORIGIN = number(0)
 
 @dataclass(slots=True)
 class View:
-    """A memref in a trace: a window of the memref `root`, per dimension where it starts and its step."""
+    """A memref in a trace: a window of the memref `root`, with a start and a step per dimension."""
 
     root: Value
     starts: tuple[Linear, ...]
@@ -31,7 +31,7 @@ class View:
 
 @dataclass(slots=True)
 class Access:
-    """What a load or store touches: a window of a memref, its extents at least and at most."""
+    """The window of a load or store: a view, with its least and largest extents."""
 
     root: Value
     starts: tuple[Linear, ...]
@@ -47,13 +47,13 @@ def whole(root: Value) -> View:
 
 
 def everything(root: Value) -> Access:
-    """Some access of a memref argument or a space, wherever it is."""
+    """An unknown window of a memref argument or space."""
     n = root.type.rank if isinstance(root.type, MemRefType) else 1
     return Access(root, (_ORIGIN,) * n, (1,) * n, (1,) * n, (None,) * n)
 
 
 def composed(op: Op, parent: View, known: Known) -> View:
-    """The view that a subview makes of `parent`; a start that no expression tells is another unknown each time."""
+    """The view that a subview makes of `parent`. A start that is not linear is a new unknown."""
     _, offsets, _, steps = op.defn.split(op.attrs, op.operands)
     starts, strides = [], []
     for base, scale, o, s in zip(parent.starts, parent.steps, offsets, steps, strict=True):
@@ -70,8 +70,8 @@ def _start(base: Linear, scale: int | None, offset: Linear) -> Linear:
 
 
 def accessed(op: Op, view: View, known: Known, valid: Extents | None = None) -> Access:
-    """The window of a load or store of `view`, in dimensions of the memref argument that it goes back to. `valid` is what is
-    valid in the tile, where more of it is known than from the op and its types."""
+    """The window of a load or store of `view`, in dimensions of its root memref. `valid` is the valid region of the tile,
+    where it is known more precisely than from types."""
     tile = accessed_tile(op)
     indices = [linear(x, known) for x in group(op, "indices")]
     starts = tuple([_start(*parts) for parts in zip(view.starts, view.steps, indices, strict=True)])
@@ -85,7 +85,7 @@ def accessed(op: Op, view: View, known: Known, valid: Extents | None = None) -> 
 
 
 def view_of(v: Value) -> View | None:
-    """The view that a memref is, by the ops that make it; None when it comes out of a loop, a branch or a call."""
+    """The view of a memref, by the ops that make it; None when it is the result of a loop, a branch or a call."""
     if v.op is None:
         return whole(v)
     if v.op.defn.short != "memref.subview" or not isinstance(source := v.op.operands[0], Value):
@@ -102,7 +102,7 @@ def access_of(op: Op) -> Access | None:
 
 
 def overlap(a: Access, b: Access) -> bool | None:
-    """True when they certainly share an element, None when certainly not, False when it is not known."""
+    """True when the windows certainly overlap, None when certainly not, False when it is not known."""
     certain = True
     for d in range(len(a.starts)):
         met = _dimension(a, b, d)
@@ -113,7 +113,7 @@ def overlap(a: Access, b: Access) -> bool | None:
 
 
 def covers(a: Access, b: Access) -> bool:
-    """Whether `a` certainly has every element of `b`."""
+    """Whether `a` certainly contains every element of `b`."""
     for d, (start, other) in enumerate(zip(a.starts, b.starts, strict=True)):
         most = b.most[d]
         if a.steps[d] != 1 or b.steps[d] != 1 or most is None or start.terms != other.terms:
@@ -124,7 +124,7 @@ def covers(a: Access, b: Access) -> bool:
 
 
 def _dimension(a: Access, b: Access, d: int) -> bool | None:
-    """As `overlap`, of one dimension."""
+    """As `overlap`, in one dimension."""
     step_a, step_b, start_a, start_b = a.steps[d], b.steps[d], a.starts[d], b.starts[d]
     most_a, most_b = a.most[d], b.most[d]
     if step_a is None or step_b is None:
@@ -147,8 +147,8 @@ def _dimension(a: Access, b: Access, d: int) -> bool | None:
 
 
 def placed(functions: Sequence[Function]) -> dict[Value, Access]:
-    """The tiles that `pto.tile.assign` binds to addresses, computed ones included, as windows of their spaces; what is carried
-    lies where its sources do."""
+    """The tiles with an assigned address, also a computed one, as windows of their spaces. Carried values have the window of
+    their sources."""
     made: dict[Value, Access] = {}
     for function in functions:
         bound = [op for op in function.ops() if op.defn.short == "tile.assign"]
@@ -163,7 +163,7 @@ def placed(functions: Sequence[Function]) -> dict[Value, Access]:
 
 
 def _goes_on(c: Carried, made: dict[Value, Access]) -> bool:
-    """Add where the names of what is carried lie, if that says more."""
+    """Add the windows of the names of a carried value, if they are more precise."""
     given = [c.given(*place) for place in c.sources]
     known = [made[x] for x in given if isinstance(x, Value) and x in made]
     names = [v for v in c.homes if v not in made]

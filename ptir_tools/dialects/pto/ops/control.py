@@ -19,8 +19,8 @@ from ptir_tools.dialects.pto.types import ScalarType, type_text
 CALLS = 64  # nested at run time; calls that recurse are refused before
 
 
-def looped(lower: Type, upper: Type, step: Type, inits: tuple[Type, ...], *, body: Region) -> tuple[Type, ...]:
-    """Bounds of one integer type; what is carried has the types of the block's parameters and results."""
+def for_types(lower: Type, upper: Type, step: Type, inits: tuple[Type, ...], *, body: Region) -> tuple[Type, ...]:
+    """Bounds of one integer type. Carried values have the types of the block's parameters and results."""
     for i, (what, t) in enumerate((("lower bound", lower), ("upper bound", upper), ("step", step))):
         good = rules.is_index(t) or (isinstance(t, ScalarType) and t.dtype.is_integer)
         require(good, "TypeMismatch", f"the {what} is {type_text(t)}, expected index", at=operand(i))
@@ -41,9 +41,10 @@ def check_step(op: Op) -> None:
     require(step is None or step > 0, "InvalidStep", f"the step is {step}, must be positive", at=operand(2))
 
 
-@op("pto.scf.for", infer=looped, traits=READS | WRITES | WAITS, check=check_step, asks=needs.LOOP, fails=needs.step_fails)
-def loop(lower: Array, upper: Array, step: Array, inits: Many, *, body: Region, context: Context) -> object:
-    """`%r = scf.for %i = %lb to %ub step %s iter_args(%a = %init) -> (T) { … scf.yield %x : T }`. Zero trips give the inits."""
+@op("pto.scf.for", infer=for_types, traits=READS | WRITES | WAITS, check=check_step, asks=needs.LOOP, fails=needs.step_fails)
+def for_(lower: Array, upper: Array, step: Array, inits: Many, *, body: Region, context: Context) -> object:
+    """`%r = scf.for %i = %lb to %ub step %s iter_args(%a = %init) -> (T) { … scf.yield %x : T }`. Zero trips give the initial
+    values."""
     stride = int(step)
     if stride <= 0:
         raise Violation("InvalidStep", f"the step is {stride}, must be positive", at=operand(2))
@@ -56,7 +57,7 @@ def loop(lower: Array, upper: Array, step: Array, inits: Many, *, body: Region, 
     return carried[0] if len(carried) == 1 else carried
 
 
-def branched(condition: Type, *, then: Region, otherwise: Region) -> tuple[Type, ...]:
+def if_types(condition: Type, *, then: Region, otherwise: Region) -> tuple[Type, ...]:
     """An i1; both blocks give values of the declared types."""
     good = isinstance(condition, ScalarType) and condition.dtype is I1
     require(good, "TypeMismatch", f"the condition is {type_text(condition)}, expected i1")
@@ -67,15 +68,15 @@ def branched(condition: Type, *, then: Region, otherwise: Region) -> tuple[Type,
     return tuple(then.result_types)
 
 
-@op("pto.scf.if", infer=branched, traits=READS | WRITES | WAITS)
-def branch(condition: object, *, then: Region, otherwise: Region) -> object:
+@op("pto.scf.if", infer=if_types, traits=READS | WRITES | WAITS)
+def if_(condition: object, *, then: Region, otherwise: Region) -> object:
     """`%r = scf.if %c -> (T) { … scf.yield %x : T } else { … scf.yield %y : T }`."""
     made = then() if condition else otherwise()  # type: ignore[operator]
     return made[0] if len(made) == 1 else made
 
 
-def repeated(inits: tuple[Type, ...], *, before: Region, body: Region) -> tuple[Type, ...]:
-    """The first block takes what is carried and gives an i1 and what the second takes; that gives what is carried."""
+def while_types(inits: tuple[Type, ...], *, before: Region, body: Region) -> tuple[Type, ...]:
+    """The first block takes the carried values and gives an i1 and the values for the second; that gives the carried values."""
     require(bool(before.results), "TypeMismatch", "the first block must end in scf.condition")
     condition, *given = [operand_type(x) for x in before.results]
     good = isinstance(condition, ScalarType) and condition.dtype is I1
@@ -93,11 +94,12 @@ def repeated(inits: tuple[Type, ...], *, before: Region, body: Region) -> tuple[
     return tuple(p.type for p in body.params)
 
 
-@op("pto.scf.while", infer=repeated, traits=READS | WRITES | WAITS)
-def repeat(inits: Many, *, before: Region, body: Region, context: Context) -> object:
+@op("pto.scf.while", infer=while_types, traits=READS | WRITES | WAITS)
+def while_(inits: Many, *, before: Region, body: Region, context: Context) -> object:
     """`%r = scf.while (%a = %init) : (T) -> (U) { … scf.condition(%c) %x : U } do { ^bb0(%y: U): … scf.yield %z : T }`.
 
-    The first block runs, and while its condition holds the second and the first again; the results are what it gave last.
+    The first block runs; while its condition is true, the second and the first run again. The results are the last values of
+    the first block.
     """
     carried = tuple(inits)
     for _ in range(context.limits.iterations + 1):
@@ -108,12 +110,12 @@ def repeat(inits: Many, *, before: Region, body: Region, context: Context) -> ob
     raise LimitExceeded(f"more than {context.limits.iterations} iterations", "--max-iterations")
 
 
-def called(arguments: tuple[Type, ...], *, callee: str, to: tuple[Type, ...]) -> tuple[Type, ...]:
-    """The results that the call declares; whether the function has them is checked with the whole program."""
+def call_types(arguments: tuple[Type, ...], *, callee: str, to: tuple[Type, ...]) -> tuple[Type, ...]:
+    """The declared results of the call. They are compared with the function's when the whole program is checked."""
     return to
 
 
-@op("pto.func.call", infer=called, traits=READS | WRITES | WAITS)
+@op("pto.func.call", infer=call_types, traits=READS | WRITES | WAITS)
 def call(arguments: Many, *, callee: str, to: tuple[Type, ...] = (), context: Context) -> object:
     """`%r = func.call @f(%a, %b) : (T, T) -> (T)`. Memrefs are passed by reference."""
     state = machine(context)
@@ -127,15 +129,15 @@ def call(arguments: Many, *, callee: str, to: tuple[Type, ...] = (), context: Co
     return made[0] if len(made) == 1 else made
 
 
-def synchronized(wait: tuple[Type, ...]) -> tuple[Type, ...]:
+def sync_types(wait: tuple[Type, ...]) -> tuple[Type, ...]:
     """Events only."""
     rules.need_events(wait)
     return ()
 
 
-@op("pto.sync", infer=synchronized, traits=WAITS)
+@op("pto.sync", infer=sync_types, traits=WAITS)
 def sync(wait: Many, *, context: Context) -> None:
-    """Wait for events before anything that follows: `pto.sync wait(%e) : !pto.event<…>`."""
+    """Wait for events before any later op: `pto.sync wait(%e) : !pto.event<…>`."""
     machine(context).wait(wait)
 
 
@@ -147,5 +149,6 @@ def sync_op_types(*, opcode: str) -> tuple[Type, ...]:
 
 @op("pto.sync.op", infer=sync_op_types, traits=WAITS)
 def sync_op(*, opcode: str, context: Context) -> None:
-    """A barrier: what was issued on the pipe of an opcode completes, or with ALL everything: `pto.sync.op #pto.op<TADD>`."""
+    """A barrier: all issued ops on the pipe of an opcode complete, or with ALL those of every pipe:
+    `pto.sync.op #pto.op<TADD>`."""
     machine(context).drain(None if opcode == "ALL" else pipe_of_opcode(opcode))

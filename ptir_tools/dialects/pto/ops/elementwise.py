@@ -128,7 +128,7 @@ for _declare, _table in (
         _declare(_name, _fn, _infer, _text, _facts)
 
 
-def dequantized(a: Type, b: Type, scale: Type, *, to: TileType) -> None:
+def dequantize_types(a: Type, b: Type, scale: Type, *, to: TileType) -> None:
     """Two tiles of i32 of the result's shape, an f32 scalar, a result of floats."""
     for i, t in enumerate((a, b)):
         tile = rules.need_tile(f"operand {i}", t)
@@ -141,7 +141,7 @@ def dequantized(a: Type, b: Type, scale: Type, *, to: TileType) -> None:
 kit.ternary(
     "adddeqrelu",
     lambda a, b, scale: np.maximum((a + b) * np.asarray(scale, np.float64), 0),
-    dequantized,
+    dequantize_types,
     "`(a + b) * scale` of integers, as floats, where that is positive, else 0; the sum wraps.",
     Facts(elements=elements.on("i32")),
     lambda choices: (tile(SI32, (8, 8)), tile(SI32, (8, 8)), scalar(F32), tile(choices.one((F16, F32)), (8, 8))),
@@ -159,7 +159,7 @@ def mask_of(what: str, t: Type, shape_of: TileType) -> None:
     require(good, "TypeMismatch", f"{what} is {type_text(mask)}, expected a mask of i1, i8 or u8")
 
 
-def compared(a: Type, b: Type, *, to: TileType, cmpMode: str) -> None:
+def compare_types(a: Type, b: Type, *, to: TileType, cmpMode: str) -> None:
     """Two tiles of one shape and element type, or a tile and a scalar; the result is a mask of that shape."""
     tile = rules.need_tile("operand 0", a)
     if isinstance(b, TileType):
@@ -178,7 +178,7 @@ def _compare(name: str, on_a3: str, text: str) -> None:
     kit.declare(
         name,
         body,
-        compared,
+        compare_types,
         text,
         facts=Facts(elements=elements.on(on_a3, "i8 i16 u8 u16 u32 bf16")),
         generate=lambda choices, *_: {"cmpMode": choices.one(tuple(n.COMPARISONS))},
@@ -189,7 +189,7 @@ _compare("cmp", "i32 f16 f32", "Compare two tiles by `cmpMode` (EQ, NE, LT, LE, 
 _compare("cmps", "i16 i32 f16 f32", "Compare a tile with a scalar by `cmpMode`.")
 
 
-def selected(mask: Type, a: Type, b: Type, *, to: TileType) -> None:
+def select_types(mask: Type, a: Type, b: Type, *, to: TileType) -> None:
     """A mask, two tiles of the result's type."""
     rules.same_tiles(to, a, b)
     mask_of("operand 0", mask, to)
@@ -201,10 +201,10 @@ def _sel(m: Array, a: Array, b: Array) -> Array:
 
 _SELECTED = elements.on("i16 i32 u16 u32 f16 bf16 f32", "i8 u8")
 _CHOICE = Facts(elements=_SELECTED, masked=True, reuses=(1, 2), passes=2)
-kit.ternary("sel", _sel, selected, "`a` where the mask is set, else `b`.", _CHOICE)
+kit.ternary("sel", _sel, select_types, "`a` where the mask is set, else `b`.", _CHOICE)
 
 
-def scalar_selected(a: Type, b: Type, mode: Type, *, to: TileType) -> None:
+def scalar_select_types(a: Type, b: Type, mode: Type, *, to: TileType) -> None:
     """Two tiles of the result's type and an integer scalar."""
     rules.same_tiles(to, a, b)
     good = not dtype_of("operand 2", mode).is_float
@@ -216,21 +216,21 @@ def sels(a: Tile, b: Tile, mode: Array, *, to: TileType) -> kit.Filling:
     return kit.elements(lambda x: x, to, a if int(mode) == 1 else b)
 
 
-kit.declare("sels", sels, scalar_selected, facts=Facts(elements=_SELECTED, passes=2))
+kit.declare("sels", sels, scalar_select_types, facts=Facts(elements=_SELECTED, passes=2))
 
 
 # Convert
 
 
-def converted(x: Type, *, to: TileType, rmode: str) -> None:
+def convert_types(x: Type, *, to: TileType, rmode: str) -> None:
     """A tile of the result's shape."""
     rules.same_shape("operand 0", rules.need_tile("operand 0", x), to)
     rules.one_of("rmode", rmode, n.ROUNDING)
 
 
 def cvt(x: Tile, *, to: TileType, rmode: str = "CAST_RINT") -> kit.Filling:
-    """Convert elements. Floats to integers round by `rmode` (CAST_RINT, ROUND, FLOOR, CEIL, TRUNC, ODD), saturate, NaN gives 0;
-    integers to narrower ones wrap; what becomes a float is rounded to nearest even."""
+    """Convert elements. Floats to integers round by `rmode` (CAST_RINT, ROUND, FLOOR, CEIL, TRUNC, ODD) and saturate; NaN
+    gives 0. Integers to narrower integers wrap. Any other result that is a float is rounded to nearest even."""
 
     def made(box: kit.Window, m: Machine) -> kit.Made:
         return n.convert(x.values[box], x.type.dtype, to.dtype, rmode), x.defined[box]
@@ -241,7 +241,7 @@ def cvt(x: Tile, *, to: TileType, rmode: str = "CAST_RINT") -> kit.Filling:
 kit.declare(
     "cvt",
     cvt,
-    converted,
+    convert_types,
     facts=Facts(elements=elements.MEMORY, converts=True, passes=2),
     generate=lambda choices, *_: {"rmode": choices.one(tuple(n.ROUNDING))},
 )
@@ -264,7 +264,7 @@ def _partial(name: str, fn: n.Function, text: str) -> None:
 
         def made(box: kit.Window, m: Machine) -> kit.Made:
             both, _ = sums(box, m)
-            in_a, in_b = inside(a, box), inside(b, box)
+            in_a, in_b = in_valid(a, box), in_valid(b, box)
             values = np.where(in_a & in_b, both, np.where(in_a, a.values[box], b.values[box]))
             return values, (in_a | in_b) & (a.defined[box] | ~in_a) & (b.defined[box] | ~in_b)
 
@@ -273,8 +273,8 @@ def _partial(name: str, fn: n.Function, text: str) -> None:
     kit.declare(name, body, kit.same, text, facts=Facts(elements=elements.WIDENED, valid=_anywhere))
 
 
-def inside(tile: Tile, box: tuple[slice, ...]) -> Array:
-    """Which elements of `box` are in the valid region of `tile`."""
+def in_valid(tile: Tile, box: tuple[slice, ...]) -> Array:
+    """Whether each element of `box` is in the valid region of `tile`."""
     mask = np.zeros(tile.values.shape, np.bool_)
     mask[tile.box] = True
     return mask[box]
@@ -299,7 +299,7 @@ def _arg(name: str, better: n.Function, text: str) -> None:
 
         def action() -> None:
             at = values.box
-            in_a, in_b = inside(a, at) & inside(ai, at), inside(b, at) & inside(bi, at)
+            in_a, in_b = in_valid(a, at) & in_valid(ai, at), in_valid(b, at) & in_valid(bi, at)
             x, y = (t.values[at].astype(np.float64) for t in (a, b))
             second = in_b & (~in_a | better(y, x) | (np.isnan(y) & ~np.isnan(x)))
             known = np.where(second, b.defined[at] & bi.defined[at], a.defined[at] & ai.defined[at])
@@ -310,10 +310,10 @@ def _arg(name: str, better: n.Function, text: str) -> None:
         return issue(context, wait, event, action, values, places)
 
     body.__doc__ = f"{text} of `a` and `b`, and its index of `ai` or `bi`; of equal ones that of `a`. PTO IR 4.4."
-    kit.tile_op(name, indexed, "to", "order", facts=Facts(elements=elements.WIDENED, valid=_of_pairs), traits=ELEMENTWISE)(body)
+    kit.tile_op(name, arg_types, "to", "order", facts=Facts(elements=elements.WIDENED, valid=_of_pairs), traits=ELEMENTWISE)(body)
 
 
-def indexed(a: Type, ai: Type, b: Type, bi: Type, *, to: TileType, order: TileType) -> None:
+def arg_types(a: Type, ai: Type, b: Type, bi: Type, *, to: TileType, order: TileType) -> None:
     """Two tiles of the result's type, each with a tile of integers of its shape."""
     rules.same_tiles(to, a, b)
     rules.same_tiles(order, ai, bi)

@@ -1,4 +1,4 @@
-"""Gather, scatter, sort. Indices are logical positions: nothing depends on a layout."""
+"""Gather, scatter, sort. Indices are logical positions, independent of the layout."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def need_integers(what: str, t: Type) -> TileType:
     return tile
 
 
-def gathered(x: Type, indices: Type | None, *, to: TileType, maskPattern: str) -> None:
+def gather_types(x: Type, indices: Type | None, *, to: TileType, maskPattern: str) -> None:
     """With indices, the result has their shape; with a mask pattern, there are none. The elements are the source's."""
     tile = rules.need_tile("operand 0", x)
     rules.same_dtype("operand 0", tile, to)
@@ -60,8 +60,8 @@ def any_pattern(choices: Choices, *types: Type) -> dict[str, str]:
 def gather(x: Tile, indices: Maybe, *, to: TileType, maskPattern: str = "") -> kit.Filling:
     """Elements of a tile by flat index (row-major over its shape), or by a repeating mask of columns, packed.
 
-    `gather %x, %i : T -> T2`, `gather %x {maskPattern = #pto.mask_pattern<P0101>} : T -> T2`. The rightmost bit of a pattern is
-    the lowest column. An index outside the tile is a run-time error.
+    `gather %x, %i : T -> T2`, `gather %x {maskPattern = #pto.mask_pattern<P0101>} : T -> T2`. The rightmost bit of a pattern
+    is the lowest column. An index outside the tile is a run-time error.
     """
     if indices is None:
         return _masked(x, to, maskPattern)
@@ -78,19 +78,19 @@ def gather(x: Tile, indices: Maybe, *, to: TileType, maskPattern: str = "") -> k
 
 
 def valid_gathered(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
-    """Where the indices are valid; or the valid rows, and the columns that the mask takes of the valid ones."""
+    """The valid region of the indices; or the valid rows, and the columns that the mask selects of the valid ones."""
     if len(tiles) > 1:
         return tiles[1]
     rows, columns = tiles[0]
     if columns.terms or shape[1].terms:
         return rows, unknown()
-    return rows, least(shape[1], number(len(_taken(op.attr("maskPattern"), columns.const))))
+    return rows, least(shape[1], number(len(_mask_columns(op.attr("maskPattern"), columns.const))))
 
 
 kit.declare(
     "gather",
     gather,
-    gathered,
+    gather_types,
     traits=Trait.NONE,
     generate=any_pattern,
     fails=needs.index_fails,
@@ -99,14 +99,14 @@ kit.declare(
 )
 
 
-def _taken(pattern: str, columns: int) -> list[int]:
-    """Which of the columns a mask takes; its rightmost bit is that of the first."""
+def _mask_columns(pattern: str, columns: int) -> list[int]:
+    """Whether the mask selects each of the columns; its rightmost bit is that of the first."""
     bits = pattern[:0:-1]
     return [j for j in range(columns) if bits[j % len(bits)] == "1"]
 
 
 def _masked(x: Tile, to: TileType, pattern: str) -> kit.Filling:
-    columns = _taken(pattern, x.valid[1])
+    columns = _mask_columns(pattern, x.valid[1])
     if not columns:
         raise Violation("InvalidValid", f"{pattern} selects none of the {x.valid[1]} valid columns")
 
@@ -121,7 +121,7 @@ def _masked(x: Tile, to: TileType, pattern: str) -> kit.Filling:
     return made
 
 
-def gathered_blocks(x: Type, offsets: Type, *, to: TileType) -> None:
+def gather_blocks_types(x: Type, offsets: Type, *, to: TileType) -> None:
     """One byte offset for every 32 bytes of the result."""
     tile, at = rules.need_tile("operand 0", x), need_integers("operand 1", offsets)
     rules.same_dtype("operand 0", tile, to)
@@ -151,16 +151,16 @@ def gatherb(x: Tile, offsets: Tile, *, to: TileType) -> kit.Filling:
 
 
 def valid_blocks(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
-    """A row of blocks for every valid row of offsets."""
+    """One row of blocks for every valid row of offsets."""
     rows, blocks = tiles[1]
     return rows, least(shape[1], blocks * (BLOCK // op.attr("to").dtype.size))
 
 
 _BLOCKS = Facts(elements=elements.SMALL, passes=4, valid=valid_blocks)
-kit.declare("gatherb", gatherb, gathered_blocks, facts=_BLOCKS, traits=Trait.NONE, fails=needs.index_fails)
+kit.declare("gatherb", gatherb, gather_blocks_types, facts=_BLOCKS, traits=Trait.NONE, fails=needs.index_fails)
 
 
-def scattered(x: Type, indices: Type, *, to: TileType) -> None:
+def scatter_types(x: Type, indices: Type, *, to: TileType) -> None:
     """Indices of the source's shape; a result of its elements and columns."""
     tile, at = rules.need_tile("operand 0", x), need_integers("operand 1", indices)
     rules.same_shape("operand 1", at, tile)
@@ -171,7 +171,7 @@ def scattered(x: Type, indices: Type, *, to: TileType) -> None:
 
 
 def scatter(x: Tile, indices: Tile, *, to: TileType) -> kit.Filling:
-    """`result[i[r, c], c] = x[r, c]`; the last writer wins."""
+    """`result[i[r, c], c] = x[r, c]`; the last write wins."""
 
     def made(box: kit.Window, m: Machine) -> kit.Made:
         region = tuple(map(slice, map(min, x.valid, indices.valid)))
@@ -188,24 +188,24 @@ def scatter(x: Tile, indices: Tile, *, to: TileType) -> kit.Filling:
 
 
 _SCATTERED = Facts(elements=elements.INDEXED, passes=8, valid=whole)
-kit.declare("scatter", scatter, scattered, facts=_SCATTERED, traits=Trait.NONE, fails=needs.index_fails)
+kit.declare("scatter", scatter, scatter_types, facts=_SCATTERED, traits=Trait.NONE, fails=needs.index_fails)
 
 
 # Sorting
 
 
 def sorting_tiles(given: Sequence[TileType]) -> list[TileType]:
-    """Places for the columns of the longest list, and the pairs of each."""
+    """Extra tiles: positions of the columns of the longest list, and the pairs of each list."""
     return [tile(UI32, (1, max(extents(t)[1] for t in given)), "Vec", "ND"), *map(pairs, given)]
 
 
 def merging_tiles(given: Sequence[TileType]) -> list[TileType]:
-    """As `sorting_tiles`, and the pairs of all lists together, twice for several."""
+    """As `sorting_tiles`, and the pairs of all lists together, twice for several lists."""
     together = tile(given[0].dtype, (1, sum(extents(t)[1] for t in given)), "Vec", "ND")
     return [*sorting_tiles(given), *[pairs(together)] * min(len(given), 2)]
 
 
-def sorted_types(x: Type, *, to: TileType, order: TileType) -> None:
+def sort_types(x: Type, *, to: TileType, order: TileType) -> None:
     """The sorted tile has the operand's type; the order is a tile of integers of its shape."""
     rules.same_tiles(to, x)
     require(to.dtype.is_float, "TypeMismatch", f"operand 0 is {type_text(x)}, expected floats", at=operand(0))
@@ -215,7 +215,7 @@ def sorted_types(x: Type, *, to: TileType, order: TileType) -> None:
 _SORTED = Facts(elements=elements.FLOATS, passes=8, spare=sorting_tiles, valid=first)
 
 
-@kit.tile_op("sort32", sorted_types, "to", "order", facts=_SORTED, fails=always)
+@kit.tile_op("sort32", sort_types, "to", "order", facts=_SORTED, fails=always)
 def sort32(
     x: Tile,
     valid: Many,
@@ -246,7 +246,7 @@ def _descending(x: Array) -> Array:
     return np.argsort(-x.astype(np.float64), axis=-1, kind="stable")
 
 
-def merged(xs: tuple[Type, ...], *, to: TileType, counts: TensorType | None, exhausted: bool, blockLen: int) -> None:
+def merge_types(xs: tuple[Type, ...], *, to: TileType, counts: TensorType | None, exhausted: bool, blockLen: int) -> None:
     """One row each, of one element type. Two to four lists give counts; one list has a block length."""
     tiles = [rules.need_tile(f"operand {i}", t) for i, t in enumerate(xs)]
     require(1 <= len(tiles) <= 4, "TypeMismatch", f"mrgsort takes 1 to 4 lists, got {len(tiles)}")
@@ -262,9 +262,9 @@ def merged(xs: tuple[Type, ...], *, to: TileType, counts: TensorType | None, exh
     require(right, "TypeMismatch", "mrgsort of several lists gives vector<4xi16> counts and has no blockLen")
 
 
-def _merged_types(*groups: object, counts: TensorType | None, **attrs: object) -> tuple[Type, ...]:
+def _merge_result_types(*groups: object, counts: TensorType | None, **attrs: object) -> tuple[Type, ...]:
     results = ("to",) if counts is None else ("to", rules.COUNTS)
-    return rules.rule("tile.mrgsort", merged, *results)(*groups, counts=counts, **attrs)
+    return rules.rule("tile.mrgsort", merge_types, *results)(*groups, counts=counts, **attrs)
 
 
 def any_merge(choices: Choices, *types: Type) -> dict[str, object]:
@@ -273,15 +273,15 @@ def any_merge(choices: Choices, *types: Type) -> dict[str, object]:
 
 
 def valid_merged(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
-    """One row, as long as all lists together, as far as there is room."""
+    """One row, as long as all lists together, at most the room in the result."""
     length = number(0)
     for t in tiles:
         length = length + t[-1]
     return (*[number(1)] * (len(shape) - 1), least(shape[-1], length))
 
 
-def whole_groups(op: Op, tiles: Tiles, target: Target) -> None:
-    """One list is whole groups of four blocks, which are whole sorted runs."""
+def check_groups(op: Op, tiles: Tiles, target: Target) -> None:
+    """Check that one list is a multiple of four blocks, each a multiple of a sorted run."""
     if not (length := op.attr("blockLen")):
         return
     require(length % SORT_BLOCK == 0, "IllegalOnTarget", f"blockLen is {length}, a multiple of {SORT_BLOCK} on {target.name}")
@@ -294,13 +294,13 @@ def whole_groups(op: Op, tiles: Tiles, target: Target) -> None:
 
 @op(
     "pto.tile.mrgsort",
-    infer=_merged_types,
+    infer=_merge_result_types,
     traits=kit.TILE,
     check=rules.check_tile_op,
     fails=always,
     generate=any_merge,
     asks=needs.VALID,
-    own=Facts(elements=elements.FLOATS, passes=8, spare=merging_tiles, legal=whole_groups, valid=valid_merged),
+    own=Facts(elements=elements.FLOATS, passes=8, spare=merging_tiles, legal=check_groups, valid=valid_merged),
 )
 def mrgsort(
     xs: Many,
@@ -314,10 +314,9 @@ def mrgsort(
     event: EventType | None = None,
     context: Context,
 ) -> Results:
-    """Lists sorted largest first, merged: `%m, %n = mrgsort %a, %b : T, T -> (T2, vector<4xi16>)`; the counts say how many
-    elements of each list were taken. `exhausted` stops when one list is used up. One list with `blockLen` is merged in groups
-    of four blocks.
-    """
+    """Merge lists that are sorted largest first: `%m, %n = mrgsort %a, %b : T, T -> (T2, vector<4xi16>)`. The counts are the
+    numbers of elements taken from each list. `exhausted` stops when one list is used up. One list with `blockLen` is merged in
+    groups of four blocks."""
     made = Tile(to, made_region(context, to))
     taken, room = np.zeros(4, np.int16), made.valid[-1]
 
@@ -336,8 +335,8 @@ def mrgsort(
 
 
 def _merge(lists: list[Array], exhausted: bool) -> tuple[Array, Array]:
-    """The elements of all lists, largest first, and the list each is from; of equal ones, the earlier list's come first.
-    `exhausted` stops where the first list is used up."""
+    """The elements of all lists, largest first, and the list of each. Of equal elements, that of the earlier list comes first.
+    `exhausted` stops when the first list is used up."""
     origin = np.repeat(np.arange(len(lists)), [x.size for x in lists])
     values = np.concatenate(lists)
     at = _descending(values)

@@ -1,4 +1,4 @@
-"""How tile ops that compute are declared and run: on the valid region, undefined elements staying undefined."""
+"""Declaration and execution of tile ops that compute. They compute on the valid region, and undefined elements stay undefined."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Rule = Callable[..., None]  # of operand types, and attributes by name; raises V
 
 
 def elements(fn: n.Function, to: TileType, *parts: Part) -> Filling:
-    """`fn` of corresponding elements, rounded once to the result's dtype. A scalar meets every element.
+    """`fn` of corresponding elements, rounded once to the result's dtype; a scalar is broadcast.
 
     An integer division by zero counts only where the operands are defined.
     """
@@ -42,7 +42,7 @@ def elements(fn: n.Function, to: TileType, *parts: Part) -> Filling:
 
 
 def where_defined(fn: n.Function, to: TileType, defined: Array, *values: Array) -> Made:
-    """As `elements`, of arrays that are broadcast, and where they are defined."""
+    """As `elements`, of broadcast arrays, with the mask of defined elements."""
     try:
         return n.apply(fn, to.dtype, *values), defined
     except Violation:
@@ -86,7 +86,7 @@ def ternary(
 
 
 def follows(valid: Many, wait: Many, *, event: EventType | None = None, context: Context) -> None:
-    """The parameters of every tile op after its own."""
+    """The parameters of every tile op after its own ones."""
 
 
 def tile_op(
@@ -102,8 +102,8 @@ def tile_op(
     fails: Callable[[Op], bool] | None = None,
     signature: tuple[Body, ...] = (),
 ) -> Callable[[B], B]:
-    """Declare a tile op by its whole body, as `core.declare.op` does. `infer` is the rule of its own operands and attributes, of
-    which `results` are the types of its results."""
+    """Declare a tile op by its whole body, as `core.declare.op` does. `infer` is the type rule of its own operands and
+    attributes; `results` name the attributes that are the types of its results."""
     rule = rules.rule(f"tile.{name}", infer, *results)
     return op(
         f"pto.tile.{name}", infer=rule, traits=TILE | traits, check=check, asks=asks, generate=generate, cost=cost, fails=fails,
@@ -126,10 +126,12 @@ def declare(
     asks: Asks = needs.VALID,
     source: str = " PTO IR 4.4.",
 ) -> None:
-    """Declare a tile op whose only result is `to`. `fn` says how it is filled; its parameters are the op's own operands and
-    attributes. `infer` is their rule, and `text` the manual when `fn` has no docstring.
-    `generate(choices, *operand types)` draws attributes, as a dict; or, where few types fit each other, those of the operands and
-    of the result, as a tuple."""
+    """Declare a tile op with the single result `to`. `fn` computes it; its parameters are the op's own operands and
+    attributes. `infer` is the type rule, and `text` the manual when `fn` has no docstring.
+
+    `generate(choices, *operand types)` draws attributes, as a dict. Where few types fit each other, it draws the types of the
+    operands and the result, as a tuple.
+    """
 
     def body(*operands: Many, to: TileType, event: EventType | None = None, context: Context, **attrs: object) -> Results:
         *own, _, wait = operands
@@ -166,14 +168,14 @@ def integers(*tiles: Type, to: TileType, **_: object) -> None:
 
 
 def tile_scalar(a: Type, b: Type, *, to: TileType) -> None:
-    """A tile and a scalar of its element type, in either order; nothing is promoted."""
+    """A tile and a scalar of its element type, in either order; there is no promotion."""
     tile, scalar = (a, b) if isinstance(a, TileType) else (b, a)
     rules.same_tiles(to, tile)
     rules.need_scalar("the scalar", scalar, to.dtype)
 
 
 def tile_scalar_tile(a: Type, b: Type, c: Type, *, to: TileType) -> None:
-    """Two tiles of the result's type, and between them a scalar of its elements."""
+    """A tile of the result's type, a scalar of its elements, a tile of the result's type."""
     rules.same_tiles(to, a, c)
     rules.need_scalar("operand 1", b, to.dtype)
 

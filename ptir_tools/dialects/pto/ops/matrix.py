@@ -24,7 +24,7 @@ from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.types import TileType, tile, type_text
 
 
-def multiplied(a: Type, b: Type, *, to: TileType) -> None:
+def product_types(a: Type, b: Type, *, to: TileType) -> None:
     """Left MxK, Right KxN, Acc MxN, all of rank 2; i8 by i8 gives i32, floats give f32."""
     left, right = rules.need_tile("operand 0", a), rules.need_tile("operand 1", b)
     for what, t in (("operand 0", left), ("operand 1", right), ("the result", to)):
@@ -41,18 +41,18 @@ def multiplied(a: Type, b: Type, *, to: TileType) -> None:
     require(agree, "TypeMismatch", f"{shown}: floats accumulate in f32, integers in i32", at=result())
 
 
-def accumulating(c: Type, a: Type, b: Type, *, to: TileType) -> None:
-    """As `multiplied`, and an accumulator of the result's type."""
+def accumulated_product_types(c: Type, a: Type, b: Type, *, to: TileType) -> None:
+    """As `product_types`, with an accumulator of the result's type."""
     acc = rules.need_tile("operand 0", c)
     rules.at_loc("operand 0", acc, "Acc")
     rules.same_tiles(to, acc)
-    multiplied(a, b, to=to)
+    product_types(a, b, to=to)
 
 
-def biased(a: Type, b: Type, bias: Type, *, to: TileType) -> None:
-    """As `multiplied`, and a row of the result's elements in Bias."""
+def biased_product_types(a: Type, b: Type, bias: Type, *, to: TileType) -> None:
+    """As `product_types`, with a row of the result's elements in Bias."""
     row = rules.need_tile("operand 2", bias)
-    multiplied(a, b, to=to)
+    product_types(a, b, to=to)
     rules.rank_two("operand 2", row)
     rules.at_loc("operand 2", row, "Bias")
     rules.same_dtype("operand 2", row, to)
@@ -61,7 +61,7 @@ def biased(a: Type, b: Type, bias: Type, *, to: TileType) -> None:
 
 
 def vector(rule: kit.Rule) -> kit.Rule:
-    """As `rule`, of one row: M is 1."""
+    """The rule `rule` for one row: M is 1."""
 
     def infer(*operands: Type, to: TileType) -> None:
         rule(*operands, to=to)
@@ -70,9 +70,9 @@ def vector(rule: kit.Rule) -> kit.Rule:
     return infer
 
 
-def scaled(a: Type, sa: Type, b: Type, sb: Type, *, to: TileType) -> None:
-    """As `multiplied`, of 8-bit floats; each with an exponent of u8 for every BLOCK elements along K."""
-    multiplied(a, b, to=to)
+def scaled_product_types(a: Type, sa: Type, b: Type, sb: Type, *, to: TileType) -> None:
+    """As `product_types`, of 8-bit floats; each with an exponent of u8 for every BLOCK elements along K."""
+    product_types(a, b, to=to)
     left, right = rules.need_tile("operand 0", a), rules.need_tile("operand 2", b)
     for what, factor in (("operand 0", left), ("operand 2", right)):
         good = factor.dtype.is_float and factor.dtype.bits == 8
@@ -90,24 +90,24 @@ def scaled(a: Type, sa: Type, b: Type, sb: Type, *, to: TileType) -> None:
         rules.same_extent(f"blocks of K in {what}", tile.shape[1 - kept], count // BLOCK if isinstance(count, int) else count)
 
 
-def scaled_accumulating(c: Type, a: Type, sa: Type, b: Type, sb: Type, *, to: TileType) -> None:
-    """As `scaled`, and an accumulator of the result's type."""
-    accumulating(c, a, b, to=to)
-    scaled(a, sa, b, sb, to=to)
+def accumulated_scaled_product_types(c: Type, a: Type, sa: Type, b: Type, sb: Type, *, to: TileType) -> None:
+    """As `scaled_product_types`, and an accumulator of the result's type."""
+    accumulated_product_types(c, a, b, to=to)
+    scaled_product_types(a, sa, b, sb, to=to)
 
 
-def scaled_biased(a: Type, sa: Type, b: Type, sb: Type, bias: Type, *, to: TileType) -> None:
-    """As `scaled`, and a row of the result's elements in Bias."""
-    biased(a, b, bias, to=to)
-    scaled(a, sa, b, sb, to=to)
+def biased_scaled_product_types(a: Type, sa: Type, b: Type, sb: Type, bias: Type, *, to: TileType) -> None:
+    """As `scaled_product_types`, and a row of the result's elements in Bias."""
+    biased_product_types(a, b, bias, to=to)
+    scaled_product_types(a, sa, b, sb, to=to)
 
 
 _SCALED = ("Left", "ScaleLeft", "Right", "ScaleRight")
 MATRIX_MAX = 4095  # m, k and n of a product
 
 
-def multipliable(op: Op, tiles: Tiles, target: Target) -> None:
-    """The element types and extents that a target multiplies, and where each operand is."""
+def check_product(op: Op, tiles: Tiles, target: Target) -> None:
+    """Check the element types, extents and locations of the operands against the target."""
     places = facts(op).takes
     types = [tiles[x] for x in op.operands if isinstance(x, Value) and x in tiles]
     a, b = (types[places.index(place)] for place in ("Left", "Right"))
@@ -156,7 +156,7 @@ def product(m: Machine, a: Tile, b: Tile, scales: tuple[Tile, Tile] | None = Non
 
 
 def _product(to: TileType, a: Tile, b: Tile, more: Tile | None = None, scales: tuple[Tile, Tile] | None = None) -> kit.Filling:
-    """The product, `more` added to it: an accumulator, or one row for all."""
+    """The product plus `more`: an accumulator, or one row added to all."""
     rows, columns = a.valid[0], b.valid[1]
 
     def made(box: kit.Window, m: Machine) -> kit.Made:
@@ -202,7 +202,7 @@ def _types(places: Sequence[str], one_row: bool, choices: Choices, *_: Type) -> 
 
 
 def _products(name: str, rule: Callable[[kit.Rule], kit.Rule], more: str) -> None:
-    """Declare the products called `name`, each with `rule` on top of its own; `more` ends their manual."""
+    """Declare the products called `name`, each with `rule` in addition to its own rule; `more` is appended to their manual."""
 
     def matmul(a: Tile, b: Tile, *, to: TileType) -> kit.Filling:
         """`a @ b` of Left and Right into Acc."""
@@ -229,12 +229,12 @@ def _products(name: str, rule: Callable[[kit.Rule], kit.Rule], more: str) -> Non
         return _product(to, a, b, bias, (sa, sb))
 
     for kind, body, own, places in (
-        ("", matmul, multiplied, ("Left", "Right")),
-        (".acc", matmul_acc, accumulating, ("Acc", "Left", "Right")),
-        (".bias", matmul_bias, biased, ("Left", "Right", "Bias")),
-        (".mx", matmul_mx, scaled, _SCALED),
-        (".mx.acc", matmul_mx_acc, scaled_accumulating, ("Acc", *_SCALED)),
-        (".mx.bias", matmul_mx_bias, scaled_biased, (*_SCALED, "Bias")),
+        ("", matmul, product_types, ("Left", "Right")),
+        (".acc", matmul_acc, accumulated_product_types, ("Acc", "Left", "Right")),
+        (".bias", matmul_bias, biased_product_types, ("Left", "Right", "Bias")),
+        (".mx", matmul_mx, scaled_product_types, _SCALED),
+        (".mx.acc", matmul_mx_acc, accumulated_scaled_product_types, ("Acc", *_SCALED)),
+        (".mx.bias", matmul_mx_bias, biased_scaled_product_types, (*_SCALED, "Bias")),
     ):
         left = places.index("Left")
         text = f"{inspect.getdoc(body)}{more}"
@@ -249,7 +249,7 @@ def _products(name: str, rule: Callable[[kit.Rule], kit.Rule], more: str) -> Non
                 gives=("Acc",),
                 over=0 if places[0] == "Acc" else None,
                 vector=False,
-                legal=multipliable,
+                legal=check_product,
                 valid=_rows_and_columns(left, places.index("Right")),
             ),
             traits=Trait.NONE,

@@ -1,4 +1,4 @@
-"""Memory: views, loads, stores, binding to addresses (PTO IR 4.2, 4.3)."""
+"""Memory ops: views, loads, stores, assignment of addresses (PTO IR 4.2, 4.3)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def strides_of(t: MemRefType) -> Shape:
     return tuple(reversed(made))
 
 
-def viewed(source: Type, offsets: tuple[Type, ...], sizes: tuple[Type, ...], steps: tuple[Type, ...], *, to: MemRefType) -> Type:
+def subview_type(
+    source: Type, offsets: tuple[Type, ...], sizes: tuple[Type, ...], steps: tuple[Type, ...], *, to: MemRefType
+) -> Type:
     """Three lists of the source's rank; a result of that rank and the source's elements."""
     parent = rules.need_memref("operand 0", source)
     for what, types in (("offsets", offsets), ("sizes", sizes), ("strides", steps)):
@@ -53,7 +55,7 @@ def viewed(source: Type, offsets: tuple[Type, ...], sizes: tuple[Type, ...], ste
 
 
 def check_view(op: Op) -> None:
-    """Bounds and the declared strides and offset, as far as they are known."""
+    """Check the bounds and the declared strides and offset, where they are known."""
     source, *parts = op.defn.split(op.attrs, op.operands)
     parent, to = source.type, op.attr("to")
     offsets, sizes, steps = ([constant(x) for x in part] for part in parts)
@@ -84,7 +86,8 @@ def check_window(
     what: str,
     places: Sequence[Place | None] = (None, None, None),
 ) -> None:
-    """0 <= offset and offset + (size - 1) * step < extent, as far as all are known. `places` are those of offset, size, step."""
+    """Check 0 <= offset and offset + (size - 1) * step < extent, where they are known. `places` are those of offset, size,
+    step."""
     at_offset, at_size, at_step = places
     for given, least, says, at in (
         (size, 1, "has size", at_size),
@@ -106,7 +109,7 @@ def check_window(
 
 
 def view_type(parent: MemRefType, shape: Shape, offsets: Sequence[int | None], steps: Sequence[int | None]) -> MemRefType:
-    """The type of a view with everything written out that is known."""
+    """The type of a view with every known part stated."""
     base = strides_of(parent)
     strides = tuple(_times(s, k) for s, k in zip(base, steps, strict=True))
     offset: Dim = parent.offset if parent.offset is not None else 0
@@ -120,7 +123,7 @@ def _times(a: Dim, b: int | None) -> Dim:
     return a * b if isinstance(a, int) and b is not None else UNKNOWN
 
 
-@op("pto.memref.subview", infer=viewed, traits=PURE, check=check_view, asks=needs.VIEW)
+@op("pto.memref.subview", infer=subview_type, traits=PURE, check=check_view, asks=needs.VIEW)
 def subview(source: Array, offsets: Many, sizes: Many, steps: Many, *, to: MemRefType) -> Array:
     """A strided window of a memref: `%v = pto.memref.subview %m[%i, %j] [32, 32] [1, 1] : M to V`. PTO IR 4.2."""
     windows = []
@@ -138,8 +141,8 @@ def subview(source: Array, offsets: Many, sizes: Many, steps: Many, *, to: MemRe
 # Loads and stores
 
 
-def loaded(source: Type, indices: tuple[Type, ...], *, to: TileType) -> None:
-    """An index per dimension; a tile of the memref's elements. One of a lower rank lies in the last dimensions."""
+def load_types(source: Type, indices: tuple[Type, ...], *, to: TileType) -> None:
+    """An index per dimension, and a tile of the memref's elements. A tile of a lower rank has the last dimensions."""
     parent = rules.need_memref("operand 0", source)
     rules.need_indices("indices", indices, parent.rank)
     tile = rules.need_tile("the result", to)
@@ -151,8 +154,8 @@ def loaded(source: Type, indices: tuple[Type, ...], *, to: TileType) -> None:
     )
 
 
-def stored(tile: Type, target: Type, indices: tuple[Type, ...], *, atomic: str, relu: bool) -> None:
-    """An index per dimension; a tile of at most the memref's rank. Elements are `check_store`'s."""
+def store_types(tile: Type, target: Type, indices: tuple[Type, ...], *, atomic: str, relu: bool) -> None:
+    """An index per dimension, and a tile of at most the memref's rank. `check_store` checks the elements."""
     source, parent = rules.need_tile("operand 0", tile), rules.need_memref("operand 1", target)
     rules.need_indices("indices", indices, parent.rank)
     require(
@@ -175,7 +178,7 @@ def check_store(op: Op) -> None:
 
 
 def _may_accumulate(tile: Operand) -> bool:
-    """Whether a tile that states no location may be in Acc: it comes from outside, through control flow, or is a product."""
+    """Whether a tile without a stated location may be in Acc: it comes from outside, through control flow, or from a product."""
     made = tile.op if isinstance(tile, Value) else None
     known = isinstance(t := operand_type(tile), TileType) and t.dtype in (F32, SI32)
     return known and (made is None or ASYNC not in made.defn.traits or "Acc" in (facts(made).gives or ()))
@@ -195,19 +198,19 @@ def touches_memory(op: Op) -> bool:
 
 
 def is_load(op: Op) -> bool:
-    """Whether an op makes a tile of what is in memory."""
+    """Whether an op makes a tile from memory."""
     return facts(op).memory is not None and READS in op.defn.traits
 
 
 def memory_of(op: Op) -> Operand:
-    """The memref that a load or store touches."""
+    """The memref that a load or store accesses."""
     at = facts(op).memory
     assert at is not None
     return op.operands[at]
 
 
 def check_access(op: Op) -> None:
-    """The window of a load or store lies within the memref, as far as it is known."""
+    """Check that the window of a load or store is in the memref, where it is known."""
     rules.check_tile_op(op)
     shape = memory_of(op).type.shape  # type: ignore[union-attr]
     if not rules.group(op, "valid") and _holds_all(op, shape):
@@ -219,12 +222,12 @@ def check_access(op: Op) -> None:
 
 
 def _index(d: int) -> tuple[Place, None, None]:
-    """Where the start of an access in dimension `d` is written; its size is that of a type."""
+    """The place of the start of an access in dimension `d`; its size is that of a type."""
     return group("indices", d), None, None
 
 
 def _holds_all(op: Op, shape: Shape) -> bool:
-    """Whether a memref holds all of the tile that an access takes there, whatever is valid in it."""
+    """Whether the memref contains the whole tile of an access at its start, whatever is valid."""
     tile = accessed_tile(op).shape
     for x, size, extent in zip(rules.group(op, "indices"), [*[1] * (len(shape) - len(tile)), *tile], shape, strict=True):
         start = constant(x)
@@ -235,7 +238,7 @@ def _holds_all(op: Op, shape: Shape) -> bool:
 
 
 def window(op: Op) -> list[int | None]:
-    """The extents that a load or store touches, where they are known before it runs: of dimensions that the tile lacks one.
+    """The static extents that a load or store accesses; 1 in dimensions that the tile lacks.
 
     Without `valid` a store touches what is valid in its tile, of which only the tile's type is known here.
     """
@@ -248,15 +251,15 @@ def window(op: Op) -> list[int | None]:
 
 
 def accessed_tile(op: Op) -> TileType:
-    """The type of the tile that a load makes or a store takes."""
+    """The type of the tile that a load makes or a store reads."""
     t = op.results[0].type if is_load(op) else operand_type(op.operands[0])
     assert isinstance(t, TileType)
     return t
 
 
 def static_valid(x: Operand, seen: dict[Operand, Shape] | None = None, depth: int = 64, value: Numbers = linear) -> Shape:
-    """What is valid in a tile operand, from the op that made it; UNKNOWN where only running tells. `seen` are those known,
-    `value` says what an index is."""
+    """The valid region of a tile operand, from the op that makes it; UNKNOWN where it depends on the run. `seen` are the known
+    ones, `value` gives the expression of an index."""
     t = operand_type(x)
     assert isinstance(t, TileType)
     if t.valid is not None:
@@ -291,8 +294,8 @@ LOAD_ROWS = 4095  # of a tile in Vec, on a3
 _LOADED = {"ND": (("ND",), ("ND", "Nz")), "DN": (("DN",), ("DN", "Zn")), "Nz": (("Nz",), ("Nz",))}
 
 
-def loadable(op: Op, tiles: Tiles, target: Target) -> None:
-    """Where a load goes to, how many rows it has, and which layouts it makes."""
+def check_load_target(op: Op, tiles: Tiles, target: Target) -> None:
+    """Check the location, rows and layouts of a load against the target."""
     t, memory = tiles[op.results[0]], operand_type(op.operands[0])
     assert isinstance(memory, MemRefType)
     require(t.loc in ("Vec", "Mat"), "InvalidLocation", f"a load on {target.name} goes to Vec or Mat, not {t.loc}")
@@ -310,18 +313,18 @@ def loadable(op: Op, tiles: Tiles, target: Target) -> None:
 
 @kit.tile_op(
     "load",
-    loaded,
+    load_types,
     "to",
     traits=READS,
     check=check_access,
     asks=needs.WINDOW,
     fails=needs.window_fails,
-    facts=Facts(pipe="MTE2", gives=None, memory=0, vector=False, elements=elements.MEMORY, legal=loadable, valid=whole),
+    facts=Facts(pipe="MTE2", gives=None, memory=0, vector=False, elements=elements.MEMORY, legal=check_load_target, valid=whole),
 )
 def load(
     source: Array, indices: Many, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
 ) -> Results:
-    """A window of memory as a tile; what lies outside `valid` stays undefined.
+    """A window of memory as a tile; elements outside `valid` stay undefined.
 
     `%t = pto.tile.load %m[%i, %j] {valid = [%r, 32]} : M, T`. PTO IR 4.3.
     """
@@ -336,8 +339,8 @@ STORE_ROWS = 8192
 _STORED_FROM_ACC = ("i32", "f32", "f16", "bf16")
 
 
-def storable(op: Op, tiles: Tiles, target: Target) -> None:
-    """Where a store takes its tile from, which layouts and elements it makes, and how many from Acc."""
+def check_store_target(op: Op, tiles: Tiles, target: Target) -> None:
+    """Check the location, layouts and elements of a store against the target, and the columns of one from Acc."""
     t, memory = tiles[op.operands[0]], operand_type(op.operands[1])  # type: ignore[index]
     assert isinstance(memory, MemRefType)
     sources = " or ".join(target.stores)
@@ -361,7 +364,7 @@ def storable(op: Op, tiles: Tiles, target: Target) -> None:
 
 @kit.tile_op(
     "store",
-    stored,
+    store_types,
     traits=WRITES,
     check=check_store,
     generate=lambda choices, *_: {"atomic": choices.one(tuple(_ATOMICS))},
@@ -373,7 +376,7 @@ def storable(op: Op, tiles: Tiles, target: Target) -> None:
         memory=1,
         vector=False,
         elements=elements.MEMORY,
-        legal=storable,
+        legal=check_store_target,
     ),
 )
 def store(
@@ -388,7 +391,7 @@ def store(
     relu: bool = False,
     context: Context,
 ) -> Results:
-    """The valid region of a tile into memory; the rest of the memory is left alone. From Acc, elements are converted.
+    """The valid region of a tile into memory; the rest of the memory is unchanged. From Acc, elements are converted.
 
     `pto.tile.store %t, %m[%i, %j] : M, T`. PTO IR 4.3.
     """
@@ -404,7 +407,7 @@ def store(
     return issue(context, wait, event, action, memory=(target[region], True))
 
 
-def quantized(tile: Type, scale: Type, target: Type, indices: tuple[Type, ...]) -> None:
+def quantized_store_types(tile: Type, scale: Type, target: Type, indices: tuple[Type, ...]) -> None:
     """An Acc tile and a row of scales, one per column."""
     source, parent = rules.need_tile("operand 0", tile), rules.need_memref("operand 2", target)
     rules.need_indices("indices", indices, parent.rank)
@@ -435,7 +438,7 @@ def rescaled(values: Array, scale: Array) -> Array:
 
 @kit.tile_op(
     "store.fp",
-    quantized,
+    quantized_store_types,
     traits=WRITES,
     check=check_access,
     asks=needs.WINDOW,
@@ -473,15 +476,15 @@ def store_fp(
     return issue(context, wait, event, action, memory=(target[region], True))
 
 
-def assigned(tile: Type, address: Type) -> tuple[Type, ...]:
+def assign_types(tile: Type, address: Type) -> tuple[Type, ...]:
     """A tile and an index."""
     rules.need_tile("operand 0", tile)
     require(rules.is_index(address), "TypeMismatch", f"the address is {type_text(address)}, expected index", at=operand(1))
     return ()
 
 
-def room_there(op: Op, tiles: Tiles, target: Target) -> None:
-    """The address is aligned and leaves room for the tile."""
+def check_address(op: Op, tiles: Tiles, target: Target) -> None:
+    """Check that the address is aligned and that the tile fits into its space."""
     t, at = tiles[op.operands[0]], constant(op.operands[1])  # type: ignore[index]
     if at is None:
         return
@@ -494,15 +497,15 @@ def room_there(op: Op, tiles: Tiles, target: Target) -> None:
         raise Violation("CapacityExceeded", message, at=operand(1))
 
 
-@op("pto.tile.assign", infer=assigned, traits=WRITES, own=Facts(gives=None, vector=False, legal=room_there))
+@op("pto.tile.assign", infer=assign_types, traits=WRITES, own=Facts(gives=None, vector=False, legal=check_address))
 def assign(tile: Tile, address: Array, *, context: Context) -> None:
-    """Bind a tile to an address of its space: it lies there from the op on that makes it."""
+    """Assign a tile an address of its space: it is there from its definition on."""
     by = context.op
     assert by is not None and isinstance(by.operands[0], Value)
     machine(context).bind(tile, by.operands[0], int(address), by)
 
 
-def hinted(source: Type, indices: tuple[Type, ...]) -> None:
+def prefetch_types(source: Type, indices: tuple[Type, ...]) -> None:
     """An index per dimension."""
     parent = rules.need_memref("operand 0", source)
     rules.need_indices("indices", indices, parent.rank)
@@ -511,18 +514,18 @@ def hinted(source: Type, indices: tuple[Type, ...]) -> None:
 def prefetch(
     source: Array, indices: Many, valid: Many, wait: Many, *, event: EventType | None = None, context: Context
 ) -> Results:
-    """A hint that memory will be loaded soon, from a place on and as far as `valid` says: `pto.tile.prefetch %m[%i, %j] : M`.
-    It changes nothing. PTO IR 4.3."""
+    """A hint that a window of memory will be loaded soon: `pto.tile.prefetch %m[%i, %j] : M`. It has no other effect. PTO IR
+    4.3."""
     slices(source, indices, [int(v) for v in valid] or (1,) * source.ndim, "prefetch")
     return issue(context, wait, event, lambda: None)
 
 
-def shown(tile: Type) -> None:
+def print_types(tile: Type) -> None:
     """A tile in Vec."""
     rules.at_loc("operand 0", rules.need_tile("operand 0", tile), "Vec")
 
 
-def show(tile: Tile, valid: Many, wait: Many, *, event: EventType | None = None, context: Context) -> Results:
+def print_(tile: Tile, valid: Many, wait: Many, *, event: EventType | None = None, context: Context) -> Results:
     """Print the shape and the valid region of a tile on standard error: `pto.tile.print %t : T`. PTO IR 4."""
     extents = taken_region(context, tile)
 
@@ -530,17 +533,17 @@ def show(tile: Tile, valid: Many, wait: Many, *, event: EventType | None = None,
         values, defined = tile.values[box(extents)], tile.defined[box(extents)]
         lines = [f"TPRINT {'x'.join(map(str, tile.shape))}"]
         for row, known in zip(values.reshape(-1, extents[-1]), defined.reshape(-1, extents[-1]), strict=True):
-            lines.append("".join(_shown(v) if d else f"{'?':>8}" for v, d in zip(row, known, strict=True)))
+            lines.append("".join(_printed(v) if d else f"{'?':>8}" for v, d in zip(row, known, strict=True)))
         print("\n".join(lines), file=sys.stderr)
 
     return issue(context, wait, event, action)
 
 
-def _shown(x: np.generic) -> str:
+def _printed(x: np.generic) -> str:
     return f"{int(x):>8}" if n.is_integer(np.asarray(x)) or isinstance(x, np.bool_) else f"{float(x):>8.4f}"
 
 
 _HINT = Facts(pipe="MTE2", vector=False, elements=elements.MEMORY)
 _PRINTED = Facts(takes=("Vec",), elements=elements.SMALL, passes=0)
-kit.tile_op("prefetch", hinted, facts=_HINT, traits=WRITES, check=None, asks=ASKS_NOTHING)(prefetch)
-kit.tile_op("print", shown, facts=_PRINTED, traits=WRITES, asks=ASKS_NOTHING)(show)
+kit.tile_op("prefetch", prefetch_types, facts=_HINT, traits=WRITES, check=None, asks=ASKS_NOTHING)(prefetch)
+kit.tile_op("print", print_types, facts=_PRINTED, traits=WRITES, asks=ASKS_NOTHING)(print_)

@@ -27,8 +27,8 @@ from ptir_tools.dialects.pto.types import TileType, tile, type_text
 from ptir_tools.dialects.pto.valid import either, first, least, less, whole
 
 
-def one_row(granule: int) -> Callable[[Op, Tiles, Target], None]:
-    """The result is one row, of a multiple of `granule` bytes."""
+def check_one_row(granule: int) -> Callable[[Op, Tiles, Target], None]:
+    """Check that the result is one row of a multiple of `granule` bytes."""
 
     def rule(op: Op, tiles: Tiles, target: Target) -> None:
         to = tiles[op.results[0]]
@@ -41,10 +41,10 @@ def one_row(granule: int) -> Callable[[Op, Tiles, Target], None]:
     return rule
 
 
-def row_of_factors(op: Op, tiles: Tiles, target: Target) -> None:
-    """A row of scales for a quantization; exponents of blocks come as matrices, in boxes."""
+def check_scales(op: Op, tiles: Tiles, target: Target) -> None:
+    """Check the scales of a move: a row for a quantization, a matrix of fractal boxes for exponents of blocks."""
     if tiles[op.results[0]].loc == "Scale":
-        one_row(128)(op, tiles, target)
+        check_one_row(128)(op, tiles, target)
 
 
 def _facts(
@@ -63,11 +63,11 @@ _MOVES: dict[str, tuple[str, Facts]] = {
     "m2r": ("Mat to Right: the right operand of a matmul.", _facts("MTE1", "Mat", "Right", elements=elements.MATRIX)),
     "m2b": (
         "Mat to Bias; 16-bit floats may widen to f32.",
-        _facts("MTE1", "Mat", "Bias", elements=elements.on("i32 f16 f32", "bf16"), legal=one_row(64)),
+        _facts("MTE1", "Mat", "Bias", elements=elements.on("i32 f16 f32", "bf16"), legal=check_one_row(64)),
     ),
     "m2s": (
         "Mat to Scale: factors of a quantization or of a block.",
-        _facts("FIX", "Mat", "Scale", "ScaleLeft", "ScaleRight", elements=_FACTORS, legal=row_of_factors),
+        _facts("FIX", "Mat", "Scale", "ScaleLeft", "ScaleRight", elements=_FACTORS, legal=check_scales),
     ),
     "a2v": (
         "Acc to Vec or Mat, converted to the result's elements; `relu` clips at 0.",
@@ -118,7 +118,7 @@ for _kind in _MOVES:
     _move(_kind)
 
 
-def quantized(x: Type, scale: Type, *, to: TileType) -> None:
+def quantized_move_types(x: Type, scale: Type, *, to: TileType) -> None:
     """An Acc tile, a row of scales, and a result of the tile's shape in Vec or Mat."""
     tile = rules.need_tile("operand 0", x)
     memory.scales(tile, rules.need_tile("operand 1", scale))
@@ -139,7 +139,7 @@ def mov_fp(x: Tile, scale: Tile, *, to: TileType) -> kit.Filling:
 kit.declare(
     "mov.fp",
     mov_fp,
-    quantized,
+    quantized_move_types,
     facts=Facts(
         pipe="FIX",
         opcodes=("TMOV_A2V", "TMOV_FP"),
@@ -157,7 +157,7 @@ kit.declare(
 # Windows
 
 
-def extracted(x: Type, indices: tuple[Type, ...], *, to: TileType) -> None:
+def extract_types(x: Type, indices: tuple[Type, ...], *, to: TileType) -> None:
     """A window of a Mat tile as Left or Right, with an offset per dimension."""
     tile = rules.need_tile("operand 0", x)
     rules.need_indices("offsets", indices, tile.rank)
@@ -169,21 +169,21 @@ def extracted(x: Type, indices: tuple[Type, ...], *, to: TileType) -> None:
 
 
 def check_extract(op: Op) -> None:
-    """offset + extent <= the source's, in both dimensions (PTO IR 7)."""
+    """Check offset + extent <= the source's, in both dimensions (PTO IR 7)."""
     _check_window(op, op.attr("to"), operand_type(op.operands[0]), "extract")
 
 
 def _check_window(op: Op, part: Type, whole: Type, what: str) -> None:
-    """`part` is in `whole` from the offsets on, as far as they are known."""
+    """Check that `part` is in `whole` from the offsets on, where they are known."""
     rules.check_tile_op(op)
     assert isinstance(part, TileType) and isinstance(whole, TileType)
     for d, (x, size, extent) in enumerate(zip(rules.group(op, "indices"), part.shape, whole.shape, strict=True)):
         if isinstance(size, int):
-            in_tile(d, constant(x), size, extent, what)
+            check_offset(d, constant(x), size, extent, what)
 
 
-def in_tile(d: int, offset: int | None, size: int, extent: object, what: str = "extract") -> None:
-    """offset + size <= extent, as far as it is known."""
+def check_offset(d: int, offset: int | None, size: int, extent: object, what: str = "extract") -> None:
+    """Check offset + size <= extent, where they are known."""
     start = offset or 0
     at = group("indices", d)
     require(start >= 0, "OutOfBounds", f"{what} starts at {start} in dimension {d}", at=at)
@@ -196,7 +196,7 @@ def extract(x: Tile, indices: Many, *, to: TileType) -> kit.Filling:
     """A window of a tile: `%l = pto.tile.extract %m[%r, %c] : T -> T2`. PTO IR 6.2."""
     starts, shape = [int(i) for i in indices], static_shape(to)
     for d, (start, size) in enumerate(zip(starts, shape, strict=True)):
-        in_tile(d, start, size, x.values.shape[d])
+        check_offset(d, start, size, x.values.shape[d])
     if any(v <= s for v, s in zip(x.valid, starts, strict=True)):
         raise Violation("OutOfBounds", f"extract at {starts} takes nothing of the valid region {list(x.valid)}")
 
@@ -208,13 +208,13 @@ def extract(x: Tile, indices: Many, *, to: TileType) -> kit.Filling:
 
 
 def valid_in_window(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
-    """What is valid of the source, from the offsets on, as far as the result reaches."""
+    """The valid region of the source from the offsets on, clipped to the result."""
     starts = map(value, rules.group(op, "indices"))
     return tuple([least(n, e - s) for n, e, s in zip(shape, tiles[0], starts, strict=True)])
 
 
-def on_boxes(op: Op, tiles: Tiles, target: Target) -> None:
-    """Offsets lie on the boxes of the result."""
+def check_box_offsets(op: Op, tiles: Tiles, target: Target) -> None:
+    """Check that offsets are multiples of the fractal boxes of the result."""
     to = tiles[op.results[0]]
     box = box_of(to, to.layout or "Zn")
     for d, (x, inner) in enumerate(zip(rules.group(op, "indices"), box, strict=True)):
@@ -226,7 +226,7 @@ def on_boxes(op: Op, tiles: Tiles, target: Target) -> None:
 kit.declare(
     "extract",
     extract,
-    extracted,
+    extract_types,
     facts=Facts(
         pipe="MTE1",
         opcodes=("TEXTRACT", "TEXTRACT_M2LR"),
@@ -234,7 +234,7 @@ kit.declare(
         gives=("Left", "Right"),
         vector=False,
         elements=elements.MATRIX,
-        legal=on_boxes,
+        legal=check_box_offsets,
         valid=valid_in_window,
     ),
     traits=MOVEMENT,
@@ -245,7 +245,7 @@ kit.declare(
 )
 
 
-def inserted(x: Type, indices: tuple[Type, ...], into: Type, *, to: TileType) -> None:
+def insert_types(x: Type, indices: tuple[Type, ...], into: Type, *, to: TileType) -> None:
     """A tile, an offset per dimension, and a tile of the result's type and of the same elements."""
     tile = rules.need_tile("operand 0", x)
     rules.need_indices("offsets", indices, tile.rank)
@@ -258,12 +258,12 @@ def inserted(x: Type, indices: tuple[Type, ...], into: Type, *, to: TileType) ->
 
 
 def check_insert(op: Op) -> None:
-    """offset + extent <= the result's, in both dimensions."""
+    """Check offset + extent <= the result's, in both dimensions."""
     _check_window(op, operand_type(op.operands[0]), op.attr("to"), "insert")
 
 
 def insert(x: Tile, indices: Many, into: Tile, *, to: TileType) -> kit.Filling:
-    """A tile with the valid region of another put into it, over it: `%t = pto.tile.insert %s[%r, %c], %d : T, T2 -> T2`."""
+    """A copy of a tile with the valid region of another inserted: `%t = pto.tile.insert %s[%r, %c], %d : T, T2 -> T2`."""
     window = _window(x, indices, into, "insert")
 
     def made(box: kit.Window, m: Machine) -> kit.Made:
@@ -273,7 +273,7 @@ def insert(x: Tile, indices: Many, into: Tile, *, to: TileType) -> kit.Filling:
 
 
 def _valid_over(k: int) -> ValidRule:
-    """The region that holds what is valid in the tile operand `k` and what is put into it."""
+    """The rule of a region that contains the valid region of tile operand `k` and the inserted one."""
 
     def rule(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
         starts = map(value, rules.group(op, "indices"))
@@ -285,7 +285,7 @@ def _valid_over(k: int) -> ValidRule:
 kit.declare(
     "insert",
     insert,
-    inserted,
+    insert_types,
     facts=Facts(pipe="FIX", over=1, vector=False, elements=elements.MEMORY, valid=_valid_over(1)),
     traits=MOVEMENT,
     check=check_insert,
@@ -296,10 +296,10 @@ kit.declare(
 
 
 def _window(x: Tile, indices: Many, into: Tile, what: str) -> tuple[slice, ...]:
-    """Where the valid region of `x` goes in `into`. Raises Violation("OutOfBounds") where its shape does not fit."""
+    """The window of `into` for the valid region of `x`. Raises Violation("OutOfBounds") where its shape does not fit."""
     starts = [int(i) for i in indices]
     for d, (start, size) in enumerate(zip(starts, x.shape, strict=True)):
-        in_tile(d, start, size, into.shape[d], what)
+        check_offset(d, start, size, into.shape[d], what)
     return tuple(slice(s, s + v) for s, v in zip(starts, x.valid, strict=True))
 
 
@@ -310,7 +310,7 @@ def _put(into: Tile, window: tuple[slice, ...], values: Array, defined: Array, b
     return all_values[box], all_defined[box]
 
 
-def inserted_scaled(x: Type, scale: Type, into: Type, indices: tuple[Type, ...], *, to: TileType) -> None:
+def scaled_insert_types(x: Type, scale: Type, into: Type, indices: tuple[Type, ...], *, to: TileType) -> None:
     """An Acc tile, a row of scales, a Mat tile of the result's type, and an offset per dimension."""
     tile = rules.need_tile("operand 0", x)
     memory.scales(tile, rules.need_tile("operand 1", scale))
@@ -335,7 +335,7 @@ def insert_fp(x: Tile, scale: Tile, into: Tile, indices: Many, *, to: TileType) 
 kit.declare(
     "insert.fp",
     insert_fp,
-    inserted_scaled,
+    scaled_insert_types,
     facts=Facts(
         pipe="FIX", takes=("Acc", "Scale", "Mat"), over=2, vector=False, elements=elements.ACCUMULATED, valid=_valid_over(2)
     ),
@@ -347,7 +347,7 @@ kit.declare(
 )
 
 
-def concatenated(a: Type, b: Type, *, to: TileType) -> None:
+def concat_types(a: Type, b: Type, *, to: TileType) -> None:
     """Two tiles of the result's rows and elements; its columns hold both."""
     for i, t in enumerate((a, b)):
         tile = rules.need_tile(f"operand {i}", t)
@@ -358,20 +358,20 @@ def concatenated(a: Type, b: Type, *, to: TileType) -> None:
 
 
 def check_concat(op: Op) -> None:
-    """The columns that are valid in both operands fit into the result, as far as they are known."""
+    """Check that the valid columns of both operands fit into the result, where they are known."""
     rules.check_tile_op(op)
     (_, left), (_, right) = (memory.static_valid(x) for x in op.operands[:2])
     room = op.attr("to").shape[1]
     if isinstance(left, int) and isinstance(right, int) and isinstance(room, int):
-        require(left + right <= room, "OutOfBounds", _no_room(left, right, room))
+        require(left + right <= room, "OutOfBounds", _require_room(left, right, room))
 
 
-def _no_room(left: int, right: int, room: int) -> str:
+def _require_room(left: int, right: int, room: int) -> str:
     return f"concat: {left} and {right} columns do not fit into {room}"
 
 
 def any_concat(choices: Choices, *types: Type) -> tuple[TileType, ...] | dict[str, object]:
-    """Two tiles, and one that holds both: few types that are drawn one by one do."""
+    """Two tiles and a result that holds both. Types drawn independently rarely fit."""
     if types:
         return {}
     dtype = choices.one((F32, F16, SI32, SI8))
@@ -383,7 +383,7 @@ def concat(a: Tile, b: Tile, *, to: TileType) -> kit.Filling:
     """The valid columns of `a`, then those of `b`."""
     width, room = a.valid[1] + b.valid[1], static_shape(to)[1]
     if width > room:
-        raise Violation("OutOfBounds", _no_room(a.valid[1], b.valid[1], room))
+        raise Violation("OutOfBounds", _require_room(a.valid[1], b.valid[1], room))
 
     def made(box: kit.Window, m: Machine) -> kit.Made:
         parts = [(x.values[box[0], : x.valid[1]], x.defined[box[0], : x.valid[1]]) for x in (a, b)]
@@ -395,7 +395,7 @@ def concat(a: Tile, b: Tile, *, to: TileType) -> kit.Filling:
 
 
 def valid_joined(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
-    """The rows that are valid in both, and the columns of both."""
+    """The rows that are valid in both operands, and the columns of both."""
     (rows, left), (others, right) = tiles
     return less(rows, others, shape[0]), left + right
 
@@ -403,7 +403,7 @@ def valid_joined(op: Op, tiles: Sequence[Extents], shape: Extents, value: Number
 kit.declare(
     "concat",
     concat,
-    concatenated,
+    concat_types,
     facts=Facts(elements=elements.SMALL, passes=4, valid=valid_joined),
     traits=MOVEMENT,
     generate=any_concat,
@@ -412,7 +412,7 @@ kit.declare(
 )
 
 
-def transposed(x: Type, *, to: TileType) -> None:
+def transpose_types(x: Type, *, to: TileType) -> None:
     """Rank 2, extents exchanged."""
     tile = rules.need_tile("operand 0", x)
     rules.rank_two("operand 0", tile)
@@ -433,13 +433,13 @@ def trans(x: Tile, *, to: TileType) -> kit.Filling:
 
 
 _TURNED = Facts(elements=elements.SMALL, passes=2, spare=like_first, valid=lambda op, tiles, shape, value: tiles[0][::-1])
-kit.declare("trans", trans, transposed, facts=_TURNED, traits=MOVEMENT)
+kit.declare("trans", trans, transpose_types, facts=_TURNED, traits=MOVEMENT)
 
 
 # Shapes
 
 
-def reshaped(x: Type, *, to: TileType) -> None:
+def reshape_types(x: Type, *, to: TileType) -> None:
     """The same number of bytes."""
     tile = rules.need_tile("operand 0", x)
     rules.at_loc("the result", to, tile.loc or to.loc or "Vec")
@@ -462,10 +462,10 @@ def reshape(x: Tile, *, to: TileType) -> kit.Filling:
 
 
 _RENAMED = Facts(pipe="S", renames=True, vector=False, elements=elements.MEMORY, passes=0, valid=whole)
-kit.declare("reshape", reshape, reshaped, facts=_RENAMED, traits=MOVEMENT)
+kit.declare("reshape", reshape, reshape_types, facts=_RENAMED, traits=MOVEMENT)
 
 
-def padded(x: Type, *, to: TileType, pad: str) -> None:
+def pad_types(x: Type, *, to: TileType, pad: str) -> None:
     """A result of the operand's type; a pad value."""
     rules.same_tiles(to, x)
     rules.one_of("pad", pad, _PADS)
@@ -483,7 +483,7 @@ def pad_value(dtype: DType, pad: str) -> float:
     return dtype.max if pad == "Max" else dtype.min
 
 
-def expanded(x: Type, *, to: TileType, pad: str) -> None:
+def expand_types(x: Type, *, to: TileType, pad: str) -> None:
     """A result no smaller than the operand; a pad value."""
     tile = rules.need_tile("operand 0", x)
     rules.same_dtype("operand 0", tile, to)
@@ -508,6 +508,10 @@ def _fill(name: str, rule: kit.Rule, text: str, facts: Facts) -> None:
 
 
 _PADDED = "The operand's valid region; every other element is `pad` (Zero, Max, Min)."
-_fill("fillpad", padded, _PADDED, Facts(elements=elements.SMALL, valid=whole))
-_fill("fillpad.inplace", padded, "As `fillpad`, written over the operand.", Facts(elements=elements.SMALL, over=0, valid=whole))
-_fill("fillpad.expand", expanded, "As `fillpad`, into a larger tile.", Facts(elements=elements.SMALL, reuses=(0,), valid=whole))
+_fill("fillpad", pad_types, _PADDED, Facts(elements=elements.SMALL, valid=whole))
+_fill(
+    "fillpad.inplace", pad_types, "As `fillpad`, written over the operand.", Facts(elements=elements.SMALL, over=0, valid=whole)
+)
+_fill(
+    "fillpad.expand", expand_types, "As `fillpad`, into a larger tile.", Facts(elements=elements.SMALL, reuses=(0,), valid=whole)
+)

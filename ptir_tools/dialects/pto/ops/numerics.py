@@ -1,4 +1,4 @@
-"""Arithmetic that scalar and tile ops share, on arrays already widened by `arrays.widen` (floats are float64)."""
+"""Arithmetic of scalar and tile ops, on arrays widened by `arrays.widen` (floats are float64)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def truncated(a: Array, b: Array) -> Array:
 
 
 def remainder(a: Array, b: Array) -> Array:
-    """What `divide` leaves: it has the sign of `a`. Raises Violation("IntegerDivideByZero")."""
+    """The remainder of `divide`: it has the sign of `a`. Raises Violation("IntegerDivideByZero")."""
     return a - truncated(a, _nonzero(b)) * b if is_integer(a) else np.fmod(a, b)
 
 
@@ -120,8 +120,8 @@ def _to_odd(x: Array) -> Array:
 
 
 def convert(x: Array, source: DType, target: DType, rmode: str = "CAST_RINT") -> Array:
-    """Elements of `source` as `target`: floats to integers round by `rmode`, saturate, NaN gives 0; integers wrap; what becomes
-    a float is rounded to nearest even."""
+    """Elements of `source` as `target`. Floats to integers round by `rmode` and saturate; NaN gives 0. Integers to integers
+    wrap. Any result that is a float is rounded to nearest even."""
     if source is target:
         return x
     if source.is_float and target.is_integer:

@@ -36,7 +36,7 @@ def accumulated(x: Array, axis: int, product: bool = False) -> Array:
 
 
 def position(x: Array, axis: int, largest: bool) -> Array:
-    """The first place of a largest (or smallest) element along `axis`; a NaN wins."""
+    """The first position of a largest (or smallest) element along `axis`; a NaN counts as largest (or smallest)."""
     exact = x if n.is_integer(x) else x.astype(np.float64)
     return np.asarray((np.argmax if largest else np.argmin)(exact, axis=axis, keepdims=True))
 
@@ -51,8 +51,9 @@ _REDUCTIONS: dict[str, tuple[n.Function, str]] = {
 }
 
 
-def reduced(axis: int, to_places: bool) -> kit.Rule:
-    """The rule of a reduction along `axis` to elements or `to_places`: the other extent stays, this one becomes 1."""
+def reduction_types(axis: int, to_places: bool) -> kit.Rule:
+    """The rule of a reduction along `axis` to elements, or with `to_places` to positions. The other extent stays, this one
+    becomes 1."""
 
     def infer(x: Type, *, to: TileType, **_: object) -> None:
         tile = rules.need_tile("operand 0", x)
@@ -92,7 +93,9 @@ def _reduction(kind: str, axis: int, fn: n.Function, text: str) -> None:
         spare=row_starts if axis and not to_places else like_first if to_places or kind == "sum" else None,
         valid=_one_left(axis),
     )
-    kit.declare(name, body, reduced(axis, to_places), text, facts=facts, traits=Trait.NONE, cost=costs.reads, fails=always)
+    kit.declare(
+        name, body, reduction_types(axis, to_places), text, facts=facts, traits=Trait.NONE, cost=costs.reads, fails=always
+    )
 
 
 for _kind, (_fn, _text) in _REDUCTIONS.items():
@@ -103,7 +106,7 @@ for _kind, (_fn, _text) in _REDUCTIONS.items():
 # Expansions
 
 
-def expanded(axis: int) -> kit.Rule:
+def expansion_types(axis: int) -> kit.Rule:
     """The rule of an expansion along `axis`: a column (axis 1) or a row (axis 0) to the result's shape."""
 
     def infer(*operands: Type, to: TileType) -> None:
@@ -128,11 +131,11 @@ def _expansion(name: str, axis: int, text: str) -> None:
     def body(x: Tile, *, to: TileType) -> kit.Filling:
         return lambda box, _: spread(x, axis, box)
 
-    def filled_along(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
+    def valid_along_axis(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
         return tuple([shape[d] if d == axis else e for d, e in enumerate(tiles[0])])
 
-    facts = Facts(elements=elements.SMALL, reuses=(0,), valid=filled_along)
-    kit.declare(name, body, expanded(axis), text, facts=facts, traits=Trait.NONE)
+    facts = Facts(elements=elements.SMALL, reuses=(0,), valid=valid_along_axis)
+    kit.declare(name, body, expansion_types(axis), text, facts=facts, traits=Trait.NONE)
 
 
 def _expanded_binary(name: str, axis: int, fn: n.Function, text: str, passes: int) -> None:
@@ -143,13 +146,13 @@ def _expanded_binary(name: str, axis: int, fn: n.Function, text: str, passes: in
 
         return made
 
-    def but_along(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
+    def valid_off_axis(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
         own, vector = tiles
         return tuple([e if d == axis else less(e, v, n) for d, (e, v, n) in enumerate(zip(own, vector, shape, strict=True))])
 
     fails = needs.quotient_fails if fn is n.divide else needs.valid_fails
-    facts = Facts(elements=elements.FLOATS, passes=passes, reuses=(0,), scratch=axis == 1, valid=but_along)
-    kit.declare(name, body, expanded(axis), text, facts=facts, traits=Trait.NONE, cost=costs.results, fails=fails)
+    facts = Facts(elements=elements.FLOATS, passes=passes, reuses=(0,), scratch=axis == 1, valid=valid_off_axis)
+    kit.declare(name, body, expansion_types(axis), text, facts=facts, traits=Trait.NONE, cost=costs.results, fails=fails)
 
 
 _COMBINED: dict[str, tuple[n.Function, str, int]] = {
@@ -171,7 +174,7 @@ for _name, (_fn, _text, _passes) in _COMBINED.items():
 # A tile from a scalar
 
 
-def filled(x: Type, *, to: TileType, **_: object) -> None:
+def expands_types(x: Type, *, to: TileType, **_: object) -> None:
     """A scalar of the result's element type."""
     rules.need_tile("the result", to)
     rules.need_scalar("operand 0", x, to.dtype)
@@ -182,10 +185,10 @@ def expands(x: object, *, to: TileType) -> kit.Filling:
     return lambda box, _: (np.asarray(x), True)
 
 
-kit.declare("expands", expands, filled, facts=Facts(elements=elements.WIDENED), traits=Trait.NONE)
+kit.declare("expands", expands, expands_types, facts=Facts(elements=elements.WIDENED), traits=Trait.NONE)
 
 
-def triangle(x: Type, *, to: TileType, upper: bool) -> None:
+def tri_types(x: Type, *, to: TileType, upper: bool) -> None:
     """An i32 scalar and a result of rank 2."""
     rules.rank_two("the result", to)
     rules.need_scalar("operand 0", x, SI32)
@@ -202,12 +205,12 @@ def tri(x: Array, *, to: TileType, upper: bool = False) -> kit.Filling:
     return made
 
 
-kit.declare("tri", tri, triangle, facts=Facts(elements=elements.WIDENED), traits=Trait.NONE)
+kit.declare("tri", tri, tri_types, facts=Facts(elements=elements.WIDENED), traits=Trait.NONE)
 
 
-def sequence(x: Type, *, to: TileType, descending: bool) -> None:
+def ci_types(x: Type, *, to: TileType, descending: bool) -> None:
     """One row of integers; the scalar has its element type."""
-    filled(x, to=to)
+    expands_types(x, to=to)
     require(to.dtype.is_integer, "TypeMismatch", f"the op's type is {type_text(to)}, expected integers", at=result())
     require(
         all(d == 1 for d in to.shape[:-1]), "ShapeMismatch", f"the op's type is {type_text(to)}, expected one row", at=result()
@@ -224,10 +227,10 @@ def ci(x: Array, *, to: TileType, descending: bool = False) -> kit.Filling:
     return made
 
 
-def more_than_one(op: Op, tiles: Tiles, target: Target) -> None:
-    """A sequence of one element has no form."""
+def check_length(op: Op, tiles: Tiles, target: Target) -> None:
+    """Check that a sequence has more than one element: the library has no form for one."""
     _, columns = extents(tiles[op.results[0]])
     require(columns != 1, "IllegalOnTarget", f"ci makes more than one element on {target.name}")
 
 
-kit.declare("ci", ci, sequence, facts=Facts(pipe="S", elements=elements.INDEXED, legal=more_than_one), traits=Trait.NONE)
+kit.declare("ci", ci, ci_types, facts=Facts(pipe="S", elements=elements.INDEXED, legal=check_length), traits=Trait.NONE)

@@ -47,14 +47,14 @@ def same(a: Type, b: Type) -> DType:
 
 
 def integers(a: Type, b: Type) -> Type:
-    """Two integers of one type, `index` and `i1` among them; the result is another."""
+    """Two integers of one type, including `index` and `i1`; the result has it."""
     dtype = same(a, b)
     require(not dtype.is_float, "TypeMismatch", f"the operands are {type_text(a)}, expected integers")
     return scalar(dtype)
 
 
 def floats(a: Type, b: Type) -> Type:
-    """Two floats of one type; the result is another."""
+    """Two floats of one type; the result has it."""
     dtype = same(a, b)
     require(dtype.is_float, "TypeMismatch", f"the operands are {type_text(a)}, expected floats")
     return scalar(dtype)
@@ -115,7 +115,7 @@ _PREDICATES = {
 }  # fmt: skip
 
 
-def compared(a: Type, b: Type, *, predicate: str) -> Type:
+def compare_type(a: Type, b: Type, *, predicate: str) -> Type:
     """Two scalars of one type; the result is i1."""
     same(a, b)
     known = ", ".join(_PREDICATES)
@@ -131,19 +131,19 @@ def compare(a: Array, b: Array, predicate: str) -> Array:
         return np.asarray(wide, np.bool_) & (predicate != "one" or ~np.isnan(a.astype(np.float64) + b.astype(np.float64)))
 
 
-@op("pto.cmpi", infer=compared, traits=PURE)
+@op("pto.cmpi", infer=compare_type, traits=PURE)
 def cmpi(a: Array, b: Array, *, predicate: str) -> Array:
     """Compare two integers: `%p = arith.cmpi slt, %a, %b : index`."""
     return compare(np.asarray(a), np.asarray(b), predicate)
 
 
-@op("pto.cmpf", infer=compared, traits=PURE)
+@op("pto.cmpf", infer=compare_type, traits=PURE)
 def cmpf(a: Array, b: Array, *, predicate: str) -> Array:
-    """Compare two floats; with a NaN only `une` holds."""
+    """Compare two floats; with a NaN only `une` is true."""
     return compare(np.asarray(a), np.asarray(b), predicate)
 
 
-def selected(condition: Type, a: Type, b: Type) -> Type:
+def select_type(condition: Type, a: Type, b: Type) -> Type:
     """An i1 and two scalars of one type."""
     require(
         dtype_of("operand 0", condition) is I1, "TypeMismatch", f"operand 0 is {type_text(condition)}, expected i1", at=operand(0)
@@ -151,14 +151,14 @@ def selected(condition: Type, a: Type, b: Type) -> Type:
     return scalar(same(a, b))
 
 
-@op("pto.select", infer=selected, traits=PURE)
+@op("pto.select", infer=select_type, traits=PURE)
 def select(condition: Array, a: Array, b: Array) -> Array:
-    """`a` where the condition holds, else `b`."""
+    """`a` where the condition is true, else `b`."""
     return np.asarray(a if condition else b)
 
 
 def conversion(name: str, kinds: str, doc: str, asks: Asks = ASKS_NOTHING) -> None:
-    """Declare a conversion; `kinds` says for source and target whether they are f(loat) or i(nteger)."""
+    """Declare a conversion; `kinds` are the kinds of source and target: f(loat) or i(nteger)."""
 
     def infer(x: Type, *, to: ScalarType) -> Type:
         for kind, t in zip(kinds, (dtype_of("operand 0", x), dtype_of("the result", to)), strict=True):

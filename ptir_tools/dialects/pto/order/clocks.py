@@ -1,7 +1,7 @@
-"""Clocks: what is certainly complete. Per pipe, how many of its tasks are.
+"""Clocks: the number of tasks of each pipe that are certainly complete.
 
-One op is done before another starts exactly when the other's clock has reached its place in its pipe. The hazard check counts
-with numbers that depend on decisions, the machine with plain ones.
+One op is complete before another starts exactly when the other's clock has reached its number in its pipe. The hazard check
+counts with numbers that depend on conditions, the executor with plain ones.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ ZERO: Clock = (0,) * len(PIPES)
 
 
 def join(a: Clock, b: Clock) -> Clock:
-    """The clock of ops that are complete if both clocks hold. Spelled out for the seven pipes: nothing is done as often.
-    Raises Mixed for a `Choice`."""
+    """The clock after both clocks. Written out for the seven pipes, because it runs most often. Raises Undecided for a
+    `Choice`."""
     if a is b:
         return a
     a0, a1, a2, a3, a4, a5, a6 = a

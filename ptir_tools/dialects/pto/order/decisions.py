@@ -1,25 +1,25 @@
-"""Numbers that depend on conditions, as reduced ordered decision diagrams: what branches leave open is kept, not enumerated.
+"""Numbers that depend on conditions, as reduced ordered decision diagrams, so that paths need not be enumerated.
 
-A `Number` is an int, or a `Choice` between two numbers by one condition (a variable). Equal numbers are one object. A condition
-is itself a number, of leaves 0 and 1. Diagrams deeper than DEPTH are narrowed to the least number that they may be. More than
-NODES are not made, and no more than ANSWERS questions about two of them are answered.
+A `Number` is an int, or a `Choice` between two numbers by one condition (a variable). Equal numbers are one object. A
+condition is itself a number with the leaves 0 and 1. A diagram deeper than MAX_DEPTH is replaced by its least number. The
+number of nodes and of cached results is bounded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sized
 
-DEPTH = 96  # variables on one path through a diagram
-NODES = 20_000  # of the diagrams of one function
-ANSWERS = 200_000  # about pairs of them, of which there are many more
+MAX_DEPTH = 96  # variables on one path through a diagram
+MAX_NODES = 20_000  # of the diagrams of one function
+MAX_ANSWERS = 200_000  # about pairs of them, of which there are many more
 
 
-class Mixed(Exception):
-    """A `Choice` was compared with a number by `<` or `>`: there is no one answer."""
+class Undecided(Exception):
+    """A `Choice` was compared with a number by `<` or `>`: the result depends on conditions."""
 
 
-class Crowded(Exception):
-    """There would be more than NODES, or ANSWERS."""
+class TooManyConditions(Exception):
+    """MAX_NODES or MAX_ANSWERS was exceeded."""
 
 
 class Choice:
@@ -37,16 +37,16 @@ class Choice:
         self.most: int = max([p.most if isinstance(p, Choice) else p for p in parts])
 
     def __lt__(self, other: Number) -> bool:
-        raise Mixed
+        raise Undecided
 
     def __gt__(self, other: Number) -> bool:
-        raise Mixed
+        raise Undecided
 
     def __le__(self, other: Number) -> bool:
-        raise Mixed
+        raise Undecided
 
     def __ge__(self, other: Number) -> bool:
-        raise Mixed
+        raise Undecided
 
 
 Number = int | Choice
@@ -54,12 +54,12 @@ ALWAYS, NEVER = 1, 0
 
 
 def least(x: Number) -> int:
-    """The least that a number may be."""
+    """The least value of a number over all conditions."""
     return x if isinstance(x, int) else x.least
 
 
 class Decisions:
-    """The variables and diagrams of one function. The variable that came last is tested first."""
+    """The variables and diagrams of one function. The newest variable is tested first."""
 
     def __init__(self) -> None:
         self.nodes: dict[tuple[int, Number, Number], Choice] = {}
@@ -74,27 +74,27 @@ class Decisions:
             return then
         key = (variable, then, otherwise)
         if (found := self.nodes.get(key)) is None:
-            if len(self.nodes) >= NODES:
-                raise Crowded
+            if len(self.nodes) >= MAX_NODES:
+                raise TooManyConditions
             self.nodes[key] = found = Choice(variable, then, otherwise)
-        if found.depth > DEPTH:
+        if found.depth > MAX_DEPTH:
             self.narrowed = True
             return found.least if found.most > 1 else found
         return found
 
     def room(self, known: Sized) -> None:
-        """Raises Crowded where one table has ANSWERS."""
-        if len(known) >= ANSWERS:
-            raise Crowded
+        """Raise TooManyConditions when a table has MAX_ANSWERS entries."""
+        if len(known) >= MAX_ANSWERS:
+            raise TooManyConditions
 
     def fresh(self) -> Number:
-        """A condition that nothing is known of."""
+        """A new condition of which nothing is known."""
         self.variables += 1
         return self.make(self.variables, ALWAYS, NEVER)
 
     def above(self, key: Hashable, bound: int) -> Number:
-        """The condition that the unknown integer called `key` is greater than `bound`: those of lesser bounds follow from it, and
-        it from those of greater ones, whichever is asked first."""
+        """The condition that the unknown integer called `key` is greater than `bound`. It implies those of lesser bounds, in
+        any order of calls."""
         known = self.bounds.setdefault(key, {})
         if bound not in known:
             above = known[min(greater)] if (greater := [b for b in known if b > bound]) else 0
@@ -112,13 +112,13 @@ class Decisions:
         if (found := self.results.get(key)) is None:
             self.room(self.results)
             top = max([x.variable for x in (condition, then, otherwise) if isinstance(x, Choice)])
-            parts = [_parts(x, top) for x in (condition, then, otherwise)]
+            parts = [_cofactors(x, top) for x in (condition, then, otherwise)]
             yes, no = (self.either(*[p[k] for p in parts]) for k in (0, 1))
             self.results[key] = found = self.make(top, yes, no)
         return found
 
     def both(self, a: Number, b: Number) -> Number:
-        """Where both conditions hold."""
+        """The conjunction of two conditions."""
         if a is b or b == 1 or a == 0:
             return a
         if a == 1 or b == 0:
@@ -126,7 +126,7 @@ class Decisions:
         return self.either(a, b, NEVER)
 
     def negated(self, a: Number) -> Number:
-        """Where a condition does not hold."""
+        """The negation of a condition."""
         return self.either(a, NEVER, ALWAYS)
 
     def greater(self, a: Number, b: Number) -> Number:
@@ -146,7 +146,7 @@ class Decisions:
         if (found := self.results.get(key)) is None:
             self.room(self.results)
             top = max(b.variable, a.variable) if isinstance(a, Choice) else b.variable
-            (a0, a1), (b0, b1) = _parts(a, top), _parts(b, top)
+            (a0, a1), (b0, b1) = _cofactors(a, top), _cofactors(b, top)
             self.results[key] = found = self.make(top, self.greater(a0, b0), self.greater(a1, b1))
         return found
 
@@ -164,11 +164,11 @@ class Decisions:
         if (found := self.answers.get(key)) is None:
             self.room(self.answers)
             top = max(x.variable, when.variable)
-            (x0, x1), (w0, w1) = _parts(x, top), _parts(when, top)
+            (x0, x1), (w0, w1) = _cofactors(x, top), _cofactors(when, top)
             self.answers[key] = found = self.below(x0, bound, w0) or self.below(x1, bound, w1)
         return found
 
 
-def _parts(x: Number, variable: int) -> tuple[Number, Number]:
+def _cofactors(x: Number, variable: int) -> tuple[Number, Number]:
     """`x` where the variable holds, and where it does not."""
     return (x.then, x.otherwise) if isinstance(x, Choice) and x.variable == variable else (x, x)

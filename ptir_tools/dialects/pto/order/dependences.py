@@ -1,11 +1,11 @@
-"""Which ops of a function must wait for which, and which waits are not needed, by the walk of the hazard check.
+"""Dependences between the ops of a function, and redundant waits, from the walk of the hazard check.
 
-The check asks whether what an op meets is complete. Here it is noted which earlier ops that are, whatever is waited for: those
-that made its tiles, and those of other pipes that touch the same memory, one of the two to write. Earlier ones are left out where
-a noted one has to wait for them, too, or follows them in its pipe.
+The check tests whether conflicting ops are complete. This walk records them whatever is waited for: the ops that made its
+tiles, and the ops of other pipes with conflicting accesses. An earlier op is left out where a recorded one must wait for it,
+too, or follows it in its pipe.
 
-The clocks of the walk can then be followed again without a wait. If every op still finds complete what it meets, the wait is not
-needed. Where a function calls another, and where it ends, all is complete: neither sees what the other has under way.
+The clocks can then be recomputed without a wait. If every op still finds its dependences complete, the wait is redundant. At a
+call, and at the end of a function, all ops must be complete.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.memory.windows import Access, access_of, on_chip_bytes, overlap, placed
 from ptir_tools.dialects.pto.ops.memory import is_load, touches_memory
 from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced
-from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Crowded, Number
-from ptir_tools.dialects.pto.order.hazards import Run, State, Task, Touch, Whole, picked, walks
-from ptir_tools.dialects.pto.order.traces import Role, Ways
+from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Number, TooManyConditions
+from ptir_tools.dialects.pto.order.hazards import HazardAnalysis, HazardWalk, State, Task, TaskAccess, picked, walks
+from ptir_tools.dialects.pto.order.traces import Alternatives, Role
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of, pipe_of_opcode
 from ptir_tools.dialects.pto.targets import Target, target_of
 from ptir_tools.dialects.pto.types import TileType
@@ -42,7 +42,8 @@ Clocks = tuple[Clock, tuple[Clock, ...]]  # what is complete before the next op 
 
 @dataclass(slots=True)
 class Dependences:
-    """Which ops each op has to follow: of the same round of every loop around both, and, by loop, of an earlier round of it."""
+    """The ops that each op must follow: in the same iteration of all common loops, and, by loop, in an earlier iteration of
+    it."""
 
     same: dict[Op, set[Op]] = field(default_factory=lambda: defaultdict(set))
     again: dict[Op, dict[Op, set[Op]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(set)))
@@ -52,12 +53,13 @@ class Dependences:
 
 
 def dependences(program: Program, function: Function) -> Dependences:
-    """Of a function that has no events. Where the walk does not show all that loops can do, of all that may touch one memory."""
+    """The dependences of a function without events. Where the walk does not cover all iterations, they are conservative: all
+    pairs that may conflict."""
     with collector_paused():
         found = Dependences()
-        for walk in _followed(program, function):
-            if walk.unproved or walk.crowded:
-                return _anything(function, walk.target)
+        for walk in _recorded_walks(program, function):
+            if walk.unproved or walk.truncated:
+                return _conservative(function, walk.target)
             for task, needs in walk.needs():
                 for earlier, _ in needs:
                     if earlier.pipe != task.pipe:
@@ -65,31 +67,31 @@ def dependences(program: Program, function: Function) -> Dependences:
         return found
 
 
-def spare(program: Program, function: Function, waits: Iterable[Wait]) -> Iterator[Wait]:
-    """Those of some waits that the function can do without, all of them together: what comes first goes first."""
+def redundant_waits(program: Program, function: Function, waits: Iterable[Wait]) -> Iterator[Wait]:
+    """The waits that can all be removed together; earlier ones are preferred."""
     with collector_paused():
-        walks = list(_followed(program, function))
+        walks = list(_recorded_walks(program, function))
         for walk in walks:
-            if walk.unproved or walk.crowded or walk.decisions.narrowed:
+            if walk.unproved or walk.truncated or walk.decisions.narrowed:
                 return
         for wait in waits:
             try:
                 changes = [walk.without(wait) for walk in walks]
-            except Crowded:
+            except TooManyConditions:
                 return
             if all(c is not None for c in changes):
                 for walk, change in zip(walks, changes, strict=True):
-                    walk.take(change)  # type: ignore[arg-type]
+                    walk.remove_wait(change)  # type: ignore[arg-type]
                 yield wait
 
 
-def _followed(program: Program, function: Function) -> Iterator[Followed]:
-    yield from walks(function, partial(Followed, Whole(program, target_of(program, Options()))))
+def _recorded_walks(program: Program, function: Function) -> Iterator[RecordingWalk]:
+    yield from walks(function, partial(RecordingWalk, HazardAnalysis(program, target_of(program, Options()))))
 
 
 def _between(earlier: Task, later: Task) -> Op | None:
-    """The outermost loop of which two tasks are in different rounds."""
-    for (loop, k), (other, n) in zip(earlier.rounds, later.rounds, strict=False):
+    """The outermost loop of which two tasks are in different iterations; None in the same iteration."""
+    for (loop, k), (other, n) in zip(earlier.iterations, later.iterations, strict=False):
         if loop is not other:
             return None
         if k != n:
@@ -97,22 +99,22 @@ def _between(earlier: Task, later: Task) -> Op | None:
     return None
 
 
-def _latest_first(lists: list[list[Touch]]) -> Iterator[Touch]:
+def _latest_first(lists: list[list[TaskAccess]]) -> Iterator[TaskAccess]:
     return reversed(lists[0]) if len(lists) == 1 else merge(*map(reversed, lists), key=_place, reverse=True)
 
 
 class _Step(NamedTuple):
-    """A change that the walk made to its clocks. A task, with events and what has to be complete; a sync, with events; a
-    barrier of pipes; or a state that was kept, taken up again, or joined of two."""
+    """A change of the clocks in the walk: a task with its events and dependences, a sync with its events, a barrier of pipes,
+    or a state that was saved, restored or joined."""
 
     task: Task | None = None
     asynchronous: bool = False
     op: Op | None = None  # that waits
-    events: tuple[tuple[int, Ways], ...] = ()
+    events: tuple[tuple[int, Alternatives], ...] = ()
     needs: tuple[tuple[Task, Number], ...] = ()
     pipes: tuple[int, ...] = ()
     closed: bool = False  # all has to be complete
-    kept: State | None = None
+    saved: State | None = None
     restored: State | None = None
     joined: tuple[State, Number, State, State] | None = None
 
@@ -127,21 +129,21 @@ class _Change:
     states: dict[State, Clocks] = field(default_factory=dict)
 
 
-class Followed(Run):
-    """The walk through a function, with what every op meets, and with its steps."""
+class RecordingWalk(HazardWalk):
+    """The walk through a function that records the conflicts of every op and the steps of the clocks."""
 
-    def __init__(self, whole: Whole) -> None:
+    def __init__(self, whole: HazardAnalysis) -> None:
         super().__init__(whole)
         self.steps: list[_Step] = []
         self.clocks: list[Clocks] = []  # before each step
-        self.met: list[tuple[Task, Number]] = []  # by the op at hand
-        self.events: tuple[tuple[int, Ways], ...] = ()  # that it waits for
-        self.places_of: dict[Wait, list[int]] = defaultdict(list)  # the steps of each wait
-        self.referred: dict[object, int] = {}  # the last step that needs the clock of a task, or a state
+        self.conflicts: list[tuple[Task, Number]] = []  # by the op at hand
+        self.events: tuple[tuple[int, Alternatives], ...] = ()  # that it waits for
+        self.steps_of: dict[Wait, list[int]] = defaultdict(list)  # the steps of each wait
+        self.last_reference: dict[object, int] = {}  # the last step that needs the clock of a task, or a state
         self.removed: set[Wait] = set()
 
     def needs(self) -> Iterator[tuple[Task, tuple[tuple[Task, Number], ...]]]:
-        """Every task with those that have to be complete before it."""
+        """Every task with those that must be complete before it."""
         return ((s.task, s.needs) for s in self.steps if s.task is not None)
 
     # The walk
@@ -152,14 +154,14 @@ class Followed(Run):
         self.clocks.append(before)
         for i, ways in step.events:
             assert step.op is not None
-            self.places_of[step.op, i].append(at)
-            self.referred.update((t, at) for _, t in ways)
+            self.steps_of[step.op, i].append(at)
+            self.last_reference.update((t, at) for _, t in ways)
         if step.pipes and step.op is not None:
-            self.places_of[step.op, BARRIER].append(at)
+            self.steps_of[step.op, BARRIER].append(at)
         if step.restored is not None:
-            self.referred[step.restored] = at
+            self.last_reference[step.restored] = at
         if step.joined is not None:
-            self.referred.update(dict.fromkeys((step.joined[2], step.joined[3]), at))
+            self.last_reference.update(dict.fromkeys((step.joined[2], step.joined[3]), at))
 
     def now(self) -> Clocks:
         return self.issued, tuple(self.last)
@@ -170,13 +172,13 @@ class Followed(Run):
             self.record(_Step(closed=True), self.now())
 
     def task(self, op: Op, role: Role) -> Task:
-        before, self.met, self.events = self.now(), [], ()
+        before, self.conflicts, self.events = self.now(), [], ()
         task = super().task(op, role)
-        self.record(_Step(task, role.asynchronous, op, self.events, tuple(self.met)), before)
+        self.record(_Step(task, role.asynchronous, op, self.events, tuple(self.conflicts)), before)
         return task
 
     def step(self, op: Op, role: Role) -> None:
-        before, self.met, self.events = self.now(), [], ()
+        before, self.conflicts, self.events = self.now(), [], ()
         super().step(op, role)
         if op.defn.short == "sync":
             self.record(_Step(op=op, events=self.events), before)
@@ -185,29 +187,29 @@ class Followed(Run):
             pipes = tuple([i for i, p in enumerate(PIPES) if code == "ALL" or pipe_of_opcode(code) == p])
             self.record(_Step(op=op, pipes=pipes), before)
 
-    def awaited(self, op: Op, events: tuple[int, ...], clock: Clock, pipe: int | None) -> Clock:
+    def wait_events(self, op: Op, events: tuple[int, ...], clock: Clock, pipe: int | None) -> Clock:
         self.events = tuple([(i, self.options(op.operands[i])) for i in events])
         for _, ways in self.events:
             clock = self.join(clock, self.known_complete(ways, {}))
         return clock
 
-    def uses(self, op: Op, tiles: tuple[int, ...], clock: Clock) -> None:
+    def check_tiles(self, op: Op, tiles: tuple[int, ...], clock: Clock) -> None:
         for i in tiles:
             for when, tile in self.options(op.operands[i]):
                 if tile.task is not None:
-                    self.meets(tile.task, when)
+                    self.add_conflict(tile.task, when)
 
-    def meets(self, task: Task, when: Number) -> None:
-        if (at := self.both(self.both(self.here, when), task.when)) != NEVER:
-            self.met.append((task, at))
+    def add_conflict(self, task: Task, when: Number) -> None:
+        if (at := self.both(self.both(self.path_condition, when), task.when)) != NEVER:
+            self.conflicts.append((task, at))
 
-    def memory(self, touch: Touch, access: Access, clock: Clock) -> None:
-        """Record the last accesses of the other pipes that conflict with this one, under every condition. Accesses that this
-        one covers are dropped: whatever conflicts with them conflicts with this one, too."""
+    def check_access(self, touch: TaskAccess, access: Access, clock: Clock) -> None:
+        """Record the last conflicting accesses of the other pipes, under every condition. Accesses that this one covers are
+        dropped, because later conflicts with them are conflicts with this one, too."""
         windows = self.accessed(access.root)
         window = windows.of(access)
         mine = touch.task.pipe
-        found: dict[int, list[list[Touch]]] = {}
+        found: dict[int, list[list[TaskAccess]]] = {}
         for other in window.meets:
             for (pipe, writes), touches in other.touches.items():
                 if pipe != mine and (touch.writes or writes):
@@ -215,7 +217,7 @@ class Followed(Run):
         for lists in found.values():
             left = touch.when
             for earlier in _latest_first(lists):
-                self.meets(earlier.task, self.both(left, earlier.when))
+                self.add_conflict(earlier.task, self.both(left, earlier.when))
                 left = self.both(left, self.decisions.negated(earlier.when))
                 if left == NEVER:
                     break
@@ -228,14 +230,14 @@ class Followed(Run):
         windows.add(window, mine, touch.writes, touch)
 
     def occupy(self, tile: object, op: Op, scratch: bool = False) -> None:
-        """Whether tiles are overwritten is not asked here."""
+        """Do nothing: overwritten tiles are not checked here."""
 
-    def lies(self, tile: object) -> None:
-        """As `occupy`."""
+    def mark_live(self, tile: object) -> None:
+        """Do nothing, as `occupy`."""
 
     def state(self) -> State:
         made = super().state()
-        self.record(_Step(kept=made), self.now())
+        self.record(_Step(saved=made), self.now())
         return made
 
     def restore(self, state: State) -> None:
@@ -248,20 +250,20 @@ class Followed(Run):
         return made
 
     def call(self, op: Op) -> None:
-        """All is complete there, and what it gives is not known."""
+        """All ops must be complete at the call; nothing is known of its results."""
         self.record(_Step(closed=True), self.now())
-        if self.here == ALWAYS:
+        if self.path_condition == ALWAYS:
             self.windows = {}
         for v in op.results:
-            self.bind(v, self.nothing(v))
+            self.bind(v, self.unknown_value(v))
 
-    def leaves(self, ops: Iterable[Op]) -> str | None:
+    def unsynchronized_call(self, ops: Iterable[Op]) -> str | None:
         return None
 
     # Without a wait
 
-    def known_complete(self, ways: Ways, changed: Mapping[Task, Clock]) -> Clock:
-        """The clock of ops that are complete once one of some events is waited for."""
+    def known_complete(self, ways: Alternatives, changed: Mapping[Task, Clock]) -> Clock:
+        """The clock after a wait for one of some events."""
         made = ZERO
         for when, task in ways:
             clock = changed.get(task, task.clock)
@@ -269,10 +271,10 @@ class Followed(Run):
         return made
 
     def without(self, wait: Wait) -> _Change | None:
-        """The clocks without a wait; None if an op then meets what may be under way."""
+        """The clocks without a wait; None if a conflicting op may then be running."""
         found = _Change(wait)
-        places = self.places_of.get(wait, [])
-        self.here = ALWAYS
+        places = self.steps_of.get(wait, [])
+        self.path_condition = ALWAYS
         at, until = (places[0], -1) if places else (len(self.steps), -1)
         clocks = self.clocks[at] if places else (ZERO, ())
         while at < len(self.steps):
@@ -284,21 +286,21 @@ class Followed(Run):
                     break
                 at = places[n]
                 clocks = self.clocks[at]
-            after = self.followed(self.steps[at], clocks, found)
+            after = self.clocks_after(self.steps[at], clocks, found)
             if after is None:
                 return None
             step, clocks = self.steps[at], after
-            for changed in (step.task, step.kept, step.joined[0] if step.joined is not None else None):
+            for changed in (step.task, step.saved, step.joined[0] if step.joined is not None else None):
                 if changed is not None and (changed in found.tasks or changed in found.states):
-                    until = max(until, self.referred.get(changed, -1))
+                    until = max(until, self.last_reference.get(changed, -1))
             at += 1
         return found
 
-    def followed(self, step: _Step, clocks: Clocks, change: _Change) -> Clocks | None:
-        """The clocks behind a step; None if not all is complete that has to be."""
+    def clocks_after(self, step: _Step, clocks: Clocks, change: _Change) -> Clocks | None:
+        """The clocks after a step; None if a dependence is not complete."""
         issued, last = clocks
         if step.task is not None:
-            return self.task_followed(step, clocks, change)
+            return self.clocks_after_task(step, clocks, change)
         if step.op is not None:
             for i, ways in step.events:
                 if self.waits((step.op, i), change):
@@ -311,9 +313,9 @@ class Followed(Run):
                 self.decisions.greater(a, clock[p]) == a for p, (a, clock) in enumerate(zip(issued, last, strict=True))
             )
             return clocks if complete else None
-        if step.kept is not None:
-            if clocks != (step.kept.issued, tuple(step.kept.last)):
-                change.states[step.kept] = clocks
+        if step.saved is not None:
+            if clocks != (step.saved.issued, tuple(step.saved.last)):
+                change.states[step.saved] = clocks
             return clocks
         if step.restored is not None:
             return self.clocks_of(step.restored, change)
@@ -326,7 +328,7 @@ class Followed(Run):
             change.states[made] = whole
         return clocks
 
-    def task_followed(self, step: _Step, clocks: Clocks, change: _Change) -> Clocks | None:
+    def clocks_after_task(self, step: _Step, clocks: Clocks, change: _Change) -> Clocks | None:
         issued, last = clocks
         task, op = step.task, step.op
         assert task is not None and op is not None
@@ -334,7 +336,7 @@ class Followed(Run):
         for i, ways in step.events:
             if self.waits((op, i), change):
                 clock = self.join(clock, self.known_complete(ways, change.tasks))
-        if any(earlier.pipe != task.pipe and self.open(clock, earlier, when) for earlier, when in step.needs):
+        if any(earlier.pipe != task.pipe and self.may_be_running(clock, earlier, when) for earlier, when in step.needs):
             return None
         clock = advanced(clock, task.pipe, task.place)
         if clock != task.clock:
@@ -349,8 +351,8 @@ class Followed(Run):
     def clocks_of(self, state: State, change: _Change) -> Clocks:
         return change.states.get(state) or (state.issued, tuple(state.last))
 
-    def take(self, change: _Change) -> None:
-        """Do without a wait."""
+    def remove_wait(self, change: _Change) -> None:
+        """Apply the removal of a wait."""
         self.removed.add(change.wait)
         for at, clocks in change.clocks.items():
             self.clocks[at] = clocks
@@ -364,8 +366,8 @@ class Followed(Run):
 
 
 @dataclass(slots=True)
-class _Did:
-    """A tile op: the loops around it, its pipe, the tiles that it may read, and what it touches."""
+class _Accesses:
+    """A tile op: the loops around it, its pipe, the ops that may make its tiles, and its accesses."""
 
     op: Op
     loops: tuple[Op, ...]
@@ -374,21 +376,22 @@ class _Did:
     touches: list[tuple[Access | None, bool]]
 
 
-def _anything(function: Function, target: Target | None) -> Dependences:
-    """Of any two ops that may touch one memory: in one round where their windows may overlap, of two rounds always."""
+def _conservative(function: Function, target: Target | None) -> Dependences:
+    """Dependences between any two ops that may conflict: in one iteration where their windows may overlap, in different
+    iterations always."""
     sources = {v: [c.given(*place) for place in c.sources] for op in function.ops() for c in carried(op) for v in c.homes}
     homes = placed([function])
     scratch = on_chip_bytes("Vec", *target.scratch) if homes and target is not None and target.scratch is not None else None
-    ops = [_did(op, loops, sources, homes, scratch) for op, loops in _loops(function.body, ()) if is_tile_op(op.defn)]
+    ops = [_accesses_of_op(op, loops, sources, homes, scratch) for op, loops in _loops(function.body, ()) if is_tile_op(op.defn)]
     found = Dependences()
     for n, b in enumerate(ops):
         for k, a in enumerate(ops):
             if a.pipe == b.pipe:
                 continue
             common = [x for x, y in zip(a.loops, b.loops, strict=False) if x is y]
-            if k < n and (a.op in b.made_by or _meet(a, b, same=True)):
+            if k < n and (a.op in b.made_by or _conflict(a, b, same=True)):
                 found.add(b.op, a.op, None)
-            if common and (a.op in b.made_by or _meet(a, b, same=False)):
+            if common and (a.op in b.made_by or _conflict(a, b, same=False)):
                 for loop in common:
                     found.add(b.op, a.op, loop)
     return found
@@ -402,13 +405,13 @@ def _loops(body: Iterable[Op], around: tuple[Op, ...]) -> Iterator[tuple[Op, tup
             yield from _loops(r.body, (*around, op) if op.defn.short in LOOPS else around)
 
 
-def _did(
+def _accesses_of_op(
     op: Op,
     loops: tuple[Op, ...],
     sources: Mapping[Value, list[Operand]],
     homes: Mapping[Value, Access],
     scratch: Access | None,
-) -> _Did:
+) -> _Accesses:
     todo = [x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
     made_by, seen = set[Op](), set[Value]()
     while todo:
@@ -424,10 +427,10 @@ def _did(
         touches += [(homes[v], writes) for v in values if isinstance(v, Value) and v in homes]
     if scratch is not None and facts(op).scratch:
         touches.append((scratch, True))
-    return _Did(op, loops, pipe_of(op), made_by, touches)
+    return _Accesses(op, loops, pipe_of(op), made_by, touches)
 
 
-def _meet(a: _Did, b: _Did, same: bool) -> bool:
+def _conflict(a: _Accesses, b: _Accesses, same: bool) -> bool:
     for x, writes in a.touches:
         for y, also in b.touches:
             if (writes or also) and (x is None or y is None or (x.root is y.root and (not same or overlap(x, y) is not None))):

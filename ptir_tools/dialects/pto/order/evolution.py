@@ -1,8 +1,7 @@
-"""How index values change from one iteration of a loop to the next (scalar evolution), and so how far apart in iterations two
-accesses can meet.
+"""Scalar evolution: how index values change over the iterations of a loop, and the dependence distance of accesses.
 
-In iteration k a value is `slope * k`, plus what comes round every `period` iterations, plus what stays the same. Instead of the
-last, it may go over one range in every iteration: the counter of an inner loop. What is none of that has no evolution.
+In iteration k a value is `slope * k`, plus a part with period `period`, plus an invariant part. The invariant part may instead
+range over an interval in every iteration, as the counter of an inner loop does. Any other value has no evolution.
 """
 
 from __future__ import annotations
@@ -23,21 +22,22 @@ from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
 from ptir_tools.dialects.pto.rules import group, valid_shape
 from ptir_tools.dialects.pto.types import MemRefType
 
-FIXED = -1  # an extent in which nothing moves with the loop, or only by its slots
+FIXED = -1  # no dependence on the iteration, except through slots
 
 
 class Evolution(NamedTuple):
-    """How a value changes. What is not `slope * k` is from `low` to `high`.
+    """The evolution of a value. The part that is not `slope * k` is from `low` to `high`.
 
-    Where it is `symbolic`, something unknown is added, of which `unit` is a factor; where it is `loose`, no numbers say the
-    range. The slope is then the least that it may be."""
+    `symbolic`: an unknown multiple of `unit` is added. `inexact`: the range is not known. The slope is then the least that it
+    may be.
+    """
 
     slope: Fraction = Fraction(0)
     period: int = 1
     low: int = 0
     high: int = 0
     symbolic: bool = False
-    loose: bool = False
+    inexact: bool = False
     unit: int = 0
 
 
@@ -48,22 +48,22 @@ def _scaled(e: Evolution, k: int) -> Evolution:
 
 def _sum(a: Evolution, b: Evolution) -> Evolution:
     period = lcm(a.period, b.period)
-    symbolic, loose, unit = a.symbolic or b.symbolic, a.loose or b.loose, gcd(a.unit, b.unit)
-    return Evolution(a.slope + b.slope, period, a.low + b.low, a.high + b.high, symbolic, loose, unit)
+    symbolic, inexact, unit = a.symbolic or b.symbolic, a.inexact or b.inexact, gcd(a.unit, b.unit)
+    return Evolution(a.slope + b.slope, period, a.low + b.low, a.high + b.high, symbolic, inexact, unit)
 
 
 def _either(a: Evolution | None, b: Evolution | None, period: int | None = 1) -> Evolution | None:
-    """One of two, which may be another one in each iteration of a period."""
+    """One of two values, which may differ in each iteration of a period."""
     if a is None or b is None or period is None or a.slope != b.slope:
         return None
-    apart = a.symbolic or b.symbolic  # then no one knows by how much
+    apart = a.symbolic or b.symbolic  # by an unknown difference
     ends = min(a.low, b.low), max(a.high, b.high)
-    return Evolution(a.slope, lcm(a.period, b.period, period), *ends, apart, a.loose or b.loose or (apart and a != b))
+    return Evolution(a.slope, lcm(a.period, b.period, period), *ends, apart, a.inexact or b.inexact or (apart and a != b))
 
 
 class Evolutions:
-    """The evolutions of values in the loop `op`. `known` says what values from outside of it are. An iteration of `scf.while` is
-    its first block and then its second, whose parameters are other names (`same`) of what the first gives."""
+    """The evolutions of values in the loop `op`. `known` are the expressions of values from outside of it. An iteration of
+    `scf.while` is its first block, then its second; the parameters of the second are aliases of results of the first."""
 
     def __init__(self, op: Op, known: Mapping[Value, Linear]) -> None:
         self.op = op
@@ -72,7 +72,7 @@ class Evolutions:
         self.inner = set(self.ops)
         self.params = {p: inner for inner in self.ops for r in inner.regions for p in r.params}
         first, last = op.regions[0], op.regions[-1]
-        self.same: dict[Value, Operand] = {}
+        self.aliases: dict[Value, Operand] = {}
         self.counter: Value | None = None
         self.width: int | None = None
         self.unit = 0
@@ -80,39 +80,39 @@ class Evolutions:
         if first is last:
             self.counter, inits = first.params[0], op.operands[3:]
             step = linear(op.operands[2], known)
-            counts = step.terms and any(_is_index(p) for p in first.params[1:])  # paces that cannot be told apart
+            counts = step.terms and any(_is_index(p) for p in first.params[1:])  # steps that cannot be told apart
             self.width = step.const if natural(step) and step.const and not counts else None
             self.unit = gcd(*step.terms.values())
         else:
-            self.same = dict(zip(last.params, first.results[1:], strict=True))
+            self.aliases = dict(zip(last.params, first.results[1:], strict=True))
         homes = first.params[1:] if first is last else first.params
-        self.starts = dict(zip(homes, inits, strict=True))  # what the loop carries: as it starts, and as it goes on
-        self.given = {p: self.named(x) for p, x in zip(homes, last.results, strict=True)}
-        self.found: dict[Value, Evolution | None] = {}
-        self.rounds: dict[tuple[Value, bool], int | None] = {}  # of conditions that are made of others
+        self.inits = dict(zip(homes, inits, strict=True))  # of loop-carried values
+        self.yielded = {p: self.named(x) for p, x in zip(homes, last.results, strict=True)}
+        self.memo: dict[Value, Evolution | None] = {}
+        self.condition_periods: dict[tuple[Value, bool], int | None] = {}  # of conditions that are made of others
         self.depth = 0  # of definitions that are followed
 
     def named(self, x: Operand) -> Operand:
         """A value under its name in the first block, if it has one."""
-        while isinstance(x, Value) and x in self.same:
-            x = self.same[x]
+        while isinstance(x, Value) and x in self.aliases:
+            x = self.aliases[x]
         return x
 
     def linear(self, x: Operand) -> Linear:
-        """An index value as an expression, of names in the first block."""
+        """An index value as an expression of names in the first block."""
         made = linear(x)
-        while (v := next((v for v in made.terms if v in self.same), None)) is not None:
-            made = made + Linear(0, {v: -made.terms[v]}) + linear(self.same[v]) * made.terms[v]
+        while (v := next((v for v in made.terms if v in self.aliases), None)) is not None:
+            made = made + Linear(0, {v: -made.terms[v]}) + linear(self.aliases[v]) * made.terms[v]
         return made
 
     # Values
 
     def of(self, x: Operand) -> Evolution | None:
-        """How an index value changes; None where that is not known."""
+        """The evolution of an index value; None when it is not known."""
         return self.combined(self.linear(x))
 
     def combined(self, expression: Linear) -> Evolution | None:
-        """As `of`, of an expression."""
+        """The evolution of an expression."""
         made = Evolution(low=expression.const, high=expression.const)
         for v, k in expression.terms.items():
             e = self.atom(v)
@@ -122,37 +122,37 @@ class Evolutions:
         return made
 
     def atom(self, v: Value) -> Evolution | None:
-        """As `of`, of a value that no sum makes."""
-        if v not in self.found:
-            self.found[v] = None  # what depends on itself has none, unless `carried` knows how
-            with self.deeper() as near:
-                self.found[v] = self._atom(v) if near else None
-        return self.found[v]
+        """The evolution of a value that is not a sum."""
+        if v not in self.memo:
+            self.memo[v] = None  # a recurrence has none, unless `carried` finds one
+            with self.nested() as allowed:
+                self.memo[v] = self._atom(v) if allowed else None
+        return self.memo[v]
 
     @contextmanager
-    def deeper(self) -> Iterator[bool]:
-        """One definition deeper; whether that is not too deep to know anything."""
+    def nested(self) -> Iterator[bool]:
+        """Follow a definition; whether the depth limit still allows it."""
         self.depth += 1
         yield self.depth <= DEPTH
         self.depth -= 1
 
     def _atom(self, v: Value) -> Evolution | None:
-        if v in self.same:
+        if v in self.aliases:
             return self.of(v)
         if v is self.counter:
-            start = self.outside(linear(self.op.operands[0]))
+            start = self.invariant(linear(self.op.operands[0]))
             if self.width is None:
                 return None
             symbolic, unit = start.symbolic or self.unit > 0, gcd(start.unit, self.unit)
             return start._replace(slope=Fraction(self.width), symbolic=symbolic, unit=unit)
-        if v in self.starts:
+        if v in self.inits:
             return self.carried(v)
         if v in self.params:
-            return self.within(v, self.params[v])
-        return self.result(v, v.op) if v.op in self.inner else self.outside(Linear(0, {v: 1}))
+            return self.inner_parameter(v, self.params[v])
+        return self.result(v, v.op) if v.op in self.inner else self.invariant(Linear(0, {v: 1}))
 
-    def outside(self, expression: Linear) -> Evolution:
-        """What stays the same."""
+    def invariant(self, expression: Linear) -> Evolution:
+        """The evolution of an expression of values from outside of the loop."""
         made = Linear(expression.const, {})
         for v, k in expression.terms.items():
             made = made + self.known.get(v, Linear(0, {v: 1})) * k
@@ -160,38 +160,40 @@ class Evolutions:
         return Evolution(low=made.const, high=made.const, symbolic=bool(made.terms), unit=unit)
 
     def carried(self, p: Value) -> Evolution | None:
-        """What the loop carries: it grows by a number, changes sides, comes round, or follows from what does."""
-        given = self.given[p]
-        after, start = self.linear(given), self.outside(linear(self.starts[p]))
+        """The evolution of a loop-carried value. It grows by a number, changes sign, rotates, counts modulo a number, or
+        follows from other values."""
+        given = self.yielded[p]
+        after, start = self.linear(given), self.invariant(linear(self.inits[p]))
         if after.terms == {p: 1}:
             return start._replace(slope=Fraction(after.const))
         if after.terms == {p: -1}:
-            return Evolution(period=2, loose=True)
-        if (length := self.turn(p)) is not None:
-            return Evolution(period=length, loose=True)
+            return Evolution(period=2, inexact=True)
+        if (length := self.rotation_length(p)) is not None:
+            return Evolution(period=length, inexact=True)
         op = given.op if isinstance(given, Value) else None
         if op is not None and op.defn.short == "remsi" and op in self.inner:
             x, n = self.linear(op.operands[0]), self.linear(op.operands[1])
             if x.terms == {p: 1} and not n.terms and n.const:
                 size = abs(n.const)
-                return Evolution(period=size // gcd(size, x.const), loose=True)
+                return Evolution(period=size // gcd(size, x.const), inexact=True)
         made = self.combined(after)
-        return None if made is None or made.slope else made._replace(loose=True)
+        return None if made is None or made.slope else made._replace(inexact=True)
 
-    def turn(self, p: Value) -> int | None:
-        """After how many iterations values that the loop passes on among its own come round to `p`."""
+    def rotation_length(self, p: Value) -> int | None:
+        """The number of iterations after which values that the loop rotates return to `p`; None when it is not rotated."""
         at = p
-        for length in range(1, len(self.given) + 1):
-            x = self.given[at]
+        for length in range(1, len(self.yielded) + 1):
+            x = self.yielded[at]
             if x is p:
                 return length
-            if not isinstance(x, Value) or x not in self.given:
+            if not isinstance(x, Value) or x not in self.yielded:
                 return None
             at = x
         return None
 
-    def within(self, v: Value, inner: Op) -> Evolution | None:
-        """A parameter of a block in the loop: a counter goes over a range, and what grows there starts so."""
+    def inner_parameter(self, v: Value, inner: Op) -> Evolution | None:
+        """The evolution of a parameter of an inner loop: a counter ranges over its bounds, an accumulator starts at its
+        initial value."""
         if inner.defn.short == "scf.while":
             head, tail = inner.regions
             if v not in head.params:
@@ -200,7 +202,7 @@ class Evolutions:
             start, again = self.of(inner.operands[k]), linear(tail.results[k])
             for p in [p for p in again.terms if p in tail.params]:
                 again = again + Linear(0, {p: -again.terms[p]}) + linear(head.results[1 + tail.params.index(p)]) * again.terms[p]
-            return start._replace(loose=True) if start is not None and again.terms == {v: 1} else None
+            return start._replace(inexact=True) if start is not None and again.terms == {v: 1} else None
         if inner.defn.short != "scf.for":
             return None
         body = inner.regions[0]
@@ -208,36 +210,36 @@ class Evolutions:
             lower, upper = self.of(inner.operands[0]), self.of(inner.operands[1])
             if lower is None or upper is None or lower.slope != upper.slope:
                 return None
-            loose = lower.symbolic or upper.symbolic or lower.loose or upper.loose
+            inexact = lower.symbolic or upper.symbolic or lower.inexact or upper.inexact
             ends = lower.low, max(lower.low, upper.high - 1)
-            return Evolution(lower.slope, lcm(lower.period, upper.period), *ends, lower.symbolic, loose)
+            return Evolution(lower.slope, lcm(lower.period, upper.period), *ends, lower.symbolic, inexact)
         k = body.params.index(v)
         start, after = self.of(inner.operands[2 + k]), linear(body.results[k - 1])
-        return start._replace(loose=True) if start is not None and after.terms == {v: 1} else None
+        return start._replace(inexact=True) if start is not None and after.terms == {v: 1} else None
 
     def result(self, v: Value, op: Op) -> Evolution | None:
-        """The evolution of what an op of the loop makes other than by a sum."""
+        """The evolution of the result of an op of the loop that is not a sum."""
         short = op.defn.short
         if short == "scf.if":
             k = op.results.index(v)
             then, otherwise = op.regions
-            return _either(self.of(then.results[k]), self.of(otherwise.results[k]), self.condition(op.operands[0]))
+            return _either(self.of(then.results[k]), self.of(otherwise.results[k]), self.condition_period(op.operands[0]))
         if short == "select":
-            return _either(self.of(op.operands[1]), self.of(op.operands[2]), self.condition(op.operands[0]))
+            return _either(self.of(op.operands[1]), self.of(op.operands[2]), self.condition_period(op.operands[0]))
         if short not in ("remsi", "divsi", "minsi", "maxsi", "muli"):
             return None
         a, b = self.of(op.operands[0]), self.of(op.operands[1])
         if a is None or b is None:
             return None
         whole = short in ("remsi", "divsi") and b == Evolution(low=b.low, high=b.low) and b.low and not a.unit % b.low
-        if (a.symbolic and not whole) or b.symbolic:  # of these the walk knows nothing, each time
-            return Evolution(symbolic=True, loose=True, unit=1)
+        if (a.symbolic and not whole) or b.symbolic:  # the walk takes them as unknown in every iteration
+            return Evolution(symbolic=True, inexact=True, unit=1)
         if short in ("minsi", "maxsi"):
-            if a.slope != b.slope and not a.loose and not b.loose:  # which one it is in the end; `settled` knows from when on
+            if a.slope != b.slope and not a.inexact and not b.inexact:  # the final one; `settled` gives its first iteration
                 return a if (a.slope > b.slope) == (short == "maxsi") else b
             return _either(a, b)
         if b != Evolution(low=b.low, high=b.low) or not b.low:  # not by a number
-            return None if a.slope or b.slope else Evolution(period=lcm(a.period, b.period), loose=True)
+            return None if a.slope or b.slope else Evolution(period=lcm(a.period, b.period), inexact=True)
         size, moved = abs(b.low), a.slope * a.period
         if moved.denominator != 1:
             return None
@@ -245,75 +247,77 @@ class Evolutions:
         if short == "remsi":
             return Evolution(Fraction(0), period, 1 - size, size - 1)
         low, high = sorted((Fraction(a.low, b.low), Fraction(a.high, b.low)))
-        return Evolution(a.slope / b.low, period, floor(low) - 1, ceil(high) + 1, a.symbolic, a.loose, a.unit // size)
+        return Evolution(a.slope / b.low, period, floor(low) - 1, ceil(high) + 1, a.symbolic, a.inexact, a.unit // size)
 
     # Conditions
 
-    def condition(self, x: Operand, again: bool = False) -> int | None:
-        """After how many iterations an i1 comes round, once what it compares has crossed; None where that is not known."""
+    def condition_period(self, x: Operand, again: bool = False) -> int | None:
+        """The period in iterations of an i1, once its comparisons no longer change; None when it is not known."""
         x = self.named(x)
-        if not isinstance(x, Value) or (x.op is None and x not in self.params and x not in self.given and x is not self.counter):
+        if not isinstance(x, Value) or (
+            x.op is None and x not in self.params and x not in self.yielded and x is not self.counter
+        ):
             return 1
         if x.op is None:
-            return self.switch(x) if x in self.given and not again else None
+            return self.carried_condition(x) if x in self.yielded and not again else None
         if x.op not in self.inner:
             return 1
         if x.op.defn.short == "cmpi":
-            apart = self.apart(x.op)
+            apart = self.difference(x.op)
             return None if apart is None else 1 if apart.slope else apart.period
         if x.op.defn.short not in ("andi", "ori", "xori", "select"):
-            return 1  # nothing is known of it, each time
-        if (x, again) not in self.rounds:
-            with self.deeper() as near:
-                parts = [self.condition(y, again) if near else None for y in x.op.operands]
-            self.rounds[x, again] = None if None in parts else lcm(*[p for p in parts if p is not None])
-        return self.rounds[x, again]
+            return 1  # unknown in every iteration
+        if (x, again) not in self.condition_periods:
+            with self.nested() as allowed:
+                parts = [self.condition_period(y, again) if allowed else None for y in x.op.operands]
+            self.condition_periods[x, again] = None if None in parts else lcm(*[p for p in parts if p is not None])
+        return self.condition_periods[x, again]
 
-    def switch(self, p: Value) -> int | None:
-        """As `condition`, of an i1 that the loop carries: it stays, changes, or follows from others."""
-        given = self.given[p]
+    def carried_condition(self, p: Value) -> int | None:
+        """The period of a loop-carried i1: it stays, alternates, or follows from others."""
+        given = self.yielded[p]
         op = given.op if isinstance(given, Value) else None
         if given is p or (op is not None and op.defn.short == "xori" and p in map(self.named, op.operands)):
             others = [y for y in map(self.named, op.operands) if y is not p] if op is not None and given is not p else []
             constant = all(not isinstance(y, Value) or (y.op is not None and y.op.defn.is_constant) for y in others)
             return (2 if others else 1) if constant else None
-        return self.condition(given, again=True)
+        return self.condition_period(given, again=True)
 
-    def apart(self, op: Op) -> Evolution | None:
-        """The difference of the two sides of a comparison, or of the bounds of a loop."""
+    def difference(self, op: Op) -> Evolution | None:
+        """The evolution of the difference of the two sides of a comparison, or of the bounds of a loop."""
         a, b = op.operands[:2]
         return Evolution() if _is_i1(a) else self.combined(self.linear(a) - self.linear(b))
 
-    def line(self, op: Op) -> tuple[Linear, int] | None:
-        """The difference of the two sides of a comparison in iteration 0, and what is added in each; None where it is no line."""
-        apart = self.apart(op)
+    def linear_difference(self, op: Op) -> tuple[Linear, int] | None:
+        """The difference of the two sides of a comparison in iteration 0, and its increment; None when it is not linear."""
+        apart = self.difference(op)
         if _is_i1(op.operands[0]) or apart is None or not apart.slope or apart.slope.denominator != 1:
             return None
         made = self.linear(op.operands[0]) - self.linear(op.operands[1])
-        for v in [v for v in made.terms if v in self.starts]:
-            made = made + Linear(0, {v: -made.terms[v]}) + linear(self.starts[v]) * made.terms[v]
+        for v in [v for v in made.terms if v in self.inits]:
+            made = made + Linear(0, {v: -made.terms[v]}) + linear(self.inits[v]) * made.terms[v]
         known = number(made.const)
         for v, n in made.terms.items():
             known = known + self.known.get(v, Linear(0, {v: 1})) * n
         return known, int(apart.slope)
 
     def settled(self) -> int | None:
-        """The iteration from which on nothing that is compared with a number changes sides; None where that is not known."""
+        """The iteration from which on no comparison with a number changes its result; None when it is not known."""
         last = 0
         for op in self.ops:
             short = op.defn.short
             if short in ("scf.if", "select"):
-                if self.condition(op.operands[0]) is None:
+                if self.condition_period(op.operands[0]) is None:
                     return None
                 continue
             if short in ("remsi", "divsi"):
                 apart = self.of(op.operands[0])
             elif short in ("cmpi", "scf.for", "minsi", "maxsi"):
-                apart = self.apart(op)
+                apart = self.difference(op)
                 if short in ("cmpi", "scf.for") and (apart is None or (short == "scf.for" and apart.slope)):
                     return None
             elif (valid := group(op, "valid")) and short.startswith("tile."):
-                grown = self.filled(valid, valid_shape(op))
+                grown = self.extents_settled(valid, valid_shape(op))
                 if grown is None:
                     return None
                 last = max(last, grown)
@@ -321,39 +325,39 @@ class Evolutions:
             else:
                 continue
             if apart is not None and apart.slope and not apart.symbolic:
-                if apart.loose:
+                if apart.inexact:
                     return None
                 last = max(last, *[ceil(-end / apart.slope) + 1 for end in (apart.low, apart.high)])
         return last
 
-    def filled(self, valid: Sequence[Operand], shape: Shape) -> int | None:
-        """The iteration from which on extents that grow or shrink would not fit into a tile; None where that is not known."""
+    def extents_settled(self, valid: Sequence[Operand], shape: Shape) -> int | None:
+        """The iteration from which on growing or shrinking extents would not fit into a tile; None when it is not known."""
         last = 0
         for x, extent in zip(valid, shape, strict=True):
             e = self.of(x)
             if e is None:
                 return None
-            if e.slope and not e.symbolic:  # of what has an unknown part the walk takes nothing for known
-                if e.loose or not isinstance(extent, int):
+            if e.slope and not e.symbolic:  # the walk takes symbolic extents as unknown
+                if e.inexact or not isinstance(extent, int):
                     return None
                 last = max(last, *[ceil((end - start) / e.slope) for end in (0, extent) for start in (e.low, e.high)])
         return last
 
     def period(self) -> int:
-        """After how many iterations all that comes round has."""
-        made = [v for op in self.ops if op.defn.short in _ROUND for v in op.results]
-        found = [self.atom(v) for v in (*made, *self.given) if _is_index(v)]
-        turns = [self.condition(op.operands[0]) for op in self.ops if op.defn.short in ("scf.if", "select")]
+        """The common period of all periodic values and conditions, in iterations."""
+        made = [v for op in self.ops if op.defn.short in _PERIODIC for v in op.results]
+        found = [self.atom(v) for v in (*made, *self.yielded) if _is_index(v)]
+        turns = [self.condition_period(op.operands[0]) for op in self.ops if op.defn.short in ("scf.if", "select")]
         return lcm(*[e.period for e in found if e is not None], *[n for n in turns if n is not None])
 
     # Accesses
 
-    def reach(self, met: Accesses, exposed: bool) -> int | None:
-        """How many iterations apart two accesses can meet, of which one is in the loop; None where nothing bounds it. `exposed`
-        says that other functions may have accesses under way, which `met` does not know."""
+    def dependence_distance(self, met: Accesses, exposed: bool) -> int | None:
+        """The largest number of iterations between two conflicting accesses, one of which is in the loop; None when it has no
+        bound. `exposed`: other functions may have running accesses that `met` does not contain."""
         inside: dict[Value, list[Access]] = {}
         for op in self.ops:
-            if op in met.unknown:
+            if op in met.has_unknown_part:
                 return None
             if (access := met.by.get(op)) is not None:
                 inside.setdefault(access.root, []).append(access)
@@ -363,7 +367,7 @@ class Evolutions:
             if len(met.pipes[root]) == 1 and not foreign:  # one pipe is in order
                 continue
             others = [extents for op, extents in met.extents[root] if op not in self.inner]
-            bounds = [self.meeting(d, accesses, [e[d] for e in others]) for d in range(len(accesses[0].starts))]
+            bounds = [self.dimension_distance(d, accesses, [e[d] for e in others]) for d in range(len(accesses[0].starts))]
             if all(b == FIXED for b in bounds):
                 continue
             known = [b for b in bounds if b is not None and b != FIXED]
@@ -372,29 +376,29 @@ class Evolutions:
             reach = max(reach, min(known))
         return reach
 
-    def meeting(self, d: int, accesses: Sequence[Access], others: Sequence[tuple[int, int]]) -> int | None:
-        """As `reach`, for dimension `d` of one memory; `others` are accessed outside of the loop."""
+    def dimension_distance(self, d: int, accesses: Sequence[Access], others: Sequence[tuple[int, int]]) -> int | None:
+        """The dependence distance in dimension `d` of one memory; `others` are the accesses outside of the loop."""
         found = [e for a in accesses if (e := self.combined(a.starts[d])) is not None]
         slopes = {e.slope for e in found}
         if len(found) < len(accesses) or len(slopes) > 1:
             return None
         if slopes == {0}:
             return FIXED
-        rest = {frozenset((v, k) for v, k in a.starts[d].terms.items() if self.unknown(v)) for a in accesses}
-        if len(rest) > 1 or any(e.loose for e in found):
+        rest = {frozenset((v, k) for v, k in a.starts[d].terms.items() if self.has_unknown_part(v)) for a in accesses}
+        if len(rest) > 1 or any(e.inexact for e in found):
             return None
         sizes = [(a.most[d] or 1) * abs(a.steps[d] or 1) for a in accesses]
         first = min([low for low, _ in others] + [e.low for e in found])
         last = max([high for _, high in others] + [e.high + n for e, n in zip(found, sizes, strict=True)])
         return ceil((last - first) / abs(slopes.pop()))
 
-    def unknown(self, v: Value) -> bool:
-        """Whether the value of `v` has a part that no number says."""
+    def has_unknown_part(self, v: Value) -> bool:
+        """Whether the value of `v` has a symbolic part."""
         e = self.atom(v)
         return e is not None and e.symbolic
 
 
-_ROUND = ("remsi", "divsi", "select", "scf.if")
+_PERIODIC = ("remsi", "divsi", "select", "scf.if")
 
 
 def _is_i1(x: Operand) -> bool:
@@ -407,17 +411,17 @@ def _is_index(v: Value) -> bool:
 
 
 class Accesses(NamedTuple):
-    """The accesses of a function by op. Of each memory: the pipes that touch it, and from where to where each op touches it in
-    every dimension, as far as numbers say it."""
+    """The accesses of a function by op. For each memory: the pipes that access it, and the extents of each access in every
+    dimension, as far as numbers bound them."""
 
     by: dict[Op, Access]
-    unknown: set[Op]
+    has_unknown_part: set[Op]
     pipes: dict[Value, set[int]]
     extents: dict[Value, list[tuple[Op, list[tuple[int, int]]]]]
 
 
 def accesses_of(function: Region) -> Accesses:
-    """The accesses of a function. A counter goes over its range, as far as numbers say it."""
+    """The accesses of a function. Counters range over their bounds, as far as these are numbers."""
     found = Accesses({}, set(), {}, {})
     counters: dict[Value, Op] = {}
     starts: dict[Value, Operand] = {}  # of what a loop carries
@@ -436,7 +440,7 @@ def accesses_of(function: Region) -> Accesses:
         else:
             continue
         if access is None:
-            found.unknown.add(op)
+            found.has_unknown_part.add(op)
             continue
         found.by[op] = access
         found.pipes.setdefault(access.root, set()).add(pipe)

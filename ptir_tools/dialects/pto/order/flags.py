@@ -1,7 +1,7 @@
-"""Events as hardware flags: one flag between two pipes, set by the producer, cleared by the waiting pipe.
+"""Live ranges of events as hardware flags: one flag between two pipes, set by the producer, cleared by the waiting pipe.
 
-An event is under way from the op that signals it to the last op that waits for it. What a loop carries, or the ways of a branch
-give, is one event all along. Each ordered pair of pipes has ids 0 to 7, and a flag is waited for before it is set again.
+An event is live from the op that signals it to the last op that waits for it. Events that a loop carries or a branch passes on
+are one event. Each ordered pair of pipes has ids 0 to 7, and a flag must be waited for before it is set again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Pair = tuple[str, str]
 
 @dataclass(slots=True, eq=False)
 class Flag:
-    """One event, under all its names: who signals it and who waits, and from where to where it is under way."""
+    """One event, under all its names: the ops that signal it, the pipes that wait, and its live range."""
 
     values: list[Value] = field(default_factory=list)
     sources: dict[str, Op] = field(default_factory=dict)  # by pipe
@@ -30,21 +30,21 @@ class Flag:
 
     @property
     def pairs(self) -> set[Pair]:
-        """The pipes that it goes between."""
+        """The pairs of pipes (source, target) of the event."""
         return {(a, b) for a in self.sources for b in self.targets if a != b}
 
 
 @dataclass(slots=True)
 class Flags:
-    """The events of a function. An op has one place, what has blocks a second one behind them."""
+    """The events of a function. An op has one position; an op with regions has a second one after them."""
 
-    at: int = 0
+    position: int = 0
     of: dict[Value, Flag] = field(default_factory=dict)
     awaited: list[Value] = field(default_factory=list)  # as the waits stand
     waits: dict[Value, int] = field(default_factory=dict)  # the last one
     pipes: dict[Value, dict[str, int]] = field(default_factory=dict)  # the last wait of each pipe
     signals: dict[Value, int] = field(default_factory=dict)
-    begins: dict[Value, int] = field(default_factory=dict)  # where each name is given to an event
+    defined_at: dict[Value, int] = field(default_factory=dict)  # where each name is given to an event
     given: dict[Value, list[Value]] = field(default_factory=dict)  # the names whose event an op with blocks gives to a name
     # Of a loop: an event from before it, and one that takes its place. Of the overtaken ones every round waits for the first,
     # and one round signals the second.
@@ -55,20 +55,20 @@ class Flags:
 
     def block(self, block: Region) -> None:
         for op in block.body:
-            self.at += 1
-            opened, before = self.at, len(self.awaited)
+            self.position += 1
+            opened, before = self.position, len(self.awaited)
             for x in op.operands:
                 if isinstance(x, Value) and isinstance(x.type, EventType) and not op.regions:
                     self.wait(x, op)
             for r in op.regions:
-                self.begins.update(dict.fromkeys(r.params, opened))
+                self.defined_at.update(dict.fromkeys(r.params, opened))
                 self.block(r)
             if op.regions:
-                self.at += 1
-                self.begins.update(dict.fromkeys(op.results, self.at))
+                self.position += 1
+                self.defined_at.update(dict.fromkeys(op.results, self.position))
                 self.join(op, opened)
                 if op.defn.short in LOOPS:
-                    self.again(opened, self.awaited[before:])
+                    self.extend_in_loop(opened, self.awaited[before:])
                 for c in carried(op):
                     for v in c.homes:
                         self.given[v] = [x for place in c.sources if isinstance(x := c.given(*place), Value)]
@@ -79,13 +79,14 @@ class Flags:
         flag = self.flag(v)
         pipe = pipe_of(op) if op.defn.traits & ASYNC else "S"
         flag.targets.add(pipe)
-        self.pipes.setdefault(v, {})[pipe] = self.at
-        flag.end = max(flag.end, self.at)
-        self.waits[v] = self.at
+        self.pipes.setdefault(v, {})[pipe] = self.position
+        flag.end = max(flag.end, self.position)
+        self.waits[v] = self.position
         self.awaited.append(v)
 
-    def again(self, opened: int, awaited: list[Value]) -> None:
-        """What a loop waits for and does not signal it may wait for as long as it runs, also under names that ops in it give."""
+    def extend_in_loop(self, opened: int, awaited: list[Value]) -> None:
+        """Extend the live range of events that a loop waits for but does not signal to the end of the loop, also under names
+        that ops in it give."""
         names = dict.fromkeys(awaited)
         todo = list(names)
         while todo:
@@ -93,18 +94,18 @@ class Flags:
             names.update(dict.fromkeys(new))
             todo += new
         for v in names:
-            if v in self.of and self.begins.get(v, -1) < opened:
-                self.of[v].end = max(self.of[v].end, self.at)
+            if v in self.of and self.defined_at.get(v, -1) < opened:
+                self.of[v].end = max(self.of[v].end, self.position)
                 self.overtaken += [(v, x) for x in self.of[v].values if self.signals.get(x, -1) > opened]
 
     def signal(self, v: Value, op: Op) -> None:
         flag = self.flag(v)
         flag.sources.setdefault(pipe_of(op), op)
-        flag.start = min(flag.start, self.at)
-        self.signals[v] = self.begins[v] = self.at
+        flag.start = min(flag.start, self.position)
+        self.signals[v] = self.defined_at[v] = self.position
 
     def join(self, op: Op, opened: int) -> None:
-        """What goes through the blocks of `op` is one event with what comes out of it."""
+        """Merge the events that pass through the blocks of `op` with its results."""
         for c in carried(op):
             if not isinstance(c.homes[0].type, EventType):
                 continue
@@ -117,9 +118,9 @@ class Flags:
                     self.waits.setdefault(c.homes[0], self.waits[x])
             inside = [x for x in whole.values if self.signals.get(x, -1) > opened]
             before = [x for x in given if isinstance(x, Value) and x not in inside]
-            self.replaced += [(x, y, self.at) for x in before for y in inside]
-            whole.start, whole.end = min(whole.start, opened), max(whole.end, self.at)
-        self.carried += [(p, x) for p, x in _rounds(op) if self.flag(p) is self.flag(x)]
+            self.replaced += [(x, y, self.position) for x in before for y in inside]
+            whole.start, whole.end = min(whole.start, opened), max(whole.end, self.position)
+        self.carried += [(p, x) for p, x in _replacements(op) if self.flag(p) is self.flag(x)]
 
     def flag(self, v: Value) -> Flag:
         if (found := self.of.get(v)) is None:
@@ -135,15 +136,16 @@ class Flags:
         into.start, into.end = min(into.start, other.start), max(into.end, other.end)
         self.of.update(dict.fromkeys(other.values, into))
 
-    def late(self) -> Iterator[tuple[Value, Value]]:
-        """What a block replaces and a pipe still waits for afterwards, each with what that pipe is signaled in its place."""
+    def replaced_and_awaited(self) -> Iterator[tuple[Value, Value]]:
+        """Pairs of events: one that a block replaces and a pipe still waits for afterwards, and the one signaled to that pipe
+        instead."""
         for x, y, end in self.replaced:
             others = {pipe for v in self.of[x].values if v is not x for pipe in self.pipes.get(v, ())}
             if any(at > end and pipe in others for pipe, at in self.pipes.get(x, {}).items()):
                 yield x, y
 
-    def under_way(self) -> Iterator[tuple[Flag, list[Flag]]]:
-        """Every event between pipes, in order, with those of before that pass between the same two meanwhile."""
+    def interferences(self) -> Iterator[tuple[Flag, list[Flag]]]:
+        """Every event between pipes, in order, with the earlier events of the same pipes whose live ranges overlap it."""
         active: list[Flag] = []
         for flag in sorted((f for f in dict.fromkeys(self.of.values()) if f.pairs), key=lambda f: f.start):
             active = [f for f in active if f.end > flag.start]
@@ -151,8 +153,8 @@ class Flags:
             active.append(flag)
 
 
-def _rounds(op: Op) -> Iterator[tuple[Value, Value]]:
-    """Of a loop: the events that its blocks have from before, each with those that take its place: what a block gives."""
+def _replacements(op: Op) -> Iterator[tuple[Value, Value]]:
+    """Of a loop: the events that its blocks get, each with those that replace it."""
     inside: list[Value] = []
     for r in op.regions if op.defn.short in LOOPS else ():
         inside += [p for p in r.params if isinstance(p.type, EventType)]

@@ -1,12 +1,13 @@
-"""Order: every use of an asynchronous result, and every two accesses of one memory, must be ordered.
+"""The hazard check: every use of an asynchronous result, and every two conflicting accesses of one memory, must be ordered.
 
-Ordered means: through events that are waited for, the order of one pipe, and synchronous ops, which complete before the next op
-is issued. Each op has a clock: per pipe, how many of its tasks are certainly complete. Tasks are numbered along the walk, so one
-op is done before another starts exactly when the other's clock has reached its number. Where a branch is behind, an entry of a
-clock depends on its condition (`decisions`): two ops are a hazard when both run and are not ordered under some conditions.
+Order comes from events that are waited for, from the order of one pipe, and from synchronous ops, which complete before the
+next op is issued. Each op has a clock: per pipe, the number of tasks that are certainly complete. Tasks are numbered along the
+walk. One op is complete before another starts exactly when the other's clock has reached its number. After a branch, an entry
+of a clock may depend on the condition (`decisions`). Two ops are a hazard when both run and are not ordered under some
+conditions.
 
-The same walk sees what program order alone makes wrong: a tile whose bytes another took (`TileOverwritten`), and an event id
-that is set again before it was waited for (`EventIdReused`).
+The same walk reports errors of program order: a tile whose bytes were overwritten (`TileOverwritten`), and an event id that is
+set again before it was waited for (`EventIdReused`).
 """
 
 from __future__ import annotations
@@ -28,37 +29,38 @@ from ptir_tools.dialects.pto.memory.places import Windows
 from ptir_tools.dialects.pto.memory.windows import Access, on_chip, on_chip_bytes, overlap
 from ptir_tools.dialects.pto.ops.memory import accessed_tile, is_load
 from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced, join
-from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Decisions, Mixed, Number, least
-from ptir_tools.dialects.pto.order.traces import Case, Role, Rounds, Walk, Ways
+from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Decisions, Number, Undecided, least
+from ptir_tools.dialects.pto.order.traces import Alternatives, Case, Iterations, Role, Walk
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of_opcode
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, target_of
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 from ptir_tools.dialects.pto.valid import declared, stated, unknown, valid_of
 
 _place = attrgetter("place")
-_WAYS = 16  # that what is valid in a tile may be, by conditions
-_NOTHING_KNOWN: Ways = ()
+_MAX_ALTERNATIVES = 16  # of one valid region
+_UNKNOWN: Alternatives = ()
 K = TypeVar("K")
 T = TypeVar("T")
-BELOW = 100  # values below 0 of a parameter at which a loop begins
-BLOCK = 4096  # bytes: tiles are looked for by the blocks that they touch
+MAX_BELOW_ZERO = 100  # cases with a parameter below 0
+BLOCK_BYTES = 4096  # of the index of live tiles
 
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """An op as it ran once: its place in its pipe, when it runs, its clock when it is complete, and the rounds it is in."""
+    """One execution of an op: its number in its pipe, its condition, its clock when it is complete, and the iterations it is
+    in."""
 
     op: Op
     pipe: int
     place: int
     clock: Clock
     when: Number
-    rounds: Rounds = ()
+    iterations: Iterations = ()
 
 
 @dataclass(slots=True, eq=False)
-class Touch:
-    """One access of a task."""
+class TaskAccess:
+    """One access of memory by a task; `access` is the window, None when it is not known."""
 
     task: Task
     place: int
@@ -69,74 +71,77 @@ class Touch:
 
 @dataclass(slots=True, eq=False)
 class _Tile:
-    """A tile as it was made once: by which task (None: it is an argument), where it lies, and what was written over it."""
+    """One execution of a tile's definition: the task (None for an argument), the valid region, the address range, and the ops
+    that overwrote it."""
 
     value: Value
     task: Task | None
-    valid: Ways  # what is valid in it
+    valid: Alternatives
     home: Access | None = None
-    over: list[tuple[Op, Number, bool, bool]] = field(default_factory=list)  # condition, whether certain, whether as scratch
+    overwrites: list[tuple[Op, Number, bool, bool]] = field(
+        default_factory=list
+    )  # condition, whether certain, whether as scratch
 
 
 @dataclass(slots=True, eq=False)
-class _Lying:
-    """A tile that has its bytes, and when it still does."""
+class _LiveTile:
+    """A tile in memory, and the condition under which it is not overwritten."""
 
     tile: _Tile
     when: Number
 
 
 @dataclass(slots=True, eq=False)
-class _Set:
-    """An event id as it was set once: which pipes waited for it, and events before it that they waited for only after."""
+class _FlagSet:
+    """One execution of an event with an id: the pipes that waited for it, and earlier sets of the id that those pipes waited
+    for later."""
 
     task: Task
     waits: list[tuple[int, Number]] = field(default_factory=list)
-    rivals: list[tuple[int, tuple[Task, Number]]] = field(default_factory=list)
+    pending_before: list[tuple[int, tuple[Task, Number]]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class _Findings:
-    """The findings of the walk through a function. Each pair of ops is reported once, as an error if possible, else as a
-    warning."""
+    """The findings of one walk. Each pair of ops is reported once: as an error if it is certain, else as a warning."""
 
     missing: dict[tuple[Op, Op], Value] = field(default_factory=dict)
-    memory: dict[tuple[Op, Op], tuple[str, bool]] = field(default_factory=dict)
-    over: dict[tuple[Op, Op], tuple[Value, bool, bool]] = field(default_factory=dict)
+    conflicts: dict[tuple[Op, Op], tuple[str, bool]] = field(default_factory=dict)
+    overwrites: dict[tuple[Op, Op], tuple[Value, bool, bool]] = field(default_factory=dict)
     reused: dict[tuple[Op, Op], tuple[int, str, str, Value]] = field(default_factory=dict)
     outside: dict[Op, tuple[str, str]] = field(default_factory=dict)
-    needed: set[tuple[Op, int]] = field(default_factory=set)  # waits that order something at some time
-    idle: set[tuple[Op, int]] = field(default_factory=set)  # and those that order nothing at some time
+    needed: set[tuple[Op, int]] = field(default_factory=set)  # waits that order something in some iteration
+    idle: set[tuple[Op, int]] = field(default_factory=set)  # waits that order nothing in some iteration
     unplaced: set[Op] = field(default_factory=set)  # assignments to addresses that are not known
 
 
 def check(
     program: Program, diagnostics: Diagnostics, target: Target | None = None, functions: Sequence[Function] | None = None
 ) -> None:
-    """Report the hazards of functions, or of all: missing waits, unordered accesses, tiles overwritten, events and waits without
-    use."""
-    whole = Whole(program, target or target_of(program, Options()))
+    """Report the hazards of `functions`, or of all: missing waits, unordered accesses, overwritten tiles, reused event ids,
+    unused events and waits."""
+    whole = HazardAnalysis(program, target or target_of(program, Options()))
     for function in functions or program.functions:
         if function in whole.ordered:
             _report(whole.run(function), function, diagnostics)
 
 
-def crowded(program: Program, function: Function) -> bool:
-    """Whether too many conditions meet in a function to follow it to its end."""
-    return Whole(program, target_of(program, Options())).run(function).crowded
+def is_truncated(program: Program, function: Function) -> bool:
+    """Whether the walk of a function was cut short because too many conditions meet."""
+    return HazardAnalysis(program, target_of(program, Options())).run(function).truncated
 
 
-class Whole:
-    """The functions of a program, each followed by itself when it is asked for, once."""
+class HazardAnalysis:
+    """The walks of the functions of a program, each made once, when it is first needed."""
 
     def __init__(self, program: Program, target: Target | None) -> None:
         self.program = program
         self.target = target
-        self.runs: dict[Function, Run] = {}
+        self.runs: dict[Function, HazardWalk] = {}
         self.reported: set[object] = set()
         self.assigned: dict[Value, tuple[Op, TileType]] = {}
         called: dict[Function, list[Function]] = {}
-        self.later: dict[Op, set[Value]] = {}  # values of which an address is made, behind the op that makes the tile
+        self.later: dict[Op, set[Value]] = {}  # per assignment, values of its address that are defined after the tile
         self.ordered: set[Function] = set()  # those with events or addresses, and those that call them
         for function in program.functions:
             ops = list(function.ops())
@@ -150,7 +155,7 @@ class Whole:
                 if (
                     isinstance(tile, Value)
                     and tile.op is not None
-                    and (later := _behind(op.operands[1], places, places[tile.op]))
+                    and (later := _defined_after(op.operands[1], places, places[tile.op]))
                 ):
                     self.later[op] = later
             if bound or any(is_tile_op(op.defn) and isinstance(v.type, EventType) for op in ops for v in op.results[-1:]):
@@ -158,25 +163,25 @@ class Whole:
         while more := {f for f in program.functions if f not in self.ordered and self.ordered.intersection(called[f])}:
             self.ordered |= more
 
-    def run(self, function: Function) -> Run:
-        """The walk through a function."""
+    def run(self, function: Function) -> HazardWalk:
+        """The merged walks of a function."""
         if (found := self.runs.get(function)) is None:
-            for run in walks(function, partial(Run, self)):
-                found = run if found is None else found.joined_by(run)
+            for run in walks(function, partial(HazardWalk, self)):
+                found = run if found is None else found.merged_with(run)
             assert found is not None
             self.runs[function] = found
         return found
 
-    def new(self, kind: str, found: Mapping[K, T]) -> Iterator[tuple[K, T]]:
-        """The findings, without those of another function's walk."""
+    def unreported(self, kind: str, found: Mapping[K, T]) -> Iterator[tuple[K, T]]:
+        """The findings that were not reported by the walk of another function."""
         for key, value in found.items():
             if (kind, key, value) not in self.reported:
                 self.reported.add((kind, key, value))
                 yield key, value
 
 
-def _behind(x: Operand, places: Mapping[Op, int], place: int) -> set[Value]:
-    """The values of which `x` is made that ops behind a place of the function define."""
+def _defined_after(x: Operand, places: Mapping[Op, int], place: int) -> set[Value]:
+    """The values that `x` is computed from and that ops after `place` define."""
     found, todo = set[Value](), [x]
     while todo:
         v = todo.pop()
@@ -186,30 +191,30 @@ def _behind(x: Operand, places: Mapping[Op, int], place: int) -> set[Value]:
     return found
 
 
-def _report(run: Run, function: Function, diagnostics: Diagnostics) -> None:
-    found, new = run.found, run.whole.new
+def _report(run: HazardWalk, function: Function, diagnostics: Diagnostics) -> None:
+    found, new = run.found, run.whole.unreported
     for (user, producer), v in new("missing", found.missing):
         event = producer.results[-1].name
         message = f"%{v.name} is made asynchronously and used before %{event} is waited for"
         labels = [(producer.loc, f"completes with %{event}")]
         hint = f"add `wait(%{event})` to the op that uses %{v.name}"
         diagnostics.violation(Violation("MissingWait", message, at=_used(user, v), labels=labels, help=hint), user.loc, user)
-    for (second, first), (kind, certain) in new("memory", found.memory):
+    for (second, first), (kind, certain) in new("memory", found.conflicts):
         if (second, first) not in found.missing:
             _report_memory(second, first, kind, certain, diagnostics)
-    for (user, writer), (v, certain, scratch) in new("over", found.over):
+    for (user, writer), (v, certain, scratch) in new("over", found.overwrites):
         if scratch:
             _report_scratch(user, writer, v, run, diagnostics)
             continue
         verb = "was" if certain else "may have been"
         message = f"%{v.name} is used here, and its memory {verb} overwritten"
-        hint = "bind the later tile to another address, or use the earlier one before"
+        hint = "bind the later tile to another address, or use the earlier one first"
         lost = Violation("TileOverwritten", message, at=_used(user, v), labels=[(writer.loc, "overwritten here")], help=hint)
         diagnostics.violation(lost, user.loc, user, Severity.ERROR if certain else Severity.WARNING)
     for op, (code, message) in new("outside", found.outside):
         diagnostics.violation(Violation(code, message, at=operand(1)), op.loc, op)
     for (second, first), (eid, source, target, v) in new("reused", found.reused):
-        message = f"eid {eid} from {source} to {target} is set again before %{v.name}, which has it too, was waited for"
+        message = f"eid {eid} from {source} to {target} is set again before %{v.name}, which has the same id, was waited for"
         hint = "use another id, or leave ids to `ptir opt -p pto-allocate-event-ids`"
         reused = Violation("EventIdReused", message, at=attribute("eid"), labels=[(first.loc, "set here")], help=hint)
         diagnostics.violation(reused, second.loc, second)
@@ -219,16 +224,16 @@ def _report(run: Run, function: Function, diagnostics: Diagnostics) -> None:
     for op, _ in new("unproved", dict.fromkeys(run.unproved)):
         diagnostics.warning("Unproved", f"the order of this loop's ops is not proved: {run.unproved[op]}", op.loc)
     if run.decisions.narrowed:
-        message = "too many conditions meet here: a clock was taken for the least that it may be"
-        diagnostics.warning("Unproved", message, function.loc, help="some of the hazards that are reported may be none")
-    if run.crowded:
-        message = "the order of ops is proved up to a place only: too many conditions meet in its loops and branches"
+        message = "too many conditions meet here: a clock is replaced by its least value"
+        diagnostics.warning("Unproved", message, function.loc, help="some of the reported hazards may be false")
+    if run.truncated:
+        message = "the order of ops is proved only in part: too many conditions meet in its loops and branches"
         diagnostics.warning("Unproved", message, function.loc, help="a run reports the races that it reaches")
         return
-    _report_idle(run, function, diagnostics)
+    _report_unused(run, function, diagnostics)
 
 
-def _report_scratch(user: Op, writer: Op, v: Value, run: Run, diagnostics: Diagnostics) -> None:
+def _report_scratch(user: Op, writer: Op, v: Value, run: HazardWalk, diagnostics: Diagnostics) -> None:
     assert run.target is not None and run.target.scratch is not None
     start, size = run.target.scratch
     where = f"bytes {start} to {start + size} of Vec, which {writer.defn.short} uses for itself on {run.target.name}"
@@ -239,7 +244,7 @@ def _report_scratch(user: Op, writer: Op, v: Value, run: Run, diagnostics: Diagn
 
 
 def _used(user: Op, v: Value) -> Place | None:
-    """Where an op uses a value; None where the value has another name there."""
+    """The operand place of a value in an op; None where the value has another name there."""
     return operand(user.operands.index(v)) if v in user.operands else None
 
 
@@ -252,8 +257,8 @@ def _report_memory(second: Op, first: Op, kind: str, certain: bool, diagnostics:
     report("MemoryHazard", message, second.loc, labels=[(first.loc, "the earlier access")], help=hint)
 
 
-def _report_idle(run: Run, function: Function, diagnostics: Diagnostics) -> None:
-    """Events that nothing takes, and waits that never order anything."""
+def _report_unused(run: HazardWalk, function: Function, diagnostics: Diagnostics) -> None:
+    """Report events that are never waited for, and waits that never order anything."""
     ops = list(function.ops())
     used: set[object] = set().union(*[op.operands for op in ops])
     used.update(*[r.results for r in (function, *(r for op in ops for r in op.regions))])
@@ -262,64 +267,64 @@ def _report_idle(run: Run, function: Function, diagnostics: Diagnostics) -> None
         if v is None or v.type.__class__ is not EventType or v in used or not is_tile_op(op.defn):
             continue
         task = run.asynchronous.get(op)
-        if task is not None and run.waited[task.pipe] < task.place:  # a later op of the pipe says it as well
+        if task is not None and run.waited[task.pipe] < task.place:  # a wait for a later op of the pipe is one for this
             message = f"nothing waits for %{v.name}; the op completes at the latest when the function returns"
             diagnostics.warning("UnwaitedEvent", message, op.loc, help="wait for it, or leave the event out")
     idle = run.found.idle - run.found.needed
-    for op in ops if idle else ():  # and not those of functions that are called
+    for op in ops if idle else ():  # only ops of this function
         for i, x in enumerate(op.operands):
             if isinstance(x, Value) and (op, i) in idle:
-                message = f"wait(%{x.name}) orders nothing: what it waits for is complete, or first in the same pipe"
+                message = f"wait(%{x.name}) orders nothing: the op is complete, or earlier in the same pipe"
                 diagnostics.violation(Violation("RedundantWait", message, at=operand(i)), op.loc, op, Severity.NOTE)
 
 
-R = TypeVar("R", bound="Run")
+R = TypeVar("R", bound="HazardWalk")
 
 
 def walks(function: Function, new: Callable[[], R]) -> Iterator[R]:
-    """The walks through a function for all that its parameters may be."""
+    """The walks through a function, one for each case of its parameters (`Walk.cases`)."""
     cases = new().cases(function)
     widest = 0
     for case in cases.natural:
         run = new()
         run.function(function, case)
-        widest = max(widest, run.widest)
+        widest = max(widest, run.max_window)
         yield run
     for p, loops in cases.begins.items():
-        first = list(_below(function, new, cases.below(p, 1, cases.ring)))
+        first = list(_walks_below_zero(function, new, cases.below(p, 1, cases.ring)))
         step = max(constant(op.operands[2]) or 0 for op in loops)
         most = cases.ring + (widest + 1) * step
-        if all(run.stopped for run in first):  # so does whatever is further below
+        if all(run.stopped for run in first):  # lower values stop, too
             yield from first
-        elif len(cases.natural) > cases.ring or not step or most > BELOW:
+        elif len(cases.natural) > cases.ring or not step or most > MAX_BELOW_ZERO:
             run = new()
-            run.stopped, run.unproved = True, {loops[0]: "it may begin below 0, where slots are counted in another way"}
+            run.stopped, run.unproved = True, {loops[0]: "it may begin below 0, where remainders are negative"}
             yield run
         else:
             yield from first
-            yield from _below(function, new, cases.below(p, cases.ring + 1, most))
+            yield from _walks_below_zero(function, new, cases.below(p, cases.ring + 1, most))
 
 
-def _below(function: Function, new: Callable[[], R], cases: Iterable[Case]) -> Iterator[R]:
+def _walks_below_zero(function: Function, new: Callable[[], R], cases: Iterable[Case]) -> Iterator[R]:
     for case in cases:
         run = new()
-        run.below = True
+        run.starts_below_zero = True
         run.function(function, case)
         yield run
 
 
 @dataclass(slots=True, eq=False)
 class State:
-    """What branches fork and join."""
+    """The clocks at a fork or join: of issued ops, and of the last task of each pipe."""
 
     issued: Clock
     last: list[Clock]
 
 
-class Run(Walk):
-    """The walk through a function, with clocks."""
+class HazardWalk(Walk):
+    """The walk through a function that computes clocks and collects findings."""
 
-    def __init__(self, whole: Whole) -> None:
+    def __init__(self, whole: HazardAnalysis) -> None:
         super().__init__(whole.program)
         self.whole = whole
         self.found = _Findings()
@@ -327,15 +332,15 @@ class Run(Walk):
         self.issued: Clock = ZERO  # what is complete before the next op is issued
         self.last: list[Clock] = [ZERO] * len(PIPES)  # per pipe, the clock of its last task
         self.places = [0] * len(PIPES)
-        self.windows: dict[Value, Windows[Touch]] = {}  # per memref argument, or space: its accesses so far
-        self.live: dict[Value, dict[int | None, list[_Lying]]] = {}  # per space and block of bytes, what lies there
+        self.windows: dict[Value, Windows[TaskAccess]] = {}  # per memref argument, or space: its accesses so far
+        self.live: dict[Value, dict[int | None, list[_LiveTile]]] = {}  # per space and block, the live tiles
         self.assigned = whole.assigned
         self.placed = bool(self.assigned)
         self.leaves_open = False  # whether another walk through the same function ends with ops under way
-        self.asynchronous: dict[Op, Task] = {}  # what each op was when it ran last
+        self.asynchronous: dict[Op, Task] = {}  # the last task of each op
         self.waited = [0] * len(PIPES)  # per pipe, the last task that something waited for
-        self.flags: dict[Task, _Set] = {}  # events that state an id
-        self.sets: dict[tuple[int, str, int | None], list[_Set]] = {}  # the same by pipe, scope and id, in order
+        self.flags: dict[Task, _FlagSet] = {}  # events that state an id
+        self.sets: dict[tuple[int, str, int | None], list[_FlagSet]] = {}  # the same by pipe, scope and id, in order
 
     # Forks and joins
 
@@ -352,52 +357,59 @@ class Run(Walk):
 
     # Calls
 
-    def quiet(self) -> bool:
+    def all_complete(self) -> bool:
         ends = [(done, clock[pipe]) for pipe, (done, clock) in enumerate(zip(self.issued, self.last, strict=True))]
         return not self.leaves_open and all(d is last or self.decisions.greater(d, last) == d for d, last in ends)
 
-    def closes(self, callee: Function) -> bool:
-        return callee not in self.whole.ordered or self.whole.run(callee).quiet()
+    def completes(self, callee: Function) -> bool:
+        return callee not in self.whole.ordered or self.whole.run(callee).all_complete()
 
     def isolated(self, op: Op, callee: Function) -> bool:
-        """Whether the callee is correct by itself and leaves nothing under way, nothing is under way here, no bytes or ids are
-        in use, and its memrefs are different ones."""
+        """Whether the call needs no walk. The callee has no findings and completes all its ops, all ops before the call are
+        complete, no address or event id is in use, and the memrefs are distinct."""
         memory = [self.options(x) for x in op.operands if isinstance(operand_type(x), MemRefType)]
         views = {views[0][1].root for views in memory if len(views) == 1}
         other = any(isinstance(operand_type(x), (TileType, EventType)) for x in op.operands)
-        if other or op.results or len(views) < len(memory) or self.live or self.flags or not self.quiet():
+        if other or op.results or len(views) < len(memory) or self.live or self.flags or not self.all_complete():
             return False
         if callee not in self.whole.ordered:
             return True
         run = self.whole.run(callee)
-        return run.quiet() and run.clean()
+        return run.all_complete() and run.clean()
 
-    def joined_by(self, other: Run) -> Run:
-        """The same walk with what another one has found, in which parameters were other numbers."""
+    def merged_with(self, other: HazardWalk) -> HazardWalk:
+        """This walk with the findings of another one, which has other values of parameters."""
         mine, theirs = self.found, other.found
         mine.missing = theirs.missing | mine.missing
-        for key, hazard in theirs.memory.items():
-            if key not in mine.memory or hazard[1]:
-                mine.memory[key] = hazard
-        for pair, over in theirs.over.items():
-            if pair not in mine.over or over[1]:
-                mine.over[pair] = over
+        for key, hazard in theirs.conflicts.items():
+            if key not in mine.conflicts or hazard[1]:
+                mine.conflicts[key] = hazard
+        for pair, over in theirs.overwrites.items():
+            if pair not in mine.overwrites or over[1]:
+                mine.overwrites[pair] = over
         mine.reused = theirs.reused | mine.reused
         mine.outside = theirs.outside | mine.outside
         mine.needed |= theirs.needed
         mine.idle |= theirs.idle
         mine.unplaced |= theirs.unplaced
         self.unproved |= other.unproved
-        self.crowded |= other.crowded
+        self.truncated |= other.truncated
         self.decisions.narrowed |= other.decisions.narrowed
-        self.leaves_open |= not (other.stopped or other.quiet())
+        self.leaves_open |= not (other.stopped or other.all_complete())
         return self
 
     def clean(self) -> bool:
-        """Whether nothing is wrong, or left open."""
+        """Whether there is no error, and nothing that could not be proved."""
         f = self.found
         return not (
-            f.missing or f.memory or f.over or f.reused or f.outside or f.unplaced or self.unproved or self.decisions.narrowed
+            f.missing
+            or f.conflicts
+            or f.overwrites
+            or f.reused
+            or f.outside
+            or f.unplaced
+            or self.unproved
+            or self.decisions.narrowed
         )
 
     # Ops
@@ -408,10 +420,10 @@ class Run(Walk):
         elif op.defn.short == "sync.op":
             self.barrier(op.attr("opcode"))
         elif op.defn.short == "tile.assign":
-            self.bind_late(op)
+            self.assign_address(op)
         else:
-            clock = self.awaited(op, role.events, self.issued, None)
-            self.uses(op, role.tiles, clock)
+            clock = self.wait_events(op, role.events, self.issued, None)
+            self.check_tiles(op, role.tiles, clock)
             if op.defn.short == "sync":
                 self.issued = clock
 
@@ -422,15 +434,15 @@ class Run(Walk):
                 self.issued = self.join(self.issued, self.last[i])
 
     def join(self, a: Clock, b: Clock) -> Clock:
-        """The clock of ops that are complete if both clocks hold."""
+        """The clock of an op that runs after both clocks."""
         try:
             return join(a, b)
-        except Mixed:
+        except Undecided:
             greater = self.decisions.greater
             return tuple([greater(x, y) for x, y in zip(a, b, strict=True)])
 
-    def awaited(self, op: Op, events: tuple[int, ...], clock: Clock, pipe: int | None) -> Clock:
-        """`clock`, joined with those of the events that the op waits for; notes which waits order something."""
+    def wait_events(self, op: Op, events: tuple[int, ...], clock: Clock, pipe: int | None) -> Clock:
+        """`clock`, joined with those of the events that the op waits for. Records which waits order something."""
         waits = [(i, self.event_clock(op.operands[i])) for i in events]
         before = clock
         for n, (i, own) in enumerate(waits):
@@ -441,15 +453,17 @@ class Run(Walk):
             tasks = self.options(op.operands[i])
             for _, t in tasks:
                 self.waited[t.pipe] = max(self.waited[t.pipe], t.place)
-            orders = not tasks or any((t.pipe != pipe and self.open(others, t, self.both(when, t.when))) for when, t in tasks)
+            orders = not tasks or any(
+                (t.pipe != pipe and self.may_be_running(others, t, self.both(when, t.when))) for when, t in tasks
+            )
             (self.found.needed if orders else self.found.idle).add((op, i))
             clock = self.join(clock, own)
             if self.flags:
-                self.cleared(op.operands[i], 0 if pipe is None else pipe)
+                self.wait_flag(op.operands[i], 0 if pipe is None else pipe)
         return clock
 
     def event_clock(self, x: Operand) -> Clock:
-        """The clock of ops that are complete once an event is waited for."""
+        """The clock of an event: the tasks that are complete once it is waited for."""
         options = self.options(x)
         if len(options) == 1 and options[0][0] == ALWAYS:
             return options[0][1].clock  # type: ignore[no-any-return]
@@ -461,25 +475,27 @@ class Run(Walk):
     def both(self, a: Number, b: Number) -> Number:
         return ALWAYS if a == b == ALWAYS else self.decisions.both(a, b)
 
-    def open(self, clock: Clock, task: Task, when: Number) -> bool:
-        """Whether `task` may be under way for an op with this clock that runs here."""
+    def may_be_running(self, clock: Clock, task: Task, when: Number) -> bool:
+        """Whether `task` may still be running when an op with this clock runs on this path."""
         entry = clock[task.pipe]
         if entry.__class__ is int and entry >= task.place:
             return False
-        return self.decisions.below(entry, task.place, self.both(self.both(self.here, when), task.when))
+        return self.decisions.below(entry, task.place, self.both(self.both(self.path_condition, when), task.when))
 
     def task(self, op: Op, role: Role) -> Task:
-        """Follow a tile op; how it ran."""
+        """Follow a tile op; its task."""
         pipe = role.pipe
         clock = self.join(self.issued, self.last[pipe])
         if role.events:
-            clock = self.awaited(op, role.events, clock, pipe)
-        self.uses(op, role.tiles, clock)
+            clock = self.wait_events(op, role.events, clock, pipe)
+        self.check_tiles(op, role.tiles, clock)
         self.places[pipe] = place = self.places[pipe] + 1
-        task = Task(op, pipe, place, advanced(clock, pipe, place), self.here, self.rounds)
+        task = Task(op, pipe, place, advanced(clock, pipe, place), self.path_condition, self.iterations)
         if role.access:
             for when, access in self.accesses(op):
-                self.memory(Touch(task, place, access, role.writes, self.both(when, self.here)), access, clock)
+                self.check_access(
+                    TaskAccess(task, place, access, role.writes, self.both(when, self.path_condition)), access, clock
+                )
         options = None
         if self.placed:
             self.on_chip(op, role, task, clock)
@@ -488,9 +504,9 @@ class Run(Walk):
             if isinstance(v.type, EventType):
                 self.known[v] = ((ALWAYS, task),)
                 if v.type.eid is not None:
-                    self.signals(v, task)
+                    self.set_flag(v, task)
             elif options is None:
-                self.known[v] = ((ALWAYS, _Tile(v, task, self.made_valid(op, role))),)
+                self.known[v] = ((ALWAYS, _Tile(v, task, self.result_valid(op, role))),)
         self.last[pipe] = task.clock
         if role.asynchronous:
             self.asynchronous[op] = task
@@ -499,26 +515,26 @@ class Run(Walk):
             self.issued = self.join(self.issued, task.clock)
         return task
 
-    def uses(self, op: Op, tiles: tuple[int, ...], clock: Clock) -> None:
-        """Every tile operand is complete, and still there."""
+    def check_tiles(self, op: Op, tiles: tuple[int, ...], clock: Clock) -> None:
+        """Check that every tile operand is complete and not overwritten."""
         for i in tiles:
             x = op.operands[i]
             for when, tile in self.options(x):
                 task = tile.task
-                if task is not None and self.open(clock, task, when):
+                if task is not None and self.may_be_running(clock, task, when):
                     self.found.missing.setdefault((op, task.op), x)  # type: ignore[arg-type]
-                for writer, at, certain, scratch in tile.over:
-                    if self.both(self.both(self.here, when), at) != NEVER:
+                for writer, at, certain, scratch in tile.overwrites:
+                    if self.both(self.both(self.path_condition, when), at) != NEVER:
                         self.overwritten(op, writer, x, certain, scratch)
 
     def overwritten(self, user: Op, writer: Op, v: Any, certain: bool, scratch: bool) -> None:
-        if (user, writer) not in self.found.over or certain:
-            self.found.over[user, writer] = (v, certain, scratch)
+        if (user, writer) not in self.found.overwrites or certain:
+            self.found.overwrites[user, writer] = (v, certain, scratch)
 
     # Valid regions
 
-    def made_valid(self, op: Op, role: Role) -> Ways:
-        """The valid region of the tile that an op makes, from those of its operands."""
+    def result_valid(self, op: Op, role: Role) -> Alternatives:
+        """The valid region of an op's result, from those of its operands."""
         ways: list[tuple[Number, tuple[Extents, ...]]] = [(ALWAYS, ())]
         for i in role.tiles:
             parts = self.valid(op.operands[i])
@@ -526,8 +542,8 @@ class Run(Walk):
                 ways = [(when, (*own, parts[0][1])) for when, own in ways]
             else:
                 ways = [(w, (*own, e)) for when, own in ways for also, e in parts if (w := self.both(when, also)) != NEVER]
-        if len(ways) > _WAYS:
-            return _NOTHING_KNOWN
+        if len(ways) > _MAX_ALTERNATIVES:
+            return _UNKNOWN
         found: dict[object, tuple[Number, Extents]] = {}
         for when, own in ways:
             made = valid_of(op, own, self.value)
@@ -536,15 +552,15 @@ class Run(Walk):
             found[key] = (self.decisions.either(before, ALWAYS, when), made)
         return tuple(found.values())
 
-    def valid(self, x: Operand) -> Ways:
-        """What is valid in a tile operand."""
-        parts = [(when, tile.valid or _open(tile.value)) for when, tile in self.options(x)]
+    def valid(self, x: Operand) -> Alternatives:
+        """The valid region of a tile operand."""
+        parts = [(when, tile.valid or _unknown_valid(tile.value)) for when, tile in self.options(x)]
         if len(parts) == 1:
             return parts[0][1]
         found = [(w, e) for when, own in parts for also, e in own if (w := self.both(when, also)) != NEVER]
-        return tuple(found) if 0 < len(found) <= _WAYS else _open(x)
+        return tuple(found) if 0 < len(found) <= _MAX_ALTERNATIVES else _unknown_valid(x)
 
-    def reaches(self, op: Op) -> Ways:
+    def touched_extents(self, op: Op) -> Alternatives:
         if is_load(op):
             return ((ALWAYS, valid_of(op, (), self.value)),)
         x = op.operands[0]
@@ -554,8 +570,8 @@ class Run(Walk):
 
     # Memory
 
-    def memory(self, touch: Touch, access: Access, clock: Clock) -> None:
-        """No earlier access of the same memory is under way, unless both read or they touch different places."""
+    def check_access(self, touch: TaskAccess, access: Access, clock: Clock) -> None:
+        """Check that no conflicting earlier access of the same memory may still be running."""
         windows = self.accessed(access.root)
         window = windows.of(access)
         mine = touch.task.pipe
@@ -563,37 +579,39 @@ class Run(Walk):
         for pipe, done in under_way.items():
             met = [x for other in window.meets for x in other.since(pipe, done, writes_only=not touch.writes)]
             for earlier in sorted(met, key=_place, reverse=True):
-                if self.open(clock, earlier.task, self.both(touch.when, earlier.when)):
+                if self.may_be_running(clock, earlier.task, self.both(touch.when, earlier.when)):
                     self.conflict(touch, earlier)
         windows.add(window, mine, touch.writes, touch)
 
-    def accessed(self, root: Value) -> Windows[Touch]:
+    def accessed(self, root: Value) -> Windows[TaskAccess]:
         """The windows of a memory that were accessed so far."""
         if (found := self.windows.get(root)) is None:
             self.windows[root] = found = Windows()
         return found
 
-    def conflict(self, touch: Touch, earlier: Touch) -> None:
+    def conflict(self, touch: TaskAccess, earlier: TaskAccess) -> None:
         assert touch.access is not None and earlier.access is not None
         met = overlap(touch.access, earlier.access)
         key = (touch.task.op, earlier.task.op)
         if met is None:
             return
         kind = "RAW" if earlier.writes and not touch.writes else "WAR" if touch.writes and not earlier.writes else "WAW"
-        if key not in self.found.memory or met:
-            self.found.memory[key] = (kind, met)
+        if key not in self.found.conflicts or met:
+            self.found.conflicts[key] = (kind, met)
 
     def on_chip(self, op: Op, role: Role, task: Task, clock: Clock) -> None:
-        """What the op does to the memory of its tiles: operands are read, results written, scratch is written."""
+        """Check the accesses of an op to on-chip memory: operands are read, results and scratch are written."""
         for i in role.tiles:
             for when, tile in self.options(op.operands[i]):
                 if tile.home is not None:
-                    self.memory(Touch(task, task.place, tile.home, False, self.both(when, self.here)), tile.home, clock)
+                    self.check_access(
+                        TaskAccess(task, task.place, tile.home, False, self.both(when, self.path_condition)), tile.home, clock
+                    )
         scratch = self.target.scratch if self.target is not None and facts(op).scratch else None
         if scratch is not None:
             space = on_chip_bytes("Vec", *scratch)
-            self.memory(Touch(task, task.place, space, True, self.here), space, clock)
-            self.occupy(_Tile(op.results[0], task, _NOTHING_KNOWN, space), op, scratch=True)
+            self.check_access(TaskAccess(task, task.place, space, True, self.path_condition), space, clock)
+            self.occupy(_Tile(op.results[0], task, _UNKNOWN, space), op, scratch=True)
             for x in (op.operands[i] for i in role.tiles):
                 for _, tile in self.options(x):
                     if tile.home is not None and overlap(tile.home, space):
@@ -601,45 +619,46 @@ class Run(Walk):
         for v in op.results:
             if not isinstance(v.type, TileType):
                 continue
-            tile = _Tile(v, task, self.made_valid(op, role), self.home(v))
+            tile = _Tile(v, task, self.result_valid(op, role), self.home(v))
             self.known[v] = ((ALWAYS, tile),)
             if tile.home is None:
                 continue
-            if self.stays(op, tile.home):  # the same bytes under another type
-                self.lies(tile)
+            if self.is_alias(op, tile.home):  # the same bytes under another type
+                self.mark_live(tile)
                 continue
-            self.memory(Touch(task, task.place, tile.home, True, self.here), tile.home, clock)
+            self.check_access(TaskAccess(task, task.place, tile.home, True, self.path_condition), tile.home, clock)
             self.occupy(tile, op)
             if scratch is not None and overlap(tile.home, on_chip_bytes("Vec", *scratch)):
                 self.overwritten(op, op, v, True, True)
 
-    def stays(self, op: Op, home: Access) -> bool:
-        """Whether the result at `home` is the bytes of the operand, which an op that only renames them leaves where they are."""
+    def is_alias(self, op: Op, home: Access) -> bool:
+        """Whether the result at `home` has the bytes of the operand, because the op only changes the type."""
         if not facts(op).renames:
             return False
         sources = [tile.home for _, tile in self.options(op.operands[0])]
         return any(x is not None and x.root is home.root and x.starts == home.starts for x in sources)
 
     def home(self, v: Value) -> Access | None:
-        """Where a tile lies, as far as it is bound to an address."""
+        """The address range of a tile; None when no address is assigned to it."""
         if (found := self.assigned.get(v)) is None:
             return None
         op, t = found
-        later = self.whole.later.get(op, ())  # of these it knows what they were the last time
+        later = self.whole.later.get(op, ())  # their expressions are of the iteration before
         known = {x: n for x, n in self.index.items() if x not in later} if later else self.index
         address = linear(op.operands[1], known)
         if address.terms:
             self.found.unplaced.add(op)
         else:
-            self.inside_space(op, t, address.const)
+            self.check_placement(op, t, address.const)
         return on_chip(t, address)
 
-    def inside_space(self, op: Op, t: TileType, address: int) -> None:
-        """Report a computed address that the space does not have; a constant one is the target rules' to check."""
+    def check_placement(self, op: Op, t: TileType, address: int) -> None:
+        """Report a computed address that is outside the space or misaligned. Constant addresses are checked by the target
+        rules."""
         space = t.loc or "Vec"
         size = tile_bytes(t)
         end = self.target.capacity[space] if self.target is not None else None
-        if self.below:
+        if self.starts_below_zero:
             if address < 0:
                 self.negative()
             return
@@ -651,19 +670,19 @@ class Run(Walk):
             message = f"address {address} of %{op.operands[0].name} is not a multiple of {ALIGNMENT}"  # type: ignore[union-attr]
             self.found.outside.setdefault(op, ("Misaligned", message))
 
-    def bind_late(self, op: Op) -> None:
-        """An assignment to what is not an op's result: an argument, or what a loop carries."""
+    def assign_address(self, op: Op) -> None:
+        """An assignment to a tile that no op makes: an argument, or a value carried by a loop."""
         for _, tile in self.options(op.operands[0]):
             if tile.home is None and (home := self.home(op.operands[0])) is not None:  # type: ignore[arg-type]
                 tile.home = home
                 self.occupy(tile, op)
         if isinstance(v := op.operands[0], Value) and not self.options(v) and v.op is None:
-            tile = _Tile(v, None, _NOTHING_KNOWN, self.home(v))
+            tile = _Tile(v, None, _UNKNOWN, self.home(v))
             self.known[v] = ((ALWAYS, tile),)
             self.occupy(tile, op)
 
     def occupy(self, tile: _Tile, op: Op, scratch: bool = False) -> None:
-        """Let a tile have its bytes: those that had them are overwritten."""
+        """Write a tile to its bytes, which overwrites the tiles there."""
         assert tile.home is not None
         blocks = self.live.setdefault(tile.home.root, {})
         mine = _blocks(tile.home)
@@ -673,49 +692,49 @@ class Run(Walk):
             for lying in blocks.get(block, ()):
                 if id(lying) not in seen:
                     seen.add(id(lying))
-                    self.taken(lying, tile.home, op, scratch)
+                    self.overwrite(lying, tile.home, op, scratch)
                 if lying.when != NEVER:
                     rest.append(lying)
             blocks[block] = rest
         if not scratch:
-            self.lies(tile)
+            self.mark_live(tile)
 
-    def lies(self, tile: _Tile) -> None:
-        """Note that a tile has its bytes from here on."""
+    def mark_live(self, tile: _Tile) -> None:
+        """Add a tile to the live tiles of its memory."""
         assert tile.home is not None
         blocks = self.live.setdefault(tile.home.root, {})
-        lying = _Lying(tile, self.here)
+        lying = _LiveTile(tile, self.path_condition)
         for block in _blocks(tile.home) or (None,):
             blocks.setdefault(block, []).append(lying)
 
-    def taken(self, lying: _Lying, home: Access, op: Op, scratch: bool) -> None:
-        """Let a tile be overwritten by what goes to `home`, if they share bytes."""
+    def overwrite(self, lying: _LiveTile, home: Access, op: Op, scratch: bool) -> None:
+        """Mark a tile as overwritten by a write to `home`, if they share bytes."""
         assert lying.tile.home is not None
         met = overlap(home, lying.tile.home)
-        if met is None or self.both(lying.when, self.here) == NEVER:
+        if met is None or self.both(lying.when, self.path_condition) == NEVER:
             return
-        lying.tile.over.append((op, self.here, met, scratch))
+        lying.tile.overwrites.append((op, self.path_condition, met, scratch))
         if met:
-            lying.when = self.both(lying.when, self.decisions.negated(self.here))
+            lying.when = self.both(lying.when, self.decisions.negated(self.path_condition))
 
     # Event ids
 
-    def signals(self, v: Value, task: Task) -> None:
-        """An event that states an id is set."""
+    def set_flag(self, v: Value, task: Task) -> None:
+        """Record that an event with an id is set."""
         assert isinstance(v.type, EventType)
-        flag = _Set(task)
+        flag = _FlagSet(task)
         self.flags[task] = flag
         self.sets.setdefault((task.pipe, v.type.scope or "intra", v.type.eid), []).append(flag)
 
-    def cleared(self, event: Operand, target: int) -> None:
-        """A pipe waits for an event: no other one with its id, for which the pipe waits too, was set meanwhile."""
+    def wait_flag(self, event: Operand, target: int) -> None:
+        """Check that no other event with the same id, for which the pipe waits, too, was set in the meantime."""
         for when, task in self.options(event):
             flag = self.flags.get(task)
             if flag is None or task.pipe == target:
                 continue
             t = task.op.results[-1].type
-            at = self.both(when, self.here)
-            for other, waited in flag.rivals:
+            at = self.both(when, self.path_condition)
+            for other, waited in flag.pending_before:
                 if other != target or self.both(at, waited[1]) == NEVER:
                     continue
                 self.reused(waited[0], task, target)
@@ -726,7 +745,7 @@ class Run(Walk):
                 now = self.both(at, later.task.when)
                 if any(p == target and self.both(now, w) != NEVER for p, w in later.waits):
                     self.reused(task, later.task, target)
-                later.rivals.append((target, (task, now)))
+                later.pending_before.append((target, (task, now)))
 
     def reused(self, first: Task, second: Task, target: int) -> None:
         v = first.op.results[-1]
@@ -735,12 +754,12 @@ class Run(Walk):
 
 
 def _blocks(home: Access) -> range | None:
-    """The blocks of BLOCK bytes in which a tile lies; None where its address is not known."""
+    """The blocks of BLOCK_BYTES bytes that a tile overlaps; None where its address is not known."""
     start = home.starts[0]
-    return None if start.terms else range(start.const // BLOCK, (start.const + home.least[0] - 1) // BLOCK + 1)
+    return None if start.terms else range(start.const // BLOCK_BYTES, (start.const + home.least[0] - 1) // BLOCK_BYTES + 1)
 
 
-def _open(x: Operand) -> Ways:
+def _unknown_valid(x: Operand) -> Alternatives:
     """The valid region of a tile of which nothing is known."""
     t = operand_type(x)
     assert isinstance(t, TileType)

@@ -1,13 +1,12 @@
-"""Events as flags: where each is set and waited for, once for every pipe that waits, and with which id.
+"""Events as flags: where each flag is set and waited for, once for every waiting pipe, and its id.
 
-A flag goes from one pipe to one other. It is set behind its producer, waited for before its first user in the other pipe, and set
-again only after that. Where it is set on one way through the program and not on another, it is waited for where the ways meet;
-what a loop carries is set around it. So it is known everywhere whether a flag is set, and every set has one wait.
+A flag goes from one pipe to one other. It is set after its producer, waited for before its first user in the other pipe, and
+set again only after that. A flag that is set on one path only is waited for where the paths join; a flag that a loop carries
+is set before it. So it is statically known whether a flag is set, and every set has one wait.
 
-An op without an event is complete before what follows is issued: the next op of each other pipe waits for it. Ops of one pipe
-that depend on each other have a barrier between them where the target needs one. Flags between the cube core and the vector core
-of a chip are of another kind (`scope = inter`). Where more flags of two pipes are set at one time than there are ids, some are
-waited for at once.
+An op without an event is complete before later ops are issued: the next op of each other pipe waits for it. Dependent ops of
+one pipe have a barrier between them where the target needs one. Flags between the cube core and the vector core are of another
+kind (`scope = inter`). Where more flags of two pipes are set at one time than there are ids, some are waited for at once.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Unit(NamedTuple):
 
 
 class Signal(NamedTuple):
-    """One instruction: a flag is set or waited for, or a pipe (`ALL`: every pipe) waits for itself."""
+    """One instruction: a flag is set or waited for, or a barrier of a pipe (`ALL`: of every pipe)."""
 
     kind: str
     source: Unit
@@ -56,7 +55,7 @@ class Signal(NamedTuple):
 
 @dataclass(slots=True)
 class Signals:
-    """The instructions of a function, which these `cores` execute: before and behind its ops, and at the end of its blocks."""
+    """The instructions of a function on these `cores`: before and after its ops, and at the end of its blocks."""
 
     cores: tuple[str, ...] = (VECTOR,)
     units: dict[Op, Unit] = field(default_factory=dict)  # of every tile op
@@ -65,8 +64,8 @@ class Signals:
     ends: dict[Region, list[Signal]] = field(default_factory=lambda: defaultdict(list))
 
 
-class _Key(NamedTuple):
-    """A flag without its id: of which events, from where, to where. Flags of nothing but one place have a number below 0."""
+class _FlagKey(NamedTuple):
+    """A flag without its id: its event, source and target. A flag for one place only has a negative event number."""
 
     event: int
     source: Unit
@@ -74,7 +73,7 @@ class _Key(NamedTuple):
 
 
 def cores_of(program: Program) -> tuple[str, ...]:
-    """The cores that execute a program. All of them run every function, each its own ops."""
+    """The cores that execute a program. Each runs every function, with its own ops."""
     found = {core for f in program.functions for op in f.ops() if is_tile_op(op.defn) and (core := _core(op, {})) is not None}
     return tuple(sorted(found)) or (VECTOR,)
 
@@ -93,24 +92,24 @@ def _core(op: Op, tiles: Mapping[Value, TileType]) -> str | None:
 
 
 def signals_of(function: Function, program: Program, target: Target | None, cores: tuple[str, ...]) -> Signals:
-    """The instructions that order the ops of `function` as its events and its synchronous ops say. `cores` are those of the
+    """The instructions that order the ops of `function` as its events and synchronous ops require. `cores` are those of the
     program (`cores_of`)."""
     plan = _Plan(function, program, target, cores)
-    eager: set[_Key] = set()
+    eager: set[_FlagKey] = set()
     while True:
-        made = _Walk(plan, eager)
+        made = _Placement(plan, eager)
         made.function()
-        if not plan.coarse and _crowded({(k.source, k.target) for k in made.spans}):
+        if not plan.coarse and _too_many_pairs({(k.source, k.target) for k in made.spans}):
             plan.coarsen()
             continue
-        ids, without = _ids(made.spans, plan.wanted)
+        ids, without = _assign_ids(made.spans, plan.stated_ids)
         if not without - eager:
             return made.signals(ids)
         eager |= without
 
 
 class _Plan:
-    """What is known before the walk: the unit of each op, which values are one event, who sets it and who waits."""
+    """Facts before placement: the unit of each op, the values that are one event, the units that set it and that wait."""
 
     def __init__(self, function: Function, program: Program, target: Target | None, cores: tuple[str, ...]) -> None:
         self.main = function
@@ -123,17 +122,17 @@ class _Plan:
         self.units = dict.fromkeys(self.unit(op) for op in function.ops() if is_tile_op(op.defn))
         self.coarse = False
         self.names: dict[Value, int] = {}  # per event, the number of all its names
-        self.wanted: dict[int, int] = {}  # the id that an event states
+        self.stated_ids: dict[int, int] = {}  # the id that an event states
         self._number(function)
         self.sources: dict[int, list[Unit]] = defaultdict(list)
         self.targets: dict[int, list[Unit]] = defaultdict(list)
         for op in function.ops():
             if (v := self.event(op)) is not None:
-                _add(self.sources[self.names[v]], self.unit(op))
+                _add_unit(self.sources[self.names[v]], self.unit(op))
             for e in self.awaited(op):
-                for unit in self.waiting(op):
-                    _add(self.targets[e], unit)
-        self.every = [k for e in self.sources for k in self.keys(e)]
+                for unit in self.waiting_units(op):
+                    _add_unit(self.targets[e], unit)
+        self.all_flags = [k for e in self.sources for k in self.flags(e)]
 
     def _number(self, function: Function) -> None:
         groups: list[list[Operand]] = []
@@ -152,14 +151,14 @@ class _Plan:
             self.names.update(dict.fromkeys(values, number))
         for v, n in self.names.items():
             if isinstance(v.type, EventType) and v.type.eid is not None:
-                self.wanted.setdefault(n, v.type.eid)
+                self.stated_ids.setdefault(n, v.type.eid)
 
     def unit(self, op: Op) -> Unit:
         """The pipe that executes a tile op."""
         return Unit(_core(op, self.tiles) or self.cores[0], pipe_of(op))
 
     def scalars(self) -> list[Unit]:
-        """The scalar units: what they wait for holds up all that follows."""
+        """The scalar units: their waits block all later ops."""
         return [Unit(core, "S") for core in self.cores]
 
     def event(self, op: Op) -> Value | None:
@@ -173,75 +172,75 @@ class _Plan:
             return []
         return [self.names[x] for x in op.operands if isinstance(x, Value) and x in self.names]
 
-    def waiting(self, op: Op) -> list[Unit]:
+    def waiting_units(self, op: Op) -> list[Unit]:
         """The units in which an op waits."""
         return [self.unit(op)] if is_tile_op(op.defn) else self.scalars()
 
-    def keys(self, event: int, targets: Iterable[Unit] | None = None) -> list[_Key]:
+    def flags(self, event: int, targets: Iterable[Unit] | None = None) -> list[_FlagKey]:
         """The flags of an event to these units, or to all that wait for it."""
         chosen = self.targets.get(event, ()) if targets is None else targets
-        found = [_Key(event, p, self.waiter(p, q)) for p in self.sources.get(event, ()) for q in chosen if p != q]
+        found = [_FlagKey(event, p, self.waiting_unit(p, q)) for p in self.sources.get(event, ()) for q in chosen if p != q]
         return list(dict.fromkeys(found))
 
-    def waiter(self, source: Unit, target: Unit) -> Unit:
-        """Who waits where `target` needs `source`: itself, or for all of its core the scalar unit."""
+    def waiting_unit(self, source: Unit, target: Unit) -> Unit:
+        """The unit that waits where `target` needs `source`: itself, or the scalar unit of its core."""
         return Unit(target.core, "S") if self.coarse and source.core != target.core else target
 
     def coarsen(self) -> None:
-        """Let the scalar unit of a core wait for the other core."""
+        """Make the scalar unit of a core wait for the other core, to need fewer pairs of units."""
         self.coarse = True
-        self.every = [k for e in self.sources for k in self.keys(e)]
+        self.all_flags = [k for e in self.sources for k in self.flags(e)]
 
 
-def _later(a: Clock, b: Clock) -> Clock:
+def _join(a: Clock, b: Clock) -> Clock:
     return a | {unit: at for unit, at in b.items() if at > a.get(unit, 0)}
 
 
-def _add(units: list[Unit], unit: Unit) -> None:
+def _add_unit(units: list[Unit], unit: Unit) -> None:
     if unit not in units:
         units.append(unit)
 
 
 Clock = dict[Unit, int]
-Effect = dict[_Key, bool]  # the flags that are surely set (True) or not (False) behind something; the others are as before
+Effect = dict[_FlagKey, bool]  # the flags that are surely set (True) or not (False) behind something; the others are as before
 
 
-class _Walk:
-    """Follows a function with the flags that are set."""
+class _Placement:
+    """Follows a function with the set of flags, and places instructions."""
 
-    def __init__(self, plan: _Plan, eager: set[_Key]) -> None:
+    def __init__(self, plan: _Plan, eager: set[_FlagKey]) -> None:
         self.plan = plan
         self.eager = eager
-        self.at = 0
-        self.spans: dict[_Key, tuple[int, int]] = {}  # from where to where each flag is set, in order of the text
-        self.made: list[tuple[list[tuple[str, _Key]], list[Signal]]] = []
+        self.position = 0
+        self.spans: dict[_FlagKey, tuple[int, int]] = {}  # from where to where each flag is set, in order of the text
+        self.emitted: list[tuple[list[tuple[str, _FlagKey]], list[Signal]]] = []
         self.result = Signals(plan.cores, {op: plan.unit(op) for op in plan.main.ops() if is_tile_op(op.defn)})
         self.effects: dict[Region, Effect] = {}
         self.latest: dict[Unit, int] = {}  # where the last op of each unit is whose pipe both cores have
         self.pending: dict[Unit, int] = {}  # per unit, where its last synchronous op is of which not all others know
         self.known: dict[Unit, Clock] = defaultdict(dict)  # per unit, up to where the others are complete when its next op starts
         self.issued: dict[str, Clock] = defaultdict(dict)  # the same of everything that a core is given from here on
-        self.set: dict[_Key, Clock] = {}  # and where a flag was set
-        self.fresh = 0
-        self.touched: dict[Unit, list[tuple[Value, Access | None, bool]]] = {}  # since the last barrier of a pipe
-        self.unsure = False  # something was done in pipes that other blocks do not see
+        self.set: dict[_FlagKey, Clock] = {}  # and where a flag was set
+        self.next_key = 0
+        self.accessed: dict[Unit, list[tuple[Value, Access | None, bool]]] = {}  # since the last barrier of a pipe
+        self.accesses_unknown = False  # something was done in pipes that other blocks do not see
 
     def function(self) -> None:
-        """All of it. In the end no flag is set and every pipe is done. What is called ends only when the other core is done, too:
-        its ops may read what this one has stored."""
+        """The whole function. At its end no flag is set and every pipe is complete. A called function ends only when the other
+        core is complete, too, because that core may read what this one has stored."""
         end = self.block(self.plan.main, set())
         self.wait(self.plan.main, sorted(end))
         for unit in self.plan.units if self.plan.called else ():
             for core in self.plan.cores:
                 if core != unit.core and self.issued[core].get(unit, 0) < self.known[unit].get(unit, 0):
-                    self.both(self.plan.main, unit, Unit(core, "S"))
+                    self.set_and_wait(self.plan.main, unit, Unit(core, "S"))
         if any(is_tile_op(op.defn) for op in self.plan.main.ops()):
             for core in self.plan.cores:
-                self.instructions(self.plan.main).append((BARRIER, _Key(0, Unit(core, ALL), Unit(core, ALL))))
+                self.instructions(self.plan.main).append((BARRIER, _FlagKey(0, Unit(core, ALL), Unit(core, ALL))))
 
-    def signals(self, ids: dict[_Key, int]) -> Signals:
-        """What was placed, with the ids of the flags."""
-        for placed_, into in self.made:
+    def signals(self, ids: dict[_FlagKey, int]) -> Signals:
+        """The placed instructions, with the ids of the flags."""
+        for placed_, into in self.emitted:
             into += [Signal(kind, k.source, k.target, ids.get(k, 0)) for kind, k in placed_]
         for table in (self.result.before, self.result.behind, self.result.ends):
             for place in [p for p, found in table.items() if not found]:
@@ -251,19 +250,19 @@ class _Walk:
     # What a block does to flags
 
     def effect(self, block: Region) -> Effect:
-        """What a block does to flags, whatever is set before it."""
+        """The effect of a block on flags, whatever is set before it."""
         if (found := self.effects.get(block)) is None:
             found = {}
             for op in block.body:
-                found |= self.done_by(op)
+                found |= self.op_effect(op)
             self.effects[block] = found
         return found
 
-    def done_by(self, op: Op) -> Effect:
-        """As `effect`, of an op."""
+    def op_effect(self, op: Op) -> Effect:
+        """The effect of an op on flags."""
         short = op.defn.short
         if short == "func.call":
-            return dict.fromkeys(self.plan.every, False)
+            return dict.fromkeys(self.plan.all_flags, False)
         if op.regions:
             effects = [self.effect(r) for r in op.regions]
             if short in LOOPS:
@@ -276,45 +275,45 @@ class _Walk:
                 if False in ways or None not in ways:
                     made[k] = False not in ways
             return made
-        made = {k: False for e in self.plan.awaited(op) for k in self.plan.keys(e, self.plan.waiting(op))}
+        made = {k: False for e in self.plan.awaited(op) for k in self.plan.flags(e, self.plan.waiting_units(op))}
         if (v := self.plan.event(op)) is not None:
             event, unit = self.plan.names[v], self.plan.unit(op)
-            made |= {k: k not in self.eager for k in self.plan.keys(event) if k.source == unit}
+            made |= {k: k not in self.eager for k in self.plan.flags(event) if k.source == unit}
         return made
 
     # The walk
 
-    def block(self, block: Region, flags: set[_Key]) -> set[_Key]:
-        """Follow a block; the flags that are set behind it."""
+    def block(self, block: Region, flags: set[_FlagKey]) -> set[_FlagKey]:
+        """Follow a block; the flags that are set after it."""
         for op in block.body:
-            self.at += 1
+            self.position += 1
             if op.regions:
-                self.settle(op)
+                self.synchronize(op)
                 flags = self.loop(op, flags) if op.defn.short in LOOPS else self.branch(op, flags)
-                self.unsure = True
+                self.accesses_unknown = True
             elif op.defn.short == "func.call":
-                self.settle(op)
+                self.synchronize(op)
                 self.wait(op, sorted(flags))
                 flags = set()
-                self.unsure = True
+                self.accesses_unknown = True
             elif op.defn.short == "sync.op":
                 self.barrier(op)
             else:
                 flags = self.step(op, flags)
-        self.at += 1
+        self.position += 1
         if block is self.plan.main:
             self.latest = {}
         if block is not self.plan.main or len(self.plan.cores) > 1:  # else the barrier at the end says it
-            self.settle(block)
+            self.synchronize(block)
         return flags
 
-    def loop(self, op: Op, flags: set[_Key]) -> set[_Key]:
-        opened = self.at
+    def loop(self, op: Op, flags: set[_FlagKey]) -> set[_FlagKey]:
+        opened = self.position
         round_ = {k: v for r in op.regions for k, v in self.effect(r).items()}
         gone = {k for k in flags if round_.get(k) is False}
         self.wait(op, sorted(gone))
         head = flags - gone
-        self.unsure = True
+        self.accesses_unknown = True
         state = set(head)
         behind = state
         for r in op.regions:
@@ -322,24 +321,24 @@ class _Walk:
             behind = state if r is op.regions[0] else behind
         assert head <= state
         self.wait(op.regions[-1], sorted(state - head))
-        self.at += 1
+        self.position += 1
         for k in head:
             self.extend(k, opened)
-            self.extend(k, self.at)
+            self.extend(k, self.position)
         return set(behind) if op.defn.short == "scf.while" else set(head)
 
-    def branch(self, op: Op, flags: set[_Key]) -> set[_Key]:
-        self.unsure = True
+    def branch(self, op: Op, flags: set[_FlagKey]) -> set[_FlagKey]:
+        self.accesses_unknown = True
         ends = [self.block(r, set(flags)) for r in op.regions]
         common = set.intersection(*ends)
         for r, end in zip(op.regions, ends, strict=True):
             self.wait(r, sorted(end - common))
         return common
 
-    def step(self, op: Op, flags: set[_Key]) -> set[_Key]:
+    def step(self, op: Op, flags: set[_FlagKey]) -> set[_FlagKey]:
         plan, flags = self.plan, set(flags)
         for e in dict.fromkeys(plan.awaited(op)):
-            ready = [k for k in plan.keys(e, plan.waiting(op)) if k in flags]
+            ready = [k for k in plan.flags(e, plan.waiting_units(op)) if k in flags]
             self.wait(op, ready)
             flags -= set(ready)
         if not is_tile_op(op.defn):
@@ -347,42 +346,42 @@ class _Walk:
         unit = plan.unit(op)
         for other, at in sorted(self.pending.items(), key=lambda item: -item[1]):  # a late one knows of those before
             if other != unit and max(self.known[unit].get(other, 0), self.issued[unit.core].get(other, 0)) < at:
-                self.both(op, other, unit)
+                self.set_and_wait(op, other, unit)
         self.dependents(op, unit)
         self.in_order(op, unit)
         if (v := plan.event(op)) is None:
-            self.pending[unit] = self.known[unit][unit] = self.at
+            self.pending[unit] = self.known[unit][unit] = self.position
             return flags
-        self.known[unit][unit] = self.at
-        for k in plan.keys(plan.names[v]):
+        self.known[unit][unit] = self.position
+        for k in plan.flags(plan.names[v]):
             if k.source != unit:
                 continue
             if k in flags:
                 self.wait(op, [k])
-            self.put(op, SET, k, behind=True)
+            self.emit(op, SET, k, behind=True)
             flags.add(k)
             if k in self.eager:
-                self.put(op, WAIT, k, behind=True)
+                self.emit(op, WAIT, k, behind=True)
                 flags.discard(k)
         return flags
 
     def in_order(self, op: Op, unit: Unit) -> None:
-        """A pipe does its ops in order; where both cores have one of its name, the one waits for the other."""
+        """Keep the order of one pipe where both cores have it: one core waits for the other."""
         for other in [u for u in self.latest if u.pipe == unit.pipe and u != unit]:
-            self.follow(op, other, unit)
+            self.wait_for_core(op, other, unit)
         if any(u.pipe == unit.pipe and u != unit for u in self.plan.units):
-            self.latest[unit] = self.at
+            self.latest[unit] = self.position
 
-    def follow(self, at: Op | Region, other: Unit, unit: Unit) -> None:
-        """Let a pipe of one core wait for the same one of the other core."""
+    def wait_for_core(self, at: Op | Region, other: Unit, unit: Unit) -> None:
+        """Make a pipe of one core wait for the same pipe of the other core."""
         if max(self.known[unit].get(other, 0), self.issued[unit.core].get(other, 0)) < self.latest[other]:
-            self.both(at, other, unit)
+            self.set_and_wait(at, other, unit)
 
-    def settle(self, at: Op | Region) -> None:
-        """Let all that follows wait for the ops that are synchronous, and the pipes that both cores have for each other."""
+    def synchronize(self, at: Op | Region) -> None:
+        """Make all later ops wait for the synchronous ops, and a pipe that both cores have for its counterpart."""
         for unit in list(self.latest):
             for other in [u for u in self.plan.units if u.pipe == unit.pipe and u != unit]:
-                self.follow(at, unit, other)
+                self.wait_for_core(at, unit, other)
         self.latest = {}
         for unit, place in self.pending.items():
             if any(self.issued[core].get(unit, 0) < place for core in self.plan.cores):
@@ -390,13 +389,13 @@ class _Walk:
         self.pending = {}
 
     def barrier(self, op: Op) -> None:
-        """What one pipe, or every pipe, was given is complete before anything that follows."""
+        """Make all later ops wait for one pipe, or for every pipe."""
         opcode = op.attr("opcode")
         if opcode == ALL and len(self.plan.cores) == 1:
             whole = Unit(self.plan.cores[0], ALL)
-            self.instructions(op).append((BARRIER, _Key(0, whole, whole)))
-            self.issued[whole.core] = dict.fromkeys(self.known, self.at)
-            self.touched, self.unsure = {}, False
+            self.instructions(op).append((BARRIER, _FlagKey(0, whole, whole)))
+            self.issued[whole.core] = dict.fromkeys(self.known, self.position)
+            self.accessed, self.accesses_unknown = {}, False
             return
         pipes = PIPES if opcode == ALL else [pipe_of_opcode(opcode)]
         used = dict.fromkeys(self.plan.unit(o) for o in self.plan.main.ops() if is_tile_op(o.defn))
@@ -404,51 +403,51 @@ class _Walk:
             self.scalars(op, unit)
 
     def scalars(self, at: Op | Region, unit: Unit) -> None:
-        """Let all that follows wait for a unit."""
+        """Make all later ops wait for a unit."""
         for scalar in self.plan.scalars():
-            self.both(at, unit, scalar)
+            self.set_and_wait(at, unit, scalar)
 
-    def both(self, at: Op | Region, source: Unit, target: Unit) -> None:
+    def set_and_wait(self, at: Op | Region, source: Unit, target: Unit) -> None:
         """A flag that is set and waited for at once."""
         if source == target:
             return
-        self.fresh -= 1
-        key = _Key(self.fresh, source, self.plan.waiter(source, target))
-        self.put(at, SET, key)
-        self.put(at, WAIT, key)
+        self.next_key -= 1
+        key = _FlagKey(self.next_key, source, self.plan.waiting_unit(source, target))
+        self.emit(at, SET, key)
+        self.emit(at, WAIT, key)
 
-    def wait(self, at: Op | Region, keys: Sequence[_Key]) -> None:
+    def wait(self, at: Op | Region, keys: Sequence[_FlagKey]) -> None:
         """Wait for flags, before an op or at the end of a block."""
         for k in keys:
-            self.put(at, WAIT, k)
+            self.emit(at, WAIT, k)
 
-    def put(self, at: Op | Region, kind: str, k: _Key, *, behind: bool = False) -> None:
-        """Place an instruction, and note what its target then knows."""
-        self.at += 1
+    def emit(self, at: Op | Region, kind: str, k: _FlagKey, *, behind: bool = False) -> None:
+        """Place an instruction, and update the clock of its target."""
+        self.position += 1
         self.instructions(at, behind=behind).append((kind, k))
-        self.extend(k, self.at)
+        self.extend(k, self.position)
         if kind == SET:
-            known = _later(self.known[k.source], self.issued[k.source.core])
-            self.set[k] = _later(known, {k.source: self.at})
+            known = _join(self.known[k.source], self.issued[k.source.core])
+            self.set[k] = _join(known, {k.source: self.position})
         elif k.target.pipe == "S":
-            self.issued[k.target.core] = _later(self.issued[k.target.core], self.set[k])
+            self.issued[k.target.core] = _join(self.issued[k.target.core], self.set[k])
         else:
-            self.known[k.target] = _later(self.known[k.target], self.set[k])
+            self.known[k.target] = _join(self.known[k.target], self.set[k])
 
-    def extend(self, k: _Key, at: int) -> None:
+    def extend(self, k: _FlagKey, at: int) -> None:
         start, end = self.spans.get(k, (at, at))
         self.spans[k] = min(start, at), max(end, at)
 
-    def instructions(self, at: Op | Region, *, behind: bool = False) -> list[tuple[str, _Key]]:
+    def instructions(self, at: Op | Region, *, behind: bool = False) -> list[tuple[str, _FlagKey]]:
         into = self.result.ends[at] if isinstance(at, Region) else (self.result.behind if behind else self.result.before)[at]
-        made: list[tuple[str, _Key]] = []
-        self.made.append((made, into))
+        made: list[tuple[str, _FlagKey]] = []
+        self.emitted.append((made, into))
         return made
 
     # Dependents on one pipe
 
     def dependents(self, op: Op, unit: Unit) -> None:
-        """A barrier before an op that meets an earlier one of its pipe in memory, where the target needs it."""
+        """Place a barrier before an op that conflicts with an earlier one of its pipe, where the target needs it."""
         if self.plan.target is None or unit.pipe not in self.plan.target.barriers:
             return
         if facts(op).renames:
@@ -456,21 +455,21 @@ class _Walk:
         values = [(v, False) for v in op.operands] + [(v, True) for v in op.results]
         tiles = [(self.root(v), writes) for v, writes in values if isinstance(v, Value) and isinstance(v.type, TileType)]
         mine = [(v, self.plan.placed.get(v), writes) for v, writes in tiles]
-        before = self.touched.setdefault(unit, [])
-        if self.unsure or any((a[2] or b[2]) and self.meet(a, b) for a in mine for b in before):
-            self.instructions(op).append((BARRIER, _Key(0, unit, unit)))
+        before = self.accessed.setdefault(unit, [])
+        if self.accesses_unknown or any((a[2] or b[2]) and self.may_overlap(a, b) for a in mine for b in before):
+            self.instructions(op).append((BARRIER, _FlagKey(0, unit, unit)))
             before.clear()
-            self.unsure = False
+            self.accesses_unknown = False
         before += mine
 
     def root(self, v: Value) -> Value:
-        """The tile whose bytes these are."""
+        """The tile whose bytes `v` has."""
         while v.op is not None and facts(v.op).renames and isinstance(v.op.operands[0], Value):
             v = v.op.operands[0]
         return v
 
-    def meet(self, a: tuple[Value, Access | None, bool], b: tuple[Value, Access | None, bool]) -> bool:
-        """Whether two tiles may share bytes. Both are in Vec, where alone V works: no other pipe needs barriers."""
+    def may_overlap(self, a: tuple[Value, Access | None, bool], b: tuple[Value, Access | None, bool]) -> bool:
+        """Whether two tiles may share bytes. Both are in Vec, where only V works: no other pipe needs barriers."""
         if a[0] is b[0]:
             return True
         if a[1] is None or b[1] is None:
@@ -478,17 +477,18 @@ class _Walk:
         return overlap(a[1], b[1]) is not None
 
 
-def _ids(spans: dict[_Key, tuple[int, int]], wanted: dict[int, int]) -> tuple[dict[_Key, int], set[_Key]]:
-    """An id for every flag: another one than those of its pool that are set meanwhile; what an event states where it is free.
+def _assign_ids(spans: dict[_FlagKey, tuple[int, int]], wanted: dict[int, int]) -> tuple[dict[_FlagKey, int], set[_FlagKey]]:
+    """An id for every flag: different from those of its pool with overlapping live ranges, the stated one where it is free.
 
-    And the flags for which there is no id: those that are set for longest."""
-    ids: dict[_Key, int] = {}
-    without: set[_Key] = set()
+    Also the flags for which there is no id: those with the longest live ranges.
+    """
+    ids: dict[_FlagKey, int] = {}
+    without: set[_FlagKey] = set()
     pairs = {(k.source, k.target) for k in spans}
-    active: dict[object, list[_Key]] = defaultdict(list)
+    active: dict[object, list[_FlagKey]] = defaultdict(list)
     for key, (start, _) in sorted(spans.items(), key=lambda item: item[1]):
         pair = key.source, key.target
-        most, first = _pool(pair, pairs)
+        most, first = _id_range(pair, pairs)
         rivals = active[pair] = [k for k in active[pair] if spans[k][1] > start]
         rivals.append(key)
         if len(rivals) > most:
@@ -505,14 +505,14 @@ def _ids(spans: dict[_Key, tuple[int, int]], wanted: dict[int, int]) -> tuple[di
     return ids, without
 
 
-def _crowded(pairs: set[tuple[Unit, Unit]]) -> bool:
+def _too_many_pairs(pairs: set[tuple[Unit, Unit]]) -> bool:
     """Whether more pairs of units of the two cores have flags than there are ids."""
     return any(sum(p.core == core != q.core for p, q in pairs) > INTER_IDS for core in (CUBE, VECTOR))
 
 
-def _pool(pair: tuple[Unit, Unit], pairs: set[tuple[Unit, Unit]]) -> tuple[int, int]:
-    """How many ids two units have, and the first. Flags between the cores differ by their ids alone, so that all pairs of
-    one direction share them out."""
+def _id_range(pair: tuple[Unit, Unit], pairs: set[tuple[Unit, Unit]]) -> tuple[int, int]:
+    """The number of ids of two units, and the first. Flags between the cores differ only by their ids, so that all pairs of
+    one direction share them."""
     source, target = pair
     if source.core == target.core:
         return EVENT_IDS, 0

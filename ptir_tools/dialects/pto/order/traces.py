@@ -1,12 +1,13 @@
-"""A way through a function that represents all its ways, for the hazard check.
+"""An abstract interpretation of a function that covers all its executions, for the hazard check.
 
-Both blocks of a branch are followed, each under its condition, and what they leave is joined: every value, and every clock, is
-then a number that depends on conditions (`decisions`). Conditions are one when they compare the same: an i1 with itself, and two
-integers by how far they are apart, so that a loop that runs `n` times and a test of `i + 1 < n` inside it agree.
+Both blocks of a branch are followed, each under its condition, and their states are joined. A value or clock is then a number
+that depends on conditions (`decisions`). Two conditions are one when they compare the same: an i1 with itself, or two integers
+by their difference. So the trip count `n` of a loop and a test of `i + 1 < n` inside it agree.
 
-A loop is followed for as many iterations as it takes until nothing new can come (`Walk.window`, by `evolution`), and where its
-trips are known, for some at its end. Where nothing says how many that is, it is followed to its end as far as `Limits.unrolled`
-allows. What that leaves out is said as `Unproved`. A call is followed into the function, unless that can show nothing new.
+A loop is followed for as many iterations as can show something new (`Walk.window`, from `evolution`), and where the trip count
+is known, for some at its end. Where no number of iterations is proved to be enough, the loop is followed to its end as far as
+`Limits.unrolled` allows. The rest is reported as `Unproved`. A call is followed into the callee, unless that can show nothing
+new.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.affine import Linear, Natural, constant, linear, most_of, natural, number
 from ptir_tools.dialects.pto.memory.windows import Access, accessed, composed, whole
 from ptir_tools.dialects.pto.ops.memory import is_load, memory_of, touches_memory
-from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Crowded, Decisions, Number
+from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Decisions, Number, TooManyConditions
 from ptir_tools.dialects.pto.order.evolution import Accesses, Evolutions, accesses_of
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 
-DEPTH = 16  # calls within calls
-CASES = 36  # of what parameters may be
-MOST = 64  # iterations of a loop that is not followed to its end
+MAX_CALL_DEPTH = 16  # calls within calls
+MAX_CASES = 36  # of what parameters may be
+MAX_ITERATIONS = 64  # iterations of a loop that is not followed to its end
 
-Ways = tuple[tuple[Number, Any], ...]  # what a value may be, each with its condition
-Rounds = tuple[tuple[Op, int], ...]  # the loops around an op, and how often each has run before
-Passed = tuple[Any, Linear | None]  # what a block passes on: options or a condition, and the number of an index
+Alternatives = tuple[tuple[Number, Any], ...]  # what a value may be, each with its condition
+Iterations = tuple[tuple[Op, int], ...]  # the loops around an op, with the number of the iteration
+BlockValue = tuple[Any, Linear | None]  # options or a condition, and the expression of an index
 
 
 Case = dict[Value, Linear]
@@ -44,15 +45,15 @@ Case = dict[Value, Linear]
 
 @dataclass(slots=True)
 class Cases:
-    """What parameters may be where no loop begins below 0; how many slots there are; and those at which loops begin, by which
-    slots are counted."""
+    """The cases of parameters in which no loop begins below 0. `ring` is the number of slots; `begins` are the parameters at
+    which loops begin, with the loops."""
 
     natural: list[Case]
     ring: int
     begins: dict[Value, list[Op]]
 
     def below(self, p: Value, first: int, last: int) -> Iterator[Case]:
-        """The same with `p` from so much below 0 to so much."""
+        """The same cases with `p` from `-first` down to `-last`."""
         for case in self.natural:
             if not case[p].const:
                 yield from ({**case, p: number(-n)} for n in range(first, last + 1))
@@ -60,7 +61,7 @@ class Cases:
 
 @dataclass(slots=True, frozen=True)
 class Role:
-    """What the types of an op tell of it: its pipe, which operands are tiles and which events, what it does to memory."""
+    """The facts about an op that follow from its types: its pipe, its tile and event operands, its accesses of memory."""
 
     pipe: int
     tile_op: bool
@@ -72,7 +73,7 @@ class Role:
 
 
 def role_of(op: Op) -> Role:
-    """The role of an op; equal signatures have the same."""
+    """The role of an op; it is cached by declaration, operand types and attributes."""
     key = (op.defn, tuple([x.type for x in op.operands]), op.attrs)  # type: ignore[union-attr]
     if (found := _ROLES.get(key)) is None:
         last = op.results[-1].type if op.results else None
@@ -91,11 +92,11 @@ _ROLES: dict[object, Role] = {}
 
 
 class Stopped(Exception):
-    """A run ends here, with an error: an address or index is negative."""
+    """An execution ends here with an error: an address or index is negative."""
 
 
 class Walk:
-    """Follows a function. What tile ops do, and the state that branches fork and join, is the subclass's."""
+    """Follows the ops of a function. A subclass defines the effect of tile ops and the state at forks and joins."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -103,33 +104,33 @@ class Walk:
         loops = (op for f in program.functions for op in f.ops() if op.defn.short == "scf.for")
         self.counters = {op.regions[0].params[0]: op for op in loops}
         self.decisions = Decisions()
-        self.here: Number = ALWAYS  # the condition under which the op at hand runs
+        self.path_condition: Number = ALWAYS  # under which the next op runs
         self.known: dict[Value, Any] = {}  # options of tiles, events and memrefs; the condition that an i1 is
         self.index: dict[Value, Linear] = {}
-        self.atoms: dict[object, Linear] = {}  # what no sum makes, by what makes it
-        self.within = Region()  # the function at hand
+        self.atoms: dict[object, Linear] = {}  # opaque results, by op and operands
+        self.enclosing = Region()  # the function that is followed
         self.touched: dict[Region, Accesses] = {}  # by function
-        self.exposed = False  # whether callers may have ops under way around the function at hand
+        self.exposed = False  # whether callers may have running ops
         self.depth = 0
-        self.inside = 0  # loops and calls around the op at hand
-        self.rounds: Rounds = ()
-        self.branches = 0  # around the op at hand
-        self.widest = 0  # the most iterations that a loop was followed for
-        self.below = False  # whether a loop begins below 0 here, because an argument is
+        self.nesting = 0  # loops and calls around the next op
+        self.iterations: Iterations = ()
+        self.branches = 0  # around the next op
+        self.max_window = 0  # the most iterations that a loop was followed for
+        self.starts_below_zero = False  # whether a loop begins below 0 here, because an argument is
         self.stopped = False  # whether a run would then end with an error
         self.unproved: dict[Op, str] = {}
-        self.crowded = False  # whether the function was not followed to its end
+        self.truncated = False  # whether the function was not followed to its end
 
     def step(self, op: Op, role: Role) -> None:
         """Follow an op that is not control flow and uses or makes tiles or events."""
         raise NotImplementedError
 
     def state(self) -> Any:
-        """What branches fork."""
+        """The state at a fork."""
         raise NotImplementedError
 
     def restore(self, state: Any) -> None:
-        """Go back to a state."""
+        """Set the state."""
         raise NotImplementedError
 
     def joined(self, condition: Number, then: Any, otherwise: Any) -> Any:
@@ -143,29 +144,30 @@ class Walk:
         for p in function.params:
             if isinstance(p.type, MemRefType):
                 self.known[p] = ((ALWAYS, whole(p)),)
-        self.within = function
+        self.enclosing = function
         try:
             self.block(function)
-        except Crowded:
-            self.crowded = True
+        except TooManyConditions:
+            self.truncated = True
         except Stopped:
             self.stopped, self.unproved = True, {}
 
     def negative(self) -> None:
-        """Something is at a negative place. If a loop begins below 0, a run ends there: what comes behind it is not followed."""
-        if self.below and not self.branches:
+        """An address or index is negative. In a case that begins below 0, an execution ends with an error: the rest is not
+        followed."""
+        if self.starts_below_zero and not self.branches:
             raise Stopped
 
     def cases(self, function: Function) -> Cases:
-        """What parameters may be that say where loops begin and how they step. A step is at least 1. Where slots are counted, all
-        are followed that differ modulo the number of slots; a loop may then begin below 0, too (`Cases.below`)."""
+        """The cases of the parameters that give loop starts and steps. A step is at least 1. Where indices are used modulo a
+        number of slots, there is a case for each remainder. A loop may then also begin below 0 (`Cases.below`)."""
         loops = [op for op in function.ops() if op.defn.short == "scf.for"]
         own = {p for p in function.params if _is_index(p.type)}
         steps = {p for op in loops for p in own if linear(op.operands[2]).terms == {p: 1}}
         begins = {p for op in loops for p in own if p in linear(op.operands[0]).terms} - steps
         slots = [constant(op.operands[1]) or 1 for op in function.ops() if op.defn.short in ("remsi", "divsi")]
         ring = lcm(*map(abs, slots))
-        if ring ** (len(steps) + len(begins)) > CASES:
+        if ring ** (len(steps) + len(begins)) > MAX_CASES:
             ring = 1
         found: list[Case] = [{}]
         for p in [p for p in function.params if p in steps or (p in begins and ring > 1)]:
@@ -174,18 +176,18 @@ class Walk:
             found = [{**case, p: way} for case in found for way in ways]
         return Cases(found, ring, {p: [op for op in loops if p in linear(op.operands[0]).terms] for p in begins if ring > 1})
 
-    def block(self, block: Region) -> list[Passed]:
+    def block(self, block: Region) -> list[BlockValue]:
         for op in block.body:
             handler = _HANDLERS.get(op.defn.short)
             if handler is not None:
                 handler(self, op)
             elif op.regions:
-                self.unknown(op)
+                self.unknown_op(op)
             else:
-                self.plain(op)
-        return [self.bound(x) for x in block.results]
+                self.simple_op(op)
+        return [self.block_value(x) for x in block.results]
 
-    def bound(self, x: Operand) -> Passed:
+    def block_value(self, x: Operand) -> BlockValue:
         t = operand_type(x)
         if t.__class__ in (TileType, EventType, MemRefType):
             return self.options(x), None
@@ -193,23 +195,23 @@ class Walk:
             return self.condition(x), None
         return None, linear(x, self.index) if _is_index(t) else None
 
-    def bind(self, v: Value, passed: Passed) -> None:
+    def bind(self, v: Value, passed: BlockValue) -> None:
         self.known[v] = passed[0]
         if passed[1] is not None:
             self.index[v] = passed[1]
         elif _is_index(v.type):
             self.index[v] = Linear(0, {Value(v.type, v.name): 1})
 
-    def options(self, x: Operand) -> Ways:
-        """What a tile, event or memref may be."""
+    def options(self, x: Operand) -> Alternatives:
+        """The tiles, events or memrefs that a value may be, each with its condition."""
         return self.known.get(x) or ()  # type: ignore[arg-type]
 
-    def plain(self, op: Op) -> None:
+    def simple_op(self, op: Op) -> None:
         for v in op.results:
             if (dtype := _dtype(v.type)) is None:
                 continue
             if dtype is I1:
-                self.known[v] = self.decided(op)
+                self.known[v] = self.condition_of(op)
             elif dtype.is_integer and not (op.defn.is_constant and v in self.index):
                 self.number(v)
         role = role_of(op)
@@ -217,7 +219,7 @@ class Walk:
             self.step(op, role)
 
     def number(self, v: Value) -> None:
-        """What an index value is; one that is opaque is another unknown each time."""
+        """Update the expression of an index value. An opaque one is a new unknown in each iteration."""
         again = self.index.pop(v, None) is not None
         x: Operand = v
         if v.op is not None and v.op.defn.short == "select" and isinstance(chosen := self.condition(v.op.operands[0]), int):
@@ -228,28 +230,28 @@ class Walk:
         elif v.op is not None and v.op.defn.is_pure and all(_is_index(operand_type(y)) for y in v.op.operands):
             parts = [linear(y, self.index) for y in v.op.operands]
             key = v.op.defn, v.op.attrs, *[(e.const, frozenset(e.terms.items())) for e in parts]
-            if (made := self.atoms.get(key)) is None:  # of the same numbers it is the same
-                self.atoms[key] = made = Linear(0, {self.another(v): 1})
+            if (made := self.atoms.get(key)) is None:  # equal for equal operands
+                self.atoms[key] = made = Linear(0, {self.fresh_value(v): 1})
             self.index[v] = made
-        elif self.inside:
-            self.index[v] = Linear(0, {self.another(v) if again else v: 1})
+        elif self.nesting:
+            self.index[v] = Linear(0, {self.fresh_value(v) if again else v: 1})
 
-    def another(self, v: Value) -> Value:
-        """A value as it is this time: another unknown than before, made in the same way."""
+    def fresh_value(self, v: Value) -> Value:
+        """A copy of a value, as the unknown of this iteration."""
         return Value(v.type, v.name, v.op)
 
     # Conditions
 
     def condition(self, x: Operand) -> Number:
-        """The condition that an i1 is."""
+        """The condition that is the value of an i1."""
         if not isinstance(x, Value):
             return int(any(x.data or b"")) if hasattr(x, "data") else self.decisions.fresh()
         if (found := self.known.get(x)) is None:
             self.known[x] = found = self.decisions.fresh()
         return found
 
-    def decided(self, op: Op) -> Number:
-        """The condition that an op makes."""
+    def condition_of(self, op: Op) -> Number:
+        """The condition that is the result of an op."""
         short, d = op.defn.short, self.decisions
         if short == "constant":
             return int(any(op.attr("value").data or b""))
@@ -260,10 +262,10 @@ class Walk:
             return d.either(a, ALWAYS if short == "ori" else d.negated(b) if short == "xori" else b, rest[0] if rest else b)
         if short == "cmpi" and _is_index(operand_type(op.operands[0])):
             a, b = (linear(x, self.index) for x in op.operands)  # type: ignore[assignment]
-            return self.compared(op.attr("predicate").lstrip("s"), a, b)  # type: ignore[arg-type]
+            return self.comparison(op.attr("predicate").lstrip("s"), a, b)  # type: ignore[arg-type]
         return d.fresh()
 
-    def compared(self, predicate: str, a: Linear, b: Linear) -> Number:
+    def comparison(self, predicate: str, a: Linear, b: Linear) -> Number:
         if predicate in ("lt", "gt"):
             return self.positive(b - a if predicate == "lt" else a - b)
         if predicate in ("le", "ge"):
@@ -293,18 +295,18 @@ class Walk:
     def accesses(self, op: Op) -> Iterator[tuple[Number, Access]]:
         """The windows that a load or store may touch, each with its condition."""
         for when, view in self.options(memory_of(op)):
-            for also, valid in self.reaches(op):
+            for also, valid in self.touched_extents(op):
                 access = accessed(op, view, self.index, valid)
-                if self.below and any(s.const < 0 and not s.terms for s in access.starts):
+                if self.starts_below_zero and any(s.const < 0 and not s.terms for s in access.starts):
                     self.negative()
                 yield self.decisions.both(when, also), access
 
-    def reaches(self, op: Op) -> Ways:
+    def touched_extents(self, op: Op) -> Alternatives:
         """The extents that a load or store may touch, each with its condition."""
         raise NotImplementedError
 
     def value(self, x: Operand) -> Linear:
-        """What an index is."""
+        """The expression of an index."""
         return linear(x, self.index)
 
     def view(self, op: Op) -> None:
@@ -316,20 +318,20 @@ class Walk:
     def branch(self, op: Op) -> None:
         condition = self.condition(op.operands[0])
         ways = [(condition, op.regions[0]), (self.decisions.negated(condition), op.regions[1])]
-        outer, before = self.here, self.state()
+        outer, before = self.path_condition, self.state()
         ends = []
         self.branches += 1
         for when, region in ways:
-            self.here = self.decisions.both(outer, when)
+            self.path_condition = self.decisions.both(outer, when)
             passed = None
-            if self.here != NEVER:
+            if self.path_condition != NEVER:
                 self.restore(before)
                 passed = (self.block(region), self.state())
             ends.append(passed)
         self.branches -= 1
-        self.here = outer
+        self.path_condition = outer
         if ends[0] is None or ends[1] is None:
-            values, state = ends[0] or ends[1] or ([self.nothing(v) for v in op.results], before)
+            values, state = ends[0] or ends[1] or ([self.unknown_value(v) for v in op.results], before)
         else:
             state = self.joined(condition, ends[0][1], ends[1][1])
             values = [self.merged(condition, a, b) for a, b in zip(ends[0][0], ends[1][0], strict=True)]
@@ -337,12 +339,12 @@ class Walk:
         for v, value in zip(op.results, values, strict=True):
             self.bind(v, value)
 
-    def nothing(self, v: Value) -> Passed:
+    def unknown_value(self, v: Value) -> BlockValue:
         """A value of which nothing is known."""
         return (self.decisions.fresh() if _dtype(v.type) is I1 else None), None
 
-    def merged(self, condition: Number, a: Passed, b: Passed) -> Passed:
-        """A value that is `a` where the condition holds, else `b`."""
+    def merged(self, condition: Number, a: BlockValue, b: BlockValue) -> BlockValue:
+        """The value that is `a` where the condition holds, else `b`."""
         d = self.decisions
         index = a[1] if a[1] is not None and b[1] is not None and _same(a[1], b[1]) else None
         if a[0] is b[0]:
@@ -359,54 +361,58 @@ class Walk:
                     options[x] = w if before is None else d.either(before, ALWAYS, w)
         return tuple([(w, x) for x, w in options.items()]), None
 
-    def loop(self, op: Op) -> None:
+    def for_loop(self, op: Op) -> None:
         lower, upper, step = (linear(x, self.index) for x in op.operands[:3])
         apart = upper - lower
         width = step.const if natural(step) and step.const else None  # the least that the step may be
         trips = max(0, -(-apart.const // width)) if width and not apart.terms and not step.terms else None
         window, end, why = self.window(op)
         most = most_of(apart, self.counters) if trips is None and width else None
-        if most is not None and width and (most <= window * width or (why and -(-most // width) * _size(op) <= self.unrolled)):
+        if (
+            most is not None
+            and width
+            and (most <= window * width or (why and -(-most // width) * _iteration_size(op) <= self.unrolled))
+        ):
             numbers, why = list(range(max(0, -(-most // width)))), None
         elif trips is None:
             numbers = list(range(window))
-        elif trips <= window + end or (why is not None and trips * _size(op) <= self.unrolled):
+        elif trips <= window + end or (why is not None and trips * _iteration_size(op) <= self.unrolled):
             numbers, why = list(range(trips)), None
         else:  # the first and the last ones, with the slots in step
             period = end // 2
             numbers = [*range(window), *range(trips - end - (trips - window) % period, trips)]
         if why is not None:
             self.unproved[op] = why
-        carried = [self.bound(x) for x in op.operands[3:]]
+        carried = [self.block_value(x) for x in op.operands[3:]]
         if trips is None and width:  # the last condition gets the first variable: it is tested last
             for k in reversed(range(len(numbers))):
                 self.positive(apart - step * k)
         self.repeat(op, numbers, carried, lower, step if width else None, apart if trips is None else None)
 
     def repeat(
-        self, op: Op, numbers: list[int], carried: list[Passed], lower: Linear, step: Linear | None, apart: Linear | None
+        self, op: Op, numbers: list[int], carried: list[BlockValue], lower: Linear, step: Linear | None, apart: Linear | None
     ) -> None:
-        """Follow iterations; where it is not known how many there are (`apart`), each may be the last."""
-        body, d, outer = op.regions[0], self.decisions, self.here
-        exits: list[tuple[Number, object, list[Passed]]] = []
-        around = self.rounds
-        self.inside += 1
+        """Follow iterations. When the trip count is not known (`apart`), each may be the last."""
+        body, d, outer = op.regions[0], self.decisions, self.path_condition
+        exits: list[tuple[Number, object, list[BlockValue]]] = []
+        around = self.iterations
+        self.nesting += 1
         for k in numbers:
-            self.rounds = (*around, (op, k))
+            self.iterations = (*around, (op, k))
             if apart is not None:
                 goes = self.positive(apart - step * k) if step is not None else d.fresh()
                 exits.append((goes, self.state(), carried))
-                self.here = d.both(self.here, goes)
-                if self.here == NEVER:
+                self.path_condition = d.both(self.path_condition, goes)
+                if self.path_condition == NEVER:
                     break
             i = body.params[0]
             self.index[i] = lower + step * k if step is not None else Linear(0, {Value(i.type, i.name): 1})
             for p, value in zip(body.params[1:], carried, strict=True):
                 self.bind(p, value)
             carried = self.block(body)
-        self.inside -= 1
-        self.rounds = around
-        self.here = outer
+        self.nesting -= 1
+        self.iterations = around
+        self.path_condition = outer
         state = self.state()
         for goes, before, values in reversed(exits):
             state = self.joined(goes, state, before)
@@ -417,57 +423,65 @@ class Walk:
             self.bind(v, value)
 
     def window(self, op: Op) -> tuple[int, int, str | None]:
-        """How many iterations show all that a loop can do, how many its end takes, and what that leaves unproved."""
+        """The number of iterations that show all effects of a loop, the number at its end, and the reason why that is not
+        proved."""
         changes = Evolutions(op, self.index)
-        if (met := self.touched.get(self.within)) is None:
-            met = self.touched[self.within] = accesses_of(self.within)
-        period, settled, reach = changes.period(), changes.settled(), changes.reach(met, self.exposed)
+        if (met := self.touched.get(self.enclosing)) is None:
+            met = self.touched[self.enclosing] = accesses_of(self.enclosing)
+        period, settled, reach = changes.period(), changes.settled(), changes.dependence_distance(met, self.exposed)
         carried = sum(isinstance(p.type, (TileType, EventType)) for p in op.regions[0].params)
         wanted = 2 * period + carried + (reach or 0) + (settled or 0) + 1
-        most = max(3, min(2 * MOST if self.below else MOST, self.unrolled // max(1, _size(op))))
+        most = max(
+            3, min(2 * MAX_ITERATIONS if self.starts_below_zero else MAX_ITERATIONS, self.unrolled // max(1, _iteration_size(op)))
+        )
         why = None
         if settled is None:
-            why = "what it compares changes in a way that is not known, and it may have more iterations than are followed"
+            why = "its comparisons change in an unknown way, and it may have more iterations than are followed"
         elif reach is None:
-            why = "nothing says how far apart its accesses can meet, and it may have more iterations than are followed"
+            why = "the dependence distance of its accesses has no known bound, and it may have more iterations than are followed"
         elif wanted > most:
             why = f"only {most} of the {wanted} iterations that could matter are followed"
-        elif (called := self.leaves(changes.ops)) is not None:
-            why = f"@{called} may leave ops under way, and it may have more iterations than are followed"
-        self.widest = max(self.widest, min(wanted, most))
+        elif (called := self.unsynchronized_call(changes.ops)) is not None:
+            why = f"@{called} may return with running ops, and it may have more iterations than are followed"
+        self.max_window = max(self.max_window, min(wanted, most))
         return max(3, min(wanted, most)), 2 * period, why
 
-    def leaves(self, ops: Iterable[Op]) -> str | None:
-        """A function that is called among `ops`, and may meet what others leave under way; None where there is none."""
+    def unsynchronized_call(self, ops: Iterable[Op]) -> str | None:
+        """The name of a function called among `ops` that may conflict with running ops; None where there is none."""
         ops = list(ops)
         called = [f for op in ops if op.defn.short == "func.call" and (f := self.program.function(op.attr("callee"))) is not None]
-        alone = called and self.quiet() and not any(role_of(op).asynchronous for op in ops if is_tile_op(op.defn))
-        return next((f.name for f in called if not (alone and self.closes(f))), None)
+        alone = called and self.all_complete() and not any(role_of(op).asynchronous for op in ops if is_tile_op(op.defn))
+        return next((f.name for f in called if not (alone and self.completes(f))), None)
 
-    def again(self, op: Op) -> None:
-        """A loop that ends when its first block says so: after any iteration of its window, or where numbers say it."""
+    def while_loop(self, op: Op) -> None:
+        """A loop whose first block gives the condition: it may end after any iteration of its window, or where numbers decide
+        it."""
         before, body = op.regions
         window, _, why = self.window(op)
-        most = max(window, self.unrolled // max(1, _size(op)))
+        most = max(window, self.unrolled // max(1, _iteration_size(op)))
         ends = before.results[0].op if isinstance(before.results[0], Value) else None
-        if ends is not None and ends.defn.short == "cmpi" and (apart := Evolutions(op, self.index).line(ends)) is not None:
+        if (
+            ends is not None
+            and ends.defn.short == "cmpi"
+            and (apart := Evolutions(op, self.index).linear_difference(ends)) is not None
+        ):
             for k in reversed(range(window + 1)):  # the last condition gets the first variable: it is tested last
-                self.compared(ends.attr("predicate").lstrip("s"), apart[0] + number(apart[1] * k), number(0))
-        d, outer = self.decisions, self.here
-        carried, given = [self.bound(x) for x in op.operands], list[Passed]()
-        exits: list[tuple[Number, object, list[Passed]]] = []
-        around = self.rounds
-        self.inside += 1
+                self.comparison(ends.attr("predicate").lstrip("s"), apart[0] + number(apart[1] * k), number(0))
+        d, outer = self.decisions, self.path_condition
+        carried, given = [self.block_value(x) for x in op.operands], list[BlockValue]()
+        exits: list[tuple[Number, object, list[BlockValue]]] = []
+        around = self.iterations
+        self.nesting += 1
         while True:
-            self.rounds = (*around, (op, len(exits)))
+            self.iterations = (*around, (op, len(exits)))
             for p, value in zip(before.params, carried, strict=True):
                 self.bind(p, value)
             (goes, _), *given = self.block(before)
             goes = d.fresh() if goes is None or isinstance(goes, tuple) else goes
             exits.append((goes, self.state(), given))
-            self.here = d.both(self.here, goes)
+            self.path_condition = d.both(self.path_condition, goes)
             rounds = len(exits) - 1
-            if self.here == NEVER:  # followed to its end
+            if self.path_condition == NEVER:  # followed to its end
                 why = None
                 break
             if rounds >= (most if goes == ALWAYS else window):
@@ -476,9 +490,9 @@ class Walk:
             for p, value in zip(body.params, given, strict=True):
                 self.bind(p, value)
             carried = self.block(body)
-        self.inside -= 1
-        self.rounds = around
-        self.here = outer
+        self.nesting -= 1
+        self.iterations = around
+        self.path_condition = outer
         if why is not None:
             self.unproved[op] = why
         _, state, given = exits.pop()
@@ -489,67 +503,67 @@ class Walk:
         for v, value in zip(op.results, given, strict=True):
             self.bind(v, value)
 
-    def unknown(self, op: Op) -> None:
-        """An op with blocks that is not known here: they are followed a few times, and it is said."""
-        self.unproved[op] = "what repeats it is not known: three rounds are followed"
-        d, outer = self.decisions, self.here
-        self.inside += 1
+    def unknown_op(self, op: Op) -> None:
+        """An op with regions that is not known here: its regions are followed three times, and a warning is reported."""
+        self.unproved[op] = "its trip count is not known: three iterations are followed"
+        d, outer = self.decisions, self.path_condition
+        self.nesting += 1
         ends = []
-        around = self.rounds
+        around = self.iterations
         for k in range(3):
-            self.rounds = (*around, (op, k))
+            self.iterations = (*around, (op, k))
             for region in op.regions:
                 goes = d.fresh()
                 ends.append((goes, self.state()))
-                self.here = d.both(self.here, goes)
+                self.path_condition = d.both(self.path_condition, goes)
                 for p in region.params:
-                    self.bind(p, self.nothing(p))
+                    self.bind(p, self.unknown_value(p))
                 self.block(region)
-        self.inside -= 1
-        self.rounds = around
-        self.here = outer
+        self.nesting -= 1
+        self.iterations = around
+        self.path_condition = outer
         state = self.state()
         for goes, before in reversed(ends):
             state = self.joined(goes, state, before)
         self.restore(state)
         for v in op.results:
-            self.bind(v, self.nothing(v))
+            self.bind(v, self.unknown_value(v))
 
     def call(self, op: Op) -> None:
         callee = self.program.function(op.attr("callee"))
-        if callee is None or self.depth >= DEPTH:
-            self.plain(op)
+        if callee is None or self.depth >= MAX_CALL_DEPTH:
+            self.simple_op(op)
             return
         if self.isolated(op, callee):
             return
         for p, x in zip(callee.params, op.operands, strict=True):
-            self.bind(p, self.bound(x))
-        outer, exposed, self.within = self.within, self.exposed, callee
-        self.exposed = exposed or not (self.quiet() and self.closes(callee))
-        self.depth, self.inside = self.depth + 1, self.inside + 1
+            self.bind(p, self.block_value(x))
+        outer, exposed, self.enclosing = self.enclosing, self.exposed, callee
+        self.exposed = exposed or not (self.all_complete() and self.completes(callee))
+        self.depth, self.nesting = self.depth + 1, self.nesting + 1
         results = self.block(callee)
-        self.within, self.exposed = outer, exposed
-        self.depth, self.inside = self.depth - 1, self.inside - 1
+        self.enclosing, self.exposed = outer, exposed
+        self.depth, self.nesting = self.depth - 1, self.nesting - 1
         for v, value in zip(op.results, results, strict=True):
             self.bind(v, value)
 
-    def quiet(self) -> bool:
-        """Whether nothing is under way here."""
+    def all_complete(self) -> bool:
+        """Whether no op may still be running here."""
         raise NotImplementedError
 
-    def closes(self, callee: Function) -> bool:
-        """Whether a function leaves nothing under way."""
+    def completes(self, callee: Function) -> bool:
+        """Whether all ops of a function are complete when it returns."""
         raise NotImplementedError
 
     def isolated(self, op: Op, callee: Function) -> bool:
-        """Whether a call can do nothing that a look at the callee alone does not show."""
+        """Whether a call adds no finding to those of the callee by itself."""
         raise NotImplementedError
 
 
 _HANDLERS: dict[str, Callable[[Any, Op], None]] = {
     "memref.subview": Walk.view,
-    "scf.for": Walk.loop,
-    "scf.while": Walk.again,
+    "scf.for": Walk.for_loop,
+    "scf.while": Walk.while_loop,
     "scf.if": Walk.branch,
     "func.call": lambda walk, op: walk.call(op),
 }
@@ -574,7 +588,7 @@ def _same(a: Linear, b: Linear) -> bool:
 
 
 def _signed_terms(x: Linear) -> tuple[int, frozenset[tuple[Value, int]]]:
-    """The terms of `x` with the sign that makes the first value's positive, and that sign."""
+    """The sign of the first value's term, and the terms multiplied by it."""
     first = min(x.terms, key=id)
     sign = 1 if x.terms[first] > 0 else -1
     return sign, frozenset([(v, k * sign) for v, k in x.terms.items()])
@@ -583,8 +597,8 @@ def _signed_terms(x: Linear) -> tuple[int, frozenset[tuple[Value, int]]]:
 # How long a loop is followed
 
 
-def _size(op: Op) -> int:
-    """The ops of one iteration, constants and addresses excepted, inner loops of known trips counted as often as they run."""
+def _iteration_size(op: Op) -> int:
+    """The number of ops of one iteration, without constants and addresses. Inner loops count by their trip count."""
     count = 0
     for inner in (x for r in op.regions for x in r.body):
         count += not inner.defn.is_constant and inner.defn.short != "tile.assign"
@@ -592,7 +606,7 @@ def _size(op: Op) -> int:
             lower, upper, step = (linear(x) for x in inner.operands[:3])
             apart = upper - lower
             known = not apart.terms and not step.terms and step.const > 0
-            count += _size(inner) * (max(0, -(-apart.const // step.const)) if known else 4)
+            count += _iteration_size(inner) * (max(0, -(-apart.const // step.const)) if known else 4)
         elif inner.regions:
             count += sum(len(list(r.ops())) for r in inner.regions)
     return count

@@ -1,1 +1,1 @@
-"""Running on the modelled machine, and its clock."""
+"""The executor: the modelled machine, and its timeline."""

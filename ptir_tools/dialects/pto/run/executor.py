@@ -1,7 +1,7 @@
 """Runs PTO programs on the modelled machine of `pto.run.machine`.
 
-Memory arguments are copies of the arrays given, row-major whatever layout or strides a memref declares; different arguments
-never overlap. Each op's declared body does the work: this module only sets the machine up.
+Memory arguments are copies of the given arrays, row-major whatever layout or strides a memref declares. Different arguments
+never overlap. The declared body of each op computes; this module only sets the machine up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ptir_tools.dialects.pto.types import MemRefType, ScalarType, TileType, type
 
 
 class RunOptions(Protocol):
-    """What the machine looks at of what the caller chose (`engines.options`)."""
+    """The options of the caller (`engines.options`) that the machine reads."""
 
     @property
     def order(self) -> str: ...
@@ -40,7 +40,7 @@ class RunOptions(Protocol):
 
 
 class Executable:
-    """A PTO function, ready to run: its results are the memref arguments, in order, then what it returns."""
+    """A PTO function, ready to run. Its results are the memref arguments, in order, then the returned values."""
 
     def __init__(self, program: Program, function: Function, options: RunOptions) -> None:
         self.program = program
@@ -49,7 +49,7 @@ class Executable:
 
     @property
     def memory(self) -> int:
-        """An upper estimate of the bytes that a run takes next to its arguments: every tile at once, with its mask."""
+        """The memref parameters, in order; their contents are outputs."""
         tiles = [v.type for f in self.program.functions for op in f.ops() for v in op.results]
         return sum(tile_bytes(t) * 2 for t in tiles if isinstance(t, TileType))
 
@@ -105,7 +105,7 @@ def argument(p: Value, given: Array, machine: Machine) -> Any:
 
 
 def _array(x: object) -> Array:
-    """What an observer or the caller sees of a value: the elements of a tile, zero where undefined; true for an event."""
+    """A value as an array for observers and the caller: the elements of a tile, 0 where undefined; True for an event."""
     return x.values if isinstance(x, Tile) else np.asarray(True) if isinstance(x, Task) else np.asarray(x)
 
 

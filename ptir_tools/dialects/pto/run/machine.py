@@ -1,12 +1,12 @@
-"""The modelled machine: pipes, memory spaces, and when an asynchronous op takes effect.
+"""The modelled machine: pipes, memory spaces, and the time at which an asynchronous op takes effect.
 
-A pipe does its tasks in the order of issue; pipes are independent. A synchronous op completes before the next op is issued.
-An asynchronous one completes when it is waited for, when a later task of its pipe completes, or at the end. The three orders are
-`sequential` (at once), `adversarial` (as late as allowed, the latest issued first) and `random`.
+A pipe executes its tasks in the order of issue; pipes are independent. A synchronous op completes before the next op is
+issued. An asynchronous one completes when it is waited for, when a later task of its pipe completes, or at the end. The three
+orders are `sequential` (at once), `adversarial` (as late as allowed, the latest issued first) and `random`.
 
-Whatever the order, every task has a clock of what is complete when it starts, and every access of memory is held against those
-before it: what nothing orders is a race. It is reported, and the run goes on. A tile that `pto.tile.assign` binds lies in the
-bytes of its space from the op on that makes it; who reads it after others wrote there gets an error.
+In every order, each task has a clock of the tasks that are complete when it starts, and every access of memory is compared
+with the earlier ones. Unordered conflicting accesses are a race. A race is reported, and the run goes on. A tile with an
+assigned address is in the bytes of its space from its definition on. A read after another write to these bytes is an error.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ __all__ = ["Box", "Machine", "Task", "Tile", "box", "issue", "machine", "made_re
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """An op that was issued: what it waits for and what it will do. It is also the event that it signals.
+    """An issued op: its waits and its action. It is also its event.
 
-    `clock` is what is complete when the op is: itself, the `place`-th of its pipe, included. `number` counts all tasks.
+    `clock` has the tasks that are complete when the op is, itself included (number `place` of its pipe). `number` counts all
+    tasks.
     """
 
     op: Op
@@ -90,7 +91,7 @@ class Machine:
     # Time
 
     def start(self, task: Task, asynchronous: bool) -> Clock:
-        """Give `task` its place in its pipe; what is complete when it starts."""
+        """Number `task` in its pipe, and compute the clock at its start."""
         pipe = task.pipe
         clock = join(self.issued, self.last[pipe])
         for w in task.waits:
@@ -120,7 +121,7 @@ class Machine:
             self.complete(task)
 
     def complete(self, task: Task) -> None:
-        """Do `task`, and before it what it waits for, the latest issued first, and what its pipe was given earlier."""
+        """Execute `task`, after its waits, the latest issued first, and the earlier tasks of its pipe."""
         stack = [task]
         while stack:
             top = stack[-1]
@@ -149,7 +150,7 @@ class Machine:
             raise
 
     def progress(self) -> None:
-        """Let a random number of tasks complete, each next in its pipe with nothing left to wait for."""
+        """Complete a random number of tasks, each the next of its pipe and without incomplete waits."""
         while self.random.random() < 0.5:
             ready = [q[0] for q in self.pending if q and all(w.done for w in q[0].waits)]
             if not ready:
@@ -157,7 +158,7 @@ class Machine:
             self._perform(self.random.choice(ready))
 
     def drain(self, pipe: str | None = None) -> None:
-        """Complete everything that was issued, or everything of one pipe, the latest issued first."""
+        """Complete all issued tasks, or all of one pipe, the latest issued first."""
         chosen = [i for i, name in enumerate(PIPES) if pipe in (None, name)]
         if self.timeline is not None:
             self.timeline.barrier(PIPES[i] for i in chosen)
@@ -167,7 +168,7 @@ class Machine:
             self.complete(max(tails, key=lambda t: t.number))
 
     def close(self) -> None:
-        """Let go of all memory, which holds on to itself in rings."""
+        """Release all memory, which has reference cycles."""
         for space in self.spaces.values():
             space.tiles.clear()
         for queue in self.pending:
@@ -185,7 +186,7 @@ class Machine:
         return made
 
     def space(self, t: TileType) -> Storage:
-        """The space in which a tile of this type lies; without a target, as large as that of the largest."""
+        """The memory space of a tile of this type; without a target, it has the largest size of any target."""
         name = t.loc or "Vec"
         if (found := self.spaces.get(name)) is None:
             targets = [self.target] if self.target is not None else TARGETS.values()
@@ -193,7 +194,7 @@ class Machine:
         return found
 
     def bind(self, tile: Tile, value: Value, address: int, by: Op) -> None:
-        """Put a tile at an address of its space, and what it holds with it; others lose the bytes."""
+        """Put a tile with its contents at an address of its space. Other tiles lose these bytes."""
         name = f"%{value.name}"
         if tile.address is not None:
             if tile.address != address:
@@ -218,14 +219,14 @@ class Machine:
         space.tiles.append(tile)
 
     def overwrite(self, space: Storage, start: int, end: int, by: Op, what: str) -> None:
-        """The tiles in these bytes are lost."""
+        """Mark the tiles in these bytes as overwritten."""
         for t in space.tiles:
             if t.overlaps(start, end):
                 t.lost = by, f"{what} at bytes {start} to {end - 1} of {space.marks.name}"
         space.tiles = [t for t in space.tiles if t.lost is None]
 
     def note(self, task: Task, synchronous: bool, made: Sequence[Tile], memory: tuple[Array, bool] | None) -> None:
-        """Put an op on the timeline, where there is one."""
+        """Add an op to the timeline, where there is one."""
         if self.timeline is None:
             return
         op, env = task.op, self.context.env
@@ -241,7 +242,7 @@ class Machine:
         return [env[x] for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
 
     def read(self, tile: Tile, name: str) -> None:
-        """Raise Violation("TileOverwritten") where `tile` is not in its bytes any more."""
+        """Raise Violation("TileOverwritten") when the bytes of `tile` were overwritten."""
         if tile.lost is not None:
             by, what = tile.lost
             where = f"bytes {tile.bytes.start} to {tile.bytes.stop - 1}"
@@ -249,7 +250,7 @@ class Machine:
             raise Violation("TileOverwritten", message, at=f"%{name}", labels=[(by.loc, "writes over it")], help=_OVERWRITTEN)
 
     def access(self, task: Task, clock: Clock, made: Sequence[Tile], memory: tuple[Array, bool] | None) -> None:
-        """What an op touches: its tile operands are read, `made` are written, `memory` is a view and whether it is written."""
+        """The accesses of an op: its tile operands are read, `made` are written. `memory` is a view and whether it is written."""
         op = task.op
         read = [x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
         for x in read:
@@ -271,7 +272,7 @@ class Machine:
                 self.touch(task, clock, tile.storage.marks, tile.cells, True)
 
     def touch(self, task: Task, clock: Clock, marks: Marks, part: Part, writes: bool, maker: Op | None = None) -> None:
-        """One access: report what it races with, and note it."""
+        """Record one access, and its races with earlier ones."""
         for kind, pipe, place, where in marks.unordered(part, clock, task.pipe, writes):
             self._race(task.op, self.ops[pipe][place - 1], kind, where, maker)
         marks.mark(part, task.pipe, writes, task.place)
@@ -292,7 +293,7 @@ class Machine:
             self.context.diagnostics.error(code, message, second.loc, labels=labels, help=hint)
 
     def _scratch(self, task: Task, clock: Clock, scratch: tuple[int, int], read: Sequence[Value]) -> None:
-        """The bytes of Vec that an op of the target works in are written; neither operands nor results may lie there."""
+        """Write the scratch of the target; neither operands nor results may be there."""
         start, end = scratch[0], sum(scratch)
         name = task.op.defn.short.removeprefix("tile.")
         space = self.space(self.locations[task.op.result])
@@ -306,7 +307,7 @@ class Machine:
         self.touch(task, clock, space.marks, lambda places: places[start:end], True)
 
     def _number(self, x: Operand) -> int | None:
-        """An index operand, computed ahead where only numbers that are there go into it; None where they do not."""
+        """The value of an index operand if it can be computed without other tasks; else None."""
         env, found = self.context.env, dict[Value, int | None]()
 
         def ahead(v: Value) -> Op | None:
@@ -335,8 +336,8 @@ class Machine:
         return number(x)
 
     def settle(self, tile: Tile, region: tuple[slice, ...], what: str) -> Array:
-        """The elements of `tile` in `region`, to be stored or reduced; undefined ones are an error or replaced (`--undef`), as
-        they are in a run that has failed already."""
+        """The elements of `tile` in `region`, to be stored or reduced. Undefined ones are an error or replaced (`--undef`);
+        they are replaced in a run that has failed already."""
         values, defined = tile.values[region], tile.defined[region]
         if defined.all():
             return values
@@ -353,7 +354,7 @@ class Machine:
 
 
 def _nothing() -> None:
-    """The action of a task that is done."""
+    """The action of a completed task."""
 
 
 def _blocks(block: Region) -> Iterator[Region]:
@@ -407,7 +408,7 @@ def made_region(context: Context, to: TileType) -> Box:
 
 
 def taken_region(context: Context, tile: Tile) -> Box:
-    """The region of `tile` that an op takes: its own `valid`, else the type's, else that of the tile. Raises as `made_region`."""
+    """The region of `tile` that an op reads: its own `valid`, else the type's, else that of the tile. Raises as `made_region`."""
     stated_valid = stated(_running(context), tile.type, _numbers(context))
     return _region(stated_valid, tile.shape) if stated_valid is not None else tile.valid
 

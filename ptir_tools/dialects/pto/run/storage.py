@@ -1,4 +1,4 @@
-"""Memory at run time: bytes, which of them are defined, who wrote and read them last; and the tiles that lie in it."""
+"""Memory at run time: bytes, whether they are defined, their last readers and writers, and the tiles in them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Part = Callable[[Array], Array]  # what an access touches, of an array with one 
 
 
 class Marks:
-    """Per cell of a memory and per pipe: the place of the last task that read it, and of the last that wrote it."""
+    """Per cell of a memory and per pipe: the number of the last task that read it, and of the last that wrote it."""
 
     def __init__(self, name: str, cells: int, shape: Box = ()) -> None:
         self.name = name
@@ -37,13 +37,13 @@ class Marks:
                     yield kind, other, int(place), self.range(part, touched == place)
 
     def mark(self, part: Part, pipe: int, writes: bool, place: int) -> None:
-        """An access by the task at `place` of `pipe`."""
+        """Record an access by the task with number `place` of `pipe`."""
         if (places := self.last.get((pipe, writes))) is None:
             places = self.last[pipe, writes] = np.zeros(self.cells, np.int32)
         part(places)[...] = place
 
     def range(self, part: Part, chosen: Array) -> str:
-        """The cells that are `chosen` of a part, for people."""
+        """The `chosen` cells of a part, as text for messages."""
         if self.cells == 1:
             return self.name
         at = part(np.arange(self.cells))[chosen]
@@ -55,7 +55,7 @@ class Marks:
 
 
 class Storage:
-    """Bytes: a space of the chip, or the private place of a tile that has no address (one cell)."""
+    """Bytes: a space of the chip, or the private memory of a tile without an address (one cell)."""
 
     def __init__(self, name: str, size: int, *, private: bool = False) -> None:
         self.data = np.zeros(size, np.uint8)
@@ -65,10 +65,10 @@ class Storage:
 
 
 class Tile:
-    """A tile at run time: bytes of the whole static shape in a storage, which of them are defined, and the `valid` region.
+    """A tile at run time: the bytes of its static shape in a storage, whether they are defined, and the `valid` region.
 
-    `address` is None until the tile is bound to one. `shared`: it is the bytes of its operand, which stays. `lost` is the op
-    that wrote over the tile, and the range it wrote.
+    `address` is None until one is assigned. `shared`: it has the bytes of its operand, which stays valid. `lost` is the op
+    that overwrote the tile, and the range.
     """
 
     __slots__ = ("address", "lost", "maker", "name", "nbytes", "shape", "shared", "storage", "type", "valid")
@@ -87,7 +87,7 @@ class Tile:
 
     @property
     def bytes(self) -> slice:
-        """Where its bytes are in the storage."""
+        """The range of its bytes in the storage."""
         start = self.address or 0
         return slice(start, start + self.nbytes)
 
@@ -99,7 +99,7 @@ class Tile:
 
     @property
     def defined(self) -> Array:
-        """Which elements are defined: those of which every byte is."""
+        """Whether each element is defined: all its bytes are."""
         size = numpy_dtype(self.type.dtype).itemsize
         mask = self.storage.defined[self.bytes].view(f"u{size}") if size in (1, 2, 4, 8) else None
         assert mask is not None
@@ -116,7 +116,7 @@ class Tile:
         return places if self.storage.marks.cells == 1 else places[self.bytes]
 
     def fill(self, values: Array, defined: Array | bool) -> None:
-        """Set the valid region. The rest of the tile is then undefined, except where it is the bytes of another tile, too."""
+        """Set the valid region. The rest of the tile becomes undefined, except where it has the bytes of another tile, too."""
         mask = self.storage.defined[self.bytes].reshape(*self.shape, -1)
         if not self.shared:
             mask[...] = False
@@ -124,7 +124,7 @@ class Tile:
         mask[self.box] = np.asarray(defined)[..., None]
 
     def overlaps(self, start: int, end: int) -> bool:
-        """Whether a tile with an address lies in some of these bytes."""
+        """Whether a tile with an address overlaps these bytes."""
         own = self.address or 0
         return own < end and start < own + self.nbytes
 
@@ -142,7 +142,7 @@ def static_shape(t: TileType) -> Box:
 
 
 def window(root: Array, view: Array) -> Part:
-    """The part of a memory that `view`, a view of the whole array `root`, shows; a cell is an element."""
+    """The part of a memory that `view` selects, where a cell is an element and `root` the whole array."""
     start = (view.__array_interface__["data"][0] - root.__array_interface__["data"][0]) // root.itemsize
     steps = [s // root.itemsize for s in view.strides]
 

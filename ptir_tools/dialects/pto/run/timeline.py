@@ -1,7 +1,7 @@
-"""A run on the clock: when each op starts and ends under the target's costs, what it waits for, and which bytes it moves.
+"""The timeline of a run: when each op starts and ends under the target's costs, the cause of each wait, and the bytes moved.
 
-Ops are issued in order, at no cost. One starts when its pipe is free, its events are there, and what was issued before it
-synchronously is complete. Which of these came last is what the op waited for.
+Ops are issued in order, at no cost. An op starts when its pipe is free, its events are signaled, and the synchronous ops
+issued before it are complete. The last of these is the cause of its wait.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ OVER = "nothing left to do"
 
 @dataclass(slots=True, eq=False)
 class Span:
-    """One op in its pipe, from cycle `start` to `end`. `cause` is what it had to wait for (None at the beginning), `why` how."""
+    """One op in its pipe, from cycle `start` to `end`. `cause` is the op that it waited for (None at the beginning), `why` the
+    kind of wait."""
 
     op: Op
     pipe: str
@@ -48,7 +49,7 @@ class Span:
 
 @dataclass(slots=True, frozen=True)
 class Stall:
-    """Cycles in which a pipe did nothing although ops were to come; `cause` says what the next one waited for."""
+    """Cycles in which a pipe was idle although it had later ops; `cause` is what the next one waited for."""
 
     pipe: str
     cause: str
@@ -65,7 +66,7 @@ class Moved:
 
 @dataclass(slots=True)
 class Timeline:
-    """What a machine notes of its tasks. `spans` are in order of issue; `moved` is by space, `gm` included."""
+    """The spans of the tasks of a machine, in order of issue; `moved` is by space, `gm` included."""
 
     target: Target = A3
     spans: list[Span] = field(default_factory=list)
@@ -76,7 +77,7 @@ class Timeline:
     syncs: list[Span] = field(default_factory=list)  # waits of the scalar unit, from the first event missing to the last there
 
     def begin(self, target: Target | None) -> None:
-        """Forget what was noted. Without a target the costs are those of a3."""
+        """Clear the timeline. Without a target the costs are those of a3."""
         self.target, self.issued = target or A3, None
         for noted in (self.spans, self.moved, self.last, self.of, self.syncs):
             noted.clear()
@@ -92,7 +93,7 @@ class Timeline:
         made: Sequence[tuple[str, Tile]],
         memory: tuple[object, bool] | None,
     ) -> None:
-        """Note an op: its events, and what it touches. `memory` is a window of a memref, and whether it is written."""
+        """Add an op with its events and accesses. `memory` is a window of a memref, and whether it is written."""
         self._move(read, made, memory)
         taken = cycles(self.target.costs, op, pipe, read, made, memory)
         events = tuple([self.of[w] for w in waits if w in self.of])
@@ -109,7 +110,7 @@ class Timeline:
             self._after(span)
 
     def wait(self, op: Op | None, events: Iterable[object]) -> None:
-        """Issue nothing before these events."""
+        """Issue later ops only after these events."""
         spans = tuple([self.of[e] for e in events if e in self.of])
         before = self.issued.end if self.issued is not None else 0
         for span in spans:
@@ -118,7 +119,7 @@ class Timeline:
             self.syncs.append(Span(op, "S", before, max(self.issued.end, before + 1), None, "", spans))
 
     def barrier(self, pipes: Iterable[str]) -> None:
-        """Issue nothing before what these pipes were given is complete."""
+        """Issue later ops only after all issued ops of these pipes."""
         for pipe in pipes:
             if (span := self.last.get(pipe)) is not None:
                 self._after(span)
@@ -148,14 +149,14 @@ class Timeline:
         return max((s.end for s in self.spans), default=0)
 
     def busy(self) -> dict[str, int]:
-        """Per pipe that did anything, the cycles in which it did."""
+        """The busy cycles of each pipe that ran an op."""
         made: Counter[str] = Counter()
         for s in self.spans:
             made[s.pipe] += s.end - s.start
         return {pipe: made[pipe] for pipe in PIPES if pipe in made}
 
     def stalls(self) -> list[Stall]:
-        """Where the other cycles of each pipe went, its longest cause first. With `busy` they add up to the makespan."""
+        """The idle cycles of each pipe by cause, the longest first. With `busy` they add up to the makespan."""
         found: Counter[tuple[str, str]] = Counter()
         free: dict[str, int] = {}
         for s in self.spans:
@@ -171,7 +172,7 @@ class Timeline:
         return sorted(made, key=lambda s: (PIPES.index(s.pipe), -s.cycles, s.cause))
 
     def critical_path(self) -> list[Span]:
-        """Ops of which each waited for the one before, to the one that ends last: they fill the makespan."""
+        """The ops, each of which waited for the one before, up to the one that ends last. They fill the makespan."""
         at = max(self.spans, key=lambda s: s.end, default=None)
         path = []
         while at is not None:
@@ -233,7 +234,7 @@ def cycles(
     made: Sequence[tuple[str, Tile]],
     memory: tuple[Any, bool] | None,
 ) -> int:
-    """How long an op takes in its pipe: at least one cycle."""
+    """The cycles of an op in its pipe: at least one."""
     if pipe == "M":
         (left,), (right,) = ([tile for space, tile in read if space == name] for name in ("Left", "Right"))
         size = left.type.dtype.size
