@@ -35,7 +35,7 @@ def _double(flags: Flags, context: PassContext) -> bool:
         at = v.op.loc if v.op is not None else 0
         hint = "carry an event for every step that is under way"
         context.diagnostics.error("EventIdsExhausted", message, at, help=hint)
-    return bool(results)
+    return bool(repeated)
 
 
 def _allocate(flags: Flags, context: PassContext) -> bool:
