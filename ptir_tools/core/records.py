@@ -1,7 +1,10 @@
 """Dataclasses and named tuples whose methods are made when they are used.
 
-Those of the standard library compile their methods at import, used or not, and import `inspect`: that is a third of the start of
-a command. Most classes have few instances in a command: the first are filled field by field, without a method of their own.
+Those of the standard library compile their methods at import, used or not, and import `inspect`: `ptir verify` would take more
+than twice the time. Here a constructor is compiled when it is first used. That of a dataclass waits longer: most classes have few
+instances in a command, and the first are filled field by field.
+
+Read `_Late` first: it is in place of a constructor until then.
 
 These are the same for those who read, type-check and use a class: `@dataclass(slots=True)` with `frozen`, `eq`, `repr` and
 `kw_only`, `field`, `fields` and `replace`, `__post_init__`, `__match_args__`, inheritance, copies and pickles; and
@@ -11,10 +14,9 @@ These are the same for those who read, type-check and use a class: `@dataclass(s
 from __future__ import annotations
 
 from _collections import _tuplegetter  # type: ignore[import-not-found]
-from functools import cache
 from operator import attrgetter
 from reprlib import recursive_repr
-from types import FunctionType, MethodType
+from types import MethodType
 
 from ptir_tools.core.typed import TYPE_CHECKING
 
@@ -34,7 +36,12 @@ else:
                 return super().__new__(meta, name, bases, space)
             names = tuple(space.get("__annotations__", ()))
             defaults = {key: space.pop(key) for key in names if key in space}
-            methods = {"__new__": _New(names, defaults), "__repr__": _repr, "__getnewargs__": _elements, "_replace": _replaced}
+            methods = {
+                "__new__": _Late(lambda owner: _new(owner, names, defaults)),
+                "__repr__": _repr,
+                "__getnewargs__": _elements,
+                "_replace": _replaced,
+            }
             getters = {key: _tuplegetter(i, "") for i, key in enumerate(names)}
             facts = {"_fields": names, "_field_defaults": defaults, "__match_args__": names, "__slots__": ()}
             return type(name, (tuple,), {**methods, **getters, **facts, **space})
@@ -66,14 +73,8 @@ class Field:
     __slots__ = ("compare", "default", "factory", "init", "kw_only", "name", "repr", "type")
 
     def __init__(self, default: object, factory: object, init: bool, repr: bool, compare: bool, kw_only: bool | None) -> None:
-        self.default, self.factory, self.init, self.repr, self.compare, self.kw_only = (
-            default,
-            factory,
-            init,
-            repr,
-            compare,
-            kw_only,
-        )
+        self.default, self.factory, self.init = default, factory, init
+        self.repr, self.compare, self.kw_only = repr, compare, kw_only
         self.name, self.type = "", ""
 
     @property
@@ -158,64 +159,60 @@ def _own(space: dict[str, Any], kw_only: bool) -> Iterator[tuple[str, Field]]:
         yield name, f
 
 
-class _New:
-    """Is the `__new__` of a class of tuples until someone asks for it, and puts the real one there."""
+class _Late:
+    """Is a method until someone asks for it, and then puts there what `make` gives for the class."""
 
-    __slots__ = ("defaults", "names", "owner")
+    __slots__ = ("make", "name", "owner")
 
-    def __init__(self, names: tuple[str, ...], defaults: dict[str, object]) -> None:
-        self.names, self.defaults = names, defaults
+    def __init__(self, make: Callable[[type], Any]) -> None:
+        self.make = make
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self.owner = owner
+        self.owner, self.name = owner, name
 
-    def __get__(self, x: object, owner: type) -> Callable[..., object]:
-        like = _new(len(self.names))
-        code = like.__code__.replace(co_varnames=("_cls", *self.names))
-        made: Any = FunctionType(code, like.__globals__, "__new__", tuple(self.defaults.values()))
-        made.__qualname__, made.__module__ = f"{self.owner.__qualname__}.__new__", self.owner.__module__
-        made.__annotations__ = dict(self.owner.__annotations__)
-        type.__setattr__(self.owner, "__new__", staticmethod(made))
-        return made  # type: ignore[no-any-return]
+    def __get__(self, x: object, owner: type) -> Callable[..., Any]:
+        made = self.make(self.owner)
+        type.__setattr__(self.owner, self.name, made)
+        return made.__get__(x, owner)  # type: ignore[no-any-return]
 
 
-@cache
-def _new(size: int) -> FunctionType:
-    """The `__new__` of a tuple of so many fields, whatever they are called: compiling one costs more than most classes use."""
-    names, known = "".join(f"_{i}, " for i in range(size)), {"_new": tuple.__new__}
-    exec(f"def __new__(_cls, {names}): return _new(_cls, ({names}))", known)
-    return known["__new__"]  # type: ignore[return-value]
+def _compiled(owner: type, name: str, parameters: str, lines: list[str], names: dict[str, Any]) -> Any:
+    """The method `name` of `owner` with these lines, in which `names` are known."""
+    exec(f"def {name}({parameters}):\n " + "\n ".join(lines), names)
+    made: Any = names[name]
+    made.__qualname__, made.__module__ = f"{owner.__qualname__}.{name}", owner.__module__
+    return made
 
 
-class _Init:
-    """Is `__init__` until a class asks for it or has many instances, and puts the real one there."""
+def _new(owner: type, names: tuple[str, ...], defaults: dict[str, object]) -> object:
+    """`__new__` of a class of tuples."""
+    listed = "".join(f"{name}, " for name in names)
+    made = _compiled(owner, "__new__", f"_cls, {listed}", [f"return _new(_cls, ({listed}))"], {"_new": tuple.__new__})
+    made.__defaults__ = tuple(defaults.values())
+    made.__annotations__ = dict(owner.__annotations__)
+    return staticmethod(made)
 
-    __slots__ = ("fields", "filled", "frozen", "owner", "plain")
+
+class _Init(_Late):
+    """Is `__init__` of a dataclass until someone asks for it as a function, or the class has many instances."""
+
+    __slots__ = ("fields", "filled", "frozen", "plain")
 
     def __init__(self, fields: dict[str, Field], frozen: bool) -> None:
+        super().__init__(self.compiled)
         self.fields, self.frozen = fields, frozen
         self.plain = [name for name, f in fields.items() if f.init and not f.kw_only]  # those that may be given by position
         self.filled = 0  # instances
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.owner = owner
-
-    def __get__(self, x: object, owner: type) -> Callable[..., None]:
-        result: Any = self.owner.__dict__["__init__"]
-        if result is self:
-            self.filled += 1
-            if x is not None and self.filled <= OFTEN:
-                return MethodType(self.fill, x)
-            result = self.compiled()
-            type.__setattr__(self.owner, "__init__", result)
-        method: Callable[..., None] = result.__get__(x, owner)
-        return method
+    def __get__(self, x: object, owner: type) -> Callable[..., Any]:
+        self.filled += 1
+        return super().__get__(x, owner) if x is None or self.filled > OFTEN else MethodType(self.fill, x)
 
     def fill(self, x: object, /, *given: object, **named: object) -> None:
         """Set the fields of `x`. About wrong arguments the compiled method complains."""
         values = dict(zip(self.plain, given))  # noqa: B905
         if len(given) > len(values) or not values.keys().isdisjoint(named):
-            return self.compiled()(x, *given, **named)
+            return self.compiled(self.owner)(x, *given, **named)
         values |= named
         put = object.__setattr__ if self.frozen else setattr
         for name, f in self.fields.items():
@@ -227,15 +224,16 @@ class _Init:
             elif f.default is not _MISSING:
                 put(x, name, f.default)
             elif f.init:
-                return self.compiled()(x, *given, **named)
+                return self.compiled(self.owner)(x, *given, **named)
         if values:
-            return self.compiled()(x, *given, **named)
+            return self.compiled(self.owner)(x, *given, **named)
         ended: Callable[[], None] | None = getattr(x, "__post_init__", None)
         if ended is not None:
             ended()
         return None
 
-    def compiled(self) -> Callable[..., None]:
+    def compiled(self, owner: type) -> Any:
+        """The function that does the same."""
         names: dict[str, Any] = {"_MISSING": _MISSING, "_set": object.__setattr__}
         plain, named, lines = ["self"], list[str](), list[str]()
         for f in self.fields.values():
@@ -251,12 +249,10 @@ class _Init:
             else:
                 continue
             lines.append(f"_set(self, {f.name!r}, {given})" if self.frozen else f"self.{f.name} = {given}")
-        if hasattr(self.owner, "__post_init__"):
+        if hasattr(owner, "__post_init__"):
             lines.append("self.__post_init__()")
         head = ", ".join([*plain, "*", *named] if named else plain)
-        exec(f"def __init__({head}):\n " + "\n ".join(lines or ["pass"]), names)
-        made: Callable[..., None] = names["__init__"]
-        made.__qualname__, made.__module__ = f"{self.owner.__qualname__}.__init__", self.owner.__module__
+        made = _compiled(owner, "__init__", head, lines or ["pass"], names)
         made.__annotations__ = {f.name: f.type for f in self.fields.values() if f.init} | {"return": None}
         return made
 
