@@ -150,15 +150,19 @@ OF_OTHERS = ("mind", "tiny", "pto")
 
 
 def quoted_names(tree: ast.Module, names: frozenset[str], shorts: frozenset[str], makes: bool) -> Iterator[tuple[int, str]]:
-    """(line, name) of each op that is known by its full name, or by comparing `.short`, or by looking `.short` up."""
+    """(line, name) of each op that is known by its full name, or by comparing `.short`; (line, table) of each table of the module,
+    a name in capitals, in which `.short` is looked up."""
     made = {id(n.slice) for n in ast.walk(tree) if makes and isinstance(n, ast.Subscript) and ast.unparse(n.value) == "OPS"}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and node.value in names and id(node) not in made:
             yield node.lineno, node.value
-        if isinstance(node, ast.Compare) and any(isinstance(n, ast.Attribute) and n.attr == "short" for n in ast.walk(node)):
+        asks = isinstance(node, (ast.Compare, ast.Subscript, ast.Call))
+        if asks and any(isinstance(n, ast.Attribute) and n.attr == "short" for n in ast.iter_child_nodes(node)):
             for n in ast.walk(node):
-                if isinstance(n, ast.Constant) and n.value in shorts:
+                if isinstance(node, ast.Compare) and isinstance(n, ast.Constant) and n.value in shorts:
                     yield n.lineno, n.value
+                if isinstance(n, ast.Name) and n.id.isupper() and n.id != "OPS":
+                    yield n.lineno, n.id
 
 
 @pytest.mark.parametrize(
@@ -176,7 +180,9 @@ def test_ops_are_asked_and_not_named(room: str, path: Path) -> None:
 def test_a_quoted_name_is_found() -> None:
     names, shorts = frozenset({"ptir.neg"}), frozenset({"neg"})
     code = 'OPS["ptir.neg"]\nx.defn.name == "ptir.neg"\nop.defn.short in ("neg", "abs")\nstep = "neg"\n'
-    assert sorted(quoted_names(ast.parse(code), names, shorts, True)) == [(2, "ptir.neg"), (3, "neg")]
+    code += "ODD.get(op.defn.short)\n_ODD[op.defn.short]\nop.defn.short not in ODD\nODD.get(f(op.defn.short).name)\n"
+    found = [(2, "ptir.neg"), (3, "neg"), (5, "ODD"), (6, "_ODD"), (7, "ODD")]
+    assert sorted(quoted_names(ast.parse(code), names, shorts, True)) == found
     assert min(quoted_names(ast.parse(code), names, shorts, False)) == (1, "ptir.neg")
 
 
