@@ -139,10 +139,21 @@ def constant_indices(x: Operand) -> list[int]:
     return [v for (v,) in iter_unpack("<i" if literal.type.dtype.size == 4 else "<q", literal.data)]
 
 
-def check_constant_indices(x: Operand, extent: object, code: str) -> None:
-    """Raise Violation(`code`) when a constant index is outside [0, extent). A symbolic extent is checked at run time."""
-    if isinstance(extent, int):
-        check_indices(constant_indices(x), extent, code)
+def indices_inside(extent: Callable[[Op, Shape], Dim], code: str) -> Callable[[Op], None]:
+    """A check of an op: raise Violation(`code`) when a constant index, in operand 1, is outside [0, extent). A symbolic extent is
+    checked at run time."""
+
+    def check(op: Op) -> None:
+        x = operand_type(op.operands[0])
+        if isinstance(x, TensorType) and isinstance(bound := extent(op, x.shape), int):
+            check_indices(constant_indices(op.operands[1]), bound, code)
+
+    return check
+
+
+def axis_extent(op: Op, shape: Shape) -> Dim:
+    """The extent of the axis that the indices of `op` count."""
+    return shape[op.attr("axis")]
 
 
 def check_indices(values: list[int], extent: int, code: str) -> None:

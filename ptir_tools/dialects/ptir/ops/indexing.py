@@ -13,7 +13,7 @@ from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.core.violations import Place, Violation, operand, require
 from ptir_tools.core.violations import attribute as place
-from ptir_tools.dialects.ptir.ops.constants import check_constant_indices, indices_unknown
+from ptir_tools.dialects.ptir.ops.constants import axis_extent, indices_inside, indices_unknown
 from ptir_tools.dialects.ptir.ops.typerules import (
     INDICES,
     agree,
@@ -49,13 +49,6 @@ def take_type(x: TensorType, indices: TensorType) -> TensorType:
     want(indices.dtype, INDICES, "the index operand", at=operand(1))
     require(x.rank >= 1, "OperandRankMismatch", f"take reads along axis 0, {x} has none", at=operand(0))
     return tensor(x.dtype, indices.shape + x.shape[1:])
-
-
-def check_take_indices(op: Op) -> None:
-    """Raise Violation when a constant index is outside axis 0 of the first operand."""
-    x = operand_type(op.operands[0])
-    if isinstance(x, TensorType):
-        check_constant_indices(op.operands[1], x.shape[0], "GatherIndexOutOfBounds")
 
 
 def affine_indices(indices: Array) -> tuple[int, Strides] | None:
@@ -111,7 +104,7 @@ def take_axes(op: Op) -> factors.Labelled:
 @op(
     "ptir.take",
     infer=take_type,
-    check=check_take_indices,
+    check=indices_inside(lambda op, shape: shape[0], "GatherIndexOutOfBounds"),
     traits=PURE,
     error=errors.moved(data=(0,)),
     generate=drawing.draw_take,
@@ -148,24 +141,17 @@ def gather_type(x: TensorType, indices: TensorType, *, axis: int) -> TensorType:
     return x.with_shape(indices.shape)
 
 
-def check_gather_indices(op: Op) -> None:
-    """Raise Violation when a constant index is outside the axis."""
-    x = operand_type(op.operands[0])
-    if isinstance(x, TensorType):
-        check_constant_indices(op.operands[1], x.shape[op.attr("axis")], "GatherIndexOutOfBounds")
-
-
 @op(
     "ptir.gather",
     infer=gather_type,
-    check=check_gather_indices,
+    check=indices_inside(axis_extent, "GatherIndexOutOfBounds"),
     traits=PURE,
     error=errors.moved(data=(0,)),
     generate=drawing.draw_gather,
     inplace=InPlace("gather"),
     factors=factors.off_axis,
     asks=indices(1, lambda op, shape: (shape[op.attr("axis")],)),
-    fails=indices_unknown(lambda op, shape: shape[op.attr("axis")]),
+    fails=indices_unknown(axis_extent),
 )
 def gather(x: Array, indices: Array, *, axis: int) -> Array:
     """At each position of `indices`, the element of `x` at that position with its index along `axis` replaced. Contract: Gather.

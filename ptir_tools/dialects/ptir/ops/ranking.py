@@ -9,10 +9,10 @@ from ptir_tools.core.dtypes import SI32, DType
 from ptir_tools.core.ir import PURE, InPlace, Op, Operand
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.typed import TYPE_CHECKING
-from ptir_tools.core.types import TensorType, TupleType, Type, tensor, tuple_of
+from ptir_tools.core.types import Dim, Shape, TensorType, TupleType, Type, tensor, tuple_of
 from ptir_tools.core.violations import operand, require
 from ptir_tools.dialects.ptir.ops import numerics
-from ptir_tools.dialects.ptir.ops.constants import check_constant_indices, indices_unknown
+from ptir_tools.dialects.ptir.ops.constants import indices_inside, indices_unknown
 from ptir_tools.dialects.ptir.ops.indexing import checked_indices
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, Result, SegmentKind
 from ptir_tools.dialects.ptir.ops.scatter import OUTSIDE, accumulate
@@ -144,16 +144,17 @@ def segment_reduce_type(
     return data.with_shape((num_segments, *data.shape[1:]))
 
 
-def check_segment_ids(op: Op) -> None:
-    """Raise Violation when a constant segment id is outside [0, num_segments)."""
-    check_constant_indices(op.operands[1], op.attr("num_segments"), OUTSIDE)
+def segments(op: Op, shape: Shape) -> Dim:
+    """How many segments `op` has."""
+    n: int = op.attr("num_segments")
+    return n
 
 
 @op(
     "ptir.segment_reduce",
     infer=segment_reduce_type,
-    check=check_segment_ids,
-    fails=indices_unknown(lambda op, shape: op.attr("num_segments")),
+    check=indices_inside(segments, OUTSIDE),
+    fails=indices_unknown(segments),
     traits=PURE,
     error=errors.by("kind", sum=errors.linear(data=(0,))),
     generate=drawing.draw_segment_reduce,

@@ -14,7 +14,7 @@ from ptir_tools.core.typed import TypeVar
 from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.core.violations import operand, require
 from ptir_tools.dialects.ptir.ops import numerics
-from ptir_tools.dialects.ptir.ops.constants import check_constant_indices, check_indices, constant_indices, indices_unknown
+from ptir_tools.dialects.ptir.ops.constants import axis_extent, check_indices, constant_indices, indices_inside, indices_unknown
 from ptir_tools.dialects.ptir.ops.indexing import along_axis, checked_indices
 from ptir_tools.dialects.ptir.ops.kinds import ScatterKind, UpdateKind
 from ptir_tools.dialects.ptir.ops.typerules import (
@@ -61,13 +61,6 @@ def scatter_reduce_type(x: TensorType, indices: TensorType, updates: TensorType,
     return x
 
 
-def check_scatter_reduce_indices(op: Op) -> None:
-    """Raise Violation when a constant index is outside the axis."""
-    x = operand_type(op.operands[0])
-    if isinstance(x, TensorType):
-        check_constant_indices(op.operands[1], x.shape[op.attr("axis")], OUTSIDE)
-
-
 def fold_scatter(op: Op) -> Operand | None:
     """`x`, when there are no updates."""
     return op.operands[0] if 0 in tensor_type(op.operands[2]).shape else None
@@ -76,8 +69,8 @@ def fold_scatter(op: Op) -> Operand | None:
 @op(
     "ptir.scatter_reduce",
     infer=scatter_reduce_type,
-    check=check_scatter_reduce_indices,
-    fails=indices_unknown(lambda op, shape: shape[op.attr("axis")]),
+    check=indices_inside(axis_extent, OUTSIDE),
+    fails=indices_unknown(axis_extent),
     fold=fold_scatter,
     traits=PURE,
     error=errors.by("reduce", add=errors.linear(data=(0, 2)), replace=errors.moved(data=(0, 2))),
