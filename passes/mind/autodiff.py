@@ -32,6 +32,7 @@ from ptir_tools.passes import PassContext, cse, dce
 from ptir_tools.rewrite.constants import literal_of, scalar_of
 from ptir_tools.rewrite.patterns import Effect
 from ptir_tools.rewrite.rewriter import Rewriter
+from ptir_tools.rewrite.vocabulary import shape, tensor_type
 
 OPTIONS = {"wrt": "", "loss": 0, "rate": 0.0}
 
@@ -159,7 +160,7 @@ class Gradients:
 
     def constant(self, value: object, like: Value) -> Value:
         """A constant of the dtype of `like`."""
-        return building.constant(self, value, building.dtype_of(like))
+        return building.constant(self, value, tensor_type(like).dtype)
 
     def full(self, g: Value, extents: Shape) -> Value:
         """`g` broadcast to `extents`."""
@@ -200,11 +201,6 @@ class Gradients:
         return self("Conv2d", x, f, strides=(1, 1), padding=padding)
 
 
-def shape(v: Value) -> Shape:
-    """The shape of a value."""
-    return building.shape_of(v)
-
-
 # A rule gives, for each operand, a function that builds its part of the gradient; it is called only where that is wanted.
 Part = Callable[[], Value]
 
@@ -235,7 +231,7 @@ def _log(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
 
 def _relu(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
     def part() -> Value:
-        big = to.constant(2.0 ** (127 if building.dtype_of(x) is F32 else 1023), x)
+        big = to.constant(2.0 ** (127 if tensor_type(x).dtype is F32 else 1023), x)
         one = to.constant(1.0, x)
         above = to("Mul", to("Mul", op.result, big), big)
         return to.product(g, to("Sub", one, to("Relu", to("Sub", one, above))))
@@ -298,7 +294,7 @@ def _gather(to: Gradients, op: Op, g: Value, x: Value, indices: Value) -> list[P
             wide = building.reshaped(to, building.widened(to, flat, ((0, 1), (0, 0))), (count + 1, shape(flat)[1]))
             read = to("Gather", wide, building.constant(to, places, SI64))
             return building.reshaped(to, to("Sum", read, axes=(1,), keepdims=False), shape(x))
-        hot = building.one_hot(to, building.reshaped(to, indices, (count,)), rows, building.dtype_of(x))
+        hot = building.one_hot(to, building.reshaped(to, indices, (count,)), rows, tensor_type(x).dtype)
         return building.reshaped(to, to("MatMul", to.transposed(hot), flat), shape(x))
 
     return [part, lambda: g]

@@ -29,7 +29,6 @@ from ptir_tools.core.ir import (
     Operand,
     Region,
     Value,
-    operand_type,
     result_names,
 )
 from ptir_tools.core.records import dataclass
@@ -38,6 +37,7 @@ from ptir_tools.core.typed import Any, ClassVar, Generic, TypeVar, cast
 from ptir_tools.core.types import Shape, TensorType, Type
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import load_dialect
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 D = TypeVar("D")  # what a value becomes
 Rule = Callable[..., Any]  # what an op of the source becomes
@@ -306,10 +306,3 @@ def _values(function: Function) -> Iterator[Value]:
         for op in block.body:
             yield from op.results
             todo += op.regions
-
-
-def tensor_type(x: Operand) -> TensorType:
-    """The type of an operand, which is a tensor."""
-    t = operand_type(x)
-    assert isinstance(t, TensorType)
-    return t

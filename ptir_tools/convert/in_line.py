@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ptir_tools.convert.emitter import NOT_TRANSLATABLE, tensor_type
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.core.ir import Loop, Op, Region
 from ptir_tools.core.violations import require
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 IN_LINE = 100_000  # ops that the regions of one op become at most, each copied for every op that runs it and every step
 DEEP = 64  # regions in regions at most

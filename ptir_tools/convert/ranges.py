@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from ptir_tools.convert.emitter import tensor_type
 from ptir_tools.convert.patterns import scalar_literal, splat_of
 from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.dtypes import I1, SI32, SI64, UI32, UI64
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.types import TensorType
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 WIDE = frozenset({SI64, UI32, UI64})
 Range = tuple[int, int]  # the least and the greatest

@@ -34,6 +34,7 @@ from ptir_tools.dialects.ptir.kernels.targets import values_of
 from ptir_tools.dialects.ptir.ops import numerics, scalars
 from ptir_tools.dialects.ptir.ops.scatter import index_vector_axis, window_extents
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
+from ptir_tools.rewrite import vocabulary
 from ptir_tools.rewrite.constants import scalar_of
 
 Form = Callable[..., Tree]
@@ -369,10 +370,6 @@ def _reduce_precision(e: Emitter, op: Op, x: Out) -> Out:
 # ---- reductions
 
 
-def _axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    return tuple(a % rank for a in axes)
-
-
 def _nan(e: Emitter, dtype: DType) -> Out:
     return e.scalar(float("nan"), dtype)
 
@@ -400,7 +397,7 @@ def _accumulated(operator: str) -> Form:
 
     def form(e: Emitter, op: Op, x: Out) -> Out:
         accum, out = op.attr("accum_dtype") or default_accum(x.dtype), e.type.dtype
-        axes = _axes(op.attr("axes"), x.rank)
+        axes = vocabulary.axes(op.attr("axes"), x.rank)
         if not axes:
             return converted(e, converted(e, x, accum), out)
         if any(x.shape[a] == 0 for a in axes):
@@ -425,7 +422,7 @@ def _over_bits(operator: str, on_i1: str, start: int) -> Form:
     """By halves: an axis of the elements that are reduced, folded until one is left."""
 
     def form(e: Emitter, op: Op, x: Out) -> Out:
-        axes = _axes(op.attr("axes"), x.rank)
+        axes = vocabulary.axes(op.attr("axes"), x.rank)
         kept = [a for a in range(x.rank) if a not in axes]
         n = prod(_static(x.shape[a], "reduced") for a in axes)
         lead = [x.shape[a] for a in kept]
@@ -511,8 +508,8 @@ def _dot(e: Emitter, op: Op, x: Out, y: Out) -> Out:
     integer = source in (SI8, UI8) and accum is SI32
     if not integer and not (source is F16 and accum is F32 and out is F16):
         x, y = converted(e, x, accum), converted(e, y, accum)
-    batch, contract = _axes(op.attr("batch_lhs"), x.rank), _axes(op.attr("contract_lhs"), x.rank)
-    other_batch, other = _axes(op.attr("batch_rhs"), y.rank), _axes(op.attr("contract_rhs"), y.rank)
+    batch, contract = vocabulary.axes(op.attr("batch_lhs"), x.rank), vocabulary.axes(op.attr("contract_lhs"), x.rank)
+    other_batch, other = vocabulary.axes(op.attr("batch_rhs"), y.rank), vocabulary.axes(op.attr("contract_rhs"), y.rank)
     free = [a for a in range(x.rank) if a not in (*batch, *contract)]
     columns = [a for a in range(y.rank) if a not in (*other_batch, *other)]
     lead: list[Extent] = [x.shape[a] for a in batch]
@@ -777,9 +774,9 @@ def _how(reduction: str) -> dict[str, Attribute]:
 def _scatter(e: Emitter, op: Op, x: Out, indices: Out, updates: Out) -> Out:
     kind = "add" if op.defn.short == "scatter_add" else op.attr("reduce")
     drop = op.defn.short == "scatter" and op.attr("drop")
-    window = tuple(sorted(_axes(op.attr("update_window_dims"), updates.rank)))
-    inserted = _axes(op.attr("inserted_window_dims"), x.rank)
-    scattered = _axes(op.attr("scatter_dims_to_operand_dims"), x.rank)
+    window = tuple(sorted(vocabulary.axes(op.attr("update_window_dims"), updates.rank)))
+    inserted = vocabulary.axes(op.attr("inserted_window_dims"), x.rank)
+    scattered = vocabulary.axes(op.attr("scatter_dims_to_operand_dims"), x.rank)
     at = index_vector_axis(op.attr("index_vector_dim"), indices.rank)
     batch = [a for a in range(updates.rank) if a not in window]
     ordered = e.transpose(updates, [*batch, *window])

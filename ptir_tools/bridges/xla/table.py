@@ -16,6 +16,7 @@ from ptir_tools.core.types import TensorType, TupleType
 from ptir_tools.dialects.ptir.ops import numerics, scalars
 from ptir_tools.dialects.ptir.ops.scatter import index_vector_axis, window_extents
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
+from ptir_tools.rewrite import vocabulary
 
 if TYPE_CHECKING:
     import jax
@@ -335,16 +336,12 @@ def _reduce_precision(op: Op, xs: Sequence[X], t: Tracing) -> X:
 # ---- reductions
 
 
-def _axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    return tuple(a % rank for a in axes)
-
-
 def _accumulated(kind: str, combine: Callable[..., X]) -> Meaning:
     def meaning(op: Op, xs: Sequence[X], t: Tracing) -> X:
         source, out = dtype_of(op), result_of(op).dtype
         accum = op.attr("accum_dtype") or default_accum(source)
         x = wide(cast(xs[0], source, accum), accum)
-        axes = _axes(op.attr("axes"), x.ndim)
+        axes = vocabulary.axes(op.attr("axes"), x.ndim)
         start = jnp.asarray(numerics.identity(kind, accum if kind in ("sum", "prod") else source), x.dtype)
         total = combine(x, axis=axes, keepdims=op.attr("keepdims"), initial=start)
         return cast(narrow(total.astype(x.dtype), accum), accum, out)
@@ -363,7 +360,8 @@ def _over_bits(combine: Callable[[X, X], X], start: int) -> Meaning:
         out = result_of(op)
         x = wide(xs[0], out.dtype)
         first = jnp.asarray(start, widest("int")).astype(x.dtype)
-        return narrow(lax.reduce(x, first, combine, _axes(op.attr("axes"), x.ndim)), out.dtype).reshape(out.static_shape)
+        reduced = lax.reduce(x, first, combine, vocabulary.axes(op.attr("axes"), x.ndim))
+        return narrow(reduced, out.dtype).reshape(out.static_shape)
 
     return meaning
 
@@ -399,8 +397,8 @@ def _dot(op: Op, xs: Sequence[X], t: Tracing) -> X:
     source, out = dtype_of(op), result_of(op).dtype
     accum = op.attr("accum_dtype") or default_accum(source)
     x, y = (wide(cast(v, source, accum), accum) for v in xs)
-    contract = _axes(op.attr("contract_lhs"), x.ndim), _axes(op.attr("contract_rhs"), y.ndim)
-    batch = _axes(op.attr("batch_lhs"), x.ndim), _axes(op.attr("batch_rhs"), y.ndim)
+    contract = vocabulary.axes(op.attr("contract_lhs"), x.ndim), vocabulary.axes(op.attr("contract_rhs"), y.ndim)
+    batch = vocabulary.axes(op.attr("batch_lhs"), x.ndim), vocabulary.axes(op.attr("batch_rhs"), y.ndim)
     result = lax.dot_general(x, y, (contract, batch), precision=lax.Precision.HIGHEST, preferred_element_type=x.dtype)
     return cast(narrow(result, accum), accum, out)
 
@@ -442,7 +440,7 @@ def _broadcast(op: Op, xs: Sequence[X], t: Tracing) -> X:
 
 @means("transpose")
 def _transpose(op: Op, xs: Sequence[X], t: Tracing) -> X:
-    return jnp.transpose(xs[0], _axes(op.attr("perm"), xs[0].ndim))
+    return jnp.transpose(xs[0], vocabulary.axes(op.attr("perm"), xs[0].ndim))
 
 
 @means("slice")
@@ -588,7 +586,7 @@ def _scatter(op: Op, xs: Sequence[X], t: Tracing) -> X:
     x, indices, updates = xs
     kind, drop = (op.attr("reduce"), op.attr("drop")) if op.defn.short == "scatter" else ("add", False)
     window = sorted(a % updates.ndim for a in op.attr("update_window_dims"))
-    inserted = _axes(op.attr("inserted_window_dims"), max(x.ndim, 1))
+    inserted = vocabulary.axes(op.attr("inserted_window_dims"), max(x.ndim, 1))
     kept = [a for a in range(x.ndim) if a not in inserted]
     batch = [a for a in range(updates.ndim) if a not in window]
     extent = window_extents(x.shape, updates.shape, op.attr("update_window_dims"), op.attr("inserted_window_dims"))

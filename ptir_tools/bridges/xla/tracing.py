@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.evaluate import Data
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value, operand_type
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import TYPE_CHECKING
-from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import Violation
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 if TYPE_CHECKING:
     import jax
@@ -83,6 +83,4 @@ def read(known: dict[Value, Data], x: Operand) -> Data:
 
 def dtype_of(op: Op, operand: int = 0) -> DType:
     """The dtype of a tensor operand."""
-    t = operand_type(op.operands[operand])
-    assert isinstance(t, TensorType)
-    return t.dtype
+    return tensor_type(op.operands[operand]).dtype

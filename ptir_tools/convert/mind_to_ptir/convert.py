@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
-from ptir_tools.convert.emitter import Rule, tensor_type
+from ptir_tools.convert.emitter import Rule
 from ptir_tools.convert.mind_to_ptir.formulas import FORMULAS
 from ptir_tools.convert.to_ptir import PtirEmit
 from ptir_tools.core.arrays import from_literal
@@ -23,6 +23,7 @@ from ptir_tools.dialects.ptir.rewrites.raising import JOINING
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.constants import literal_of, scalar_of
 from ptir_tools.rewrite.patterns import Effect
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 
 def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Program | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from ptir_tools.convert.emitter import Match, Pattern, Rule, tensor_type
+from ptir_tools.convert.emitter import Match, Pattern, Rule
 from ptir_tools.convert.ptir_to_mind.convert import convert
 from ptir_tools.convert.ptir_to_mind.formulas import is_number
 from ptir_tools.convert.to_ptir import PtirEmit
@@ -24,6 +24,7 @@ from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import tensor
 from ptir_tools.core.walks import holds
 from ptir_tools.dialects import load_dialect
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 # What an operand of a formula is: anything, a constant without NaN, what has no sign by its definition, a mask of 0 and 1.
 ANY, NUMBER, UNSIGNED, MASK = "any", "number", "unsigned", "mask"

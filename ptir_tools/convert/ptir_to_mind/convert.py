@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
-from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule
 from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.ptir_to_mind.emit import Broadcast, MindEmit, Read, filled
 from ptir_tools.convert.ptir_to_mind.formulas import FORMULAS, INTEGERS, LOSSY_FORMULAS, converted, mask_in, truth, whole
@@ -26,6 +26,7 @@ from ptir_tools.dialects.mind.building import arranged
 from ptir_tools.dialects.mind.ops.common import broadcast
 from ptir_tools.dialects.ptir.rewrites.contract_formulas import EXACT, FUNCTIONS, PAIRS, PERIODIC, express
 from ptir_tools.passes import run_pipeline
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 
 def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Program | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, tensor_type
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit
 from ptir_tools.convert.naming import spelled
 from ptir_tools.core.arrays import Array, from_literal, numpy_dtype, pack, to_literal
 from ptir_tools.core.dialect import Program
@@ -17,6 +17,7 @@ from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.mind.text.attributes import SCALARS
 from ptir_tools.dialects.mind.types import NAMES
 from ptir_tools.dialects.ptir.rewrites.contract_formulas import FUNCTIONS, PAIRS, PERIODIC
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 _SCALAR_OPCODES = {dtype: opcode for opcode, dtype in SCALARS.items()}
 _NO_CONTROL_FLOW = "Core v1 has no control flow"

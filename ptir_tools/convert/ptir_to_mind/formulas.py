@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from math import inf, prod
 
-from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule
 from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.patterns import constant_of, relu_operand, splat_of
 from ptir_tools.convert.ptir_to_mind.emit import MindEmit, Read
@@ -31,6 +31,7 @@ from ptir_tools.core.violations import Violation, require
 from ptir_tools.core.walks import holds
 from ptir_tools.dialects.mind.building import constant, reshaped, stretched, window
 from ptir_tools.rewrite.constants import known
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 FLOATS, INTEGERS = (F32, F64), (SI32, SI64)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule
 from ptir_tools.convert.ptir_to_mind.emit import MindEmit, Read
 from ptir_tools.core.arrays import numpy_dtype, to_literal
 from ptir_tools.core.dtypes import SI64
@@ -17,6 +17,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.types import tensor
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.mind.building import Ints, arranged, reshaped, spread, widened
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 
 def pad(emit: MindEmit, op: Op, x: Read) -> Value:

@@ -8,12 +8,13 @@ from ptir_tools.convert.ptir_to_pto.emit import KernelEmit, Part, out, reshaped,
 from ptir_tools.convert.ptir_to_pto.kernel import Product
 from ptir_tools.convert.ptir_to_pto.layout import AHEAD, FULL
 from ptir_tools.convert.ptir_to_pto.values import BlockValue, number
-from ptir_tools.core.dtypes import F32, SI32, DType
+from ptir_tools.core.dtypes import F32, SI32
 from ptir_tools.core.ir import Op, Operand, Value
-from ptir_tools.core.types import TensorType, Type
+from ptir_tools.core.types import Type
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.types import TileType, tile
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 BEFORE = "a product of computed values needs memory between"
 
@@ -22,7 +23,7 @@ def dot_general(emit: KernelEmit, op: Op) -> BlockValue:
     """`lhs @ rhs` of two matrices: Mat, Left and Right, Acc, and out to Vec as a block of the frame."""
     a, b = (emit.shapes.reads[op, i].base for i in (0, 1))
     require(a in emit.memory and b in emit.memory, NOT_TRANSLATABLE, BEFORE)
-    dtype = _dtype(op.operands[0])  # type: ignore[arg-type]
+    dtype = tensor_type(op.operands[0]).dtype  # type: ignore[arg-type]
     accumulator = F32 if dtype.is_float else SI32
     accum = op.attr("accum_dtype")
     good = accum is accumulator or (accum is None and dtype.is_float)
@@ -32,7 +33,7 @@ def dot_general(emit: KernelEmit, op: Op) -> BlockValue:
     acc = _accumulated(emit, op, product, tile(accumulator, (emit.blocks.rows, emit.blocks.columns), "Acc"))
     if not any(r.base is op.result for r in emit.shapes.reads.values()):  # it is only stored
         return BlockValue(FULL, acc)
-    return BlockValue(FULL, out(emit, acc, _dtype(op.result)))
+    return BlockValue(FULL, out(emit, acc, tensor_type(op.result).dtype))
 
 
 def _accumulated(emit: KernelEmit, op: Op, product: Product, to: Type) -> Value:
@@ -141,10 +142,10 @@ def _loaded(emit: KernelEmit, op: Op, i: int, first: Part, second: Part, steps: 
     require(parts is not None, NOT_TRANSLATABLE, f"operand {i} of a product lies in memory in another order")
     with emit.outside(None if steps else flat(read.memory)):
         w = window(emit, emit.memory[base], read.spots, parts or {})
-        to = tile(_dtype(base), w.shape, "Mat")
+        to = tile(tensor_type(base).dtype, w.shape, "Mat")
         loaded = emit.builder.op("tile.load", w.memory, w.indices, w.valid, [], to=to, name=base.name)
         given = [p.valid or number(p.size) for p in (first, second)] if w.valid else []
-        return reshaped(emit, loaded, tile(_dtype(base), (first.size, second.size), "Mat"), given)
+        return reshaped(emit, loaded, tile(tensor_type(base).dtype, (first.size, second.size), "Mat"), given)
 
 
 def _moved(emit: KernelEmit, x: Value, place: str, at: tuple[int, int], shape: tuple[int, int]) -> Value:
@@ -165,9 +166,3 @@ def _placed(dims: Dims, first: Part, second: Part) -> dict[int, Part] | None:
         return None
     free = [d for d in range(after) if first.axis in dims[d] or (first.axis is None and not dims[d])]
     return {free[-1]: first, after: second} if free else None
-
-
-def _dtype(x: Value) -> DType:
-    t = x.type
-    assert isinstance(t, TensorType)
-    return t.dtype

@@ -13,13 +13,14 @@ from ptir_tools.convert.ptir_to_pto.kernel import COMBINED, reduced_axes
 from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, ROW, SCALAR
 from ptir_tools.convert.ptir_to_pto.lookup import take
 from ptir_tools.convert.ptir_to_pto.values import ORDERED, BlockValue, signed, wider
-from ptir_tools.core.dtypes import F32, I1, SI8, SI16, SI32, SI64, DType
-from ptir_tools.core.ir import Literal, Op, Operand, Value
+from ptir_tools.core.dtypes import F32, I1, SI8, SI16, SI32, SI64
+from ptir_tools.core.ir import Literal, Op, Value
 from ptir_tools.core.types import tensor
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.pto.facts import element_types
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.types import tile
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 TileRule = Callable[..., BlockValue]
 
@@ -124,7 +125,7 @@ def clamp(emit: KernelEmit, op: Op, x: BlockValue, low: BlockValue, high: BlockV
 
 def cast(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
     """A conversion; floats to integers truncate and saturate in both IRs, integers that do not fit saturate in PTIR alone."""
-    source, to = _dtype(op.operands[0]), _dtype(op.result)
+    source, to = tensor_type(op.operands[0]).dtype, tensor_type(op.result).dtype
     if source is to:
         return x
     kind = common_kind(emit, op, x)
@@ -153,7 +154,7 @@ def cast(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
 def bitcast(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
     """The same bits in other elements of the same width."""
     kind = common_kind(emit, op, x)
-    return BlockValue(kind, emit.seen_as(emit.spread(x, kind).value, _dtype(op.result)))
+    return BlockValue(kind, emit.seen_as(emit.spread(x, kind).value, tensor_type(op.result).dtype))
 
 
 def _narrowed(emit: KernelEmit, kind: str, x: Value) -> Value:
@@ -192,7 +193,7 @@ def reduction(short: str) -> TileRule:
 
     def rule(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
         accum = op.attr("accum_dtype") if "accum_dtype" in op.defn.attr_index else None
-        same = _dtype(op.result) is x.dtype and accum in (None, F32 if x.dtype.is_float else x.dtype)
+        same = tensor_type(op.result).dtype is x.dtype and accum in (None, F32 if x.dtype.is_float else x.dtype)
         require(same, NOT_TRANSLATABLE, f"a row of {x.dtype} is reduced in f32 to {x.dtype}, not in {accum}")
         dims = emit.shapes.reads[op, 0].dims
         lost = {a for d in op.attr("axes") for a in dims[d % len(dims)]}
@@ -212,7 +213,7 @@ def position(short: str) -> TileRule:
     """The index of the first largest or smallest element of rows or columns."""
 
     def rule(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
-        to = _dtype(op.result)
+        to = tensor_type(op.result).dtype
         dims = emit.shapes.reads[op, 0].dims
         lost = {a for d in reduced_axes(op) for a in dims[d % len(dims)]}
         if not lost:  # an extent of 1: the index is 0
@@ -247,11 +248,6 @@ def _turned(emit: KernelEmit, short: str, x: BlockValue) -> BlockValue:
 def copy(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
     """A view that is wanted in memory."""
     return x
-
-
-def _dtype(x: Operand) -> DType:
-    result: DType = x.type.dtype  # type: ignore[union-attr]
-    return result
 
 
 RULES: dict[str, Rule] = {

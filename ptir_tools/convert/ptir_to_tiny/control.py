@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from ptir_tools.convert.emitter import NOT_TRANSLATABLE, InError, Rule, tensor_type
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, InError, Rule
 from ptir_tools.convert.in_line import require_few
 from ptir_tools.convert.ptir_to_tiny.elementwise import mixed
 from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit, named_leaves
@@ -15,6 +15,7 @@ from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
 from ptir_tools.core.types import Shape, TensorType, TupleType, Type, tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.ops.control import pack, result_types
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 UNROLLED = 1024  # steps of a scan at most
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule
 from ptir_tools.convert.patterns import splat_of
 from ptir_tools.convert.ptir_to_tiny.emit import CARRIED, WRAPPED, Data, TinyEmit
 from ptir_tools.convert.series import ERF, ERFC
@@ -13,6 +13,7 @@ from ptir_tools.core.dtypes import F32, I1, SI32, DType, lossless
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.tiny.immediates import immediate
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 
 def same(uop: str) -> Rule:

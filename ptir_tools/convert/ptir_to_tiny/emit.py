@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from math import copysign
 
-from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, InError, tensor_type
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, InError
 from ptir_tools.convert.options import CONSTANTS, LOSSY
 from ptir_tools.convert.patterns import scalar_literal
 from ptir_tools.convert.ranges import WIDE, Ranges
@@ -29,6 +29,7 @@ from ptir_tools.dialects.tiny.ops.rules import SPELLED
 from ptir_tools.dialects.tiny.piecewise import Pieces
 from ptir_tools.dialects.tiny.text.args import AXIS
 from ptir_tools.rewrite.constants import element_of
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 CONST_POOL = "const_pool"
 

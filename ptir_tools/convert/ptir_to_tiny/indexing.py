@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
-from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule
 from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit
 from ptir_tools.core import expressions as ex
 from ptir_tools.core.arrays import Array, from_literal, to_literal
@@ -23,6 +23,7 @@ from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.tiny.immediates import immediate
 from ptir_tools.dialects.tiny.ops.reduce import neutral
 from ptir_tools.dialects.tiny.ops.view import axis_name
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 
 def _take(emit: TinyEmit, op: Op, x: Data, positions: Data) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule
 from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit, number
 from ptir_tools.convert.ptir_to_tiny.indexing import counted, spread_out
 from ptir_tools.core import expressions as ex
@@ -13,6 +13,7 @@ from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.limits import current
 from ptir_tools.core.types import Dim
 from ptir_tools.core.violations import require
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 Ints = tuple[int, ...]
 

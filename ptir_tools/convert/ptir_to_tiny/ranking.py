@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule
 from ptir_tools.convert.ptir_to_tiny.elementwise import above, negated, numbers
 from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit
 from ptir_tools.convert.ptir_to_tiny.indexing import chosen, counted, differs, spread_out
@@ -10,6 +10,7 @@ from ptir_tools.core.dtypes import I1, SI32
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.tiny.immediates import immediate
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 PAIRS = 1 << 24  # comparisons of a top_k
 

@@ -5,7 +5,7 @@ Narrow floats are multiplied in fp32, where their products are exact, as PTIR's 
 
 from __future__ import annotations
 
-from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule
 from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.ptir_to_tiny.emit import CARRIED, Data, TinyEmit
 from ptir_tools.convert.ranges import WIDE
@@ -17,6 +17,7 @@ from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
 from ptir_tools.dialects.tiny.ops.reduce import neutral
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 
 def accumulator(emit: TinyEmit, op: Op) -> DType:

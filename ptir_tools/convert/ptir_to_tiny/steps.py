@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule
 from ptir_tools.convert.ptir_to_tiny.elementwise import above, negated, numbers
 from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit
 from ptir_tools.convert.ptir_to_tiny.indexing import spread_out
@@ -20,6 +20,7 @@ from ptir_tools.core.types import Shape, tensor
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.ptir.ops.quantize import from_quantized, to_quantized
 from ptir_tools.dialects.tiny.immediates import immediate
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 _MOST = 1 << 8  # steps
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ptir_tools.convert.emitter import Rule, tensor_type
+from ptir_tools.convert.emitter import Rule
 from ptir_tools.convert.ptir_to_tiny.emit import CARRIED, Data, TinyEmit, number
 from ptir_tools.convert.ptir_to_tiny.movement import spread
 from ptir_tools.convert.ptir_to_tiny.reductions import accumulator
@@ -16,6 +16,7 @@ from ptir_tools.core.types import Dim
 from ptir_tools.dialects.tiny.immediates import immediate
 from ptir_tools.dialects.tiny.ops.reduce import neutral
 from ptir_tools.dialects.tiny.ops.view import axis_name
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 Window = tuple[int, int, int]  # taps, stride, dilation
 

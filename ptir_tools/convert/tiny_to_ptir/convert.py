@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from ptir_tools.convert.emitter import Emit, Match, Pattern, Rule, tensor_type
+from ptir_tools.convert.emitter import Emit, Match, Pattern, Rule
 from ptir_tools.convert.naming import in_ptir
 from ptir_tools.convert.options import CONSTANTS
 from ptir_tools.convert.patterns import defined_by
@@ -32,6 +32,7 @@ from ptir_tools.dialects.tiny.ops.view import pool_map
 from ptir_tools.dialects.tiny.symbols import given, put_dims, renamings, symbols
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.patterns import Effect
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 CONST_POOL = "const_pool"  # the storage of INPUTs that hold constants
 

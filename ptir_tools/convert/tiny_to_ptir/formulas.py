@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from ptir_tools.convert.emitter import Match, Pattern, tensor_type
+from ptir_tools.convert.emitter import Match, Pattern
 from ptir_tools.convert.patterns import splat_of
 from ptir_tools.convert.ptir_to_tiny.convert import convert
 from ptir_tools.core.builder import single_function
@@ -18,6 +18,7 @@ from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects import load_dialect
 from ptir_tools.dialects.tiny.immediates import immediate
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 
 @cache

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from ptir_tools.convert.emitter import tensor_type
 from ptir_tools.convert.to_ptir import PtirEmit
 from ptir_tools.core.arrays import Array, to_literal
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
@@ -26,6 +25,7 @@ from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.ops.scalars import Scalar, natural_kind
 from ptir_tools.dialects.tiny.immediates import as_array, immediate
 from ptir_tools.dialects.tiny.ops.view import axes_of, axis_name
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 
 def view(emit: PtirEmit, x: Operand, entries: Sequence[str], guards: Sequence[str] = (), fill: float = 0) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptir_tools.convert.emitter import Match, Pattern, Rule, tensor_type
+from ptir_tools.convert.emitter import Match, Pattern, Rule
 from ptir_tools.convert.patterns import defined_by
 from ptir_tools.convert.tiny_to_ptir.views import rounded
 from ptir_tools.convert.to_ptir import PtirEmit
@@ -14,6 +14,7 @@ from ptir_tools.core.types import Shape
 from ptir_tools.dialects.tiny.immediates import immediate
 from ptir_tools.dialects.tiny.ops.reduce import neutral
 from ptir_tools.dialects.tiny.ops.view import axes_of, axis_name
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 Window = tuple[int, int, int]  # taps, stride, dilation
 NOTHING: Window = (1, 1, 1)

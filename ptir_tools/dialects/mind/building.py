@@ -13,27 +13,14 @@ from ptir_tools.core.arrays import Array, numpy_dtype, to_literal
 from ptir_tools.core.dtypes import SI64, DType
 from ptir_tools.core.ir import Value
 from ptir_tools.core.lazy import np
-from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.core.types import tensor
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 Build = Callable[..., Value]
 Ints = tuple[int, ...]
 Pairs = Sequence[tuple[int, int]]
 
 _ONE_HOT = 64  # rows of so many elements are looked up in an identity matrix; longer ones are products of two such
-
-
-def shape_of(x: Value) -> Ints:
-    """The extents of a value."""
-    t = x.type
-    assert isinstance(t, TensorType)
-    return t.static_shape
-
-
-def dtype_of(x: Value) -> DType:
-    """The dtype of a value."""
-    t = x.type
-    assert isinstance(t, TensorType)
-    return t.dtype
 
 
 def constant(build: Build, array: object, dtype: DType) -> Value:
@@ -44,7 +31,7 @@ def constant(build: Build, array: object, dtype: DType) -> Value:
 
 def reshaped(build: Build, x: Value, extents: Sequence[int]) -> Value:
     """`x` under another shape; itself when it has it."""
-    return x if shape_of(x) == tuple(extents) else build("Reshape", x, new_shape=tuple(extents))
+    return x if tensor_type(x).static_shape == tuple(extents) else build("Reshape", x, new_shape=tuple(extents))
 
 
 def arranged(build: Build, x: Value, order: Sequence[int], extents: Sequence[int]) -> Value:
@@ -57,13 +44,13 @@ def arranged(build: Build, x: Value, order: Sequence[int], extents: Sequence[int
 def window(build: Build, x: Value, starts: Ints, sizes: Ints) -> Value:
     """The elements of a box; `x` itself when that is all of it."""
     ends = tuple(a + n for a, n in zip(starts, sizes, strict=True))
-    return x if sizes == shape_of(x) else build("Slice", x, starts=starts, ends=ends, steps=(1,) * len(ends))
+    return x if sizes == tensor_type(x).static_shape else build("Slice", x, starts=starts, ends=ends, steps=(1,) * len(ends))
 
 
 def widened(build: Build, x: Value, pairs: Pairs) -> Value:
     """The elements of `x` with zeros around them, in any shape: two neighboring axes at a time are the height and the width of
     images of one channel."""
-    shape = shape_of(x)
+    shape = tensor_type(x).static_shape
     if len(shape) == 4 and shape[3] == 1 and not any(pairs[0]) and not any(pairs[3]):  # x is such images
         return _around(build, x, shape, (pairs[1], pairs[2])) if any(map(any, pairs)) else x
     axis = 0
@@ -82,13 +69,13 @@ def widened(build: Build, x: Value, pairs: Pairs) -> Value:
 
 def _around(build: Build, x: Value, image: Ints, padding: Pairs) -> Value:
     """`x` as images, with zeros around each."""
-    tap = constant(build, np.ones((1, 1, 1, 1)), dtype_of(x))
+    tap = constant(build, np.ones((1, 1, 1, 1)), tensor_type(x).dtype)
     return build("Conv2d", reshaped(build, x, image), tap, strides=(1, 1), padding=tuple(padding))
 
 
 def spread(build: Build, x: Value, interior: Sequence[int]) -> Value:
     """`x` with zeros between neighbors: each element becomes a row, and the last row loses its end."""
-    shape = shape_of(x)
+    shape = tensor_type(x).static_shape
     gaps = [g if d > 1 else 0 for g, d in zip(interior, shape, strict=True)]
     if not any(gaps):
         return x
@@ -100,12 +87,12 @@ def spread(build: Build, x: Value, interior: Sequence[int]) -> Value:
 
 def stretched(build: Build, x: Value, extents: Ints) -> Value:
     """`x` broadcast to `extents`: a product with ones, along one axis at a time where they are many."""
-    have = (1,) * (len(extents) - len(shape_of(x))) + shape_of(x)
+    have = (1,) * (len(extents) - len(tensor_type(x).static_shape)) + tensor_type(x).static_shape
     axes = [i for i, (a, b) in enumerate(zip(have, extents, strict=True)) if a != b]
     groups = [axes] if prod(extents[i] for i in axes) <= _ONE_HOT else [[i] for i in axes]
     for group in groups:
         ones = np.ones([extents[i] if i in group else 1 for i in range(len(extents))])
-        x = build("Mul", x, constant(build, ones, dtype_of(x)))
+        x = build("Mul", x, constant(build, ones, tensor_type(x).dtype))
     return reshaped(build, x, extents)
 
 
@@ -115,7 +102,7 @@ def one_hot(build: Build, indices: Value, rows: int, dtype: DType) -> Value:
     high = -(-rows // low)
     if high == 1:
         return build("Gather", constant(build, np.eye(rows), dtype), indices)
-    shape = shape_of(indices)
+    shape = tensor_type(indices).static_shape
 
     def digit(values: Array, count: int) -> Value:
         return build("Gather", constant(build, np.eye(count), dtype), build("Gather", constant(build, values, SI64), indices))

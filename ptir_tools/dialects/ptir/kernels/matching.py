@@ -18,6 +18,7 @@ from ptir_tools.dialects.ptir.gptrs.lowering import written
 from ptir_tools.dialects.ptir.kernels.products import PRODUCTS, Product, Wanted, close, through, ways, whole
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS
 from ptir_tools.rewrite.constants import literal_of, same_operand, scalar_of
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 _SPREADS = ("ptir.broadcast_to",)
 _STEPS = 100_000  # of one search; a kernel that needs more in some program does not match there
@@ -99,7 +100,9 @@ class Search:
             for product in ways(found, len(factors), self.skip):
                 for order in permutations(product.factors):
                     pairs = [(w, f) for (w, p), (f, q) in zip(factors, order, strict=True) if p == q and self._may_stand(w, f)]
-                    if len(pairs) == len(factors) and (given := _multiplied(kernel, product, _dtype(found), bound)) is not None:
+                    if len(pairs) < len(factors):
+                        continue
+                    if (given := _multiplied(kernel, product, tensor_type(found).dtype, bound)) is not None:
                         made.append((pairs, {**bound, **given, op.result: through(found, self.skip)}))
         return made
 
@@ -124,7 +127,8 @@ class Search:
         numbers = [f for f in product.factors if _is_number(f[0])]
         if len(numbers) > 1:
             raise ValueError(f"two numbers that are multiplied in %{op.result.name} cannot be distinguished")
-        return Wanted(_dtype(op.result), product.number, numbers, [values, needed] if len(needed) < len(values) else [values])
+        wanted = [values, needed] if len(needed) < len(values) else [values]
+        return Wanted(tensor_type(op.result).dtype, product.number, numbers, wanted)
 
     def _needs(self, op: Op) -> bool:
         """Whether nothing else can match `op`, of the kernel."""
@@ -200,14 +204,8 @@ def _same_constant(wanted: Operand, found: Operand) -> bool:
     if number is None or other is None:
         literal = literal_of(wanted)
         return literal is not None and literal_of(found) is not None and literal.same(literal_of(found))
-    return bool(number == other) or close(number, _dtype(wanted), other, _dtype(found))
+    return bool(number == other) or close(number, tensor_type(wanted).dtype, other, tensor_type(found).dtype)
 
 
 def _is_float(x: Operand) -> bool:
     return isinstance(t := operand_type(x), TensorType) and t.dtype.is_float
-
-
-def _dtype(x: Operand) -> DType:
-    t = operand_type(x)
-    assert isinstance(t, TensorType)
-    return t.dtype
