@@ -63,7 +63,7 @@ def test_spans_of_every_node() -> None:
         ("[1e999]", (1, 2), "1e999 is beyond float64"),
         ('["\\ud800"]', (1, 2), "half of a surrogate pair"),
         ('{"a": [1, 2', (1, 12), "found end of input, expected `,` or `]`"),
-        ("[1] 2", (1, 5), "found `2`"),
+        ("[1] 2", (1, 5), "found `2`, expected end of input"),
         ("{\n  'a': 1}", (2, 3), "strings are in double quotes"),
     ],
 )

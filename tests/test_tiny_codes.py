@@ -182,4 +182,4 @@ def test_an_index_map_that_is_nested_too_deep() -> None:
         entry = {"add": [entry, 0]}
     text = graph(source([2]), node("VIEW", result_shape=[2], index_map={"map": [entry]}))
     ran = run_ptir("verify", "--diagnostics", "short", stdin=text.encode())
-    assert ran.status == 1 and "error[InvalidArg]: the expression is nested deeper than 64" in ran.err
+    assert ran.status == 1 and "error[InvalidArg]: map: the expression is nested deeper than 64" in ran.err

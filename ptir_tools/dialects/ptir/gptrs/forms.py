@@ -165,22 +165,21 @@ def extent_of(d: Dim) -> Variant:
 # ---- attributes
 
 
-def _number(low: int, high: int, wanted: str) -> Callable[[Json, Where], int]:
-    def read(raw: Json, at: Where) -> int:
-        if type(raw) is not int or not low <= raw < high:
+def _fitting(fits: Callable[[Any], bool], wanted: str) -> Callable[[Any, Where], Any]:
+    """Reads a value that is as it is to be."""
+
+    def read(raw: Any, at: Where) -> Any:
+        if not fits(raw):
             raise at.wrong(wanted)
         return raw
 
     return read
 
 
-def _of(kind: type[T], wanted: str) -> Callable[[Json, Where], T]:
-    def read(raw: Json, at: Where) -> T:
-        if not isinstance(raw, kind):
-            raise at.wrong(wanted)
-        return raw
-
-    return read
+_signed = _fitting(lambda x: type(x) is int and -(2**63) <= x < 2**63, "an integer of 64 bits")
+_unsigned = _fitting(lambda x: type(x) is int and 0 <= x < 2**64, "an integer, not negative")
+_boolean = _fitting(lambda x: isinstance(x, bool), "true or false")
+_string = _fitting(lambda x: isinstance(x, str), "a string")
 
 
 def _list(element: Callable[..., T], wanted: str, size: int | None = None) -> Callable[[Json, Where], tuple[T, ...]]:
@@ -244,22 +243,15 @@ def read_attrs(raw: Json, at: Where) -> Attrs:
 
 def _attr_value(raw: Json, at: Where) -> tuple[str, AttrValue]:
     kind = get(raw, "kind", str, "an attribute")
-    value = raw.get("value") if isinstance(raw, dict) else None
     if kind not in ATTR_KINDS:
         raise Malformed(f"there is no attribute kind `{kind}`", ("kind",), help=f"the kinds are {', '.join(ATTR_KINDS)}")
-    if not kind.endswith("Array"):
-        return kind, inside("value", _element, value, ATTR_KINDS[kind], at)
-    if not isinstance(value, list):
-        raise Malformed(f"{kind} is an array", ("value",))
-    return kind, inside("value", lambda: tuple([_element(v, ATTR_KINDS[kind], at) for v in value]))
+    read: Callable[[Any, Where], Any] = _ELEMENTS[ATTR_KINDS[kind]]
+    if kind.endswith("Array"):
+        read = _list(read, f"an array, as {kind} says")
+    return kind, inside("value", read, raw.get("value") if isinstance(raw, dict) else None, at)
 
 
-def _element(raw: Json, kind: type, at: Where) -> Any:
-    if kind in (float, int):
-        return _float(raw, at) if kind is float else _signed(raw, at)
-    if type(raw) is not kind:
-        raise at.wrong(f"not of the kind it says: {raw!r} is not {kind.__name__}")
-    return raw
+_ELEMENTS: dict[type, Callable[[Any, Where], Any]] = {bool: _boolean, int: _signed, float: _float, str: _string}
 
 
 def attributes(entries: Attrs) -> dict[str, Value]:
@@ -268,9 +260,6 @@ def attributes(entries: Attrs) -> dict[str, Value]:
     for key, (kind, value) in entries:
         found[key] = Variant(kind, ATTR_KINDS, list(value) if isinstance(value, tuple) else value, tagged=True)
     return found
-
-
-_signed, _unsigned = _number(-(2**63), 2**63, "an integer of 64 bits"), _number(0, 2**64, "an integer, not negative")
 
 
 class Form(NamedTuple):
@@ -282,21 +271,16 @@ class Form(NamedTuple):
 
 def _enumeration(*known: str) -> Form:
     spelled = [k.capitalize() for k in known]
-
-    def read(raw: Json, at: Where) -> str:
-        if raw not in spelled:
-            raise at.wrong(f"one of {', '.join(spelled)}")
-        return str(raw).lower()
-
-    return Form(read, lambda value: Variant(value.capitalize(), spelled))
+    read = _fitting(lambda x: x in spelled, f"one of {', '.join(spelled)}")
+    return Form(lambda raw, at: read(raw, at).lower(), lambda value: Variant(value.capitalize(), spelled))
 
 
 # By the annotation of the attribute.
 FORMS: dict[str, Form] = {
     "int": Form(_signed),
     "int | None": Form(_unsigned),
-    "bool": Form(_of(bool, "true or false")),
-    "str": Form(_of(str, "a string")),
+    "bool": Form(_boolean),
+    "str": Form(_string),
     "float": Form(_float),
     "DType": Form(read_dtype, dtype_of),
     "DType | None": Form(read_dtype, dtype_of),

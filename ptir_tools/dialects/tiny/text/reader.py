@@ -7,18 +7,17 @@ listed in any order; the body is topological. A node in error becomes a poisoned
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Function, Literal, Op, OpDef, Operand, Value, operand_type
-from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Loc, Source, Span, pack_json
 from ptir_tools.core.spelling import nearest
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import POISON, UNTYPED, TensorType, tensor
 from ptir_tools.core.violations import OP_NAME, Violation, attribute
 from ptir_tools.core.violations import key as key_of
@@ -29,13 +28,7 @@ from ptir_tools.dialects.tiny import DIALECT
 from ptir_tools.dialects.tiny import ops as _ops  # noqa: F401  (declares them)
 from ptir_tools.dialects.tiny.immediates import WORDS, untyped
 from ptir_tools.dialects.tiny.ops.reduce import KINDS
-from ptir_tools.dialects.tiny.ops.rules import SPELLED
 from ptir_tools.dialects.tiny.text.args import AXIS, INPUT, is_integer, read_args, read_listed
-
-if TYPE_CHECKING:
-    from ptir_tools.core import places
-else:
-    places = lazy("ptir_tools.core.places")
 
 KEYS = ("id", "uop", "src", "arg", "tag")
 TOP = ("uops", "outputs", "dims")
@@ -47,8 +40,9 @@ class Node:
 
     id: str
     uop: str
-    src: Sequence[Json]
-    arg: dict[str, Json]
+    src: Any
+    arg: Any
+    index: int
     loc: Loc
     bad: bool = False
 
@@ -90,9 +84,9 @@ class _Reader:
             raise LimitExceeded(f"{len(listed)} nodes, the limit is {self.limits.ops}", "--max-ops")
         for i, item in enumerate(listed):
             try:
-                self.node(item, here := pack_json(self.container, i))
+                self.node(item, i)
             except LimitExceeded as limit:
-                raise limit.at(here) from None
+                raise limit.at(self.at("uops", i)) from None
             listed[i] = None  # what is taken in is not held twice
         sinks = _sinks(list(self.nodes.values())) if value.get("outputs") is None else []
         for node in self.ordered():
@@ -104,42 +98,36 @@ class _Reader:
         self.dims(program, value)
         for key in value:
             if key not in TOP:
-                span = self.span(key, jsonc.KEY)
+                span = self.at(key, jsonc.KEY)
                 near = nearest(key, [k for k in TOP if k not in value])
                 message = f"the key `{key}` means nothing here and is dropped"
                 self.diagnostics.warning("UnknownKey", message, span, instead=near and f'"{near}"')
         return program
 
-    def span(self, *path: str | int) -> Span | None:
-        return None if self.source.json_span is None else self.source.json_span(path)
-
-    def piece(self, loc: Loc, key: str) -> Span | None:
-        """The value of a key of the node at `loc`."""
-        whole = self.source.span(loc)
-        return None if whole is None else places.find(self.source, whole, attribute(key))
+    def at(self, *path: str | int) -> Loc:
+        return self.source.json_loc(path)
 
     # Nodes as listed
 
-    def node(self, item: Json, loc: Loc) -> None:
+    def node(self, item: Json, index: int) -> None:
         """Take in a node; one that has no id is reported and dropped, anything else that is wrong poisons it."""
+        loc = pack_json(self.container, index)
         if not isinstance(item, dict) or not isinstance(name := item.get("id"), str) or not name:
             self.diagnostics.error("InvalidNode", 'a node is an object with a string "id"', loc)
             self.unread = True
             return
         if len(name) > self.limits.name_length:
             raise LimitExceeded(f"an id of {len(name)} characters", "--max-name-length")
-        uop, src, arg, tag = (item.get(key) for key in KEYS[1:])
-        sources, args = src if isinstance(src, list) else [], arg if isinstance(arg, dict) else {}
-        node = Node(name, uop if isinstance(uop, str) else "", sources, args, loc)
-        if (first := self.nodes.get(node.id)) is not None:
-            message, labels = f"{node.id} names two nodes", [(self.piece(first.loc, "id") or first.loc, "the first one")]
-            self.diagnostics.error("DuplicateId", message, self.piece(loc, "id") or loc, labels=labels)
+        if (first := self.nodes.get(name)) is not None:
+            labels = [(self.at("uops", first.index, "id"), "the first one")]
+            self.diagnostics.error("DuplicateId", f"{name} names two nodes", self.at("uops", index, "id"), labels=labels)
             return
-        self.nodes[node.id] = node
+        uop, src, arg, tag = (item.get(key) for key in KEYS[1:])
+        self.nodes[name] = node = Node(name, str(uop), src or [], arg or {}, index, loc)
         for problem in _problems(item):
             self.reject(node, problem)
         if node.bad:
-            node.src, node.arg = [], {}
+            node.src, node.arg = (), {}
         if isinstance(tag, str):
             self.function.attrs.setdefault("tags", {})[node.id] = tag
 
@@ -184,14 +172,16 @@ class _Reader:
 
     def define(self, node: Node) -> None:
         """The op or parameter of `node`; poison when anything is wrong with it."""
+        value = None
         try:
-            if not node.bad and (value := self.input(node) if node.uop == "INPUT" else self.op(node)) is not None:
-                self.values[node.id] = value
-                return
+            if not node.bad:
+                value = self.input(node) if node.uop == "INPUT" else self.op(node)
         except Violation as violation:
             self.reject(node, violation)
-        self.values[node.id] = poison = Value(POISON, node.id)
-        self.function.params.append(poison)
+        if value is None:
+            value = Value(POISON, node.id)
+            self.function.params.append(value)
+        self.values[node.id] = value
 
     def input(self, node: Node) -> Value:
         if node.src:
@@ -234,44 +224,37 @@ class _Reader:
         return value
 
     def args(self, node: Node, defn: OpDef, operands: list[Operand]) -> tuple[object, ...]:
-        """The attributes. What else is wrong with a node without an accumulator is reported, too, as far as types are known."""
-        try:
-            key = (node.uop, repr(node.arg))  # two of one text are the same attributes
-            if (known := self.known.get(key)) is None:
-                known = self.known[key] = defn.fill(read_args(defn, node.arg, self.limits))
-            return known
-        except Violation as violation:
-            if violation.code != "AccDtypeMissing":
-                raise
-            self.reject(node, violation)
-        types = tuple(map(operand_type, operands))
-        guessed = [SPELLED[t.dtype] for t in types if isinstance(t, TensorType) and t.dtype in SPELLED][:1] or ["fp32"]
-        attrs = defn.fill(
-            read_args(defn, {k: x for k, x in node.arg.items() if k != "acc_dtype"} | {"dtype": guessed[0]}, self.limits)
-        )
-        if all(isinstance(t, TensorType) for t in types):
+        """The attributes. Raises Violation."""
+        arg = node.arg
+        if defn.short == "REDUCE" and "dtype" not in arg:  # what else is wrong with it is reported, too
+            help = "the accumulator's dtype is `dtype`, not `acc_dtype`" if "acc_dtype" in arg else 'add "dtype":"fp32"'
+            message = "REDUCE needs the accumulator's dtype"
+            self.reject(node, Violation("AccDtypeMissing", message, at=attribute("arg"), help=help))
+            arg = {k: x for k, x in arg.items() if k != "acc_dtype"} | {"dtype": "fp32"}
+        key = (node.uop, repr(arg))  # two of one text are the same attributes
+        if (attrs := self.known.get(key)) is None:
+            attrs = self.known[key] = defn.fill(read_args(defn, arg, self.limits))
+        types = tuple(map(operand_type, operands)) if node.bad else ()
+        if types and all(isinstance(t, TensorType) for t in types):
             defn.result_types(types, attrs)
         return attrs
 
     def operand(self, node: Node, i: int, x: Json) -> Operand:
-        """The value or immediate that an entry of `src` is."""
+        """The value or immediate that an entry of `src` is. Raises Violation."""
+        at = attribute("src", i)
         if isinstance(x, str) and x in self.nodes:
             return self.values.get(x) or Value(POISON, x)  # the latter closes a cycle, which is reported
-        try:
-            if isinstance(x, str) and x not in WORDS:
-                if not self.unknown(x):
-                    node.bad = True
-                    return Value(POISON, x)
+        if isinstance(x, str) and x not in WORDS:
+            node.bad = True
+            if self.unknown(x):
                 help, instead = self.diagnostics.proposed(x, self.nodes, "{}", '"{}"')
-                raise Violation("UndefinedNode", f"there is no node {x}", at=attribute("src", i), help=help, instead=instead)
-            if not isinstance(x, (str, bool, int, float)):
-                raise Violation(
-                    "InvalidSource", f"{json.dumps(x)[:40]} is neither an id nor an immediate", at=attribute("src", i)
-                )
+                self.reject(node, Violation("UndefinedNode", f"there is no node {x}", at=at, help=help, instead=instead))
+        elif not isinstance(x, (str, bool, int, float)):
+            message = f"{json.dumps(x)[:40]} is neither an id nor an immediate"
+            self.reject(node, Violation("InvalidSource", message, at=at))
+        else:
             return untyped(WORDS[x] if isinstance(x, str) else x)
-        except Violation as violation:
-            self.reject(node, violation)
-            return Value(POISON, "")
+        return Value(POISON, "")
 
     def unknown(self, name: str) -> bool:
         """Whether to report that there is no node `name`: once, and not where one that cannot be read may be it."""
@@ -288,7 +271,7 @@ class _Reader:
         if listed is None:
             self.function.results = [self.values[i] for i in sinks]
         elif not isinstance(listed, list):
-            self.diagnostics.error("InvalidArg", "outputs is a list of ids", self.span("outputs"))
+            self.diagnostics.error("InvalidArg", "outputs is a list of ids", self.at("outputs"))
         else:
             for i, name in enumerate(listed):
                 if isinstance(name, str) and name in self.nodes:
@@ -297,18 +280,18 @@ class _Reader:
                     shown = name if isinstance(name, str) else json.dumps(name)[:40]
                     help, instead = self.diagnostics.proposed(shown, self.nodes, "{}", '"{}"')
                     message = f"the output {shown} is not a node"
-                    self.diagnostics.error("UndefinedNode", message, self.span("outputs", i), help=help, instead=instead)
+                    self.diagnostics.error("UndefinedNode", message, self.at("outputs", i), help=help, instead=instead)
 
     def dims(self, program: Program, value: dict[str, Json]) -> None:
         dims = value.get("dims", {})
         program.attrs["dims"] = found = {}
         if not isinstance(dims, dict):
-            self.diagnostics.error("InvalidArg", "dims is an object of integers", self.span("dims"))
+            self.diagnostics.error("InvalidArg", "dims is an object of integers", self.at("dims"))
             return
         for name, number in dims.items():
             if not AXIS.fullmatch(name) or not is_integer(number) or not 0 <= number < 1 << 63:
                 message = f"dims gives symbols integers that are not negative, not {json.dumps(name)}: {json.dumps(number)}"
-                self.diagnostics.error("InvalidArg", message, self.span("dims", name))
+                self.diagnostics.error("InvalidArg", message, self.at("dims", name))
             else:
                 found[name] = number
 
