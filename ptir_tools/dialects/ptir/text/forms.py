@@ -1,4 +1,4 @@
-"""How text PTIR spells attributes: for every kind of annotation, what is between the brackets, both ways.
+"""How text PTIR spells attributes: for every kind of annotation, what is between the brackets. `attribute_text` is the way back.
 
 Between text and kind there are plain values: int, float, str (in quotes), Word, Sym, RegionName, Payload, list, tuple (in
 parentheses), Call, and Items (in braces).
@@ -6,8 +6,6 @@ parentheses), Call, and Items (in braces).
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable, Sequence
 
 from ptir_tools.core.ir import Attr
@@ -15,15 +13,14 @@ from ptir_tools.core.limits import integer
 from ptir_tools.core.records import NamedTuple, dataclass
 from ptir_tools.core.spelling import nearest
 from ptir_tools.core.typed import TYPE_CHECKING, Any, TypeAlias
-from ptir_tools.core.types import Sym, TensorType, Type, dim_text, sym
+from ptir_tools.core.types import Sym, TensorType, Type, sym
 from ptir_tools.core.violations import Violation
 from ptir_tools.core.violations import attribute as place
 from ptir_tools.dialects.ptir.ops import scalars
-from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS, ENUMERATIONS, SCALAR_KINDS, Attrs, AttrValue
+from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, SCALAR_KINDS, Attrs, AttrValue
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
-from ptir_tools.dialects.ptir.text.literal_text import decimal_text
 from ptir_tools.dialects.ptir.text.literals import decimal
-from ptir_tools.dialects.ptir.text.spelling import WORD, quote, read_dtype, read_symbol
+from ptir_tools.dialects.ptir.text.spelling import read_dtype, read_symbol
 
 if TYPE_CHECKING:
     from ptir_tools.grammars.parser import Token
@@ -74,14 +71,32 @@ def atom(token: Token) -> Plain:
 
 
 class Form(NamedTuple):
-    """The spelling of a kind. `wanted` is what an error says that it takes, `fits` whether values are that, `read` what they
-    mean. A list may be `bracketed` once more, as gpt.rs does: `axes[[1, 2]]`."""
+    """The spelling of a kind. `wanted` is what an error says that it takes, `types` are those of a value, of which there may be
+    `many`; `read` gives what one means, None when it is not that."""
 
     wanted: str
-    fits: Callable[[Sequence[Plain]], bool]
-    read: Callable[[Sequence[Any]], object]
-    write: Callable[[Any], str] = str
-    bracketed: bool = False
+    types: tuple[type, ...]
+    read: Callable[[Any], object] = lambda value: value
+    many: bool = False
+
+
+def _pair(value: Sequence[Plain]) -> tuple[Plain, ...] | None:
+    return tuple(value) if len(value) == 2 and all(type(x) is int for x in value) else None
+
+
+_EXTENTS = Form("extents separated by commas: [2, ?N, 4]", (int, Sym), many=True)
+FORMS: dict[str, Form] = {
+    "int": Form("an integer", (int,)),
+    "bool": Form("true or false", (Word,), {"true": True, "false": False}.get),
+    "str": Form("a string in quotes", (str,)),
+    "float": Form("a number", (int, float), float),
+    "DType": Form("a dtype", (Word,), read_dtype),
+    "tuple[int, ...]": Form("integers, separated by commas", (int,), many=True),
+    "tuple[float, ...]": Form("numbers, separated by commas", (int, float), float, many=True),
+    "tuple[tuple[int, int], ...]": Form("pairs of integers: [[0, 0], [1, 1]]", (list, tuple), _pair, many=True),
+    "Shape": _EXTENTS,
+    "NewShape": _EXTENTS,
+}
 
 
 def read(attr: Attr, values: Sequence[Plain], operand: Type | None) -> Any:
@@ -99,54 +114,19 @@ def read(attr: Attr, values: Sequence[Plain], operand: Type | None) -> Any:
     if kind in ENUMERATIONS:
         return _enumerated(attr, values)
     form = FORMS[kind]
-    if form.bracketed and len(values) == 1 and isinstance(values[0], (list, tuple)):
-        values = values[0]
-    if not form.fits(values):
-        other = _BOOLEANS_MEANT.get(str(values[0])) if kind == "bool" and len(values) == 1 else None
-        raise _wrong(attr, form.wanted, other)
+    if form.many and list not in form.types and len(values) == 1 and isinstance(values[0], (list, tuple)):
+        values = values[0]  # bracketed once more, as gpt.rs does: axes[[1, 2]]
     try:
-        return form.read(values)
+        made = [form.read(v) if type(v) in form.types else None for v in values]
     except Violation as v:
         raise Violation(v.code, v.message, help=v.help, at=place(attr.name), instead=v.instead) from None
-
-
-def write(kind: str, value: Any, operand: Type | None = None) -> str:
-    """What is between the brackets of an attribute of a kind; a scalar in the kind natural to `operand` does not say it."""
-    if value is None:
-        return ""
-    if kind == "Scalar":
-        return _scalar_text(value, operand)
-    form = FORMS.get(kind.removesuffix(" | None"))
-    return str(value) if form is None else form.write(value)
+    if None in made or (len(made) != 1 and not form.many):
+        raise _wrong(attr, form.wanted, _BOOLEANS_MEANT.get(str(values[0])) if kind == "bool" and len(values) == 1 else None)
+    return tuple(made) if form.many else made[0]
 
 
 def _wrong(attr: Attr, wanted: str, instead: str | None = None) -> Violation:
     return Violation("InvalidAttributeValue", f"`{attr.name}` takes {wanted}", at=place(attr.name), instead=instead)
-
-
-def _one(*types: type) -> Callable[[Sequence[Plain]], bool]:
-    return lambda values: len(values) == 1 and type(values[0]) in types
-
-
-def _all(*types: type) -> Callable[[Sequence[Plain]], bool]:
-    return lambda values: all(type(v) in types for v in values)
-
-
-def _is_pair(value: Plain) -> bool:
-    return isinstance(value, (list, tuple)) and len(value) == 2 and all(type(x) is int for x in value)
-
-
-def _first(values: Sequence[object]) -> object:
-    return values[0]
-
-
-def _commas(write: Callable[[Any], str]) -> Callable[[Sequence[object]], str]:
-    return lambda values: ", ".join(map(write, values))
-
-
-def float_text(value: float) -> str:
-    """The shortest decimal of a float64, with a `.` or an `e`; `inf`, `-inf`, `nan`."""
-    return decimal_text(repr(value)) if math.isfinite(value) else repr(value)
 
 
 # What other systems call kinds and booleans.
@@ -200,14 +180,6 @@ def scalar(attr: Attr, kind: str, values: Sequence[Any]) -> Scalar:
     raise _wrong(attr, shown.get(kind, f"{'an unsigned' if kind == scalars.UNSIGNED else 'a signed'} integer of 64 bits"))
 
 
-def _scalar_text(x: Scalar, operand: Type | None) -> str:
-    v = x.value
-    text = f"({float_text(v.real)}, {float_text(v.imag)})" if isinstance(v, complex) else _plain_text(type(v), v)
-    if isinstance(operand, TensorType) and scalars.natural_kind(operand.dtype) == x.kind:
-        return text
-    return f"{x.kind.lower()}{text if text[0] == '(' else f'({text})'}"
-
-
 # ---- attributes of custom calls and hints
 
 
@@ -249,39 +221,3 @@ def _plain(attr: Attr, key: str, value: Plain) -> bool | int | float | str:
     if type(value) in SCALAR_KINDS:
         return value  # type: ignore[return-value]
     raise _wrong(attr, f"integers, floats, booleans and strings, `{key}` is none of them")
-
-
-def _items_text(entries: Attrs) -> str:
-    """`{key = value, …}`."""
-    keys = (key if re.fullmatch(WORD, key) else quote(key) for key, _ in entries)
-    return f"{{{', '.join(f'{key} = {_item_text(*v)}' for key, (_, v) in zip(keys, entries, strict=True))}}}"
-
-
-def _item_text(kind: str, value: AttrValue) -> str:
-    if not isinstance(value, tuple):
-        return _plain_text(ATTR_KINDS[kind], value)
-    said = f" : {kind.removesuffix('Array').lower()}" if not value and kind != "I64Array" else ""
-    return f"[{', '.join(_plain_text(ATTR_KINDS[kind], v) for v in value)}]{said}"
-
-
-def _plain_text(kind: type, value: Any) -> str:
-    return quote(value) if kind is str else float_text(value) if kind is float else str(value).lower()
-
-
-_EXTENTS = Form("extents separated by commas: [2, ?N, 4]", _all(int, Sym), tuple, _commas(dim_text), True)
-_PAIRS = "pairs of integers: [[0, 0], [1, 1]]"
-FORMS: dict[str, Form] = {
-    "int": Form("an integer", _one(int), _first),
-    "bool": Form("true or false", lambda values: _one(Word)(values) and values[0] in ("true", "false"),
-                 lambda values: values[0] == "true", lambda v: "true" if v else "false"),
-    "str": Form("a string in quotes", _one(str), _first, quote),
-    "float": Form("a number", _one(int, float), lambda values: float(values[0]), float_text),
-    "DType": Form("a dtype", _one(Word), lambda values: read_dtype(values[0])),
-    "tuple[int, ...]": Form("integers, separated by commas", _all(int), tuple, _commas(str), True),
-    "tuple[float, ...]": Form("numbers, separated by commas", _all(int, float), lambda values: tuple(map(float, values)),
-                              _commas(float_text), True),
-    "tuple[tuple[int, int], ...]": Form(_PAIRS, lambda values: all(map(_is_pair, values)),
-                                        lambda values: tuple(map(tuple, values)), _commas(lambda v: f"[{v[0]}, {v[1]}]")),
-    "Shape": _EXTENTS, "NewShape": _EXTENTS,
-    "Attrs": Form("a list in braces: {f = 1.5}", _one(Items), _first, _items_text),
-}  # fmt: skip

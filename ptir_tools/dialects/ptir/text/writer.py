@@ -25,7 +25,7 @@ from ptir_tools.core.lazy import regex
 from ptir_tools.core.types import TupleType, Type
 from ptir_tools.dialects.ptir import ELIDE_CONSTANTS, OUTSIDE
 from ptir_tools.dialects.ptir.hints import Hint, hints
-from ptir_tools.dialects.ptir.text import forms
+from ptir_tools.dialects.ptir.text import attribute_text
 from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT
 from ptir_tools.dialects.ptir.text.literal_text import payload_text
 from ptir_tools.dialects.ptir.text.spelling import NAME, quote
@@ -133,7 +133,7 @@ class _Writer:
     def hint(self, hint: Hint, indent: str) -> Iterator[str]:
         lists = ((key, values) for key, values in (("inputs", hint.inputs), ("exports", hint.exports)) if values)
         said = "".join(f" {key}[{', '.join(map(self.operand, values))}]" for key, values in lists)
-        attrs = f" attrs[{forms.write('Attrs', hint.attrs)}]" if hint.attrs else ""
+        attrs = f" attrs[{attribute_text.write('Attrs', hint.attrs)}]" if hint.attrs else ""
         yield f"{indent}hint {hint.id} {hint.kind} {hint.policy}{said}{attrs} {{\n"
         for op in hint.body:
             yield self.line(op, indent + "  ")
@@ -180,5 +180,5 @@ class _Writer:
     def attribute_texts(self, op: Op, types: tuple[Type, ...]) -> Iterable[str]:
         for attr, value in _shown(op.defn, op.attrs, types):
             operand = types[0] if types else None
-            text = self.literal(value) if isinstance(value, Literal) else forms.write(attr.kind, value, operand)
+            text = self.literal(value) if isinstance(value, Literal) else attribute_text.write(attr.kind, value, operand)
             yield f" {attr.name}[{text}]"

@@ -246,14 +246,14 @@ class Reader(Scope):
         names = listed[1:].split(", %") if listed else []
         known = self.values
         parts = _HOLE.split(given)
-        holes = parts[1::2]
+        texts, holes = parts[::2], parts[1::2]
         operands: list[Any] = [
-            known.get(x) if before[-1:] == "%" else literals.index(x) for before, x in zip(parts[::2], holes, strict=False)
+            known.get(x) if before[-1:] == "%" else literals.index(x) for before, x in zip(texts, holes, strict=False)
         ]
         clear = None not in operands and known.keys().isdisjoint(names)
         if listed and "," in listed and (len({*names}) < len(names) or not _NAMES.fullmatch(listed)):
             clear = False
-        key = (len(names), name, types, *parts[::2], *map(holes.index, holes), *[x.type for x in operands]) if clear else ()
+        key = (len(names), name, types, *texts, *map(holes.index, holes), *[x.type for x in operands]) if clear else ()
         plan = self.file.plans.get(key)
         if plan is None and clear and name == "pto.constant" and len(names) == 1:
             plan = _constant_plan(given, types)
