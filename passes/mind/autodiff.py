@@ -26,7 +26,7 @@ from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.mind import building
 from ptir_tools.dialects.mind.ops.indexing import clamped
 from ptir_tools.dialects.mind.ops.linear import pads
-from ptir_tools.dialects.mind.ops.reduce import normalized
+from ptir_tools.dialects.mind.ops.reduce import normalized_axes
 from ptir_tools.dialects.mind.rewrites import SIMPLIFICATION
 from ptir_tools.passes import PassContext, cse, dce
 from ptir_tools.rewrite.constants import literal_of, scalar_of
@@ -242,7 +242,7 @@ def _relu(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
 def _reduction(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
     """Every element gets the gradient of its sum; for Mean, divided by the number of elements."""
     extents = shape(x)
-    axes = normalized(op.attr("axes"), len(extents))
+    axes = normalized_axes(op.attr("axes"), len(extents))
     kept = tuple(1 if i in axes else d for i, d in enumerate(extents))
 
     def part() -> Value:

@@ -16,9 +16,9 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Attribute, Op, Region, Value
 from ptir_tools.core.violations import require
-from ptir_tools.dialects.mind.ops.indexing import clamped, out_of_bounds
+from ptir_tools.dialects.mind.ops.indexing import check_bounds, clamped
 from ptir_tools.dialects.mind.ops.linear import pads
-from ptir_tools.dialects.mind.ops.reduce import normalized
+from ptir_tools.dialects.mind.ops.reduce import normalized_axes
 from ptir_tools.dialects.ptir.rewrites.raising import JOINING
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.constants import literal_of, scalar_of
@@ -86,7 +86,7 @@ def relu(emit: PtirEmit, op: Op, x: Value) -> Value:
 def sum_attrs(op: Op, x: Value) -> dict[str, Attribute]:
     """The attributes of the sum that `op` is or takes the mean of."""
     axes, dtype = op.attr("axes"), tensor_type(x).dtype
-    along = normalized(axes, tensor_type(x).rank)
+    along = normalized_axes(axes, tensor_type(x).rank)
     return {"axes": along, "keepdims": op.attr("keepdims") and bool(axes), "accum_dtype": dtype, "out_dtype": dtype}
 
 
@@ -106,7 +106,7 @@ def mean(emit: PtirEmit, op: Op, x: Value) -> Value:
 def index(emit: PtirEmit, op: Op, x: Value) -> Value:
     """A window of one element, as a scalar. E6001 when it is out of bounds."""
     indices = op.attr("indices")
-    if (violation := out_of_bounds(tensor_type(x).static_shape, indices)) is not None:
+    if (violation := check_bounds(tensor_type(x).static_shape, indices)) is not None:
         raise violation
     element = emit("slice", x, starts=indices, sizes=(1,) * len(indices))
     return emit.last("reshape", element, new_shape=())

@@ -21,7 +21,7 @@ from ptir_tools.core.limits import current
 from ptir_tools.core.types import Dim, Shape, tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.tiny.immediates import immediate
-from ptir_tools.dialects.tiny.ops.reduce import neutral
+from ptir_tools.dialects.tiny.ops.reduce import identity
 from ptir_tools.dialects.tiny.ops.view import axis_name
 from ptir_tools.rewrite.vocabulary import tensor_type
 
@@ -249,7 +249,7 @@ def _gone(emit: TinyEmit, updates: Value, others: Value, axes: Iterable[int], ax
     """The updates that meet each place, along `axis`, combined in fp32 or i32."""
     t = tensor_type(updates)
     work = F32 if t.dtype.is_float else t.dtype
-    return chosen(emit, emit.cast(updates, work), others, axes, axis, neutral(kind, work), kind)
+    return chosen(emit, emit.cast(updates, work), others, axes, axis, identity(kind, work), kind)
 
 
 def _scatter_reduce(emit: TinyEmit, op: Op, x: Data, positions: Data, updates: Data) -> Value:

@@ -15,7 +15,7 @@ from ptir_tools.core.types import Shape
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
-from ptir_tools.dialects.tiny.ops.reduce import neutral
+from ptir_tools.dialects.tiny.ops.reduce import identity
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
 from ptir_tools.rewrite.vocabulary import tensor_type
 
@@ -43,7 +43,7 @@ def _reduce(kind: str) -> Rule:
         axes = tuple(a % source.rank for a in op.attr("axes"))
         accum = accumulator(emit, op)
         own = tensor_type(op.operands[0]).dtype
-        start = {"init": neutral(kind, own)} if own in CARRIED and kind != "SUM" else {}  # over nothing, that of its own range
+        start = {"init": identity(kind, own)} if own in CARRIED and kind != "SUM" else {}  # over nothing, that of its own range
         made, dtype = emit("REDUCE", v, op=kind, axes=axes, dtype=accum, **start), tensor_type(op.result).dtype
         return emit.settled(emit.saturated(made, dtype) if dtype in CARRIED and not lossless(own, dtype) else made)
 

@@ -14,7 +14,7 @@ from ptir_tools.core.dtypes import SI32
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.types import Dim
 from ptir_tools.dialects.tiny.immediates import immediate
-from ptir_tools.dialects.tiny.ops.reduce import neutral
+from ptir_tools.dialects.tiny.ops.reduce import identity
 from ptir_tools.dialects.tiny.ops.view import axis_name
 from ptir_tools.rewrite.vocabulary import tensor_type
 
@@ -26,7 +26,7 @@ def _reduce_window(emit: TinyEmit, op: Op, x: Data) -> Value:
     v = emit.node(x)
     kind: str = op.attr("reduce").upper()
     own = tensor_type(op.operands[0]).dtype
-    empty = neutral(kind, SI32 if own in WIDE else own)  # of its own range, where it is carried in a wider dtype
+    empty = identity(kind, SI32 if own in WIDE else own)  # of its own range, where it is carried in a wider dtype
     holes = tuple(d - 1 for d in op.attr("base_dilation"))
     v = _padded(emit, spread(emit, v, holes, empty), op.attr("padding"), empty)
     windows = list(zip(*(op.attr(n) for n in ("window_dims", "strides", "window_dilation")), strict=True))

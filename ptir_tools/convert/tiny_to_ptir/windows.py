@@ -12,7 +12,7 @@ from ptir_tools.core.expressions import Poly, constant, name, of_dim, to_dim
 from ptir_tools.core.ir import Attribute, Op, Operand, Value
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.tiny.immediates import immediate
-from ptir_tools.dialects.tiny.ops.reduce import neutral
+from ptir_tools.dialects.tiny.ops.reduce import identity
 from ptir_tools.dialects.tiny.ops.view import axes_of, axis_name
 from ptir_tools.rewrite.vocabulary import tensor_type
 
@@ -115,7 +115,7 @@ def window_reduction(op: Op, options: Options) -> Match | None:
     if (result := windows_of(view, source.rank, every)) is None:
         return None
     kind = op.attr("op")
-    x, pads = padded(view.operands[0], neutral(kind, source.dtype))
+    x, pads = padded(view.operands[0], identity(kind, source.dtype))
     taps, strides, dilation = zip(*result, strict=True)
     attrs = {"window_dims": taps, "strides": strides, "padding": pads, "window_dilation": dilation, "reduce": kind.lower()}
     return Match((x,), lambda emit, op, x: _reduced(emit, op, x, attrs))

@@ -1,7 +1,7 @@
-"""What takes several instructions of Core v1: room around elements, zeros between them, ones, one-hot rows.
+"""Compositions of several Core v1 instructions: padding, zeros between elements, ones, one-hot rows.
 
-`Build` makes an instruction and gives its value: `build(opcode, *operands, **attrs)`. Room is made by a Conv2d by one tap of 1
-with Custom padding. It adds no number to another, so that an infinity or a NaN stays where it is.
+`Build` makes an instruction and returns its value: `build(opcode, *operands, **attrs)`. Padding is a Conv2d with one tap of 1
+and Custom padding. It sums no two numbers, so an infinity or a NaN stays where it is.
 """
 
 from __future__ import annotations
@@ -30,26 +30,25 @@ def constant(build: Build, array: object, dtype: DType) -> Value:
 
 
 def reshaped(build: Build, x: Value, extents: Sequence[int]) -> Value:
-    """`x` under another shape; itself when it has it."""
+    """`x` reshaped to `extents`; `x` itself when it has them."""
     return x if tensor_type(x).static_shape == tuple(extents) else build("Reshape", x, new_shape=tuple(extents))
 
 
 def arranged(build: Build, x: Value, order: Sequence[int], extents: Sequence[int]) -> Value:
-    """`x` with its axes in another order, then in another shape; nothing where nothing changes."""
+    """`x` transposed by `order`, then reshaped; without the ops that change nothing."""
     if list(order) != sorted(order):
         x = build("Transpose", x, permutation=tuple(order))
     return reshaped(build, x, extents)
 
 
 def window(build: Build, x: Value, starts: Ints, sizes: Ints) -> Value:
-    """The elements of a box; `x` itself when that is all of it."""
+    """The elements of a box, or `x` itself when that is all of it."""
     ends = tuple(a + n for a, n in zip(starts, sizes, strict=True))
     return x if sizes == tensor_type(x).static_shape else build("Slice", x, starts=starts, ends=ends, steps=(1,) * len(ends))
 
 
 def widened(build: Build, x: Value, pairs: Pairs) -> Value:
-    """The elements of `x` with zeros around them, in any shape: two neighboring axes at a time are the height and the width of
-    images of one channel."""
+    """`x` padded with zeros. Two neighboring axes at a time are the height and the width of images of one channel."""
     shape = tensor_type(x).static_shape
     if len(shape) == 4 and shape[3] == 1 and not any(pairs[0]) and not any(pairs[3]):  # x is such images
         return _around(build, x, shape, (pairs[1], pairs[2])) if any(map(any, pairs)) else x
@@ -74,7 +73,7 @@ def _around(build: Build, x: Value, image: Ints, padding: Pairs) -> Value:
 
 
 def spread(build: Build, x: Value, interior: Sequence[int]) -> Value:
-    """`x` with zeros between neighbors: each element becomes a row, and the last row loses its end."""
+    """`x` with `interior` zeros between neighbors: each element is padded to a row, and the end of the last row is cut off."""
     shape = tensor_type(x).static_shape
     gaps = [g if d > 1 else 0 for g, d in zip(interior, shape, strict=True)]
     if not any(gaps):
@@ -86,7 +85,7 @@ def spread(build: Build, x: Value, interior: Sequence[int]) -> Value:
 
 
 def stretched(build: Build, x: Value, extents: Ints) -> Value:
-    """`x` broadcast to `extents`: a product with ones, along one axis at a time where they are many."""
+    """`x` broadcast to `extents`: a product with ones, along one axis at a time where there are many."""
     have = (1,) * (len(extents) - len(tensor_type(x).static_shape)) + tensor_type(x).static_shape
     axes = [i for i, (a, b) in enumerate(zip(have, extents, strict=True)) if a != b]
     groups = [axes] if prod(extents[i] for i in axes) <= _ONE_HOT else [[i] for i in axes]
@@ -97,7 +96,7 @@ def stretched(build: Build, x: Value, extents: Ints) -> Value:
 
 
 def one_hot(build: Build, indices: Value, rows: int, dtype: DType) -> Value:
-    """For each index below `rows`, a row of `dtype` with 1 there and 0 elsewhere. Many rows are counted by two digits."""
+    """For each index below `rows`, a row of `dtype` with 1 at the index and 0 elsewhere. Many rows are made from two digits."""
     low = rows if rows <= _ONE_HOT else isqrt(rows - 1) + 1
     high = -(-rows // low)
     if high == 1:

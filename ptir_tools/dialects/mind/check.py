@@ -1,4 +1,4 @@
-"""What the type rules of MIND cannot see."""
+"""Checks that the type rules of MIND cannot make."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Op
 from ptir_tools.core.types import POISON, TensorType
-from ptir_tools.dialects.mind.ops.indexing import out_of_bounds
+from ptir_tools.dialects.mind.ops.indexing import check_bounds
 from ptir_tools.dialects.mind.types import NAMES
 
 NO_OUTPUTS = "the module has no outputs"
 
 
 def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
-    """Report what is wrong with outputs, with the types of inputs, and an Index that will fail when it runs (a warning)."""
+    """Report errors of outputs and of input types, and warn of an Index that fails at run time."""
     function = program.main
     if not function.results:
         diagnostics.error("E4003", NO_OUTPUTS, function.loc)
@@ -27,5 +27,5 @@ def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
 
 def _warn_index(op: Op, diagnostics: Diagnostics) -> None:
     t = op.operands[0].type  # type: ignore[union-attr]
-    if isinstance(t, TensorType) and (violation := out_of_bounds(t.static_shape, op.attr("indices"))) is not None:
+    if isinstance(t, TensorType) and (violation := check_bounds(t.static_shape, op.attr("indices"))) is not None:
         diagnostics.warning(violation.code, violation.message, op.loc, help="it stops the program when it runs")

@@ -13,17 +13,17 @@ def _code(code: str, meaning: str, wrong: str, right: str) -> Code:
 
 
 def _of_x(code: str, meaning: str, wrong: str, right: str) -> Code:
-    """Programs of one instruction on `x`."""
+    """An entry with programs of one instruction on `x`."""
     return _code(code, meaning, f"{_X}%1 = {wrong}\noutputs: %1\n", f"{_X}%1 = {right}\noutputs: %1\n")
 
 
 def _of_two(code: str, meaning: str, wrong: tuple[str, str], right: tuple[str, str]) -> Code:
-    """Programs of one instruction on `x` and a second input."""
+    """An entry with programs of one instruction on `x` and a second input."""
     return _code(code, meaning, *(f"{_X}%1 = Input {{name=y}} : {t}\n%2 = {op}\noutputs: %2\n" for t, op in (wrong, right)))
 
 
 def _conv(code: str, meaning: str, wrong: str, right: str) -> Code:
-    """Programs of one Conv2d with these attributes."""
+    """An entry with programs of one Conv2d with these attributes."""
     return _code(code, meaning, *(f"{_IMAGE}%2 = Conv2d (%0, %1) {{{a}}}\noutputs: %2\n" for a in (wrong, right)))
 
 

@@ -1,4 +1,4 @@
-"""How the operations are drawn whose operands and attributes must fit each other: the `generate` of their declarations."""
+"""Generators of operations whose operands and attributes must fit each other (`generate` in their declarations)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from ptir_tools.dialects.mind.generate import Growing
 
 
-def some(g: Growing, low: int = 0, high: int = 4) -> Operand:
-    """A tensor of at least `low` axes, none of them empty, and at most `high`."""
+def any_tensor(g: Growing, low: int = 0, high: int = 4) -> Operand:
+    """A tensor of `low` to `high` axes, none of them empty."""
     found = g.any(lambda t: low <= t.rank <= high and 0 not in t.shape)
     return found if found is not None else g.fresh(tensor(g.one(g.dtypes), g.shape(low)))
 
@@ -22,13 +22,13 @@ def _extents(g: Growing, x: Operand) -> tuple[int, ...]:
     return g.type(x).static_shape
 
 
-def indexed(g: Growing, defn: OpDef) -> Draft | None:
-    """An index of an element that is there."""
-    x = some(g)
+def draw_index(g: Growing, defn: OpDef) -> Draft | None:
+    """An index in bounds."""
+    x = any_tensor(g)
     return Draft([x], {"indices": tuple(g.number(0, n - 1) for n in _extents(g, x))})
 
 
-def sliced(g: Growing, defn: OpDef) -> Draft | None:
+def draw_slice(g: Growing, defn: OpDef) -> Draft | None:
     """Any bounds: they are clamped."""
     x = g.any()
     if x is None:
@@ -37,9 +37,9 @@ def sliced(g: Growing, defn: OpDef) -> Draft | None:
     return Draft([x], {name: tuple(row[i] for row in rows) for i, name in enumerate(("starts", "ends", "steps"))})
 
 
-def gathered(g: Growing, defn: OpDef) -> Draft | None:
-    """Rows that are there: constant indices, or an input."""
-    x = some(g, 1)
+def draw_gather(g: Growing, defn: OpDef) -> Draft | None:
+    """Indices in bounds: constant, or an input."""
+    x = any_tensor(g, 1)
     rows = _extents(g, x)[0]
     t = tensor(g.one((SI32, SI64)), g.shape(g.number(0, 2)))
     if g.faults or g.chance(1, 4):
@@ -47,25 +47,25 @@ def gathered(g: Growing, defn: OpDef) -> Draft | None:
     return Draft([x, g.constant(t, [g.number(0, rows - 1) for _ in range(t.count)])])
 
 
-def multiplied(g: Growing, defn: OpDef) -> Draft | None:
+def draw_matmul(g: Growing, defn: OpDef) -> Draft | None:
     """Matrices whose inner extents agree, with batches that broadcast."""
-    x = some(g, 2)
+    x = any_tensor(g, 2)
     *batch, _, k = _extents(g, x)
     kept = batch[g.number(0, len(batch)) :]
     shape = (*(1 if g.chance(1, 4) else n for n in kept), k, g.extent())
     return Draft([x, g.of_type(g.type(x).with_shape(shape))])
 
 
-def dotted(g: Growing, defn: OpDef) -> Draft | None:
+def draw_dot(g: Growing, defn: OpDef) -> Draft | None:
     """Vectors or matrices whose inner extents agree."""
-    x = some(g, 1, 2)
+    x = any_tensor(g, 1, 2)
     shape = (_extents(g, x)[-1], *(g.extent() for _ in range(g.number(0, 1))))
     return Draft([x, g.of_type(g.type(x).with_shape(shape))])
 
 
-def convolved(g: Growing, defn: OpDef) -> Draft | None:
+def draw_conv2d(g: Growing, defn: OpDef) -> Draft | None:
     """An image, a filter that fits, and padding of each kind."""
-    x = some(g, 4)
+    x = any_tensor(g, 4)
     channels = _extents(g, x)[3]
     window = (g.number(1, 3), g.number(1, 3))
     kernel = g.of_type(g.type(x).with_shape((*window, channels, g.extent())))
@@ -74,8 +74,8 @@ def convolved(g: Growing, defn: OpDef) -> Draft | None:
     return Draft([x, kernel], {"strides": (g.number(1, 3), g.number(1, 3)), "padding": padding})
 
 
-def averaged(g: Growing, defn: OpDef) -> Draft | None:
-    """Integers have no mean over nothing."""
+def draw_mean(g: Growing, defn: OpDef) -> Draft | None:
+    """A Mean; integers have none over nothing."""
     draft = plain(g, defn)
     if draft is None or g.faults:
         return draft

@@ -30,9 +30,9 @@ def generate(
     symbols: bool = False,
     faults: bool = False,
 ) -> Program:
-    """A valid module of about `size` operations, of those in `only` (all of them) and what these need.
+    """A valid module of about `size` operations, of those in `only` (default: all) and those that they need.
 
-    With `faults`, a run may end in an error. `symbols` changes nothing: every extent is a number.
+    With `faults`, a run may end in an error. `symbols` has no effect: every extent is a number.
     """
     program, builder = single_function(DIALECT)
     g = Growing(choices, program, builder, dtypes, [d for d in DIALECT.ops.values() if not only or d.short in only])
@@ -49,7 +49,7 @@ class Growing(core.Growing):
     """A module while it is generated."""
 
     def extent(self) -> int:
-        """An extent: no input and no constant is empty."""
+        """An extent; no input or constant is empty."""
         return self.one((1, 2, 2, 3, 4))
 
     def input(self, t: TensorType) -> Value:
@@ -59,7 +59,7 @@ class Growing(core.Growing):
         return made
 
     def fresh(self, t: TensorType) -> Operand:
-        """An input or a constant; what is empty is a part of one."""
+        """An input or a constant. An empty value is a slice of one."""
         if 0 in t.shape:
             whole = self.of_type(t.with_shape(max(d, 1) for d in t.static_shape))
             self.values.append(part := self.b.op("Slice", whole, starts=(0,) * t.rank, ends=t.shape, steps=(1,) * t.rank))
@@ -71,12 +71,12 @@ class Growing(core.Growing):
         return made
 
     def constant(self, t: TensorType, elements: Sequence[object]) -> Value:
-        """These elements, again and again as far as there are more in `t`."""
+        """A constant of these elements, repeated as often as `t` needs."""
         scalar = not t.shape and t.dtype in _SCALARS and self.choices.flag()
         return self.b.op(_SCALARS[t.dtype] if scalar else "ConstTensor", value=literal(t, elements))
 
     def element(self, dtype: DType) -> float:
-        """A number: small, at times an end of its dtype."""
+        """A number: usually small, sometimes the least or largest of its dtype."""
         special = self.chance(1, 12)
         if dtype.is_float:
             ends = np.finfo(arrays.numpy_dtype(dtype))
@@ -98,7 +98,7 @@ Types = Sequence[TensorType]
 
 
 def _axes(g: Growing, types: Types) -> tuple[int, ...]:
-    """Some axes of the operand, negative ones where the operation takes them; for the new axes of a value, too."""
+    """Axes of the operand, negative ones where the operation takes them; for ExpandDims, new axes, too."""
     rank = types[0].rank
     return tuple(a - rank if g.chance(1, 6) else a for a in g.some(range(rank)))
 

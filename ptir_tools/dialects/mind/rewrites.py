@@ -1,7 +1,7 @@
-"""The rules of MIND: the canonical form of Core v1 (specification, Canonicalisation), and what `simplify` does beyond it.
+"""The rules of MIND: the canonical form of Core v1 (specification, Canonicalisation), and the rules of `simplify`.
 
-The canonical form knows no algebra: attributes have one spelling, and integers are added, subtracted and multiplied before the
-program runs. `simplify` leaves out what cancels; the label behind a rule says what it may change in floats.
+The canonical form uses no algebra: it only normalizes attributes and folds additions, subtractions and multiplications of
+integers. `simplify` removes operations that cancel. The label of a rule says what it may change in floats.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from ptir_tools.rewrite.vocabulary import extents, products, rank, shape, tensor
 
 @rewrites("mind.Sum", "mind.Mean", depth=1)
 def reduction_axes(op: OpView) -> bool:
-    """Axes ascending and not negative. Without axes, `keepdims` has no effect."""
+    """Axes are ascending and not negative. Without axes, `keepdims` has no effect and is left out."""
     axes = tuple(sorted(a % rank(op.input) for a in op.axes))
     return _spelled(op, axes=axes, keepdims=op.keepdims and bool(axes))
 
 
 @rewrites("mind.Reshape", depth=1)
 def reshape_extents(op: OpView) -> bool:
-    """-1 resolved, except where it is 0, which cannot be written."""
+    """-1 is resolved, except where it is 0, which cannot be written."""
     return 0 not in shape(op.root) and _spelled(op, new_shape=shape(op.root))
 
 
 @rewrites("mind.ExpandDims", depth=1)
 def expanded_axes(op: OpView) -> bool:
-    """Axes ascending."""
+    """Axes are ascending."""
     return _spelled(op, axes=tuple(sorted(op.axes)))
 
 
 def _spelled(op: OpView, **attrs: object) -> bool:
-    """Give `op` these attributes, which mean the same; False when it has them."""
+    """Replace the attributes of `op` by equivalent ones; False when it has them already."""
     if all(getattr(op, name) == value for name, value in attrs.items()):
         return False
     op.rw.set_attrs(op.root, **attrs)
@@ -58,7 +58,7 @@ def _spelled(op: OpView, **attrs: object) -> bool:
 
 
 class FoldArithmetic(Pattern):
-    """Add, Sub and Mul of constants, where nothing wraps and nothing is rounded; with `floats`, those of floats, too."""
+    """Folds Add, Sub and Mul of constants where nothing wraps and nothing is rounded; with `floats`, those of floats, too."""
 
     roots = ("mind.Add", "mind.Sub", "mind.Mul")
 
@@ -78,7 +78,7 @@ class FoldArithmetic(Pattern):
         return True
 
     def folded(self, op: Op, t: TensorType, literals: Sequence[Literal]) -> Literal | None:
-        """The literal that `op` gives, or None when it is too big, or its declaration does not let it be computed."""
+        """The literal that `op` computes; None when it is too large, or its declaration does not allow folding."""
         if t.nbytes > max(current().fold_bytes, *(x.type.nbytes for x in literals)):
             return None
         operands = [arrays.from_literal(x) for x in literals]
@@ -88,8 +88,8 @@ class FoldArithmetic(Pattern):
 
 
 @cache
+    """The rules of the canonical form; `floats`: fold constants of floats, too."""
 def canonicalization(floats: bool) -> FrozenPatternSet:
-    """The rules of the canonical form; `floats`: constants of floats are folded, too."""
     return PatternSet([reduction_axes, reshape_extents, expanded_axes, FoldArithmetic(floats)]).freeze()
 
 
@@ -138,7 +138,7 @@ def slice_chain(op: OpView) -> bool:
 
 
 def splat(t: TensorType, number: object) -> list[Op]:
-    """The constant of type `t` all of whose elements are `number`. Raises Violation for one that is long to write."""
+    """The constant of type `t` with all elements `number`. Raises Violation for one whose text would be too long."""
     require(t.nbytes <= current().fold_bytes, "LimitExceeded", f"a constant of {t.nbytes} bytes")
     scalar = arrays.to_literal(np.asarray(number), tensor(t.dtype))
     return [create(OPS[DIALECT.constant], (), {"value": Literal(t, scalar.data, splat=t.count > 1)})]

@@ -31,7 +31,7 @@ Literal: TypeAlias = "int | float | Sequence[Literal]"
 
 
 class Module:
-    """A module while it is built. Ids are dense and inputs come first, in whatever order they were requested."""
+    """A module under construction. Ids are dense and inputs come first, whatever the order in which they were made."""
 
     def __init__(self) -> None:
         self._program, self._builder = single_function(DIALECT)
@@ -50,7 +50,7 @@ class Module:
         return made
 
     def constant(self, value: Literal, dtype: str, shape: Sequence[int] | None = None) -> Expression:
-        """A ConstTensor; without a shape, that of the nested lists. Raises Violation("E4005")."""
+        """A ConstTensor; without `shape`, with the shape of the nested lists. Raises Violation("E4005")."""
         return self._constant(value, DTYPES[dtype], shape)
 
     def _constant(self, value: object, dtype: DType, shape: Sequence[int] | None = None) -> Expression:

@@ -1,4 +1,4 @@
-"""Tiny IR: a DAG of nodes that only move, compute per element, and reduce; written as JSON."""
+"""Tiny IR: a DAG of movement, elementwise and reduction nodes, written as JSON."""
 
 from ptir_tools.core.dialect import Codes, Dialect, Extents, FormatEntry, Option
 from ptir_tools.core.lazy import late, value

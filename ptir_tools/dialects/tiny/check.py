@@ -1,4 +1,4 @@
-"""What only numbers can tell about a graph whose "dims" or bindings give them."""
+"""The checks of a graph that need numbers for its symbols, from "dims" or bindings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from ptir_tools.dialects.tiny.symbols import infer, put_dims
 
 
 def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
-    """Put "dims" and what follows from them into a copy, note what was inferred, and check every type rule on it again."""
+    """Bind "dims" and the symbols that follow from them in a copy, note what was inferred, and check every type rule on the
+    copy."""
     if any(p.type is POISON for p in program.main.params):
         return  # the reader has reported why
     try:

@@ -1,4 +1,4 @@
-"""How UOps are drawn whose attributes must fit their source: the `generate` of their declarations."""
+"""Generators of UOps whose attributes must fit their source (`generate` in their declarations)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ PIECES = 3  # of ops in a row that cut a value into pieces
 RANK = 4
 
 
-def some(g: Growing, low: int = 0, high: int = RANK) -> Operand | None:
-    """A value of so many axes."""
+def any_value(g: Growing, low: int = 0, high: int = RANK) -> Operand | None:
+    """A value of `low` to `high` axes."""
     return g.any(lambda t: low <= t.rank <= high)
 
 
-def expanded(g: Growing, defn: OpDef) -> Draft | None:
-    """New axes anywhere, and longer ones where the extent is 1."""
-    x = some(g, 0, RANK - 1)
+def draw_expand(g: Growing, defn: OpDef) -> Draft | None:
+    """New axes anywhere, and larger extents where the extent is 1."""
+    x = any_value(g, 0, RANK - 1)
     if x is None:
         return None
     t = g.type(x)
@@ -36,18 +36,18 @@ def expanded(g: Growing, defn: OpDef) -> Draft | None:
     return Draft([x], attrs)
 
 
-def padded(g: Growing, defn: OpDef) -> Draft | None:
+def draw_pad(g: Growing, defn: OpDef) -> Draft | None:
     """Some elements before and after."""
-    x = some(g)
-    if x is None or cut(x) >= PIECES:
+    x = any_value(g)
+    if x is None or fill_depth(x) >= PIECES:
         return None
     pairs = tuple((g.number(0, 1), g.number(0, 2)) if i < 2 else (0, 0) for i in range(g.type(x).rank))
     return Draft([x], {"pad": pairs})
 
 
-def sliced(g: Growing, defn: OpDef) -> Draft | None:
-    """A part, with steps at times."""
-    x = some(g)
+def draw_shrink(g: Growing, defn: OpDef) -> Draft | None:
+    """A slice, sometimes with steps."""
+    x = any_value(g)
     if x is None:
         return None
     shape = g.type(x).shape
@@ -57,11 +57,11 @@ def sliced(g: Growing, defn: OpDef) -> Draft | None:
     return Draft([x], attrs if g.choices.flag() else attrs | {"step": tuple(g.number(1, 3) for _ in lo)})
 
 
-def viewed(g: Growing, defn: OpDef) -> Draft | None:
-    """A transpose, a reversal, a diagonal, a reshape by `//` and `%`, a guarded shift, a triangle; of any value, an axis of
-    its own that is repeated."""
-    x = g.any(lambda t: t.rank == 2 and t.is_static and 0 not in t.shape) if g.chance(3, 4) else some(g, 0, RANK - 1)
-    if x is None or cut(x) >= PIECES:
+def draw_view(g: Growing, defn: OpDef) -> Draft | None:
+    """A transpose, a reversal, a diagonal, a reshape by `//` and `%`, a guarded shift, a triangle; of any value, a repetition
+    along a new axis."""
+    x = g.any(lambda t: t.rank == 2 and t.is_static and 0 not in t.shape) if g.chance(3, 4) else any_value(g, 0, RANK - 1)
+    if x is None or fill_depth(x) >= PIECES:
         return None
     t = g.type(x)
     if t.rank != 2 or not t.is_static or 0 in t.shape:
@@ -80,7 +80,7 @@ def viewed(g: Growing, defn: OpDef) -> Draft | None:
     return Draft([x], attrs | {"guard": g.map(guards), "fill": g.number_of(t.dtype)} if guards else attrs)
 
 
-def pooled(g: Growing, defn: OpDef) -> Draft | None:
+def draw_pool(g: Growing, defn: OpDef) -> Draft | None:
     """A window over the last axes."""
     x = g.any(lambda t: 1 <= t.rank <= 3 and isinstance(t.shape[-1], int) and t.shape[-1] > 0)
     if x is None:
@@ -98,8 +98,8 @@ def pooled(g: Growing, defn: OpDef) -> Draft | None:
     return Draft([x], attrs)
 
 
-def cut(x: Operand) -> int:
-    """How many ops in a row before `x` have a fill: each cuts what they read into pieces."""
+def fill_depth(x: Operand) -> int:
+    """How many consecutive ops before `x` have a fill. Each splits the domain of its source into pieces."""
     count, v = 0, x
     while isinstance(v, Value) and v.op is not None and v.op.operands:
         count += any(a.name in ("value", "fill") for a in v.op.defn.attrs)

@@ -34,10 +34,10 @@ def generate(
     faults: bool = False,
     implicit: bool = True,
 ) -> Program:
-    """A valid graph of about `size` nodes, of the UOps `only` (all of them) and what these need.
+    """A valid graph of about `size` nodes, of the UOps in `only` (default: all) and those that they need.
 
     With `symbols`, extents may be expressions. With `implicit`, operands may lack the EXPAND or CAST that profile `seed` adds.
-    `faults` changes nothing: what verifies runs.
+    `faults` has no effect: a graph that verifies runs.
     """
     program, builder = single_function(DIALECT)
     g = Growing(choices, program, builder, dtypes, [d for d in DIALECT.ops.values() if not only or d.short in only])
@@ -76,7 +76,7 @@ class Growing(core.Growing):
         return made
 
     def fresh(self, t: TensorType) -> Operand:
-        """An input, or another value converted; what else there is of the shape, where there are many inputs."""
+        """An input, or another value converted. Where there are many inputs, another value of the shape."""
         alike = self.tensors(lambda u: u.shape == t.shape)
         if alike and (len(self.program.main.params) >= INPUTS or self.choices.flag()):
             made = self.b.op("CAST", self.one(alike), to=t.dtype)
@@ -85,11 +85,11 @@ class Growing(core.Growing):
         return self.input(t)
 
     def sibling(self, t: TensorType) -> Operand:
-        """A value or, at times, an immediate."""
+        """A value or, sometimes, an immediate."""
         return immediate(self.number_of(t.dtype), t.dtype) if self.chance(1, 3) else self.of_type(t)
 
     def number_of(self, dtype: DType) -> float:
-        """A number of `dtype`: small, at times an end or none."""
+        """A number of `dtype`: usually small, sometimes the least or largest, or not finite."""
         if dtype is I1:
             return self.choices.flag()
         if not dtype.is_float:
@@ -103,7 +103,7 @@ class Growing(core.Growing):
         return tuple(ex.to_dim(ex.parse(t)) for t in texts)
 
     def append(self, defn: OpDef, draft: core.Draft) -> Op | None:
-        """Append what `draft` says; at times an operand is then one that lacks its EXPAND or CAST."""
+        """Append a draft. Sometimes one operand then lacks its EXPAND or CAST."""
         numbers = [x for x in draft.groups if isinstance(x, Literal)]
         types = [self.type(x) for x in draft.groups if isinstance(x, (Value, Element))]
         if len(numbers) > 1 or any(all(x.type.dtype is not t.dtype for t in types) for x in numbers):
@@ -114,7 +114,7 @@ class Growing(core.Growing):
         return made
 
     def shorten(self, op: Op) -> None:
-        """Put a smaller or narrower value in the place of an operand, if the normalizer mends it; in up to REACH ops."""
+        """Replace an operand by a smaller or narrower value, if the normalizer corrects it, in at most REACH ops."""
         if len(self.b.block.body) > core.REACH:
             return
         i = self.number(0, len(op.operands) - 1)
@@ -152,7 +152,7 @@ Types = Sequence[TensorType]
 
 
 def _axes(g: Growing, types: Types) -> tuple[int | str, ...]:
-    """Some axes, counted from either end, or named by their extent."""
+    """Axes, counted from either end, or named by their extent."""
     shape, names = types[0].shape, [dim_text(d) for d in types[0].shape]
     found: list[int | str] = []
     for a in g.some(range(len(shape))):
@@ -162,7 +162,7 @@ def _axes(g: Growing, types: Types) -> tuple[int | str, ...]:
 
 
 def _reshaped(g: Growing, types: Types) -> Shape:
-    """Neighbors merged, axes of 1 put in or taken out."""
+    """A shape with neighbors merged, or axes of 1 inserted or removed."""
     flat = [d for d in types[0].shape if d != 1]
     if len(flat) > 1 and g.choices.flag():
         i = g.number(0, len(flat) - 2)

@@ -1,4 +1,4 @@
-"""Numbers inside a program: immediates, PAD's value, VIEW's fill, REDUCE's init."""
+"""Numbers in a program: immediates, the value of PAD, the fill of VIEW, the init of REDUCE."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ WORDS: dict[str, float] = {
 
 
 def word_for(value: float, taken: object = ()) -> str | None:
-    """How a number that is not finite is written; None when every spelling is in `taken`, the ids of a program."""
+    """The spelling of a number that is not finite; None when every spelling is in `taken`, the ids of a program."""
     same = [w for w, v in WORDS.items() if v == value or (v != v and value != value)]
     return next((w for w in same if w not in taken), None)  # type: ignore[operator]
 
 
 def dtype_of(array: Array) -> DType:
-    """The dtype of an array of one of Tiny's, or of f64, in which errors are computed."""
+    """The dtype of an array: one of Tiny's, or f64, in which errors are computed."""
     return next(d for d in (*SPELLED, F64) if arrays.numpy_dtype(d) == array.dtype)
 
 
@@ -52,7 +52,7 @@ def immediate(value: Scalar, dtype: DType) -> Literal:
 def require_fits(
     value: Scalar, dtype: DType, what: str, overflow: str = "DtypeMismatch", *, at: str | Place | None = None
 ) -> None:
-    """`value` can be one of `dtype`: bool only for bool (0 and 1 too), whole numbers for i32, no overflow.
+    """Check that `value` is representable in `dtype`: bool only as bool (also 0 and 1), integers as i32, no overflow.
 
     Raises Violation: "DtypeMismatch" for a number of another kind, `overflow` for one out of range.
     """
@@ -84,7 +84,7 @@ def _holds(value: Scalar, dtype: DType) -> bool:
 
 
 def untyped(value: Scalar) -> Literal:
-    """An immediate as it is read, before a sibling gives it its dtype, which is narrower than f64: i1, si64 or f64.
+    """An immediate as it is read, before it gets the dtype of its sibling: i1, si64 or f64.
 
     Raises Violation("InvalidSource") for an integer that none holds.
     """
@@ -97,7 +97,7 @@ def untyped(value: Scalar) -> Literal:
 
 
 def value_of(x: Literal) -> Scalar:
-    """The number of an immediate, typed or not; a float is the shortest that reads back to the same bits in its dtype."""
+    """The number of an immediate, typed or not. A float is the shortest decimal that reads back to the same bits in its dtype."""
     array = arrays.from_literal(x)
     if x.type.dtype.is_float:
         return float(str(array.item()) if x.type.dtype is F64 else str(array[()]))
@@ -106,7 +106,8 @@ def value_of(x: Literal) -> Scalar:
 
 
 def typed(x: Literal, dtype: DType, number: int) -> Literal:
-    """The immediate, operand `number`, in the dtype of its sibling. Raises Violation("DtypeMismatch") when it does not fit."""
+    """The immediate, operand `number`, in the dtype of its sibling. Raises Violation("DtypeMismatch") when it is not
+    representable."""
     if x.type.dtype is dtype:
         return x
     if x.type.dtype not in (I1, SI64, F64):

@@ -1,9 +1,9 @@
-"""The binary normalizer and everything else that a graph leaves implicit, made explicit before the verifier looks.
+"""Legalization: the binary normalizer, and every other implicit part of a graph made explicit before verification.
 
-Names of axes become numbers, `broadcast_dimensions` are spelled out by the *written* extents, immediates get the dtype of
-their sibling. Then, in profile `seed`, operands of an elementwise op that differ as the specification's own examples do get
-the EXPAND, RESHAPE or CAST they lack, each with a note. Profile `strict` reports them. Bindings are put in last, so that a
-number never hides what was written.
+Names of axes become numbers, `broadcast_dimensions` are completed by the *written* extents, and immediates get the dtype of
+their sibling. In profile `seed`, operands of an elementwise op that differ as in the specification's examples get the missing
+EXPAND, RESHAPE or CAST, each with a note. Profile `strict` reports them. Bindings are applied last, so that they do not hide
+the written extents.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from ptir_tools.core.violations import Violation, operand
 from ptir_tools.dialects.tiny import PROFILE
 from ptir_tools.dialects.tiny.immediates import typed
 from ptir_tools.dialects.tiny.lints import lint
-from ptir_tools.dialects.tiny.ops.movement import destination, resolve_axes
+from ptir_tools.dialects.tiny.ops.movement import resolve_axes, result_axes
 from ptir_tools.dialects.tiny.ops.rules import FLOATS, SPELLED, aligned, dim_text, mismatch, shape_text, type_text
 from ptir_tools.dialects.tiny.piecewise import Pieces
 from ptir_tools.dialects.tiny.symbols import bind_now
 
 
 def legalize(program: Program, diagnostics: Diagnostics, options: Options) -> None:
-    """Make `program` explicit, in place; report what the profile refuses and ExcessivePiecewise."""
+    """Make `program` explicit, in place. Reports what the profile refuses, and ExcessivePiecewise."""
     for function in program.functions:
         _Legalizer(function, diagnostics, options).run()
     bind_now(program, diagnostics)
 
 
 def as_bound(program: Program) -> Program:
-    """`program`, or a copy with its pending bindings put in. Nothing is reported."""
+    """`program`, or a copy with its pending bindings applied. Nothing is reported."""
     if not program.attrs.get("bindings"):
         return program
     copy = clone(program)
@@ -67,7 +67,7 @@ class _Legalizer:
             self.function.result_types = types
 
     def reject(self, op: Op, violation: Violation) -> None:
-        """Report the op and take it out; its result is poison, so that its users stay silent."""
+        """Report the op and replace its result by poison, so that no error of its users is reported."""
         self.diagnostics.violation(violation, op.loc, op)
         op.result.type = POISON
         op.result.op = None
@@ -95,7 +95,7 @@ class _Legalizer:
         lint(op, self.function, self.diagnostics)
 
     def refuse_other_symbols(self, op: Op) -> None:
-        """An EXPAND to a symbol that an INPUT has given determines nothing: different symbols are different extents."""
+        """Refuse an EXPAND from one symbol of an INPUT to another: different symbols are different extents."""
         x, shape = operand_type(op.operands[0]), op.attr("result_shape")
         if not isinstance(x, TensorType):
             return
@@ -118,8 +118,8 @@ class _Legalizer:
     # Immediates
 
     def type_immediates(self, op: Op) -> None:
-        """Immediates get their sibling's dtype: in WHERE the condition is bool and `a`, `b` are siblings, bool when both are
-        `true` or `false`."""
+        """Give immediates their sibling's dtype. In WHERE the condition is bool, and `a` and `b` are siblings, bool when both
+        are `true` or `false`."""
         if not any(isinstance(x, Literal) for x in op.operands):
             return
         head: list[Operand] = []
@@ -136,7 +136,7 @@ class _Legalizer:
     # Dtypes and shapes of elementwise ops
 
     def align(self, op: Op) -> None:
-        """Equal dtypes and equal shapes, by inserting nodes (`seed`), or a report of each deviation (`strict`)."""
+        """Equal dtypes and shapes, by inserted nodes (`seed`) or a report of each difference (`strict`)."""
         casts = self.needed_casts(op)
         shapes = [x.type.shape for x in op.operands if isinstance(x, Value) and isinstance(x.type, TensorType)]
         different = list(dict.fromkeys(shapes))
@@ -148,7 +148,7 @@ class _Legalizer:
                 op.operands = (*op.operands[:k], self.insert(op, k, x, k in casts, target, steps.get(k)), *op.operands[k + 1 :])
 
     def needed_casts(self, op: Op) -> set[int]:
-        """The operands that an implicit CAST to fp32 would mend. Raises Violation("DtypeMismatch") for other mixes."""
+        """The operands that need an implicit CAST to fp32. Raises Violation("DtypeMismatch") for other mixes."""
         first = 1 if op.defn.short == "WHERE" else 0
         types = {k: t for k, x in enumerate(op.operands) if k >= first and isinstance(t := operand_type(x), TensorType)}
         dtypes = {k: t.dtype for k, t in types.items()}
@@ -172,7 +172,7 @@ class _Legalizer:
         raise faults[-1]
 
     def plan(self, op: Op, shapes: list[Shape]) -> tuple[Shape, dict[int, tuple[int, ...] | None]]:
-        """The common shape, and per operand that needs it the reduced axes to put back, or None to align from the right."""
+        """The common shape, and for each operand that needs it the reduced axes to insert, or None to align from the right."""
         target = aligned(shapes) or max(shapes, key=len)
         steps: dict[int, tuple[int, ...] | None] = {}
         for k, x in enumerate(op.operands):
@@ -190,7 +190,7 @@ class _Legalizer:
         return target, steps
 
     def insert(self, op: Op, k: int, x: Value, cast: bool, target: Shape, axes: tuple[int, ...] | None) -> Value:
-        """Operand `k` of `op` in fp32 if `cast`, and in the shape `target` if there is one."""
+        """Insert nodes before `op` for operand `k`: a CAST to fp32 if `cast`, and the shape `target` if there is one."""
         shape = x.type.shape if isinstance(x.type, TensorType) else ()
         if cast:
             self.note(op, "ImplicitCast", f"{x.name} is cast to fp32")
@@ -203,7 +203,7 @@ class _Legalizer:
             shape = _with_ones(target, axes)
         else:
             self.note(op, "ImplicitExpand", f"{x.name} is expanded to {shape_text(target)}")
-        to = destination(shape, target, None)
+        to = result_axes(shape, target, None)
         return self.add("EXPAND", x, f"{op.result.name}_{k}e", op.loc, result_shape=target, broadcast_dimensions=to)
 
     def note(self, op: Op, code: str, message: str) -> None:
@@ -227,7 +227,7 @@ def _shapes(op: Op) -> dict[int, object]:
 
 
 def _other(by_operand: Mapping[int, object]) -> int:
-    """The first operand that differs from the one before all others."""
+    """The first operand that differs from operand 0."""
     first = next(iter(by_operand.values()))
     return next((k for k, found in by_operand.items() if found != first), 0)
 
@@ -241,14 +241,14 @@ def _with_ones(target: Shape, axes: tuple[int, ...]) -> Shape:
 
 
 def _elsewhere(x: Value, shape: Shape, other: Shape) -> bool:
-    """Whether `x`, of this shape, reduces a value of the shape `other` and so belongs elsewhere in it than at the right."""
+    """Whether `x`, of this shape, reduces a value of the shape `other`, so that its axes do not align from the right."""
     axes = _reduced_axes(x, other)
     return axes is not None and _with_ones(other, axes) != (1,) * (len(other) - len(shape)) + shape
 
 
 def _reduced_axes(x: Value, target: Shape) -> tuple[int, ...] | None:
-    """The axes that a REDUCE of a value of shape `target` removed to give `x`, seen through unary ops, CAST and ops with
-    immediates; None when `x` comes from no such REDUCE."""
+    """The axes that a REDUCE of a value of shape `target` removed to give `x`, found through unary ops, CAST and ops with
+    immediates. None when `x` has no such REDUCE."""
     v = x
     while (op := v.op) is not None:
         values = list(op.values())
@@ -272,7 +272,7 @@ def _resolve_destination(op: Op) -> None:
     t, shape = operand_type(op.operands[0]), op.attr("result_shape")
     if isinstance(t, TensorType):
         op.defn.result_types((t,), op.attrs)  # a wrong one is reported as written
-        _set(op, "broadcast_dimensions", destination(t.shape, shape, op.attr("broadcast_dimensions")))
+        _set(op, "broadcast_dimensions", result_axes(t.shape, shape, op.attr("broadcast_dimensions")))
 
 
 def _set(op: Op, name: str, value: object) -> None:

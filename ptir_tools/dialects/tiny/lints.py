@@ -1,4 +1,4 @@
-"""Notes about what is legal but hardly meant."""
+"""Notes on legal graphs that are probably mistakes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from ptir_tools.dialects.tiny.ops.rules import shape_text
 
 
 def lint(op: Op, function: Function, diagnostics: Diagnostics) -> None:
-    """SuspiciousReshape: a RESHAPE that only reorders symbols keeps the row-major order, so it scrambles the elements."""
+    """SuspiciousReshape: a RESHAPE that only reorders symbols keeps the row-major order, and so permutes the elements in an
+    unexpected way."""
     x = op.operands[0] if op.operands else None
     if op.defn.short != "RESHAPE" or not isinstance(x, Value) or not isinstance(x.type, TensorType):
         return
@@ -33,7 +34,7 @@ def _wide(shape: Shape) -> list[int | Sym]:
 
 
 def _unpermuted(x: Value, wanted: list[int | Sym]) -> Value | None:
-    """The operand of the PERMUTE that made `x`, when its axes are the wanted ones."""
+    """The operand of the PERMUTE that made `x`, when its axes are `wanted`; else None."""
     if x.op is None or x.op.defn.short != "PERMUTE":
         return None
     y = x.op.operands[0]
@@ -42,7 +43,7 @@ def _unpermuted(x: Value, wanted: list[int | Sym]) -> Value | None:
 
 
 def _fix(op: Op, y: Value, function: Function, source: Source | None) -> Fix | None:
-    """The edit that makes `y` the source of the node, and names the outputs where what it used would become one."""
+    """The edit that makes `y` the source of the node. It updates the outputs when the node is one."""
     if source is None or source.json_span is None or op.loc >= 0:
         return None
     index = (-1 - op.loc) & ((1 << INDEX_BITS) - 1)

@@ -1,7 +1,7 @@
-"""ExcessivePiecewise: how many pieces the index domain of a value falls into.
+"""ExcessivePiecewise: the number of pieces of the index domain of a value.
 
-Every axis of a value keeps an ordered list of intervals; the pieces of the value are the product of their numbers. What
-computes starts again with one piece.
+Every axis of a value has an ordered list of intervals; the number of pieces is the product of their lengths. The result of an
+op that computes is one piece again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ptir_tools.core.violations import Violation
 
 @dataclass(slots=True, frozen=True)
 class Interval:
-    """`count` neighboring intervals of one origin: None is data, a text the value of a PAD. `length` None is unknown."""
+    """`count` neighboring intervals of one origin: None for data, a text for the value of a PAD. `length` None is unknown."""
 
     origin: str | None
     length: Dim | None = None
@@ -30,19 +30,19 @@ DATA = Interval(None)
 
 
 def count(axes: Axes) -> int:
-    """Into how many pieces these axes cut a value."""
+    """The number of pieces of a value with these axes."""
     return prod([sum([i.count for i in intervals]) for intervals in axes])
 
 
 class Pieces:
-    """The intervals of the values seen so far that are more than one piece; `follow` them in order of definition."""
+    """The intervals of the values that have more than one piece. `follow` adds values in order of definition."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.axes: dict[Value, Axes] = {}
 
     def follow(self, op: Op) -> None:
-        """Take in the result of `op`. Raises Violation("ExcessivePiecewise") when it has more pieces than the limit."""
+        """Add the result of `op`. Raises Violation("ExcessivePiecewise") when it has more pieces than the limit."""
         name = op.defn.short
         if name not in _RULES:
             return
@@ -82,7 +82,7 @@ def _pad(op: Op, axes: Axes) -> Axes:
 
 
 def _coalesce(*intervals: Interval) -> tuple[Interval, ...]:
-    """Neighboring pads of one value are one."""
+    """Merge neighboring pads of one value."""
     found: list[Interval] = []
     for i in intervals:
         if found and i.origin is not None and found[-1].origin == i.origin:
@@ -103,7 +103,7 @@ def _shrink(op: Op, axes: Axes) -> Axes:
 
 
 def _cut(intervals: tuple[Interval, ...], low: Dim, high: Dim, step: Dim) -> tuple[Interval, ...]:
-    """Intervals without an element left vanish where numbers tell; a step other than 1 adds its guard."""
+    """The intervals after a slice. Empty intervals are dropped where numbers decide it; a step other than 1 adds its guard."""
     kept = intervals
     if isinstance(low, int) and isinstance(high, int) and all(isinstance(i.length, int) for i in intervals):
         found, at = [], 0
@@ -131,7 +131,7 @@ def _expand(op: Op, axes: Axes) -> Axes:
 
 
 def _reshape(op: Op, axes: Axes) -> Axes:
-    """Where only extents of 1 come and go, axes keep their lists; otherwise the product moves to axis 0."""
+    """Where only extents 1 are added or dropped, axes keep their intervals; otherwise axis 0 gets the product."""
     source = operand_type(op.operands[0])
     assert isinstance(source, TensorType)
     shape = _shape(op)
@@ -146,7 +146,7 @@ def _on_axis_0(n: int, shape: Shape) -> Axes:
 
 
 def _view(op: Op, axes: Axes) -> Axes:
-    """Every `//`, `%` and guard doubles the product of the source."""
+    """Every `//`, `%` and guard doubles the number of pieces."""
     doubling = sum(ex.of_dim(e).quotients() for key in ("map", "guard") for e in op.attr(key)) + len(op.attr("guard"))
     return _on_axis_0(count(axes) << doubling, _shape(op))
 

@@ -1,7 +1,7 @@
-"""The rules of Tiny: its canonical form (docs/tiny.md), and what `simplify` does beyond it.
+"""The rules of Tiny: its canonical form (docs/tiny.md), and the rules of `simplify`.
 
-The canonical form has no POOL and no movement that moves nothing, and merges chains of RESHAPE and of PERMUTE. `simplify` leaves
-out what cancels; the label behind a rule says what it may change in floats.
+The canonical form has no POOL and no movement op without effect, and merges chains of RESHAPE and of PERMUTE. `simplify`
+removes operations that cancel. The label of a rule says what it may change in floats.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.typed import NoReturn
 from ptir_tools.core.types import Dim, Shape
 from ptir_tools.dialects.tiny import DIALECT
-from ptir_tools.dialects.tiny.ops.movement import destination, resolve_axes
+from ptir_tools.dialects.tiny.ops.movement import resolve_axes, result_axes
 from ptir_tools.dialects.tiny.ops.rules import Axes, Destination, Pads
 from ptir_tools.dialects.tiny.ops.view import pool_map
 from ptir_tools.rewrite.fold import ReplacedBy, declared_fold
@@ -37,13 +37,13 @@ def pool_as_view(op: OpView) -> bool:
 
 @rewrites(*(d.name for d in DIALECT.ops.values() if d.fold is not None), depth=1)
 def no_op(op: OpView) -> bool:
-    """The operand of an op that does nothing by its declaration; an output keeps its node."""
+    """The operand of an op without effect (its fold). An output keeps its node."""
     found = declared_fold(op.root)
     return isinstance(found, ReplacedBy) and not op.rw.is_result(op.result) and op.replace(found.operand)
 
 
 def of_no_constants(t: object, number: object) -> NoReturn:
-    """Tiny has no op for a constant: no rule has a number on the right."""
+    """Refuse a number on the right side of a rule: Tiny has no constant op."""
     raise NotImplementedError
 
 
@@ -53,9 +53,9 @@ def named(sizes: Shape) -> set[str]:
 
 
 def decided(x: Operand, y: Operand, s: Shape) -> bool:
-    """Whether one RESHAPE of `x` to `s` determines the symbols that two, by way of `y`, determine: what has more than one
-    unknown is paired with the extents opposite (docs/tiny.md), and no number of elements tells the extents next to a 0. Where
-    `y` has no symbol of its own, its number of elements is that of `x`, whatever the symbols are: nothing else is settled."""
+    """Whether one RESHAPE of `x` to `s` determines the symbols that two, by way of `y`, determine. A RESHAPE with more than
+    one unknown pairs it with the extents opposite (docs/tiny.md), and no count determines the extents next to a 0. Where `y`
+    has no symbol of its own, its count is that of `x` whatever the symbols are, so it determines nothing else."""
     known, made, between = named(shape(x)), named(s), named(shape(y))
     most = 0 if 0 in (*shape(y), *s) else 1
     settled = not between <= known or ex.product(shape(x)) == ex.product(shape(y))
@@ -74,7 +74,7 @@ CANONICALIZATION = PatternSet([pool_as_view, *MERGED, no_op]).freeze()
 
 
 def flips(x: Operand, a: Axes, b: Axes) -> Axes:
-    """The axes that are reversed by `a`, then `b`."""
+    """The axes reversed by `a`, then `b`."""
     first, second = (set(resolve_axes("FLIP", tensor_type(x), axes)) for axes in (a, b))
     return tuple(sorted(first ^ second))
 
@@ -85,25 +85,25 @@ def numbers(pads: Pads) -> bool:
 
 
 def padded_twice(p: Pads, q: Pads) -> Pads:
-    """The padding of `p`, then `q`, which are numbers."""
+    """The sum of the paddings `p` and `q`, which are numbers."""
     return tuple((a + c, b + d) for (a, b), (c, d) in zip(p, q, strict=True))  # type: ignore[operator]
 
 
 def undoes(lo: Shape, step: Sequence[Dim] | None, pad: Pads) -> bool:
-    """Whether a SHRINK to as many elements as there were before the padding takes off what it has put on."""
+    """Whether a SHRINK to the original number of elements removes exactly the padding."""
     return lo == tuple(low for low, _ in pad) and all(s == 1 for s in step or ())
 
 
 def spread(x: Operand, inner: Operand, a: Destination | None, root: Operand, b: Destination | None) -> Destination | None:
-    """The axes of `root` that those of `x` become by an EXPAND to `inner`, then another; None aligns from the right."""
+    """The axes of `root` for those of `x` after an EXPAND to `inner`, then another; None aligns from the right."""
     if a is None and b is None:
         return None
-    to, further = destination(shape(x), shape(inner), a), destination(shape(inner), shape(root), b)
+    to, further = result_axes(shape(x), shape(inner), a), result_axes(shape(inner), shape(root), b)
     return tuple(None if i is None else further[i] for i in to)
 
 
 def among(y: Operand, root: Operand) -> bool:
-    """Whether every symbol of the shape of `y` is one of the shape of `root`: nothing checks less without `y`."""
+    """Whether every symbol of the shape of `y` is in that of `root`, so that no check is lost without `y`."""
     return all(isinstance(d, int) or d in shape(root) for d in shape(y))
 
 
@@ -148,7 +148,7 @@ RULES = """
 
 @rewrites("tiny.SHRINK", operands=("tiny.SHRINK",))
 def shrink_chain(op: OpView) -> bool:
-    """SHRINK of SHRINK, both by numbers, is one."""
+    """A SHRINK of a SHRINK, both by numbers, is one."""
     inner = op.defined_by(op.x, "SHRINK")
     if inner is None or not static(inner.x, op.x, op.root) or not all(isinstance(d, int) for d in (*inner.lo, *op.lo)):
         return False

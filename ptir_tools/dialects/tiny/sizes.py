@@ -1,4 +1,4 @@
-"""Sizes for the symbols that a check may choose: small, different where the graph allows it, and such that it can run."""
+"""Choice of sizes for free symbols in checks: small, different where the graph allows it, and so that the graph runs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ ATTEMPTS = 100
 
 
 def choose(program: Program, bound: Mapping[str, int]) -> dict[str, int]:
-    """A size for every symbol that neither `bound` nor "dims" give and that nothing in the graph determines.
+    """A size for every symbol that `bound`, "dims" and the graph leave free.
 
-    One symbol after the other takes the first size with which every rule that can be decided still holds. The first attempt
-    counts upward, the next ones try sizes in random orders. What no attempt settles is left open.
+    One symbol after the other gets the first size with which every decidable rule holds. The first attempt counts upward,
+    later ones try random orders. A symbol that no attempt settles is left free.
     """
     for seed in range(ATTEMPTS):
         found = _attempt(program, bound, random.Random(seed) if seed else None)
@@ -49,7 +49,7 @@ def _candidates(known: Mapping[str, int], rng: random.Random | None) -> Iterator
 
 
 def _known(program: Program, numbers: Mapping[str, int]) -> dict[str, int] | None:
-    """`numbers` and what follows from them, or None when they break a rule."""
+    """`numbers` and the symbols that follow from them; None when they break a rule."""
     known = {**program.attrs.get("dims", {}), **numbers}
     copy = clone(program)
     copy.attrs["dims"] = {}

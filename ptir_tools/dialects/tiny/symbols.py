@@ -1,4 +1,4 @@
-"""Symbols of a graph: which it has, binding them, and inferring those that RESHAPE and EXPAND determine."""
+"""Symbols of a graph: their names, their binding, and the inference of those that RESHAPE and EXPAND determine."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def symbols(program: Program) -> list[str]:
 
 
 def bind(program: Program, numbers: Mapping[str, int]) -> None:
-    """Give symbols numbers, over the program's own "dims". They are put in when the program has been made explicit, since
-    what `broadcast_dimensions` and implicit EXPANDs mean depends on the extents as written."""
+    """Bind symbols to numbers, which replace those of the program's "dims". They are applied after legalization, because
+    `broadcast_dimensions` and implicit EXPANDs depend on the extents as written."""
     program.attrs["bindings"] = program.attrs.get("bindings", {}) | dict(numbers)
     dims = program.attrs.get("dims", {})
     program.attrs["dims"] = {k: v for k, v in dims.items() if k not in numbers}
 
 
 def bind_now(program: Program, diagnostics: Diagnostics) -> None:
-    """Put pending bindings in; an op whose attributes they break is reported and becomes poison."""
+    """Apply pending bindings. An op whose attributes become illegal is reported and becomes poison."""
     numbers = program.attrs.pop("bindings", {})
     if not numbers:
         return
@@ -74,7 +74,7 @@ def bind_now(program: Program, diagnostics: Diagnostics) -> None:
 
 
 def _bind_op(op: Op, numbers: Mapping[str, int]) -> None:
-    """Put numbers into the attributes and the result type. Raises Violation("InvalidArg") for a negative extent."""
+    """Apply bindings to the attributes and the result type. Raises Violation("InvalidArg") for a negative extent."""
     attrs = []
     for a, value in zip(op.defn.attrs, op.attrs, strict=True):
         put = ex.put if a.kind == "Map" else _put
@@ -91,8 +91,8 @@ def _put(s: Sym, numbers: Mapping[str, int]) -> Dim:
 
 
 def specialize(program: Program, numbers: dict[str, int]) -> list[Inferred]:
-    """Put numbers in for every symbol of the entry function, in place: `numbers` (which grows), then "dims", then what the
-    graph determines, which is returned. Every type rule is checked again on the numbers.
+    """Bind every symbol of the entry function, in place: `numbers` (which grows), then "dims", then the symbols that the graph
+    determines, which are returned. Every type rule is checked again on the numbers.
 
     Raises Violation: "AxisAlignmentMismatch" when two sources disagree, "UnboundSymbol" for symbols without a value, and
     whatever a type rule finds.
@@ -105,7 +105,7 @@ def specialize(program: Program, numbers: dict[str, int]) -> list[Inferred]:
 
 
 def put_dims(program: Program, numbers: dict[str, int]) -> list[Inferred]:
-    """What `specialize` does, as far as the numbers reach."""
+    """As `specialize`, for the symbols whose numbers are known."""
     function = program.main
     _merge(numbers, program.attrs.get("dims", {}))
     inferred = infer(function, numbers)
@@ -120,12 +120,12 @@ def put_dims(program: Program, numbers: dict[str, int]) -> list[Inferred]:
 
 
 def complete(program: Program, numbers: dict[str, int]) -> None:
-    """Add to `numbers` what follows from them and from "dims"; the program stays as it is. Raises Violation."""
+    """Add to `numbers` the symbols that follow from them and from "dims"; the program is not changed. Raises Violation."""
     put_dims(clone(program), numbers)
 
 
 def recheck(op: Op, numbers: Mapping[str, int]) -> None:
-    """Put numbers into `op` and check its type rule on them. Raises Violation, located."""
+    """Apply `numbers` to `op` and check its type rule. Raises Violation, located."""
     try:
         _bind_op(op, numbers)
         op.defn.result_types(tuple(map(operand_type, op.operands)), op.attrs)
@@ -134,7 +134,7 @@ def recheck(op: Op, numbers: Mapping[str, int]) -> None:
 
 
 def _merge(numbers: dict[str, int], dims: Mapping[str, int]) -> None:
-    """Add "dims" to `numbers`, and what an extent such as `H*D`, known as a whole, says about its symbol."""
+    """Add "dims" to `numbers`, and the symbols that known extents such as `H*D` determine."""
     for n, value in dims.items():
         other = numbers.setdefault(n, value)
         require(other == value, "AxisAlignmentMismatch", f'{n} is {value} by "dims", but {other} by the inputs')
@@ -151,7 +151,7 @@ def _merge(numbers: dict[str, int], dims: Mapping[str, int]) -> None:
 
 
 def given(types: Sequence[Type]) -> set[Sym]:
-    """The symbols that INPUTs of these types tell: names, and what is left open in an extent such as `2*N`."""
+    """The symbols that INPUTs of these types determine: names, and the unknown in an extent such as `2*N`."""
     known: set[str] = set()
     extents = {s.name: {*ex.names(s.name)} for t in types for s in mentioned(t)}
     while found := {n for text, own in extents.items() if len(own - known) == 1 and _linear(text, known) for n in own - known}:
@@ -160,7 +160,7 @@ def given(types: Sequence[Type]) -> set[Sym]:
 
 
 def _linear(text: str, known: set[str]) -> bool:
-    """Whether an extent determines its one name that is not known."""
+    """Whether an extent determines its only unknown name."""
     return ex.solve_linear(ex.parse(text).put({n: ex.constant(1) for n in known}), 1) is not None
 
 
@@ -178,13 +178,13 @@ def determined(op: Op) -> set[Sym]:
 
 
 def _equation(op: Op) -> Hashable:
-    """What a node says about symbols: equal nodes determine the same."""
+    """A key of the equation of a node: nodes with equal keys determine the same."""
     return op.defn, operand_type(op.operands[0]), op.attrs
 
 
 def infer(function: Function, numbers: dict[str, int]) -> list[Inferred]:
-    """Add to `numbers` what RESHAPE and EXPAND determine: sweep in order for what is certain until nothing changes, then let
-    the first RESHAPE that can pair an unknown with the extent opposite, and again.
+    """Add to `numbers` the symbols that RESHAPE and EXPAND determine. Sweep in order for certain ones until nothing changes,
+    then let the first RESHAPE pair an unknown with the extent opposite, and repeat.
 
     Raises Violation("AxisSizeMismatch") when a RESHAPE would need a fraction.
     """
@@ -225,7 +225,7 @@ def _sides(op: Op, source: TensorType, numbers: Mapping[str, int]) -> tuple[list
 
 
 def _solve_reshape(op: Op, source: TensorType, numbers: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """A lone unknown is a quotient, once equal extents have canceled."""
+    """A single unknown is a quotient, after equal extents cancel."""
     before, after, _ = _sides(op, source, numbers)
     for d in list(before):
         if d in after:
@@ -237,7 +237,7 @@ def _solve_reshape(op: Op, source: TensorType, numbers: Mapping[str, int]) -> It
 
 
 def _pair_opposite(op: Op, source: TensorType, numbers: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """Of several unknowns: from the right, equal extents cancel, and the first lone unknown takes the extent opposite."""
+    """Of several unknowns: from the right, equal extents cancel, and the first single unknown gets the extent opposite."""
     before, after, unknown = _sides(op, source, numbers)
     for s, d in zip(reversed(before), reversed(after), strict=False):
         if s == d:
@@ -248,8 +248,8 @@ def _pair_opposite(op: Op, source: TensorType, numbers: Mapping[str, int]) -> It
 
 
 def renamings(source: Shape, made: Shape, known: Container[str]) -> list[Shape]:
-    """The shapes on the way of a RESHAPE from `source` to `made`, one more unknown symbol each, as extents are paired where none
-    is 1; `made` alone where it has at most one unknown, or where they are not paired."""
+    """The shapes between `source` and `made` for a RESHAPE, each with one more unknown symbol, where extents are paired and
+    none is 1. Only `made` where it has at most one unknown, or where extents are not paired."""
     steps, shape = list[Shape](), source
     while len(unknown := {n for d in made if d not in shape for s in mentioned(d) for n in ex.names(s.name)}) > 1:
         rows = [[i for i, d in enumerate(x) if d != 1] for x in (shape, made)]
@@ -277,7 +277,7 @@ def _divide(op: Op, before: list[Dim], after: list[Dim]) -> Iterator[tuple[str, 
 
 
 def _solve_expand(op: Op, source: TensorType, numbers: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """An unknown extent of the result takes the known one of its operand axis, unless that is 1."""
+    """An unknown extent of the result gets the known one of its operand axis, unless that is 1."""
     shape = op.attr("result_shape")
     for d, axis in zip(source.shape, op.attr("broadcast_dimensions"), strict=True):
         have, want = ex.put(d, numbers), None if axis is None else ex.put(shape[axis], numbers)

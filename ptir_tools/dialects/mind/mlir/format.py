@@ -1,8 +1,7 @@
 """`mlir`: the linalg lowering of a MIND module, as text. Output only.
 
-Values are tensors: constants are `arith.constant`, products of matrices `linalg.matmul`, convolutions
-`linalg.conv_2d_nhwc_hwcf` on inputs padded and cut to fit; what broadcasts, reduces or gathers is a `linalg.generic` whose
-indexing maps say how. Same program, same text.
+Values are tensors: constants are `arith.constant`, matrix products `linalg.matmul`, convolutions `linalg.conv_2d_nhwc_hwcf` on
+padded inputs. A broadcast, reduction or gather is a `linalg.generic` with indexing maps. The output is deterministic.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from ptir_tools.dialects.mind.mlir.lowering import (
 )
 from ptir_tools.dialects.mind.ops.indexing import clamped
 from ptir_tools.dialects.mind.ops.linear import pads
-from ptir_tools.dialects.mind.ops.reduce import normalized
+from ptir_tools.dialects.mind.ops.reduce import normalized_axes
 from ptir_tools.dialects.mind.text.writer import element_texts, nested
 
 
 def write(program: Program, diagnostics: Diagnostics, options: Options) -> Iterator[str]:
-    """A module of one function, `@main`, a line at a time; the program is verified and has static shapes."""
+    """The module of one function, `@main`, line by line. The program is verified and has static shapes."""
     function = program.main
     params = ", ".join(f"%{p.name}: {tensor_text(p.type)}" for p in function.params)
     results = [x for x in function.results if isinstance(x, Value)]
@@ -84,7 +83,7 @@ def binary(name: str) -> Callable[[Lowering, Op], None]:
 
 
 def neg(to: Lowering, op: Op) -> None:
-    """`arith.negf`; of integers, the difference from zero."""
+    """`arith.negf`; for integers, a subtraction from zero."""
     x, t = op.values()[0], op.result.type
     if element_text(t).startswith("f"):
         to.let(f"arith.negf %{x.name} : {tensor_text(t)}", op.result.name)
@@ -102,7 +101,7 @@ def unary(name: str) -> Callable[[Lowering, Op], None]:
 
 
 def relu(to: Lowering, op: Op) -> None:
-    """Compare and select: 0 for a NaN."""
+    """Compare and select, so that a NaN gives 0."""
     t = op.result.type
     element, axes = element_text(t), axes_of(len(shape_of(t)))
 
@@ -118,7 +117,7 @@ def reduction(to: Lowering, op: Op) -> None:
     """A sum over the axes; for Mean divided by the number of elements."""
     x = op.values()[0]
     shape, element = shape_of(x.type), element_text(x.type)
-    along = normalized(op.attr("axes"), len(shape))
+    along = normalized_axes(op.attr("axes"), len(shape))
     keep = op.attr("keepdims") and op.attr("axes")
     into = ["0" if i in along else f"d{i}" for i in range(len(shape)) if keep or i not in along]
     suffix = "f" if element.startswith("f") else "i"
@@ -140,7 +139,7 @@ def reduction(to: Lowering, op: Op) -> None:
 
 
 def reshape(to: Lowering, op: Op) -> None:
-    """All axes collapsed to one, and that expanded; a scalar, or what becomes one, by its element."""
+    """Collapse all axes to one, and expand that; to or from a scalar, by its element."""
     x, t = op.values()[0], op.result.type
     source, shape = shape_of(x.type), shape_of(t)
     name, have, want = f"%{x.name}", tensor_text(x.type), tensor_text(t)
@@ -157,7 +156,7 @@ def reshape(to: Lowering, op: Op) -> None:
 
 
 def transpose(to: Lowering, op: Op) -> None:
-    """`linalg.transpose`; of a scalar, which tools refuse, its element again."""
+    """`linalg.transpose`; for a scalar, which tools refuse, its element."""
     x, t = op.values()[0], op.result.type
     if not shape_of(t):
         reshape(to, op)
@@ -175,7 +174,8 @@ def index(to: Lowering, op: Op) -> None:
 
 
 def slice_(to: Lowering, op: Op) -> None:
-    """`tensor.extract_slice`, the bounds clamped; a result of no elements is made, as its offset may be out of bounds."""
+    """`tensor.extract_slice` with clamped bounds. A result without elements is `tensor.empty`, because its offset may be out
+    of bounds."""
     x, t = op.values()[0], op.result.type
     if 0 in shape_of(t):
         to.let(f"tensor.empty() : {tensor_text(t)}", op.result.name)
@@ -186,7 +186,7 @@ def slice_(to: Lowering, op: Op) -> None:
 
 
 def gather(to: Lowering, op: Op) -> None:
-    """Per element of the result: the index of its row, and the rest of its position."""
+    """For each element of the result, the row of its index and the rest of its position."""
     x, indices = op.values()
     k, rank = len(shape_of(indices.type)), len(shape_of(op.result.type))
 
@@ -199,7 +199,7 @@ def gather(to: Lowering, op: Op) -> None:
 
 
 def product(to: Lowering, op: Op) -> None:
-    """linalg.matmul for two matrices; a generic for vectors and batches."""
+    """`linalg.matmul` for two matrices, a generic for vectors and batches."""
     x, y = op.values()
     a, b, t = shape_of(x.type), shape_of(y.type), op.result.type
     init = to.zeros(t)
@@ -224,7 +224,7 @@ def product(to: Lowering, op: Op) -> None:
 
 
 def conv2d(to: Lowering, op: Op) -> None:
-    """The input padded with zeros and cut to what the windows reach, then linalg.conv_2d_nhwc_hwcf."""
+    """The input padded with zeros and sliced to the extent that the windows read, then `linalg.conv_2d_nhwc_hwcf`."""
     f, strides, t = list(op.values())[1], op.attr("strides"), op.result.type
     source, shape = _padded(to, op)
     element, window, result = element_text(t), shape_of(f.type), shape_of(t)

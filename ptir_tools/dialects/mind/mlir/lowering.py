@@ -1,4 +1,4 @@
-"""What the lowering of MIND to linalg is written with: names, types as MLIR spells them, `linalg.generic`."""
+"""Helpers of the lowering of MIND to linalg: names, types in MLIR's spelling, `linalg.generic`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def shape_of(t: Type) -> tuple[int, ...]:
 
 
 class Lowering:
-    """The lines of one operation. Names of values between have a dot, which no MIND id has."""
+    """The lines of one operation. Names of intermediate values have a dot, which no MIND id has."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -48,13 +48,13 @@ class Lowering:
         return f"%t.{self.count - 1}"
 
     def let(self, text: str, name: str = "") -> str:
-        """Define a value, fresh without a name; returns how it is called."""
+        """Define a value, with a fresh name by default; its name."""
         name = f"%{name}" if name else self.fresh()
         self.lines.append(f"{name} = {text}")
         return name
 
     def empty(self, t: Type) -> str:
-        """A tensor whose elements nothing has written."""
+        """An uninitialized tensor."""
         return self.let(f"tensor.empty() : {tensor_text(t)}")
 
     def zeros(self, t: Type) -> str:
@@ -96,7 +96,7 @@ class Lowering:
 
 
 def zero_text(element: str) -> str:
-    """Zero as MLIR writes it for an element type."""
+    """The spelling of zero for an element type in MLIR."""
     return "0.000000e+00" if element.startswith("f") else "0"
 
 
@@ -106,6 +106,6 @@ def axes_of(n: int) -> list[str]:
 
 
 def broadcast_map(shape: Sequence[int], rank: int, result: Sequence[int]) -> list[str]:
-    """How a broadcast operand is indexed: aligned right, 0 where its extent is 1 and the result's is not."""
+    """The indexing map of a broadcast operand: aligned right, 0 where its extent is 1 and the result's is not."""
     skip = rank - len(shape)
     return ["0" if d == 1 and result[skip + i] != 1 else f"d{skip + i}" for i, d in enumerate(shape)]

@@ -1,4 +1,4 @@
-"""What the type rules and the bodies share: broadcasting, checks of dtypes and axes, arithmetic with one rounding."""
+"""Helpers of type rules and bodies: broadcasting, checks of dtypes and axes, arithmetic with one rounding."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def broadcast(a: Extents, b: Extents, what: str = "") -> Extents:
 
 
 def same_dtype(a: TensorType, b: TensorType) -> None:
-    """E2004: both operands have one dtype. MIND has no conversion, implicit or explicit."""
+    """E2004: both operands have one dtype. MIND has no implicit or explicit conversion."""
     message = f"Dtype mismatch: the operands are {type_text(a)} and {type_text(b)}"
     help = "MIND converts nothing implicitly: declare both with one dtype"
     require(a.dtype is b.dtype, "E2004", message, help=help, at=operand(1))
@@ -50,14 +50,14 @@ def float_only(op: str, x: TensorType) -> None:
 
 
 def in_range(axes: Iterable[int], low: int, high: int, x: TensorType) -> None:
-    """E3004: every axis lies in [low, high)."""
+    """E3004: every axis is in [low, high)."""
     for i, a in enumerate(axes):
         message = f"axis {a} is out of range [{low}, {high}) for {type_text(x)}"
         require(low <= a < high, "E3004", message, at=attribute("axes", i))
 
 
 def distinct(axes: Iterable[int], x: TensorType) -> None:
-    """E3005: no axis twice."""
+    """E3005: no axis is repeated."""
     seen: set[int] = set()
     for i, a in enumerate(axes):
         require(a not in seen, "E3005", f"axis {a} of {type_text(x)} is given twice", at=attribute("axes", i))
@@ -65,7 +65,7 @@ def distinct(axes: Iterable[int], x: TensorType) -> None:
 
 
 def rounded(compute: Callable[..., ArrayLike], dtype: DType, *operands: Array) -> Array:
-    """`compute` of the operands in the precision of `widen`, rounded once to `dtype`; integers wrap, those of Python do not."""
+    """`compute` of the operands in the precision of `widen`, rounded once to `dtype`. Integers wrap, except Python's."""
     if operands[0].dtype == object:
         return np.asarray(compute(*operands), object)
     with np.errstate(all="ignore"):
@@ -73,8 +73,8 @@ def rounded(compute: Callable[..., ArrayLike], dtype: DType, *operands: Array) -
 
 
 def exact(op: Op, operands: Sequence[Array]) -> bool:
-    """Whether an arithmetic op may be computed on constants before it runs: on integers, where nothing wraps (Canonicalization,
-    constant folding: nothing unsafe). The body says, on Python integers."""
+    """Whether an arithmetic op may be folded: on integers, when nothing wraps (Canonicalization, constant folding: nothing
+    unsafe). The body is run on Python integers to find out."""
     if any(x.dtype.kind == "f" for x in operands):
         return False
     (wrapped,) = evaluate(op, operands, Context())

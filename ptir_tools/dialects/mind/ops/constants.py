@@ -1,4 +1,4 @@
-"""Constants. The literal carries dtype and shape; what its text may say is checked where it is read (E4005)."""
+"""Constants. The literal has the dtype and shape; its text is checked where it is read (E4005)."""
 
 from __future__ import annotations
 

@@ -11,13 +11,13 @@ from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.mind.ops.common import Result, broadcast, exact, float_only, rounded, same_dtype
 
 
-def binary(lhs: TensorType, rhs: TensorType) -> TensorType:
+def binary_type(lhs: TensorType, rhs: TensorType) -> TensorType:
     """E2004: one dtype. E3001: the shapes broadcast; the result has the broadcast shape."""
     same_dtype(lhs, rhs)
     return lhs.with_shape(broadcast(lhs.static_shape, rhs.static_shape))
 
 
-def same(input: TensorType) -> TensorType:
+def neg_type(input: TensorType) -> TensorType:
     """Any dtype; the result has the operand's type."""
     return input
 
@@ -40,19 +40,19 @@ def log_type(input: TensorType) -> TensorType:
     return input
 
 
-@op("mind.Add", infer=binary, traits=PURE | ELEMENTWISE | COMMUTES, error=errors.rising(), safe=exact)
+@op("mind.Add", infer=binary_type, traits=PURE | ELEMENTWISE | COMMUTES, error=errors.rising(), safe=exact)
 def add(lhs: Array, rhs: Array, *, result: Result) -> Array:
     """Elementwise sum of the broadcast operands; integers wrap. Binary operations, BinOp."""
     return rounded(np.add, result.dtype, lhs, rhs)
 
 
-@op("mind.Sub", infer=binary, traits=PURE | ELEMENTWISE, safe=exact)
+@op("mind.Sub", infer=binary_type, traits=PURE | ELEMENTWISE, safe=exact)
 def sub(lhs: Array, rhs: Array, *, result: Result) -> Array:
     """Elementwise difference of the broadcast operands; integers wrap. Binary operations, BinOp."""
     return rounded(np.subtract, result.dtype, lhs, rhs)
 
 
-@op("mind.Mul", infer=binary, traits=PURE | ELEMENTWISE | COMMUTES, safe=exact)
+@op("mind.Mul", infer=binary_type, traits=PURE | ELEMENTWISE | COMMUTES, safe=exact)
 def mul(lhs: Array, rhs: Array, *, result: Result) -> Array:
     """Elementwise product of the broadcast operands; integers wrap. Binary operations, BinOp."""
     return rounded(np.multiply, result.dtype, lhs, rhs)
@@ -64,7 +64,7 @@ def relu(input: Array) -> Array:
     return np.where(input > 0, input, input.dtype.type(0))
 
 
-@op("mind.Neg", infer=same, traits=PURE | ELEMENTWISE, error=errors.pointwise(exact=True), safe=exact)
+@op("mind.Neg", infer=neg_type, traits=PURE | ELEMENTWISE, error=errors.pointwise(exact=True), safe=exact)
 def neg(input: Array, *, result: Result) -> Array:
     """`-x`; the smallest integer wraps to itself. Elementwise unary operations, Neg."""
     return rounded(np.negative, result.dtype, input)

@@ -20,7 +20,7 @@ Pairs = tuple[tuple[int, int], tuple[int, int]]
 Padding = str | Pairs  # "Valid", "Same", or ((top, bottom), (left, right))
 
 
-def inner(op: str, lhs: TensorType, rhs: TensorType, k: int, n: int) -> None:
+def check_contracted(op: str, lhs: TensorType, rhs: TensorType, k: int, n: int) -> None:
     """E3003: the contracted extents are equal."""
     if k != n:
         message, labels = (
@@ -30,30 +30,30 @@ def inner(op: str, lhs: TensorType, rhs: TensorType, k: int, n: int) -> None:
         raise Violation("E3003", message, at=operand(1), labels=labels)
 
 
-def multiplied(lhs: TensorType, rhs: TensorType) -> TensorType:
+def matmul_type(lhs: TensorType, rhs: TensorType) -> TensorType:
     """E2004: one dtype. E3002: ranks of at least 2. E3003: lhs.shape[-1] == rhs.shape[-2]. E3001: the batches broadcast."""
     same_dtype(lhs, rhs)
     for i, t in enumerate((lhs, rhs)):
         message = f"MatMul needs operands of rank 2 or more, got {type_text(t)}"
         require(t.rank >= 2, "E3002", message, help="Dot takes rank 1 too", at=operand(i))
     a, b = lhs.static_shape, rhs.static_shape
-    inner("MatMul", lhs, rhs, a[-1], b[-2])
+    check_contracted("MatMul", lhs, rhs, a[-1], b[-2])
     return lhs.with_shape((*broadcast(a[:-2], b[:-2], "the batches "), a[-2], b[-1]))
 
 
-def dotted(lhs: TensorType, rhs: TensorType) -> TensorType:
+def dot_type(lhs: TensorType, rhs: TensorType) -> TensorType:
     """E2004: one dtype. E3002: ranks 1 or 2. E3003: the inner extents are equal."""
     same_dtype(lhs, rhs)
     for i, t in enumerate((lhs, rhs)):
         message = f"Dot needs operands of rank 1 or 2, got {type_text(t)}"
         require(t.rank in (1, 2), "E3002", message, help="MatMul takes batches", at=operand(i))
     a, b = lhs.static_shape, rhs.static_shape
-    inner("Dot", lhs, rhs, a[-1], b[0])
+    check_contracted("Dot", lhs, rhs, a[-1], b[0])
     return lhs.with_shape(a[:-1] + b[1:])
 
 
 def same_padding(extent: int, kernel: int, stride: int) -> tuple[int, int]:
-    """(low, high) padding that gives ceil(extent / stride) outputs; an odd element goes to the high side."""
+    """The (low, high) padding that gives ceil(extent / stride) outputs; an odd element is on the high side."""
     total = max((-(-extent // stride) - 1) * stride + kernel - extent, 0)
     return total // 2, total - total // 2
 
@@ -74,7 +74,7 @@ def padding_fits(padding: Padding) -> bool:
     return len(padding) == 2 and all(len(pair) == 2 and min(pair) >= 0 for pair in padding)
 
 
-def convolved(input: TensorType, filter: TensorType, *, strides: tuple[int, ...], padding: Padding) -> TensorType:
+def conv2d_type(input: TensorType, filter: TensorType, *, strides: tuple[int, ...], padding: Padding) -> TensorType:
     """E4010: two positive strides. E4012: Valid, Same or Custom. E2004: one dtype. E3002: ranks 4. E4009: the channels
     agree. E3006: the window fits into the padded input."""
     fits = len(strides) == 2 and min(strides) > 0
@@ -94,11 +94,11 @@ def convolved(input: TensorType, filter: TensorType, *, strides: tuple[int, ...]
 
 @op(
     "mind.Dot",
-    infer=dotted,
+    infer=dot_type,
     traits=PURE,
     error=errors.products(lambda step: step.operands[0].shape[-1]),
     safe=exact,
-    generate=drawing.dotted,
+    generate=drawing.draw_dot,
     cost=costs.products(lambda op: costs.shape_of(op, 0)[-1:]),
 )
 def dot(lhs: Array, rhs: Array, *, result: Result) -> Array:
@@ -108,11 +108,11 @@ def dot(lhs: Array, rhs: Array, *, result: Result) -> Array:
 
 @op(
     "mind.MatMul",
-    infer=multiplied,
+    infer=matmul_type,
     traits=PURE,
     error=errors.products(lambda step: step.operands[0].shape[-1]),
     safe=exact,
-    generate=drawing.multiplied,
+    generate=drawing.draw_matmul,
     cost=costs.products(lambda op: costs.shape_of(op, 0)[-1:]),
 )
 def matmul(lhs: Array, rhs: Array, *, result: Result) -> Array:
@@ -122,11 +122,11 @@ def matmul(lhs: Array, rhs: Array, *, result: Result) -> Array:
 
 @op(
     "mind.Conv2d",
-    infer=convolved,
+    infer=conv2d_type,
     traits=PURE,
     error=errors.products(lambda step: prod(step.operands[1].shape[:3])),
     safe=exact,
-    generate=drawing.convolved,
+    generate=drawing.draw_conv2d,
     cost=costs.products(lambda op: costs.shape_of(op, 1)[:3]),
 )
 def conv2d(input: Array, filter: Array, *, strides: tuple[int, ...], padding: Padding, result: Result) -> Array:

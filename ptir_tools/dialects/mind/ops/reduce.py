@@ -1,4 +1,4 @@
-"""Reductions. Empty `axes` reduce everything to a scalar, whatever `keepdims` says."""
+"""Reductions. Empty `axes` reduce all axes to a scalar, and `keepdims` has then no effect."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ptir_tools.dialects.mind.ops.common import Result, distinct, exact, in_rang
 drawing = Later("ptir_tools.dialects.mind.drawing")
 
 
-def normalized(axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
+def normalized_axes(axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
     """Non-negative axes in ascending order; all of them when `axes` is empty."""
     return tuple(sorted(a + rank if a < 0 else a for a in axes)) or tuple(range(rank))
 
 
-def reduced(input: TensorType, *, axes: tuple[int, ...], keepdims: bool) -> TensorType:
+def reduction_type(input: TensorType, *, axes: tuple[int, ...], keepdims: bool) -> TensorType:
     """E3004: axes in [-rank, rank). E3005: no axis twice, negative ones normalized."""
     in_range(axes, -input.rank, input.rank, input)
     distinct((a % input.rank for a in axes), input)
     if not axes:
         return input.with_shape(())
-    gone = normalized(axes, input.rank)
+    gone = normalized_axes(axes, input.rank)
     if keepdims:
         return input.with_shape(1 if i in gone else d for i, d in enumerate(input.shape))
     return input.with_shape(d for i, d in enumerate(input.shape) if i not in gone)
@@ -37,27 +37,27 @@ def truncated(total: Array, n: int) -> Array:
     return np.asarray(quotient + ((quotient < 0) & (quotient * n != total)).astype(total.dtype))
 
 
-@op("mind.Sum", infer=reduced, traits=PURE, error=errors.linear(), safe=exact, cost=costs.reads)
+@op("mind.Sum", infer=reduction_type, traits=PURE, error=errors.linear(), safe=exact, cost=costs.reads)
 def sum_(input: Array, *, axes: tuple[int, ...], keepdims: bool, result: Result) -> Array:
     """Sum along `axes`; integers wrap in their own dtype. Reductions, Sum."""
-    along = normalized(axes, input.ndim)
+    along = normalized_axes(axes, input.ndim)
     total = rounded(lambda x: np.sum(x, axis=along, dtype=x.dtype), result.dtype, input)
     return total.reshape(result.static_shape)
 
 
 @op(
     "mind.Mean",
-    infer=reduced,
+    infer=reduction_type,
     traits=PURE,
     error=errors.linear(terms=lambda step: step.operands[0].size / max(step.results[0].size, 1)),
     safe=exact,
-    generate=drawing.averaged,
+    generate=drawing.draw_mean,
     cost=costs.reads,
 )
 def mean(input: Array, *, axes: tuple[int, ...], keepdims: bool, result: Result) -> Array:
-    """Sum along `axes` over the number of elements reduced: a float over none is NaN, an integer one E6006; the integer
+    """Sum along `axes` divided by the number of elements. Over no element, a float is NaN and an integer E6006. The integer
     quotient of the wrapped sum is truncated toward zero. Reductions, Mean."""
-    along = normalized(axes, input.ndim)
+    along = normalized_axes(axes, input.ndim)
     n = int(np.prod([input.shape[a] for a in along], dtype=np.int64))
     if result.dtype.is_float:
         means = rounded(lambda x: np.sum(x, axis=along) / n if n else np.sum(x, axis=along) * np.nan, result.dtype, input)

@@ -15,7 +15,7 @@ from ptir_tools.dialects.mind.types import type_text
 from ptir_tools.rewrite.vocabulary import of_same_type
 
 
-def reshaped(input: TensorType, *, new_shape: tuple[int, ...]) -> TensorType:
+def reshape_type(input: TensorType, *, new_shape: tuple[int, ...]) -> TensorType:
     """E3006: positive extents, at most one -1. E3007: the element count is kept."""
     free = [d for d in new_shape if d == -1]
     require(len(free) <= 1, "E3006", f"new_shape {list(new_shape)} has {len(free)} times -1, one is allowed", at="new_shape")
@@ -31,7 +31,7 @@ def reshaped(input: TensorType, *, new_shape: tuple[int, ...]) -> TensorType:
     return input.with_shape(shape)
 
 
-def permuted(input: TensorType, *, permutation: tuple[int, ...]) -> TensorType:
+def transpose_type(input: TensorType, *, permutation: tuple[int, ...]) -> TensorType:
     """E3008: a permutation of the axes, each in [0, rank) once."""
     fits = sorted(permutation) == list(range(input.rank))
     message = f"{list(permutation)} is not a permutation of the {input.rank} axes of {type_text(input)}"
@@ -39,7 +39,7 @@ def permuted(input: TensorType, *, permutation: tuple[int, ...]) -> TensorType:
     return input.with_shape(input.shape[p] for p in permutation)
 
 
-def expanded(input: TensorType, *, axes: tuple[int, ...]) -> TensorType:
+def expand_dims_type(input: TensorType, *, axes: tuple[int, ...]) -> TensorType:
     """E3004: each axis in [0, rank at its insertion], ascending. E3005: no axis twice."""
     shape = list(input.shape)
     distinct(axes, input)
@@ -50,7 +50,7 @@ def expanded(input: TensorType, *, axes: tuple[int, ...]) -> TensorType:
     return input.with_shape(shape)
 
 
-def squeezed(input: TensorType, *, axes: tuple[int, ...]) -> TensorType:
+def squeeze_type(input: TensorType, *, axes: tuple[int, ...]) -> TensorType:
     """E3004: axes in [0, rank). E3005: no axis twice. E3009: each has extent 1."""
     in_range(axes, 0, input.rank, input)
     distinct(axes, input)
@@ -59,31 +59,31 @@ def squeezed(input: TensorType, *, axes: tuple[int, ...]) -> TensorType:
     return input.with_shape(d for i, d in enumerate(input.shape) if i not in axes)
 
 
-def unmoved(op: Op) -> Operand | None:
-    """`input`, when the axes stay in order."""
+def fold_transpose(op: Op) -> Operand | None:
+    """`input`, when the axes keep their order."""
     permutation = op.attr("permutation")
     return op.operands[0] if permutation == tuple(range(len(permutation))) else None
 
 
-@op("mind.Reshape", infer=reshaped, fold=of_same_type, traits=PURE | MOVEMENT, family="reshaping", asks=Asks(passed=same))
+@op("mind.Reshape", infer=reshape_type, fold=of_same_type, traits=PURE | MOVEMENT, family="reshaping", asks=Asks(passed=same))
 def reshape(input: Array, *, new_shape: tuple[int, ...], result: Result) -> Array:
     """The same elements in row-major order under another shape; -1 is inferred. Shape manipulation, Reshape."""
     return input.reshape(result.static_shape)
 
 
-@op("mind.Transpose", infer=permuted, fold=unmoved, traits=PURE | MOVEMENT)
+@op("mind.Transpose", infer=transpose_type, fold=fold_transpose, traits=PURE | MOVEMENT)
 def transpose(input: Array, *, permutation: tuple[int, ...]) -> Array:
     """Axis `i` of the result is axis `permutation[i]` of the input. Shape manipulation, Transpose."""
     return np.transpose(input, permutation)
 
 
-@op("mind.ExpandDims", infer=expanded, fold=of_same_type, traits=PURE | MOVEMENT, family="reshaping")
+@op("mind.ExpandDims", infer=expand_dims_type, fold=of_same_type, traits=PURE | MOVEMENT, family="reshaping")
 def expand_dims(input: Array, *, axes: tuple[int, ...], result: Result) -> Array:
     """Axes of extent 1 inserted one after another, in ascending order. Shape manipulation, ExpandDims."""
     return input.reshape(result.static_shape)
 
 
-@op("mind.Squeeze", infer=squeezed, fold=of_same_type, traits=PURE | MOVEMENT, family="reshaping")
+@op("mind.Squeeze", infer=squeeze_type, fold=of_same_type, traits=PURE | MOVEMENT, family="reshaping")
 def squeeze(input: Array, *, axes: tuple[int, ...], result: Result) -> Array:
     """The given axes of extent 1 removed; none given, none removed. Shape manipulation, Squeeze."""
     return input.reshape(result.static_shape)

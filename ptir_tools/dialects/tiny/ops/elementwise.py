@@ -1,6 +1,7 @@
 """Unary, binary and ternary UOps and CAST (Tiny IR 2.2, 3.1, 3.2).
 
-Floats are computed in float64 and rounded once per node; i32 wraps. An immediate is a literal of rank 0 that adapts.
+Floats are computed in float64 and rounded once per node; i32 wraps. An immediate is a rank-0 literal that takes its sibling's
+dtype.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from ptir_tools.dialects.tiny.ops.rules import Result
 
 
-def unary(uop: str, allowed: tuple[DType, ...]) -> Callable[[TensorType], TensorType]:
+def unary_type(uop: str, allowed: tuple[DType, ...]) -> Callable[[TensorType], TensorType]:
     """The rule of a UOp of one operand: an allowed dtype, the same type out."""
 
     def rule(x: TensorType) -> TensorType:
@@ -33,7 +34,7 @@ def unary(uop: str, allowed: tuple[DType, ...]) -> Callable[[TensorType], Tensor
     return rule
 
 
-def binary(uop: str, allowed: tuple[DType, ...]) -> Callable[[TensorType, TensorType], TensorType]:
+def binary_type(uop: str, allowed: tuple[DType, ...]) -> Callable[[TensorType, TensorType], TensorType]:
     """The rule of a UOp of two operands: one allowed dtype, one shape."""
 
     def rule(a: TensorType, b: TensorType) -> TensorType:
@@ -44,13 +45,13 @@ def binary(uop: str, allowed: tuple[DType, ...]) -> Callable[[TensorType, Tensor
     return rule
 
 
-def chosen(cond: TensorType, a: TensorType, b: TensorType) -> TensorType:
+def where_type(cond: TensorType, a: TensorType, b: TensorType) -> TensorType:
     """A bool condition and two values of one dtype, all of one shape."""
     require_dtype("the condition of WHERE", cond, (I1,))
     return tensor(same_dtype("WHERE", (a, b), 1), same_shape("WHERE", (cond, a, b)))
 
 
-def converted(x: TensorType, *, to: DType) -> TensorType:
+def cast_type(x: TensorType, *, to: DType) -> TensorType:
     """Any dtype to any."""
     return x.with_dtype(to)
 
@@ -59,56 +60,62 @@ def _rounded(x: object, result: TensorType) -> Array:
     return arrays.narrow(np.asarray(x), result.dtype)
 
 
-@op("tiny.NEG", infer=unary("NEG", NUMBERS), traits=PURE | ELEMENTWISE, error=errors.pointwise(exact=True))
+@op("tiny.NEG", infer=unary_type("NEG", NUMBERS), traits=PURE | ELEMENTWISE, error=errors.pointwise(exact=True))
 def neg(x: Array, *, result: Result) -> Array:
     """`-x`; the smallest i32 stays as it is. Tiny IR 2.2, Unary."""
     with np.errstate(all="ignore"):
         return _rounded(-arrays.widen(x), result)
 
 
-@op("tiny.EXP2", infer=unary("EXP2", FLOATS), traits=PURE | ELEMENTWISE, error=errors.pointwise(ulp=2))
+@op("tiny.EXP2", infer=unary_type("EXP2", FLOATS), traits=PURE | ELEMENTWISE, error=errors.pointwise(ulp=2))
 def exp2(x: Array, *, result: Result) -> Array:
     """Two to the power `x`. Tiny IR 2.2, Unary."""
     with np.errstate(all="ignore"):
         return _rounded(np.exp2(arrays.widen(x)), result)
 
 
-@op("tiny.RELU", infer=unary("RELU", NUMBERS), traits=PURE | ELEMENTWISE, error=errors.monotone)
+@op("tiny.RELU", infer=unary_type("RELU", NUMBERS), traits=PURE | ELEMENTWISE, error=errors.monotone)
 def relu(x: Array, *, result: Result) -> Array:
     """`x` where `x > 0`, else 0: a NaN and -0.0 give 0. Tiny IR 2.2, Unary."""
     with np.errstate(invalid="ignore"):  # bf16 says so of a NaN
         return np.where(x > np.zeros((), x.dtype), x, np.zeros((), x.dtype))
 
 
-@op("tiny.RSQRT", infer=unary("RSQRT", FLOATS), traits=PURE | ELEMENTWISE, error=errors.pointwise(ulp=2, pole=0))
+@op("tiny.RSQRT", infer=unary_type("RSQRT", FLOATS), traits=PURE | ELEMENTWISE, error=errors.pointwise(ulp=2, pole=0))
 def rsqrt(x: Array, *, result: Result) -> Array:
     """One over the square root of `x`. Tiny IR 2.2, Unary."""
     with np.errstate(all="ignore"):
         return _rounded(1.0 / np.sqrt(arrays.widen(x)), result)
 
 
-@op("tiny.CAST", infer=converted, fold=of_same_type, traits=PURE | ELEMENTWISE, asks=Asks(passed=same))
+@op("tiny.CAST", infer=cast_type, fold=of_same_type, traits=PURE | ELEMENTWISE, asks=Asks(passed=same))
 def cast(x: Array, *, to: DType) -> Array:
     """`x` in the dtype `to`: floats round to nearest even, float to i32 truncates and saturates (a NaN gives 0), anything
     to bool is `x != 0`. Tiny IR 1.2 and 2.2."""
     return arrays.cast(x, immediates.dtype_of(x), to)
 
 
-@op("tiny.ADD", infer=binary("ADD", NUMBERS), traits=PURE | ELEMENTWISE | COMMUTES, check=check_scalars, error=errors.rising())
+@op(
+    "tiny.ADD",
+    infer=binary_type("ADD", NUMBERS),
+    traits=PURE | ELEMENTWISE | COMMUTES,
+    check=check_scalars,
+    error=errors.rising(),
+)
 def add(a: Array, b: Array, *, result: Result) -> Array:
     """`a + b`. Tiny IR 2.2, Binary."""
     with np.errstate(all="ignore"):
         return _rounded(arrays.widen(a) + arrays.widen(b), result)
 
 
-@op("tiny.SUB", infer=binary("SUB", NUMBERS), traits=PURE | ELEMENTWISE, check=check_scalars)
+@op("tiny.SUB", infer=binary_type("SUB", NUMBERS), traits=PURE | ELEMENTWISE, check=check_scalars)
 def sub(a: Array, b: Array, *, result: Result) -> Array:
     """`a - b`. Tiny IR 2.2, Binary."""
     with np.errstate(all="ignore"):
         return _rounded(arrays.widen(a) - arrays.widen(b), result)
 
 
-@op("tiny.MUL", infer=binary("MUL", NUMBERS), traits=PURE | ELEMENTWISE | COMMUTES, check=check_scalars)
+@op("tiny.MUL", infer=binary_type("MUL", NUMBERS), traits=PURE | ELEMENTWISE | COMMUTES, check=check_scalars)
 def mul(a: Array, b: Array, *, result: Result) -> Array:
     """`a * b`. Tiny IR 2.2, Binary."""
     with np.errstate(all="ignore"):
@@ -117,7 +124,7 @@ def mul(a: Array, b: Array, *, result: Result) -> Array:
 
 @op(
     "tiny.FDIV",
-    infer=binary("FDIV", FLOATS),
+    infer=binary_type("FDIV", FLOATS),
     traits=PURE | ELEMENTWISE,
     check=check_scalars,
     error=errors.pointwise(ulp=1, pole=1),
@@ -128,19 +135,31 @@ def fdiv(a: Array, b: Array, *, result: Result) -> Array:
         return _rounded(arrays.widen(a) / arrays.widen(b), result)
 
 
-@op("tiny.MAX", infer=binary("MAX", NUMBERS), traits=PURE | ELEMENTWISE | COMMUTES, check=check_scalars, error=errors.monotone)
+@op(
+    "tiny.MAX",
+    infer=binary_type("MAX", NUMBERS),
+    traits=PURE | ELEMENTWISE | COMMUTES,
+    check=check_scalars,
+    error=errors.monotone,
+)
 def maximum(a: Array, b: Array, *, result: Result) -> Array:
     """The larger of `a` and `b`; a NaN when either is. Tiny IR 2.2, Binary."""
     return _rounded(np.maximum(arrays.widen(a), arrays.widen(b)), result)
 
 
-@op("tiny.MIN", infer=binary("MIN", NUMBERS), traits=PURE | ELEMENTWISE | COMMUTES, check=check_scalars, error=errors.monotone)
+@op(
+    "tiny.MIN",
+    infer=binary_type("MIN", NUMBERS),
+    traits=PURE | ELEMENTWISE | COMMUTES,
+    check=check_scalars,
+    error=errors.monotone,
+)
 def minimum(a: Array, b: Array, *, result: Result) -> Array:
     """The smaller of `a` and `b`; a NaN when either is. Tiny IR 2.2, Binary."""
     return _rounded(np.minimum(arrays.widen(a), arrays.widen(b)), result)
 
 
-@op("tiny.WHERE", infer=chosen, traits=PURE | ELEMENTWISE, check=check_scalars, error=errors.pointwise(exact=True))
+@op("tiny.WHERE", infer=where_type, traits=PURE | ELEMENTWISE, check=check_scalars, error=errors.pointwise(exact=True))
 def where(cond: Array, a: Array, b: Array) -> Array:
     """`a` where `cond` holds, else `b`. Tiny IR 2.2, ternary."""
     return np.where(cond, a, b)

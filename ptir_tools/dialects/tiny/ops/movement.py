@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 drawing = Later("ptir_tools.dialects.tiny.drawing")
 
 
-def reshaped(x: TensorType, *, result_shape: Shape) -> TensorType:
-    """As many elements as before; with symbols, what cannot be decided waits for numbers."""
+def reshape_type(x: TensorType, *, result_shape: Shape) -> TensorType:
+    """As many elements as before. A count that depends on symbols is checked when they are bound."""
     before, after = ex.product(x.shape), ex.product(result_shape)
     if before.value is not None and after.value is not None:
         message = f"{type_text(x)} has {before} elements, {shape_text(result_shape)} has {after}"
@@ -35,7 +35,7 @@ def reshaped(x: TensorType, *, result_shape: Shape) -> TensorType:
     return x.with_shape(result_shape)
 
 
-def permuted(x: TensorType, *, perm: Ints) -> TensorType:
+def permute_type(x: TensorType, *, perm: Ints) -> TensorType:
     """`perm` names every axis of `x` once."""
     message = f"perm {list(perm)} does not name each of the {x.rank} axes of {type_text(x)} once"
     require(sorted(perm) == list(range(x.rank)), "InvalidPermutation", message, at="perm")
@@ -43,8 +43,8 @@ def permuted(x: TensorType, *, perm: Ints) -> TensorType:
 
 
 @cache
-def destination(shape: Shape, result: Shape, axes: Destination | None) -> Destination:
-    """The result axis of every operand axis; None for those whose extent is written 1 and has no axis of its own.
+def result_axes(shape: Shape, result: Shape, axes: Destination | None) -> Destination:
+    """The result axis of every operand axis; None for those whose extent is written 1 and that have no result axis.
 
     `axes` has one entry per operand axis, or one per axis whose extent is not written 1; None aligns from the right.
     Raises Violation("BroadcastMismatch").
@@ -66,12 +66,12 @@ def destination(shape: Shape, result: Shape, axes: Destination | None) -> Destin
     return tuple(None if one else next(rest) for one in ones)
 
 
-def expanded(x: TensorType, *, result_shape: Shape, broadcast_dimensions: Destination | None = None) -> TensorType:
-    """Every extent of `x` is 1 or that of its result axis. A symbol there may be one that this op determines:
-    whether it is, `legalize` knows, and the numbers tell."""
+def expand_type(x: TensorType, *, result_shape: Shape, broadcast_dimensions: Destination | None = None) -> TensorType:
+    """Every extent of `x` is 1 or that of its result axis. A symbol there may be determined by this op, which `legalize`
+    checks."""
     if broadcast_dimensions is None and x.rank > len(result_shape):
         raise Violation("BroadcastMismatch", f"{type_text(x)} has more axes than {shape_text(result_shape)}", at="result_shape")
-    to = destination(x.shape, result_shape, broadcast_dimensions)
+    to = result_axes(x.shape, result_shape, broadcast_dimensions)
     for i, (d, a) in enumerate(zip(x.shape, to, strict=True)):
         fits = d == 1 or (a is not None and (d == result_shape[a] or isinstance(result_shape[a], Sym)))
         message = f"axis {i} of {type_text(x)} does not expand to axis {a} of {shape_text(result_shape)}"
@@ -79,7 +79,7 @@ def expanded(x: TensorType, *, result_shape: Shape, broadcast_dimensions: Destin
     return x.with_shape(result_shape)
 
 
-def padded(x: TensorType, *, pad: Pads, value: Scalar = 0) -> TensorType:
+def pad_type(x: TensorType, *, pad: Pads, value: Scalar = 0) -> TensorType:
     """A pair per axis, none negative, and a value of the dtype of `x`."""
     require(len(pad) == x.rank, "InvalidArg", f"pad has {len(pad)} pairs for {type_text(x)}", at="pad")
     for axis, low_high in enumerate(pad):
@@ -99,8 +99,8 @@ def _sum(*dims: Dim) -> Dim:
     return ex.to_dim(total)
 
 
-def sliced(x: TensorType, *, lo: Shape, hi: Shape, step: Shape | None = None) -> TensorType:
-    """`0 <= lo <= hi <= extent` and `step >= 1` on every axis; `ceil((hi - lo) / step)` elements stay."""
+def shrink_type(x: TensorType, *, lo: Shape, hi: Shape, step: Shape | None = None) -> TensorType:
+    """`0 <= lo <= hi <= extent` and `step >= 1` on every axis; the result has `ceil((hi - lo) / step)` elements."""
     step = step or (1,) * len(lo)
     message = f"lo, hi and step have {len(lo)}, {len(hi)} and {len(step)} entries for {type_text(x)}"
     for name, given in (("lo", lo), ("hi", hi), ("step", step)):
@@ -118,7 +118,7 @@ def sliced(x: TensorType, *, lo: Shape, hi: Shape, step: Shape | None = None) ->
 
 
 def _require_order(low: Dim, high: Dim, where: str, at: Place) -> None:
-    """`low <= high`, as far as is known."""
+    """Check `low <= high`, where both are known."""
     difference = (ex.of_dim(high) - ex.of_dim(low)).value
     require(difference is None or difference >= 0, "InvalidArg", f"{where} is out of range", at=at)
 
@@ -127,15 +127,15 @@ def _ceil_div(a: ex.Poly, b: ex.Poly) -> Dim:
     return ex.to_dim((a + b - ex.constant(1)) // b)
 
 
-def flipped(x: TensorType, *, axes: Axes) -> TensorType:
-    """Each axis of `axes` is one of `x`, none twice."""
+def flip_type(x: TensorType, *, axes: Axes) -> TensorType:
+    """The axes are those of `x`, none twice."""
     resolve_axes("FLIP", x, axes)
     return x
 
 
 @cache
 def resolve_axes(uop: str, x: TensorType, axes: Axes) -> tuple[int, ...]:
-    """Axes as numbers, none twice: negative ones count from the end, a text names the one axis whose extent is written so."""
+    """Axes as numbers, none twice. Negative ones count from the end; a text names the only axis whose extent is written so."""
     found = tuple(_resolve_name(uop, x, a) if isinstance(a, str) else _resolve_number(uop, x, a, i) for i, a in enumerate(axes))
     written, twice = ", ".join(map(str, axes)), next((i for i, a in enumerate(found) if a in found[:i]), None)
     require(twice is None, "InvalidArg", f"axes [{written}] of {uop} name an axis twice", at=attribute("axes", twice or 0))
@@ -157,40 +157,40 @@ def _resolve_name(uop: str, x: TensorType, text: str) -> int:
     return found[0]
 
 
-def unmoved(op: Op) -> Operand | None:
-    """`x`, when the axes stay in order."""
+def fold_permute(op: Op) -> Operand | None:
+    """`x`, when the axes keep their order."""
     perm = op.attr("perm")
     return op.operands[0] if perm == tuple(range(len(perm))) else None
 
 
-def whole(op: Op) -> Operand | None:
-    """`x`, when all of it is taken."""
+def fold_shrink(op: Op) -> Operand | None:
+    """`x`, when the slice is all of it."""
     lo, step = op.attr("lo"), op.attr("step")
     return op.operands[0] if all(d == 0 for d in lo) and all(s == 1 for s in step or ()) else None
 
 
-def unflipped(op: Op) -> Operand | None:
-    """`x`, when no axis is named."""
+def fold_flip(op: Op) -> Operand | None:
+    """`x`, when `axes` is empty."""
     return None if op.attr("axes") else op.operands[0]
 
 
-@op("tiny.RESHAPE", infer=reshaped, fold=of_same_type, traits=PURE | MOVEMENT)
+@op("tiny.RESHAPE", infer=reshape_type, fold=of_same_type, traits=PURE | MOVEMENT)
 def reshape(x: Array, *, result_shape: Shape) -> Array:
     """The elements of `x` in row-major order under another shape. Tiny IR 2.1."""
     return x.reshape(result_shape)
 
 
-@op("tiny.PERMUTE", infer=permuted, fold=unmoved, traits=PURE | MOVEMENT)
+@op("tiny.PERMUTE", infer=permute_type, fold=fold_permute, traits=PURE | MOVEMENT)
 def permute(x: Array, *, perm: Ints) -> Array:
     """Axis `i` of the result is axis `perm[i]` of `x`. Tiny IR 2.1."""
     return np.transpose(x, perm)
 
 
-@op("tiny.EXPAND", infer=expanded, fold=of_same_type, traits=PURE | MOVEMENT, generate=drawing.expanded)
+@op("tiny.EXPAND", infer=expand_type, fold=of_same_type, traits=PURE | MOVEMENT, generate=drawing.draw_expand)
 def expand(x: Array, *, result_shape: Shape, broadcast_dimensions: Destination | None = None, result: Result) -> Array:
-    """`x` repeated along axes that it lacks or where its extent is 1. `broadcast_dimensions` gives the result axis of
-    every operand axis, or of those whose extent is not written 1; without it the axes align from the right. Tiny IR 2.1."""
-    to = destination(x.shape, result_shape, broadcast_dimensions)
+    """`x` repeated along axes that it lacks or where its extent is 1. `broadcast_dimensions` gives the result axis of every
+    operand axis, or of those whose extent is not written 1. Without it the axes align from the right. Tiny IR 2.1."""
+    to = result_axes(x.shape, result_shape, broadcast_dimensions)
     inner = [1] * len(result_shape)
     for n, a in zip(x.shape, to, strict=True):
         if a is not None:
@@ -200,11 +200,11 @@ def expand(x: Array, *, result_shape: Shape, broadcast_dimensions: Destination |
 
 @op(
     "tiny.PAD",
-    infer=padded,
+    infer=pad_type,
     fold=of_same_type,
     traits=PURE | MOVEMENT,
     error=errors.moved(value=0),
-    generate=drawing.padded,
+    generate=drawing.draw_pad,
     asks=Asks(passed=moved),
 )
 def pad(x: Array, *, pad: Pads, value: Scalar = 0, result: Result) -> Array:
@@ -213,14 +213,14 @@ def pad(x: Array, *, pad: Pads, value: Scalar = 0, result: Result) -> Array:
     return np.pad(x, cast("Sequence[tuple[int, int]]", pad), constant_values=immediates.as_array(value, dtype)) if x.ndim else x
 
 
-@op("tiny.SHRINK", infer=sliced, fold=whole, traits=PURE | MOVEMENT, generate=drawing.sliced)
+@op("tiny.SHRINK", infer=shrink_type, fold=fold_shrink, traits=PURE | MOVEMENT, generate=drawing.draw_shrink)
 def shrink(x: Array, *, lo: Shape, hi: Shape, step: Shape | None = None) -> Array:
     """Every `step`-th element of `x` from `lo` up to, not including, `hi` on every axis. Tiny IR 2.1."""
     steps = step or (1,) * len(lo)
     return x[tuple(slice(a, b, s) for a, b, s in zip(lo, hi, steps, strict=True))]
 
 
-@op("tiny.FLIP", infer=flipped, fold=unflipped, traits=PURE | MOVEMENT)
+@op("tiny.FLIP", infer=flip_type, fold=fold_flip, traits=PURE | MOVEMENT)
 def flip(x: Array, *, axes: Axes) -> Array:
     """`x` reversed along `axes`. Tiny IR 2.1."""
     return np.flip(x, cast("tuple[int, ...]", axes))

@@ -21,8 +21,8 @@ from ptir_tools.dialects.tiny.ops.rules import NUMBERS, SPELLED, Axes, Scalar
 KINDS = ("SUM", "MAX", "MIN")
 
 
-def neutral(op: str, dtype: DType) -> Scalar:
-    """What changes nothing: SUM 0; MAX -inf or the smallest i32; MIN inf or the largest."""
+def identity(op: str, dtype: DType) -> Scalar:
+    """The neutral element: SUM 0; MAX -inf or the smallest i32; MIN inf or the largest."""
     if op == "SUM":
         return 0
     if dtype.is_float:
@@ -30,8 +30,8 @@ def neutral(op: str, dtype: DType) -> Scalar:
     return dtype.min if op == "MAX" else dtype.max
 
 
-def reduced(x: TensorType, *, op: str, axes: Axes, dtype: DType, init: Scalar | None = None) -> TensorType:
-    """The axes are those of `x`, each once, and go; `dtype` is a number; `init` fits it."""
+def reduce_type(x: TensorType, *, op: str, axes: Axes, dtype: DType, init: Scalar | None = None) -> TensorType:
+    """The axes are those of `x`, each once, and are removed; `dtype` is a number dtype; `init` is representable in it."""
     if op not in KINDS:
         meant = nearest(op, KINDS)
         message = f"REDUCE has no op `{op}`, only {', '.join(KINDS)}"
@@ -49,7 +49,7 @@ def _fraction(value: Scalar, dtype: DType) -> bool:
     return dtype.is_integer and isinstance(value, float) and not value.is_integer()
 
 
-@declare("tiny.REDUCE", infer=reduced, traits=PURE, error=errors.by("op", SUM=errors.linear(init=None)), cost=costs.reads)
+@declare("tiny.REDUCE", infer=reduce_type, traits=PURE, error=errors.by("op", SUM=errors.linear(init=None)), cost=costs.reads)
 def reduce(
     x: Array,
     *,
@@ -62,7 +62,7 @@ def reduce(
     `init`, or at the op's neutral element, which is also the result over no elements. Without axes it is the cast alone.
     A float SUM is rounded once, at the end; an i32 SUM wraps; MAX and MIN give NaN when an element is. Tiny IR 2.2, 3.3."""
     source: Array = arrays.widen(arrays.cast(x, immediates.dtype_of(x), dtype))
-    start: Array = arrays.widen(immediates.as_array(neutral(op, dtype) if init is None else init, dtype))
+    start: Array = arrays.widen(immediates.as_array(identity(op, dtype) if init is None else init, dtype))
     along = cast("tuple[int, ...]", axes)
     with np.errstate(all="ignore"):
         if op == "SUM":

@@ -1,4 +1,4 @@
-"""What the type rules of Tiny's ops share: spelling of types, dtype groups, equality and alignment of shapes."""
+"""Helpers of the type rules of Tiny's ops: spelling of types, dtype groups, equality and alignment of shapes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def require_dtype(uop: str, t: TensorType, allowed: Sequence[DType]) -> None:
 
 
 def aligned(shapes: Sequence[Shape]) -> Shape | None:
-    """What `shapes` broadcast to, right-aligned by their written extents, or None."""
+    """The shape that `shapes` broadcast to, right-aligned by their written extents, or None."""
     rank = max(map(len, shapes))
     rows = [(1,) * (rank - len(s)) + s for s in shapes]
     result: list[Dim] = []
@@ -59,8 +59,7 @@ def aligned(shapes: Sequence[Shape]) -> Shape | None:
 
 
 def mismatch(uop: str, shapes: Sequence[Shape], at: int) -> Violation:
-    """What is wrong with shapes that are not the same: one of them, say that of operand `at`, needs an EXPAND, or they do not
-    fit at all."""
+    """The violation of shapes that differ: one of them (that of operand `at`) needs an EXPAND, or they do not fit at all."""
     listed = " and ".join(map(shape_text, shapes))
     if (target := aligned(shapes)) is not None:
         help = f"EXPAND to {shape_text(target)} first"
@@ -87,7 +86,7 @@ def same_dtype(uop: str, types: Sequence[TensorType], start: int = 0) -> DType:
 
 
 def check_scalars(op: Op) -> None:
-    """A value of rank 0 is not an immediate: it needs an EXPAND like any other (3.1)."""
+    """A value of rank 0 is not an immediate: it needs an EXPAND, as any other (3.1)."""
     shape = op.result.type.shape if isinstance(op.result.type, TensorType) else ()
     for k, x in enumerate(op.operands):
         if shape and isinstance(x, Value) and isinstance(x.type, TensorType) and not x.type.rank:

@@ -53,8 +53,9 @@ def require_affine(p: Poly, text: str) -> None:
                 require_affine(a.left, text)
 
 
-def viewed(x: TensorType, *, result_shape: Shape, map: Map, guard: Map = (), fill: Scalar = 0) -> TensorType:
-    """An affine entry per axis of `x`; every point that no guard excludes reads inside `x`; `fill` fits its dtype."""
+def view_type(x: TensorType, *, result_shape: Shape, map: Map, guard: Map = (), fill: Scalar = 0) -> TensorType:
+    """An affine entry per axis of `x`; every point that no guard excludes reads inside `x`; `fill` is representable in its
+    dtype."""
     require(len(map) == x.rank, "InvalidArg", f"the map has {len(map)} entries for {type_text(x)}", at="map")
     entries, guards = [ex.of_dim(e) for e in map], [ex.of_dim(e) for e in guard]
     for p in (*entries, *guards):
@@ -115,8 +116,8 @@ def _all_hold(guards: Iterable[Poly], values: dict[str, Array], shape: tuple[int
 
 
 def linear_index(source: tuple[int, ...], shape: tuple[int, ...], map: Map, guard: Map) -> tuple[Array, Array]:
-    """For every point of the result: the row-major index of the element of the source that it reads (0 where a guard
-    fails), and whether all guards hold."""
+    """For every point of the result: the row-major index of the source element that it reads (0 where a guard fails), and
+    whether all guards hold."""
     values = _grid(range(len(shape)), shape)
     where = _all_hold([ex.of_dim(g) for g in guard], values, shape)
     flat = np.zeros(shape, np.int64)
@@ -125,19 +126,19 @@ def linear_index(source: tuple[int, ...], shape: tuple[int, ...], map: Map, guar
     return np.where(where, flat, 0), where
 
 
-def in_place(op: Op) -> Operand | None:
-    """`x`, when the map is that of every axis to itself, and nothing guards."""
+def fold_view(op: Op) -> Operand | None:
+    """`x`, when the map is the identity and there is no guard."""
     entries = [str(d).removeprefix("?") for d in op.attr("map")]
     return op.operands[0] if not op.attr("guard") and entries == [axis_name(i) for i in range(len(entries))] else None
 
 
 @op(
     "tiny.VIEW",
-    infer=viewed,
-    fold=in_place,
+    infer=view_type,
+    fold=fold_view,
     traits=PURE | MOVEMENT,
     error=errors.moved(fill=0),
-    generate=drawing.viewed,
+    generate=drawing.draw_view,
     asks=Asks(passed=same),
 )
 def view(
@@ -149,8 +150,8 @@ def view(
     fill: Scalar = 0,
     result: Result,
 ) -> Array:
-    """Element (i0, i1, …) of the result is the element of `x` at the indices that `map` gives. These are affine expressions with
-    `//` and `%`; where an expression of `guard` is negative it is `fill`. Tiny IR 2.1."""
+    """Element (i0, i1, …) of the result is the element of `x` at the indices that `map` gives, affine expressions with `//`
+    and `%`. Where an expression of `guard` is negative it is `fill`. Tiny IR 2.1."""
     index, where = linear_index(x.shape, result.static_shape, map, guard)
     dtype: DType = result.dtype
     outside = immediates.as_array(fill, dtype)
@@ -159,7 +160,7 @@ def view(
     return np.where(where, x.reshape(-1)[index], outside)
 
 
-def pooled(x: TensorType, *, kernel: Shape, stride: Shape | None = None, dilation: Shape | None = None) -> TensorType:
+def pool_type(x: TensorType, *, kernel: Shape, stride: Shape | None = None, dilation: Shape | None = None) -> TensorType:
     """One entry per windowed axis, the last ones of `x`; the kernel fits."""
     k = len(kernel)
     strides, dilations = stride or (1,) * k, dilation or (1,) * k
@@ -198,10 +199,10 @@ def pool_map(rank: int, stride: Shape, dilation: Shape) -> Map:
     return tuple(ex.to_dim(entry(i)) for i in range(rank))
 
 
-@op("tiny.POOL", infer=pooled, traits=PURE | MOVEMENT, generate=drawing.pooled)
+@op("tiny.POOL", infer=pool_type, traits=PURE | MOVEMENT, generate=drawing.draw_pool)
 def pool(x: Array, *, kernel: Shape, stride: Shape | None = None, dilation: Shape | None = None, result: Result) -> Array:
-    """Sliding windows over the last axes of `x`: element (…, o, …, k, …) is `x[…, o * stride + k * dilation, …]`. The
-    vocabulary lacks it, the specification's example 5.2 uses it; it means the VIEW that `canonicalize` makes of it."""
+    """Sliding windows over the last axes of `x`: element (…, o, …, k, …) is `x[…, o * stride + k * dilation, …]`. Only the
+    specification's example 5.2 uses it. `canonicalize` replaces it by a VIEW."""
     ones = (1,) * len(kernel)
     maps = pool_map(x.ndim, stride or ones, dilation or ones)
     index, _ = linear_index(x.shape, result.static_shape, maps, ())
