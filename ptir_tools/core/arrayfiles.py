@@ -213,11 +213,11 @@ def _safe_bytes(path: str, arrays: Mapping[str, Array]) -> tuple[bytes | memoryv
     for name, a in ready.items():
         if a.dtype.name not in _SAFE_DTYPES.values():
             raise UsageError(f"{path}: .safetensors cannot hold {name}, which is {a.dtype.name}")
-    made: bytes = lazy("safetensors.numpy").save({name: np.require(a, requirements="C") for name, a in ready.items()})
-    header = _header(made)
+    result: bytes = lazy("safetensors.numpy").save({name: np.require(a, requirements="C") for name, a in ready.items()})
+    header = _header(result)
     text = json.dumps({name: header[name] for name in ready}, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNED)
-    return len(text).to_bytes(_ALIGNED, "little"), text, memoryview(made)[_ALIGNED + _header_size(made) :]
+    return len(text).to_bytes(_ALIGNED, "little"), text, memoryview(result)[_ALIGNED + _header_size(result) :]
 
 
 def _shards(data: bytes, folder: str) -> dict[str, str]:
@@ -355,5 +355,5 @@ def _damaged(path: str) -> Iterator[None]:
     except (OSError, UsageError, Violation, LimitExceeded):
         raise
     except Exception as error:
-        said = str(error) or type(error).__name__
-        raise OSError(errno.EINVAL, f"not a readable {os.path.splitext(path)[1]} file: {said}", path) from error
+        reason = str(error) or type(error).__name__
+        raise OSError(errno.EINVAL, f"not a readable {os.path.splitext(path)[1]} file: {reason}", path) from error

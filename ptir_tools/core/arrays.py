@@ -200,12 +200,12 @@ def _integer_to_f64_odd(array: Array) -> Array:
 
 def _f64_to_f32_odd(array: Array) -> Array:
     """float64 to float32; inexact numbers get their last bit set, so that rounding again equals rounding once."""
-    near = array.astype(np.float32)
-    back = near.astype(np.float64)
+    rounded = array.astype(np.float32)
+    back = rounded.astype(np.float64)
     inexact = (back != array) & ~np.isnan(array)
-    toward_zero = np.where(inexact & (np.abs(back) > np.abs(array)), np.nextafter(near, np.float32(0)), near)
+    toward_zero = np.where(inexact & (np.abs(back) > np.abs(array)), np.nextafter(rounded, np.float32(0)), rounded)
     odd = (toward_zero.view(np.uint32) | np.uint32(1)).view(np.float32)
-    return np.where(inexact, odd, near)
+    return np.where(inexact, odd, rounded)
 
 
 def cast(array: Array, source: DType, target: DType) -> Array:

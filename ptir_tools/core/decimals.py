@@ -46,9 +46,9 @@ def read(text: str) -> float:
     exact, wide = decimal.Decimal(text), decimal.Decimal(value)
     if exact == wide:
         return value
-    made = Inexact(value)
-    made.apart = math.nextafter(value, math.inf if exact > wide else -math.inf)
-    return made
+    result = Inexact(value)
+    result.apart = math.nextafter(value, math.inf if exact > wide else -math.inf)
+    return result
 
 
 def narrowing(value: float) -> float:
@@ -66,7 +66,7 @@ def nearest(value: float, dtype: DType) -> float:
     smallest, largest = _ENDS[dtype]
     apart = narrowing(value)
     unit = max(math.frexp(apart)[1] - dtype.precision, smallest)
-    made = math.ldexp(round(math.ldexp(apart, -unit)), unit)
-    if abs(made) > largest:
+    result = math.ldexp(round(math.ldexp(apart, -unit)), unit)
+    if abs(result) > largest:
         raise OverflowError(f"{value!r} is beyond {dtype}")
-    return math.copysign(made, value)
+    return math.copysign(result, value)

@@ -143,8 +143,8 @@ def _fold_of(name: str, algebra: Algebra) -> Callable[[Op], Operand | None] | No
 
     def inner(op: Op) -> Op | None:
         x = op.operands[0]
-        made = x.op if isinstance(x, Value) else None
-        return made if made is not None and made.defn is op.defn and made.attrs == op.attrs else None
+        output = x.op if isinstance(x, Value) else None
+        return output if output is not None and output.defn is op.defn and output.attrs == op.attrs else None
 
     def undone(op: Op) -> Operand | None:
         result = inner(op)

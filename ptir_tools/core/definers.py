@@ -134,8 +134,8 @@ def _ranks(block: Region, every: set[Sym], extents: Extents | None = None) -> di
                     grown = True
         if not (left := every - rank.keys()):
             return rank
-        made = {s for op, _ in ops for s in determined(op, extents=extents)}
-        rank.update(dict.fromkeys((left - made) or left, _GIVEN))  # numbers that --bind gives
+        results = {s for op, _ in ops for s in determined(op, extents=extents)}
+        rank.update(dict.fromkeys((left - results) or left, _GIVEN))  # numbers that --bind gives
 
 
 class Definers:

@@ -109,9 +109,9 @@ class PluginFault(UsageError):
 def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> UsageError:
     """The error for a name that is not one of `known`; the nearest is suggested. `where` follows the name in the message."""
     names = list(dict.fromkeys(known))
-    near = nearest(name, names)
+    suggestion = nearest(name, names)
     listed = f" (there are: {', '.join(names)})" if len(names) <= _LISTED else ""
-    hint = f"; did you mean `{near}`?" if near else listed
+    hint = f"; did you mean `{suggestion}`?" if suggestion else listed
     return UsageError(f"no {kind} `{name}`{where}{hint}", None if hint else _LISTS.get(kind))
 
 

@@ -140,8 +140,8 @@ def declare_options(*options: Option[object]) -> None:
     for option in options:
         for other in OPTIONS.values():
             if other is not option and (other.name == option.name or (option.flag and other.flag == option.flag)):
-                taken = option.name if other.name == option.name else option.flag
-                raise ValueError(f"there is an option `{taken}` already")
+                clash = option.name if other.name == option.name else option.flag
+                raise ValueError(f"there is an option `{clash}` already")
     OPTIONS.update({option.name: option for option in options})
 
 
@@ -420,12 +420,12 @@ class Dialect:
         """A random program. Raises UsageError for a dialect without a generator, PluginFault for a generator that makes none."""
         if self.generate is None:
             raise UsageError(f"{self.name} has no generator")
-        made = self.generate(choices, **how)
-        if not isinstance(made, Program):
-            raise PluginFault(self.generate, f"the generator of {self.name} gives {type(made).__name__}, not a program")
+        result = self.generate(choices, **how)
+        if not isinstance(result, Program):
+            raise PluginFault(self.generate, f"the generator of {self.name} gives {type(result).__name__}, not a program")
         if choices.number(1, 3) == 1:
-            _rename(made, choices, self.odd_names)
-        return made
+            _rename(result, choices, self.odd_names)
+        return result
 
     @property
     def ops(self) -> dict[str, OpDef]:

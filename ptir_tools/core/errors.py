@@ -448,8 +448,8 @@ def _accumulated(step: Step, error: Array, total: Array) -> Array:
     error = error * (2 if dtype.is_complex or fine(dtype) < ACCUMULATED else 1)  # in f64 the reference rounds as often
     rounding = (ROUNDING * unit(dtype) + 2 * step.accumulator) * np.abs(wide)
     error = np.where(np.isfinite(wide), error + rounding, 0) + 2 * smallest(dtype)
-    near = np.where(np.isfinite(wide), np.abs(wide) + error > largest(dtype), total * (1 - 1e-6) <= largest(dtype))
-    undecided = near & ~np.isnan(wide)
+    may_overflow = np.where(np.isfinite(wide), np.abs(wide) + error > largest(dtype), total * (1 - 1e-6) <= largest(dtype))
+    undecided = may_overflow & ~np.isnan(wide)
     partly = ~np.isfinite(wide) & ~np.isfinite(total)  # an operand is infinite or NaN, and so is the result
     return np.where(undecided & ~partly, np.inf, error)
 

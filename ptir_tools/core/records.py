@@ -138,8 +138,8 @@ def _made(cls: type[T], *, frozen: bool, eq: bool, shown: bool, kw_only: bool) -
     if frozen:
         space.update(__setattr__=_refuse, __delattr__=_refuse)
         space.setdefault("__setstate__", _restore)
-    made: type[T] = type.__call__(type(cls), cls.__name__, cls.__bases__, space)
-    return made
+    result: type[T] = type.__call__(type(cls), cls.__name__, cls.__bases__, space)
+    return result
 
 
 def _own(space: dict[str, Any], kw_only: bool) -> Iterator[tuple[str, Field]]:
@@ -172,11 +172,11 @@ class _New:
     def __get__(self, x: object, owner: type) -> Callable[..., object]:
         like = _new(len(self.names))
         code = like.__code__.replace(co_varnames=("_cls", *self.names))
-        made: Any = FunctionType(code, like.__globals__, "__new__", tuple(self.defaults.values()))
-        made.__qualname__, made.__module__ = f"{self.owner.__qualname__}.__new__", self.owner.__module__
-        made.__annotations__ = dict(self.owner.__annotations__)
-        type.__setattr__(self.owner, "__new__", staticmethod(made))
-        return made  # type: ignore[no-any-return]
+        result: Any = FunctionType(code, like.__globals__, "__new__", tuple(self.defaults.values()))
+        result.__qualname__, result.__module__ = f"{self.owner.__qualname__}.__new__", self.owner.__module__
+        result.__annotations__ = dict(self.owner.__annotations__)
+        type.__setattr__(self.owner, "__new__", staticmethod(result))
+        return result  # type: ignore[no-any-return]
 
 
 @cache
@@ -255,10 +255,10 @@ class _Init:
             lines.append("self.__post_init__()")
         head = ", ".join([*plain, "*", *named] if named else plain)
         exec(f"def __init__({head}):\n " + "\n ".join(lines or ["pass"]), names)
-        made: Callable[..., None] = names["__init__"]
-        made.__qualname__, made.__module__ = f"{self.owner.__qualname__}.__init__", self.owner.__module__
-        made.__annotations__ = {f.name: f.type for f in self.fields.values() if f.init} | {"return": None}
-        return made
+        result: Callable[..., None] = names["__init__"]
+        result.__qualname__, result.__module__ = f"{self.owner.__qualname__}.__init__", self.owner.__module__
+        result.__annotations__ = {f.name: f.type for f in self.fields.values() if f.init} | {"return": None}
+        return result
 
 
 def _key(names: list[str]) -> Callable[[object], tuple[object, ...]]:

@@ -102,9 +102,9 @@ def github(diagnostic: Diagnostic) -> str:
         place = _place(d.source, d.span) if d.span is not None else {}
         names = {"line": "line", "end_line": "endLine", "column": "col", "end_column": "endColumn"}
         about = {"file": d.source.name, **{names[k]: str(n) for k, n in place.items()}, **about}
-    said = "\n".join([d.message, *d.notes, *([f"help: {d.help}"] if d.help else [])])
+    message = "\n".join([d.message, *d.notes, *([f"help: {d.help}"] if d.help else [])])
     listed = ",".join(f"{k}=" + _command(v, ",:") for k, v in about.items())
-    return f"::{kinds[d.severity]} {listed}::{_command(said)}"
+    return f"::{kinds[d.severity]} {listed}::{_command(message)}"
 
 
 def _command(text: str, more: str = "") -> str:
@@ -136,8 +136,8 @@ def _rule(code: str, meaning: str) -> dict[str, object]:
 
 
 def _sarif_result(d: Diagnostic) -> dict[str, object]:
-    said = "\n".join([d.message, *d.notes, *([f"help: {d.help}"] if d.help else [])])
-    result: dict[str, object] = {"ruleId": d.code, "level": str(d.severity), "message": {"text": said}}
+    message = "\n".join([d.message, *d.notes, *([f"help: {d.help}"] if d.help else [])])
+    result: dict[str, object] = {"ruleId": d.code, "level": str(d.severity), "message": {"text": message}}
     if d.source is not None:
         result["locations"] = [_sarif_location(d.source, d.span)]
         related = [_sarif_location(d.source, label.span) | {"message": {"text": label.text}} for label in d.labels]
@@ -175,12 +175,12 @@ def _marks(d: Diagnostic) -> list[_Mark]:
     return sorted(marks, key=lambda m: (m.line, not m.primary, m.start))
 
 
-def _mark(source: Source, span: Span, said: str, primary: bool) -> _Mark:
+def _mark(source: Source, span: Span, label: str, primary: bool) -> _Mark:
     line, column = source.position(span.start)
     length = len(source.line_text(line))
     start = min(column - 1, length)
     end = min(start + max(1, span.end - span.start), max(length, start + 1))
-    return _Mark(line, start, end, said, primary)
+    return _Mark(line, start, end, label, primary)
 
 
 def _snippet(source: Source, marks: Sequence[_Mark], gutter: int, paint: Painter, severity: Severity) -> Iterator[str]:
@@ -227,8 +227,8 @@ def _underline(raw: str, cut: tuple[int, int], mark: _Mark, paint: Painter, seve
     width = max(1, _width(raw[start:end], left))
     pad = " " * (left + (cut[0] > 0))
     line = ("^" if mark.primary else "-") * width
-    said = f" {clean(mark.text)}" if mark.text else ""
-    return pad + paint(line + said, severity if mark.primary else "gutter")
+    label = f" {clean(mark.text)}" if mark.text else ""
+    return pad + paint(line + label, severity if mark.primary else "gutter")
 
 
 def _columns(piece: str) -> Iterator[tuple[str, int]]:

@@ -24,8 +24,8 @@ _LITTLE = {"new", "result", "out", "output", "target"}
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The name of `known` that `name` was most likely meant to be; None when there is no such name, or more than one."""
-    near = near_names(name, known)
-    return near[0] if len(near) == 1 else None
+    similar = near_names(name, known)
+    return similar[0] if len(similar) == 1 else None
 
 
 def near_names(name: str, known: Iterable[str]) -> list[str]:
@@ -64,8 +64,8 @@ def attribute_meant(name: str, known: Iterable[str]) -> str | None:
 
 def dtype_meant(text: str, known: Mapping[str, DType]) -> str | None:
     """The dtype of `known` that NumPy, C or another IR spells `text`, or else the nearest name."""
-    meant = _dtypes().get(text.lower())
-    return next((name for name, dtype in known.items() if dtype is meant), None) or nearest(text, known)
+    match = _dtypes().get(text.lower())
+    return next((name for name, dtype in known.items() if dtype is match), None) or nearest(text, known)
 
 
 @cache
@@ -110,14 +110,14 @@ def edits(a: str, b: str, most: int) -> int:
     return min(row[-1], most + 1)
 
 
-def did_you_mean(near: Sequence[str], otherwise: str | None = None) -> str | None:
+def did_you_mean(similar: Sequence[str], otherwise: str | None = None) -> str | None:
     """The help that names what may have been meant."""
-    if not 1 <= len(near) <= _PROPOSED:
+    if not 1 <= len(similar) <= _PROPOSED:
         return otherwise
-    return f"did you mean {' or '.join(f'`{name}`' for name in near)}?"
+    return f"did you mean {' or '.join(f'`{name}`' for name in similar)}?"
 
 
 def proposed(name: str, known: Iterable[str], shown: str = "%{}", written: str = "%{}") -> tuple[str | None, str | None]:
     """(the help, the edit) for a name that is not among those that are known: how each is shown, and how it is written."""
-    near = near_names(name, known)
-    return did_you_mean([shown.format(x) for x in near]), written.format(near[0]) if len(near) == 1 else None
+    similar = near_names(name, known)
+    return did_you_mean([shown.format(x) for x in similar]), written.format(similar[0]) if len(similar) == 1 else None

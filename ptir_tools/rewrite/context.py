@@ -148,8 +148,8 @@ class PassContext:
             return False
         self.took(1)
         if self.log is not None:
-            text, made = op_text(root, self.unnamed), [op_text(op, self.unnamed) for op in after]
-            step = {"event": "changed op", "pattern": name, "root": text, "before": text, "after": made}
+            text, results = op_text(root, self.unnamed), [op_text(op, self.unnamed) for op in after]
+            step = {"event": "changed op", "pattern": name, "root": text, "before": text, "after": results}
             self.record(step | {"loc": root.loc})
         return True
 

@@ -120,7 +120,7 @@ def _owner(error: Exception) -> str:
 def _on_constants(op: Op) -> bool:
     """Whether it is an elementwise op on constants."""
     for x in op.operands:
-        if x.__class__ is Value and ((made := x.op) is None or not made.defn.is_constant):
+        if x.__class__ is Value and ((result := x.op) is None or not result.defn.is_constant):
             return False
     return bool(op.operands) and ELEMENTWISE in op.defn.traits
 
@@ -357,8 +357,8 @@ class _Driver:
     def visit(self, op: Op, result: Candidates, distance: int) -> bool:
         """Apply the first pattern that matches at `op`, or fold it; whether anything was done. Patterns that look no further
         than `distance` have failed."""
-        near = distance < FOLD_DEPTH
-        if (first := self.fold_first and result.folds) and near and self.fold(op, declared_fold):
+        in_reach = distance < FOLD_DEPTH
+        if (first := self.fold_first and result.folds) and in_reach and self.fold(op, declared_fold):
             return True
         patterns = result.allowed[self.effect]
         if len(patterns) < len(result.patterns) and not has_floats(op):
@@ -380,7 +380,7 @@ class _Driver:
                     self.queue(op, 0)
                     self.fold(op)
                 return True
-        return near and (result.computes or (result.folds and not first)) and self.fold(op)
+        return in_reach and (result.computes or (result.folds and not first)) and self.fold(op)
 
     def watched(self, op: Op, p: Pattern) -> bool:
         return self.watch is not None and self.watch.step(p.name, op, lambda: p.match_and_rewrite(op, self.rw))

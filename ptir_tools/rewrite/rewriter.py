@@ -524,9 +524,9 @@ class Rewriter(Inspector):
         """Drop the annotations that compute what is used outside of them now and not exported."""
         self._annotations = Annotations(self.block, self.diagnostics)  # a pass may have made some
         for a in self._annotations.all():
-            made = dict.fromkeys(v for op in a.body for v in op.results)
-            inner = (v for v in made if v not in a.exports)
-            used = (v for v in inner if self.is_result(v) or any(r not in made for u in self.users_of(v) for r in u.results))
+            results = dict.fromkeys(v for op in a.body for v in op.results)
+            inner = (v for v in results if v not in a.exports)
+            used = (v for v in inner if self.is_result(v) or any(r not in results for u in self.users_of(v) for r in u.results))
             if (v := next(used, None)) is not None:
                 self._annotations.drop(a, v, "is used outside of it")
 

@@ -214,17 +214,17 @@ class _Compiler:
         if family:
             self.bound.add(family)
             yield f"[{family} := {op}]"
-        asked: list[str] = []  # what costs more comes last
+        checks: list[str] = []  # what costs more comes last
         for i, a in enumerate(call.args):
-            yield from self.operand(a, op, f"{op}.operands[{i}]", asked)
-        yield from asked
+            yield from self.operand(a, op, f"{op}.operands[{i}]", checks)
+        yield from checks
 
-    def operand(self, node: ast.expr, user: str, x: str, asked: list[str]) -> Iterator[str]:
-        """The tests of `x`, an operand of `user`; those of its marks are added to `asked`."""
+    def operand(self, node: ast.expr, user: str, x: str, checks: list[str]) -> Iterator[str]:
+        """The tests of `x`, an operand of `user`; those of its marks are added to `checks`."""
         node, marks = unmarked(node)
         if isinstance(node, ast.NamedExpr):
-            yield from self.operand(node.value, user, x, asked)
-            yield from self.operand(node.target, user, x, asked)
+            yield from self.operand(node.value, user, x, checks)
+            yield from self.operand(node.target, user, x, checks)
         elif isinstance(node, ast.Name):
             top = user == "root" and node.id not in self.inner
             if not top and node.id not in self.bound:
@@ -239,7 +239,7 @@ class _Compiler:
         else:
             yield f"is_number(scalar_of({x}), {self.know('number', ast.literal_eval(node))})"
         for mark in marks:
-            asked.append(_MARKS[mark].format(x=x, user=user))
+            checks.append(_MARKS[mark].format(x=x, user=user))
 
     def variable(self, name: str, x: str, same: str) -> Iterator[str]:
         """Bind `name` to `x`, or test that it is bound to the same."""
@@ -285,8 +285,8 @@ class _Compiler:
             raise self.error(f"the family `{family}` is not matched on the left")
         operands = "".join(f"{self.right(a)}, " for a in call.args)
         attributes = ", ".join(f"{k.arg!r}: {ast.unparse(k.value)}" for k in call.keywords if k.arg)
-        made = f"site.like({family}" if family else f"site.op({self.know('op', self.full(call))}"
-        return f"{made}, ({operands}), {{{attributes}}})"
+        result = f"site.like({family}" if family else f"site.op({self.know('op', self.full(call))}"
+        return f"{result}, ({operands}), {{{attributes}}})"
 
 
 _MARKS = {"const": "constant({x})", "var": "not constant({x})", "once": "has_one_use(rw, {x}, {user})"}

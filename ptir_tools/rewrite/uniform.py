@@ -39,12 +39,12 @@ def uniform(d: OpDef, attrs: tuple[object, ...], dtype: DType, elements: Element
 
 def uniform_each(ops: Iterable[Op]) -> dict[Op, bytes]:
     """Those of `ops`, elementwise and on constants, that `uniform` has an answer for; those of a kind are computed together."""
-    asked: dict[Op, Question] = {}
+    by_op: dict[Op, Question] = {}
     kinds: defaultdict[object, dict[Question, Op]] = defaultdict(dict)
     for op in ops:
         d, t, elements = op.defn, op.results[0].type, elements_of(map(literal_of, op.operands))
         if isinstance(t, TensorType) and elements is not None:
-            asked[op] = question = (d, d.key(op.attrs), t.dtype, elements)
+            by_op[op] = question = (d, d.key(op.attrs), t.dtype, elements)
             if question not in _answers:
                 kinds[d, question[1], t.dtype, *[dtype for dtype, _ in elements]][question] = op
     for questions in kinds.values():
@@ -52,7 +52,7 @@ def uniform_each(ops: Iterable[Op]) -> dict[Op, bytes]:
         answers = _compute(d, op.attrs, dtype, [elements for *_, elements in questions])
         if answers is not None:
             _remember(questions, answers)
-    results = {op: uniform(d, op.attrs, dtype, elements) for op, (d, _, dtype, elements) in asked.items()}
+    results = {op: uniform(d, op.attrs, dtype, elements) for op, (d, _, dtype, elements) in by_op.items()}
     return {op: data for op, data in results.items() if data is not None}
 
 

@@ -40,10 +40,10 @@ def runs_as_before(program: Program, runs: int = 3, options: engines.RunOptions 
     """A check: a program is good if it gives the outputs of `program` on random inputs (`compare.check`). It raises
     UsageError if no element of any output has a bound."""
 
-    def good(made: Program, known: dict[str, Array]) -> bool:
+    def good(result: Program, known: dict[str, Array]) -> bool:
         checks = [
             compare.check(first, second, runs=runs, options=options, constants=known if first is program else None, finite=finite)
-            for first, second in compare.entries(program, made)
+            for first, second in compare.entries(program, result)
         ]
         diverged = any(entry.diverged for entry in checks)
         if not diverged and any(entry.compared_nothing for entry in checks):
@@ -94,18 +94,18 @@ class _Trial:
 
     def run(self, steps: int | None, log: Callable[[Record], None] | None = None) -> Program | None:
         """The program after `steps` steps (None: all); None, and `crash`, when a pass fails."""
-        made, context = clone(self.program), self.context()
+        result, context = clone(self.program), self.context()
         context.step_limit, context.log = steps, log
         self.crash = ""
         try:
-            run_pipeline(made, self.pipeline, context)
+            run_pipeline(result, self.pipeline, context)
         except (UsageError, Rejected, LimitExceeded, MemoryError, OSError):
             raise
         except Exception as error:
             self.crash = f"{context.running}: {type(error).__name__}: {error}"
             return None
         self.known = context.known
-        return made
+        return result
 
     def count(self) -> int:
         """How many steps the pipeline takes; one that crashes counts."""
@@ -114,5 +114,5 @@ class _Trial:
 
     def good(self, steps: int) -> bool:
         """Whether the program is good after `steps` steps."""
-        made = self.run(steps)
-        return made is not None and self.check(made, self.known)
+        result = self.run(steps)
+        return result is not None and self.check(result, self.known)

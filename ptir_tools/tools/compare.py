@@ -81,9 +81,9 @@ def first_diverging(
     if program.dialect.executor is not None:
         raise UsageError(f"--all-values is for tensors that are values, which {program.dialect.name} has not")
     wide = clone(program)
-    made = [op for op in wide.main.body if len(op.results) == 1 and isinstance(op.result.type, TensorType)]
-    wide.main.results = [op.result for op in made]
-    wide.main.result_types = [op.result.type for op in made]
+    results = [op for op in wide.main.body if len(op.results) == 1 and isinstance(op.result.type, TensorType)]
+    wide.main.results = [op.result for op in results]
+    wide.main.result_types = [op.result.type for op in results]
     wide.main.attrs.pop("output_names", None)
     names = result_names(wide.main)
     expected, tolerances = compare.reference_outputs(wide, inputs, options)
@@ -92,7 +92,7 @@ def first_diverging(
         sides.append((runtime.values(program, wide, inputs, names), compare.for_peer(expected, tolerances)))
     elif other != "reference":
         sides.append((run(wide, inputs, options.on(other)), tolerances))
-    for op, name in zip(made, names, strict=True):
+    for op, name in zip(results, names, strict=True):
         for side, allowed in sides:
             if name in side and name in expected:
                 divergence = compare.diverging(name, expected[name], side[name], allowed.get(name, compare.EXACT))

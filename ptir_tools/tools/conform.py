@@ -114,8 +114,8 @@ def _error_differs(case: Case, answer: Answer) -> str:
     wanted = Found(case.code, case.message, case.line, case.column)
     if any(_is(wanted, entry) for entry in answer.errors):
         return ""
-    said = "; ".join(map(str, answer.errors)) or "no error"
-    return f"expected {wanted}\nfound {said}"
+    message = "; ".join(map(str, answer.errors)) or "no error"
+    return f"expected {wanted}\nfound {message}"
 
 
 def _is(wanted: Found, result: Found) -> bool:
@@ -285,9 +285,9 @@ class Command:
                 with open(places[place], "w", encoding="utf-8", newline="") as file:
                     file.write(text)
             words = [re.sub(r"\{(task|file|inputs)\}", lambda m: places[m[1]], word) for word in shlex.split(self.command)]
-            status, out, said = _ran(words, self.timeout)
+            status, out, errors = _ran(words, self.timeout)
         if status:
-            return Answer(_reported(f"{out}\n{said}", case))
+            return Answer(_reported(f"{out}\n{errors}", case))
         return Answer(outputs=_read_outputs(out, self.ir)) if task == "run" else Answer(text=out)
 
 
@@ -300,7 +300,7 @@ def _ran(words: Sequence[str], timeout: float | None) -> tuple[int, str, str]:
         raise UsageError(f"--command {words[0]}: {(error.strerror or str(error)).lower()}") from None
     with child:
         try:
-            out, said = child.communicate(timeout=timeout)
+            out, errors = child.communicate(timeout=timeout)
         except BaseException as error:
             with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
                 os.killpg(child.pid, signal.SIGKILL)
@@ -309,7 +309,7 @@ def _ran(words: Sequence[str], timeout: float | None) -> tuple[int, str, str]:
             raise
     if child.returncode < 0:
         raise Unable(f"the command was ended by signal {-child.returncode}")
-    return child.returncode, out.decode("utf-8", "replace"), said.decode("utf-8", "replace")
+    return child.returncode, out.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
 
 
 def _reported(text: str, case: Case) -> list[Found]:
@@ -325,9 +325,9 @@ def _read_outputs(text: str, ir: str) -> list[Array]:
     try:
         listed = json.loads(text)
         results = []
-        for k, said in enumerate(listed if isinstance(listed, list) else [listed]):
-            t = tensor(load_dialect(ir).dtypes()[said["dtype"]], tuple(said["shape"]))
-            results.append(_array(Port(f"output {k}", t), json.dumps(said["values"])))
+        for k, entry in enumerate(listed if isinstance(listed, list) else [listed]):
+            t = tensor(load_dialect(ir).dtypes()[entry["dtype"]], tuple(entry["shape"]))
+            results.append(_array(Port(f"output {k}", t), json.dumps(entry["values"])))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise Unable(f"the outputs are not in the form of a list of dtype, shape, values: {error}") from None
     return results

@@ -84,8 +84,8 @@ class Finding:
     @property
     def signature(self) -> tuple[str, ...]:
         """What findings of one cause have in common, as far as that can be said."""
-        said = re.sub(r"[%@^]?\b[\w.]*\d[\w.]*", "N", self.problem.message)[:60]
-        return self.ir, self.probe.partition(" ")[0], self.problem.kind, self.problem.place or said
+        message = re.sub(r"[%@^]?\b[\w.]*\d[\w.]*", "N", self.problem.message)[:60]
+        return self.ir, self.probe.partition(" ")[0], self.problem.kind, self.problem.place or message
 
     def __str__(self) -> str:
         return f"{self.ir} {self.seed}: {self.problem.kind} in `{self.probe}`: {self.problem.message}"
@@ -316,9 +316,9 @@ def write_case(finding: Finding, folder: str) -> str:
     form = DIALECTS[finding.ir].formats[0]
     mark, name = form.comment, f"{finding.ir}_{finding.problem.kind}_{finding.seed}_{finding.probe.split()[0]}"
     path = os.path.join(folder, name + form.suffix)
-    said = " ".join(finding.problem.message.split())
+    message = " ".join(finding.problem.message.split())
     with open(path, "w", encoding="utf-8", newline="\n") as file:
-        file.write(f"{mark} RUN: {command(finding)}\n{mark} {finding.problem.kind}: {said}\n{finding.text}")
+        file.write(f"{mark} RUN: {command(finding)}\n{mark} {finding.problem.kind}: {message}\n{finding.text}")
     return path
 
 
@@ -402,38 +402,38 @@ def _unlike_failures(want: object, got: object, here: str, there: str) -> Proble
     first, second = (x.partition(":")[0] if isinstance(x, str) else "" for x in (want, got))
     if first == second:
         return None
-    said = [x if isinstance(x, str) else "runs" for x in (want, got)]
-    return Problem("refused", f"{here}: {said[0]}; {there}: {said[1]}")
+    outcomes = [x if isinstance(x, str) else "runs" for x in (want, got)]
+    return Problem("refused", f"{here}: {outcomes[0]}; {there}: {outcomes[1]}")
 
 
 def _opt(program: Program, pipeline: str, expensive: bool = False) -> Problem | None:
     """After passes it verifies and gives the same numbers."""
     chosen = pipeline or program.dialect.pipeline
-    made, context = clone(program), passes.PassContext(Diagnostics(program.source))
+    result, context = clone(program), passes.PassContext(Diagnostics(program.source))
     context.expensive_checks = expensive
     try:
-        passes.run_pipeline(made, chosen, context)
+        passes.run_pipeline(result, chosen, context)
     except _REFUSALS as error:
         return None if pipeline else Problem("refused", f"the default pipeline: {error}")
     if context.diagnostics.errors:
         return None if pipeline else Problem("refused", f"the default pipeline: {context.diagnostics.sorted()[0].message}")
-    text = "".join(_texts(made, made.dialect.name))
-    if _read(text, made.dialect.name) is None:
-        return Problem("refused", f"what passes made is refused when it is read: {_first_error(text, made.dialect.name)}")
-    return _agree(program, made, context.known)
+    text = "".join(_texts(result, result.dialect.name))
+    if _read(text, result.dialect.name) is None:
+        return Problem("refused", f"what passes made is refused when it is read: {_first_error(text, result.dialect.name)}")
+    return _agree(program, result, context.known)
 
 
 def _translate(program: Program, target: str) -> Problem | None:
     """A translation verifies and gives the same numbers, and so does the way back, where there is one."""
     kept: dict[str, Literal] | None = {} if DIALECTS[target].constants_given else None
-    made = _translated(program, target, kept)
-    if made is None:
+    result = _translated(program, target, kept)
+    if result is None:
         return None
     known = {name: arrays.from_literal(x) for name, x in (kept or {}).items()}
-    diagnostics = Diagnostics(made.source)
-    if not verify(made, diagnostics):
+    diagnostics = Diagnostics(result.source)
+    if not verify(result, diagnostics):
         return Problem("refused", f"what was translated to {target} does not verify: {diagnostics.sorted()[0].message}")
-    text = "".join(_texts(made, target))
+    text = "".join(_texts(result, target))
     if (read := _read(text, target)) is None:
         return Problem("round-trip", f"what was translated to {target} is refused: {_first_error(text, target)}")
     if problem := _agree(program, read, known):
@@ -479,8 +479,8 @@ def _agree(before: Program, after: Program, known: Mapping[str, Array] | None = 
     want = _outcome(lambda: engines.run(static, given, options))
     if isinstance(want, str):
         sizes = compare.small_sizes(before, {})
-        taken = compare.arguments(after, given, known or {}, sizes)
-        got = _outcome(lambda: engines.run(after, taken, replace(options, bindings=sizes)))
+        bound = compare.arguments(after, given, known or {}, sizes)
+        got = _outcome(lambda: engines.run(after, bound, replace(options, bindings=sizes)))
         if carried or before.dialect is not after.dialect:
             lost = not isinstance(got, str) and want.partition(":")[0] not in before.dialect.codes.untranslated
             return Problem("refused", f"before: {want}; after: runs") if lost else None

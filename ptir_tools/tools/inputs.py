@@ -97,9 +97,9 @@ class Inputs:
         whole = text.count(",") == len(extents) - 1
         if not (whole and isinstance(t, ShapedType) and t.is_memory and len(extents) == len(t.shape)):
             raise UsageError(f"--shape {port.name}={text} does not fit {port.text}")
-        made = t.with_shape(extents)
+        result = t.with_shape(extents)
         require_shape(port, extents)
-        return made
+        return result
 
     def _specs(self, program: Program, ports: Sequence[Port]) -> dict[str, str]:
         """What `--input` says, by the port's name."""
@@ -290,8 +290,8 @@ def _from_text(port: Port, text: str, dtype: DType) -> Array:
         if not _representable(x, dtype):
             raise UsageError(f"input `{port.name}` is {port.text}, which cannot hold {str(x).lower()}")
     if dtype.is_integer:
-        made = np.array(flat, np.uint64 if dtype.max > 2**63 - 1 else np.int64)
-        return arrays.narrow(made, dtype).reshape(shape) if dtype.bits != 64 else made.reshape(shape)
+        result = np.array(flat, np.uint64 if dtype.max > 2**63 - 1 else np.int64)
+        return arrays.narrow(result, dtype).reshape(shape) if dtype.bits != 64 else result.reshape(shape)
     if dtype.is_complex:
         return arrays.narrow(np.array(flat, np.complex128), dtype).reshape(shape)
     exact = flat if dtype is F64 else [decimals.narrowing(x) for x in flat]
