@@ -21,8 +21,8 @@ _ENDS: dict[DType, tuple[int, float]] = {
     BF16: (-133, (2 - 2.0**-7) * 2.0**127),
     F32: (-149, (2 - 2.0**-23) * 2.0**127),
 }
-_DIGITS = 15  # of two decimals with at most so many, no float64 is nearest to both
-_HALFWAY_BITS = 25  # of the significand, at most, where a number is halfway between two values of a dtype above
+_DIGITS = 15  # digits: two decimals with at most so many never round to the same float64
+_HALFWAY_BITS = 25  # the most digits of a number halfway between two values of a dtype above
 
 
 class Inexact(float):

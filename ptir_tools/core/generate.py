@@ -43,8 +43,8 @@ from ptir_tools.core.violations import Violation
 T = TypeVar("T")
 
 TRIES = 6  # drafts of one op before another op is taken
-ELEMENTS = 1024  # no value has more
-REACH = 256  # so many values, the last ones, an op may read
+ELEMENTS = 1024  # the most elements of a value
+REACH = 256  # an op reads one of so many last values
 
 
 @dataclass(slots=True)
@@ -72,8 +72,8 @@ class Growing:
         self.dtypes = dtypes
         self.ops = ops
         self.values: list[Operand] = []
-        self.depth = 0  # of the regions around
-        self.faults = False  # whether a run may end in an error
+        self.depth = 0  # of the enclosing regions
+        self.faults = False  # whether a run may fail
 
     # ---- choosing
 
@@ -128,7 +128,7 @@ class Growing:
         return self.one(known)
 
     def sibling(self, t: TensorType) -> Operand:
-        """What an elementwise op takes next to another operand where that wants type `t`."""
+        """The second operand of an elementwise op for a first one of type `t`."""
         return self.of_type(t)
 
     def fresh(self, t: TensorType) -> Operand:
@@ -140,7 +140,7 @@ class Growing:
         raise NotImplementedError
 
     def candidates(self, a: Attr, default: object, types: Sequence[TensorType], named: dict[str, object]) -> Sequence[Attribute]:
-        """What an attribute that has a default may be instead; the type rule decides which of them it takes."""
+        """Candidates instead of an attribute's default; the type rule decides which are valid."""
         raise NotImplementedError
 
     def settle(self, inferred: tuple[Type, ...]) -> tuple[Type, ...] | None:

@@ -1,4 +1,4 @@
-"""Dataclasses and named tuples whose methods are made when they are used.
+"""Dataclasses and named tuples whose methods are compiled on first use.
 
 Those of the standard library compile their methods at import, used or not, and import `inspect`: that is a third of the start of
 a command. Most classes have few instances in a command: the first are filled field by field, without a method of their own.
@@ -61,7 +61,7 @@ class FrozenInstanceError(AttributeError):
 
 
 class Field:
-    """What a class says of one of its fields."""
+    """The declaration of a field."""
 
     __slots__ = ("compare", "default", "factory", "init", "kw_only", "name", "repr", "type")
 
@@ -262,7 +262,7 @@ class _Init:
 
 
 def _key(names: list[str]) -> Callable[[object], tuple[object, ...]]:
-    """What of an instance is compared."""
+    """The comparison key of an instance."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda x: tuple(getattr(x, name) for name in names)

@@ -1,4 +1,4 @@
-"""How diagnostics look: as text with the source line and carets, as one line each, as JSON lines, as SARIF."""
+"""Rendering of diagnostics: text with the source line and carets, one line each, JSON lines, SARIF."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ else:
     parse = lazy("urllib.parse")
 
 TAB = 4
-MAX_WIDTH = 160  # columns of a source line that are shown; a longer one is cut round the place
-_CONTEXT = 60  # columns kept left of the place when a line is cut
+MAX_WIDTH = 160  # columns of a source line that are shown; a longer one is cut around the span
+_CONTEXT = 60  # columns kept left of the span when a line is cut
 _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, formats such as those that turn the direction, half pairs, line ends
 _CODES = {"error": "1;31", "warning": "1;33", "note": "1;36", "help": "1;32", "bold": "1", "gutter": "1;34"}
 
@@ -38,7 +38,7 @@ class Painter:
 
 @dataclass(slots=True, frozen=True)
 class _Mark:
-    """A place to underline on one line: 0-based code points [start, end), and what to say there."""
+    """A span to underline on one line: 0-based code points [start, end), and its label."""
 
     line: int
     start: int
@@ -167,7 +167,7 @@ def _place(source: Source | None, span: Span | None) -> dict[str, int | None]:
 
 
 def _marks(d: Diagnostic) -> list[_Mark]:
-    """What to underline, line by line; on one line the primary place comes first."""
+    """The spans to underline, by line; on one line the primary span comes first."""
     if d.source is None or d.span is None:
         return []
     marks = [_mark(d.source, d.span, "", True)]
@@ -261,7 +261,7 @@ def _char_width(c: str, at: int) -> int:
 
 
 def _glyph(c: str, at: int) -> str:
-    """What is shown for a character: blanks for a tab, an escape for what would move or recolor the terminal."""
+    """The glyph of a character: blanks for a tab, an escape for a control character."""
     if c == "\t":
         return " " * _char_width(c, at)
     return _escape(c) if unicodedata.category(c) in _UNSEEN else c
