@@ -1,4 +1,4 @@
-"""Conformance cases: the form in which MIND's public specification gives its tests (`conformance.md`), shared by Tiny.
+"""Conformance cases in the format of MIND's public specification (`conformance.md`), also used for Tiny.
 
     description: "…"
     category: shapes                # MIND: autodiff asks for the gradient module
@@ -58,14 +58,14 @@ STATUSES = ("success", "error")
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A value of YAML and the part of the text that says it."""
+    """A value of YAML and its part of the text."""
 
     value: dict[str, Node] | list[Node] | Scalar
     span: Span
 
 
 class Malformed(Exception):
-    """What is not read, and where."""
+    """An error in a case, and its location."""
 
     def __init__(self, message: str, span: Span) -> None:
         super().__init__(message)
@@ -73,7 +73,7 @@ class Malformed(Exception):
 
 
 def tree(text: str) -> Node:
-    """The value of one document of YAML, without anchors and tags, which say nothing in a case. Raises Malformed."""
+    """The value of one YAML document, without anchors and tags, which cases do not use. Raises Malformed."""
     whole: Node | None = None
     open_: list[Node] = []  # the lists and mappings around the next value, of which keys are the first, third, … item
     try:
@@ -128,7 +128,7 @@ def _mapping(items: object) -> dict[str, Node]:
 
 
 def _scalar(word: str) -> Scalar:
-    """What a plain scalar says: a word of YAML, a number, or text."""
+    """The value of a plain scalar: a YAML word, a number, or text."""
     if word.lower() in _WORDS:
         return _WORDS[word.lower()]
     if _INTEGER.fullmatch(word):
