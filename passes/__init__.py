@@ -188,8 +188,8 @@ def _unknown(name: str, dialect: str, known: list[str]) -> str:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name.replace("_", "-").lower(), known, n=1)
-    return f"; did you mean `{near[0]}`?" if near else ""
+    similar = difflib.get_close_matches(name.replace("_", "-").lower(), known, n=1)
+    return f"; did you mean `{similar[0]}`?" if similar else ""
 
 
 def _options(step: Step, dialect: str) -> dict[str, Attribute]:

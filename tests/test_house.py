@@ -150,8 +150,8 @@ OF_OTHERS = ("mind", "tiny", "pto")
 
 
 def quoted_names(tree: ast.Module, names: frozenset[str], shorts: frozenset[str], makes: bool) -> Iterator[tuple[int, str]]:
-    """(line, name) of each op that is known by its full name, or by comparing `.short`; (line, table) of each table of the module,
-    a name in capitals, in which `.short` is looked up."""
+    """(line, name) of each op that is known by its full name, or by comparing `.short`; (line, table) of each table of the
+    module, a name in capitals, in which `.short` is looked up."""
     made = {id(n.slice) for n in ast.walk(tree) if makes and isinstance(n, ast.Subscript) and ast.unparse(n.value) == "OPS"}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and node.value in names and id(node) not in made:

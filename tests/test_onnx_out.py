@@ -23,9 +23,9 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 from ptir_tools.bridges.onnx import runtime  # noqa: E402
 from ptir_tools.bridges.onnx.emitter import COMPUTED  # noqa: E402
-from ptir_tools.bridges.onnx.forms import FORMS  # noqa: E402
+from ptir_tools.bridges.onnx.lowerings import LOWERINGS  # noqa: E402
 
-OPS = sorted(load_dialect("ptir").ops[name.removeprefix("ptir.")].short for name in FORMS)
+OPS = sorted(load_dialect("ptir").ops[name.removeprefix("ptir.")].short for name in LOWERINGS)
 COMPLEX = ("real", "imag", "complex")  # ONNX has complex numbers and no op on them
 NEWEST = onnx.defs.onnx_opset_version()
 
@@ -500,7 +500,7 @@ def test_any_program_is_compared_with_onnx_runtime() -> None:
 def test_a_wrong_model_fails_the_check(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "f.ptir"
     path.write_text("func @f(%x: tensor<f32, 3>) -> tensor<f32, 3> {\n  %y = exp(%x) -> tensor<f32, 3>\n  return %y\n}\n")
-    monkeypatch.setitem(FORMS, "ptir.exp", lambda e, op, x: e("Abs", x))
+    monkeypatch.setitem(LOWERINGS, "ptir.exp", lambda e, op, x: e("Abs", x))
     found = run_ptir("translate", str(path), "--to", "onnx", "--check", "-o", str(tmp_path / "f.onnx"))
     assert found.status == 1 and "CheckFailed" in found.err and "--compare onnxruntime" in found.err
     assert not (tmp_path / "f.onnx").exists()

@@ -59,7 +59,7 @@ def test_a_function_that_cannot_be_is_left_out():
     after, found = translated(several(MAIN, random))
     assert [f.name for f in after.functions] == ["main"]
     (warning,) = found.items
-    assert warning.severity is Severity.WARNING and "@other is left out: no tile op does what rng_uniform does" in warning.message
+    assert warning.severity is Severity.WARNING and "@other is left out: no tile op computes rng_uniform" in warning.message
 
 
 def test_constants_of_functions_are_not_mixed_up():

@@ -117,7 +117,7 @@ def test_a_run_of_f32_imports_only_what_it_uses(text: str, tmp_path: Path) -> No
         "plan.mesh",
         "core.arrayfiles",
         "dialects.jsonc",
-        "plan.stacking",
+        "plan.skyline",
         "plan.svg",
         "plan.write",
         "plan.validate",

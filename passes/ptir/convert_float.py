@@ -192,8 +192,8 @@ class _Change:
         self.context.count("between-casts")
         return [*before, op, after]
 
-    def _cast(self, x: Operand, t: TensorType, near: Op | Function) -> Op:
-        new = create(OPS["ptir.cast"], (x,), {"dtype": t.dtype}, types=(t,), loc=near.loc)
+    def _cast(self, x: Operand, t: TensorType, rounded: Op | Function) -> Op:
+        new = create(OPS["ptir.cast"], (x,), {"dtype": t.dtype}, types=(t,), loc=rounded.loc)
         new.result.name = self._named(x.name if isinstance(x, Value) else "element", t.dtype)
         return new
 

@@ -38,11 +38,11 @@ def run(program: Program, context: PassContext) -> None:
     for function in program.functions:
         kept = [h for h in hints(function) if not _generated(h)]
         groups = _chosen(Rewriter(function, program.dialect), kept, context.options["min-score"])
-        made = [_hint(group, policy, i) for i, group in zip(_free(kept), groups, strict=False)]
-        if list(map(_key, hints(function))) != list(map(_key, [*kept, *made])):
-            function.annotations[:] = [*kept, *made]
+        results = [_hint(group, policy, i) for i, group in zip(_free(kept), groups, strict=False)]
+        if list(map(_key, hints(function))) != list(map(_key, [*kept, *results])):
+            function.annotations[:] = [*kept, *results]
             context.edits += 1
-        context.count("hints", len(made))
+        context.count("hints", len(results))
 
 
 def score(group: Group) -> int:
@@ -57,19 +57,19 @@ def _generated(hint: Hint) -> bool:
 
 def _chosen(rw: Rewriter, kept: list[Hint], least: int) -> list[Group]:
     """The groups that are taken, in program order."""
-    taken: set[Op] = {v.op for h in kept for op in h.body for v in op.results if v.op is not None}
+    used: set[Op] = {v.op for h in kept for op in h.body for v in op.results if v.op is not None}
     groups: list[Group] = []
 
     def may(op: Op) -> bool:
-        return op not in taken and all(isinstance(x, Value) for x in op.operands)
+        return op not in used and all(isinstance(x, Value) for x in op.operands)
 
     while True:
         candidates = [g for g in (*elementwise_groups(rw, may, may), *dot_groups(rw, may)) if score(g) > least]
         if not candidates:
             return sorted(groups, key=lambda g: rw.order.place(g.root))
         for group in sorted(candidates, key=lambda g: (-score(g), -len(g.ops), rw.order.place(g.root))):
-            if taken.isdisjoint(group.ops):
-                taken.update(group.ops)
+            if used.isdisjoint(group.ops):
+                used.update(group.ops)
                 groups.append(group)
 
 
@@ -80,10 +80,10 @@ def _free(kept: list[Hint]) -> Iterator[int]:
 
 def _hint(group: Group, policy: str, number: int) -> Hint:
     kind = fusion_kind(_KINDS[group.kind][0])
-    made = attrs(fusion_generated=("Bool", True), fusion_score=("I64", score(group)))
+    result = attrs(fusion_generated=("Bool", True), fusion_score=("I64", score(group)))
     inputs = tuple(x for x in group.inputs if isinstance(x, Value))
     body = [Op(op.defn, op.operands, op.attrs, op.results, op.regions, op.loc) for op in group.ops]
-    payload = tuple(sorted((*group.payload, *kind, *made)))
+    payload = tuple(sorted((*group.payload, *kind, *result)))
     return Hint(
         id=number, kind=group.kind, policy=policy, attrs=payload,
         inputs=inputs, exports=(group.root.result,), body=body, loc=group.root.loc,

@@ -41,8 +41,8 @@ def _double(flags: Flags, context: PassContext) -> bool:
 def _allocate(flags: Flags, context: PassContext) -> bool:
     """Choose the ids; False after reporting a pair of pipes that has too few."""
     for flag, rivals in flags.interferences():
-        taken = {f.eid for f in rivals}
-        flag.eid = next((i for i in range(EVENT_IDS) if i not in taken), None)
+        used = {f.eid for f in rivals}
+        flag.eid = next((i for i in range(EVENT_IDS) if i not in used), None)
         if flag.eid is None:
             _exhausted(flag, rivals, context)
             return False

@@ -51,9 +51,9 @@ def run(program: Program, context: PassContext) -> None:
     context.count("inlined", _inline(program, context))
     free = {f for f in program.functions if not any(op.defn.short == ASSIGN for op in f.ops())}
     for last in (*[False] * ROUNDS, True):
-        made = [_copies(rw, target, context, last=last) for rw in context.rewriters(program) if rw.block in free]
-        context.count("copies", sum(made))
-        if not any(made) or context.diagnostics.errors:
+        results = [_copies(rw, target, context, last=last) for rw in context.rewriters(program) if rw.block in free]
+        context.count("copies", sum(results))
+        if not any(results) or context.diagnostics.errors:
             break
     places = _Placing(program, target, free, context).places
     for rw in context.rewriters(program):
@@ -168,13 +168,13 @@ def _copy(rw: Rewriter, c: Carried, place: tuple[Region | None, int], name: str)
     """Copy what is at a place of what is carried: before the op, or at the end of the block."""
     block, at = place
     x = c.given(block, at)
-    made = create(OPS[f"pto.{COPY}"], [[x], [], []], {"to": operand_type(x)}, names=[name], loc=c.op.loc)
+    result = create(OPS[f"pto.{COPY}"], [[x], [], []], {"to": operand_type(x)}, names=[name], loc=c.op.loc)
     if block is None:
-        rw.insert_before(c.op, made)
-        rw.set_operands(c.op, [*c.op.operands[:at], made.result, *c.op.operands[at + 1 :]])
+        rw.insert_before(c.op, result)
+        rw.set_operands(c.op, [*c.op.operands[:at], result.result, *c.op.operands[at + 1 :]])
     else:
-        rw.append(block, made)
-        rw.set_results(block, [*block.results[:at], made.result, *block.results[at + 1 :]], block.result_types)
+        rw.append(block, result)
+        rw.set_results(block, [*block.results[:at], result.result, *block.results[at + 1 :]], block.result_types)
 
 
 # Addresses

@@ -52,12 +52,12 @@ def _composed(rw: Rewriter, op: Op, parent: Op) -> Op:
     to = op.attr("to")
     assert isinstance(to, MemRefType)
     loose = view_type(base.type, to.shape, [constant(x) for x in offsets], [constant(x) for x in strides])
-    made = rw.build(op, VIEW, base, offsets, list(sizes), strides, to=loose)
+    result = rw.build(op, VIEW, base, offsets, list(sizes), strides, to=loose)
     rw.retype(op.result, loose)
-    rw.replace_all_uses(op.result, made)
+    rw.replace_all_uses(op.result, result)
     rw.erase(op)
-    assert made.op is not None
-    return made.op
+    assert result.op is not None
+    return result.op
 
 
 def _sum(rw: Rewriter, at: Op, a: Operand, b: Operand) -> Operand:

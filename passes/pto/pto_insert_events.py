@@ -318,14 +318,14 @@ class _Block:
             if carry is not None and t.signal is not t.op:
                 continue  # that of the iteration before says it as well
             signal: _Signal | None = (carry, False) if carry is not None else None
-            made = _Task(t.op, t.ops, signal, t.opcode, t.pipe, t.place, t.clock, next(self.numbers))
-            self.pending.append(made)
-            self.previous.update(dict.fromkeys(t.ops, made))
+            result = _Task(t.op, t.ops, signal, t.opcode, t.pipe, t.place, t.clock, next(self.numbers))
+            self.pending.append(result)
+            self.previous.update(dict.fromkeys(t.ops, result))
             if carry is not None:
-                self.makers[carry.inside] = made
-                self.current.update(dict.fromkeys(carry.ops, made))
+                self.makers[carry.inside] = result
+                self.current.update(dict.fromkeys(carry.ops, result))
             elif t.signal is t.op:
-                self.lonely[t.pipe].append(made)
+                self.lonely[t.pipe].append(result)
 
     def ordered(self, opcode: str) -> None:
         """A barrier of the program itself."""
@@ -338,7 +338,7 @@ class _Block:
         """A tile op."""
         self.put_barriers(op)
         pipe = PIPES.index(pipe_of(op))
-        made = _Task(op, frozenset((op,)), op, opcodes(op)[0], pipe, self.places[pipe] + 1, ZERO, next(self.numbers))
+        result = _Task(op, frozenset((op,)), op, opcodes(op)[0], pipe, self.places[pipe] + 1, ZERO, next(self.numbers))
         needs = self.followed(op)
         while True:
             clock, waits, barrier = join(self.issued, self.last[pipe]), [], None
@@ -355,14 +355,14 @@ class _Block:
             self.barrier(op, barrier.pipe, barrier.opcode)
         self.plan.waits[op] = waits
         self.places[pipe] += 1
-        made.clock = self.last[pipe] = advanced(clock, pipe, made.place)
+        result.clock = self.last[pipe] = advanced(clock, pipe, result.place)
         self.steps.append(op)
         self.alongside(pipe, clock)
-        self.lonely[pipe].append(made)
-        self.makers.update((v, made) for v in op.results if isinstance(v.type, TileType))
-        self.latest[op] = self.current[op] = made
-        self.pending.append(made)
-        self.used[pipe] = made.opcode
+        self.lonely[pipe].append(result)
+        self.makers.update((v, result) for v in op.results if isinstance(v.type, TileType))
+        self.latest[op] = self.current[op] = result
+        self.pending.append(result)
+        self.used[pipe] = result.opcode
         self.pipes.add(pipe)
         self.sure.add(pipe)
 
@@ -417,7 +417,7 @@ class _Block:
         body, under_way = op.regions[0], {t for t in self.pending if t.signal is not None}
         blocks = [r for x in (op, *body.ops()) for r in x.regions]
         read = {x for y in body.ops() for x in y.operands} | {x for r in blocks for x in r.results}
-        places = {made: n for n, made in enumerate(body.body)}
+        places = {entry: n for n, entry in enumerate(body.body)}
         results: dict[str, list[tuple[int, int, _Carry]]] = defaultdict(list)
         for k, (x, y) in enumerate(zip(op.operands[3:], body.results, strict=True)):
             alone = isinstance(x, Value) and x not in read and op.operands[3:].count(x) == 1
@@ -443,11 +443,11 @@ class _Block:
         self.places[pipe] += 1
         place = self.places[pipe]
         clock = advanced(join(self.issued, self.last[pipe]), pipe, place)
-        made = _Task(c.again, c.ops, signal, opcodes(c.again)[0], pipe, place, clock, next(self.numbers))
+        result = _Task(c.again, c.ops, signal, opcodes(c.again)[0], pipe, place, clock, next(self.numbers))
         self.last[pipe] = clock
-        self.makers[v] = made
-        self.current.update(dict.fromkeys(c.ops, made))
-        self.pending.append(made)
+        self.makers[v] = result
+        self.current.update(dict.fromkeys(c.ops, result))
+        self.pending.append(result)
 
     # What has to be complete
 
@@ -567,11 +567,11 @@ def _rewrite(rw: Rewriter, plan: _Plan) -> int:
     now = {op: v.op for op, v in events.items() if isinstance(op, Op)}
     results = [(block, at, create(OPS["pto.sync"], [[events[x] for x in signals]])) for block, at, signals in plan.syncs]
     results += [(block, at, create(OPS["pto.sync.op"], (), {"opcode": opcode})) for block, at, opcode in plan.barriers]
-    for block, at, made in results:
+    for block, at, entry in results:
         if at is None:
-            rw.append(block, made)
+            rw.append(block, entry)
         else:
-            rw.insert_before(now.get(at) or at, made)
+            rw.insert_before(now.get(at) or at, entry)
     return len(events)
 
 
@@ -590,13 +590,13 @@ def _asynchronous(rw: Rewriter, op: Op, waits: list[Value], name: str) -> Value:
     """Replace `op` by itself with an event; gives the event."""
     groups = op.defn.split(op.attrs, op.operands)
     groups[_wait_group(op)] = waits
-    made = create(op.defn, groups, op.defn.named(op.attrs) | {"event": event(opcodes(op)[0])}, loc=op.loc)
-    rw.insert_before(op, made)
-    for old, new in zip(op.results, made.results, strict=False):
+    result = create(op.defn, groups, op.defn.named(op.attrs) | {"event": event(opcodes(op)[0])}, loc=op.loc)
+    rw.insert_before(op, result)
+    for old, new in zip(op.results, result.results, strict=False):
         rw.replace_all_uses(old, new)
     rw.erase(op)
-    made.results[-1].name = name
-    return made.results[-1]
+    result.results[-1].name = name
+    return result.results[-1]
 
 
 def _waiting(rw: Rewriter, op: Op, waits: list[Value]) -> None:
@@ -662,6 +662,6 @@ def _wait_group(op: Op) -> int:
 
 def _names(rw: Rewriter) -> Iterator[str]:
     """`e0`, `e1`, … without those that are taken."""
-    taken = {v.name for op in rw.block.ops() for v in op.results}
-    taken |= {p.name for b in rw.blocks() for p in b.params}
-    return (name for n in count() if (name := f"e{n}") not in taken)
+    used = {v.name for op in rw.block.ops() for v in op.results}
+    used |= {p.name for b in rw.blocks() for p in b.params}
+    return (name for n in count() if (name := f"e{n}") not in used)

@@ -73,8 +73,8 @@ def run(program: Program, context: PassContext) -> None:
 
 def _names(function: Function) -> Iterator[str]:
     blocks = [function, *(r for op in function.ops() for r in op.regions)]
-    taken = {v.name for op in function.ops() for v in op.results} | {p.name for b in blocks for p in b.params}
-    return (name for k in count() if (name := f"p{k}") not in taken)
+    used = {v.name for op in function.ops() for v in op.results} | {p.name for b in blocks for p in b.params}
+    return (name for k in count() if (name := f"p{k}") not in used)
 
 
 def _signals(op: Op) -> bool:
@@ -120,10 +120,10 @@ class _Ahead:
         views = [view_of(memory_of(op)) for op in ops if touches_memory(op) and not is_load(op)]  # type: ignore[arg-type]
         written = {v.root if v is not None else None for v in views}
         free: set[Value] = {body.params[0]}
-        made = {v for op in ops for v in op.results} | set(body.params[1:])
+        outputs = {v for op in ops for v in op.results} | set(body.params[1:])
         needs, loads, cube = set[Op](), list[Op](), list[Op]()
         for op in body.body:
-            known = all(x in free or x not in made for x in op.operands if isinstance(x, Value) and not _is_event(x))
+            known = all(x in free or x not in outputs for x in op.operands if isinstance(x, Value) and not _is_event(x))
             if known and not op.regions and (op.defn.traits & PURE or op.defn.is_constant):
                 free.update(op.results)
                 needs.add(op)
@@ -133,7 +133,7 @@ class _Ahead:
                     loads.append(op)
             elif unit(op) in ("MTE1", "M") and not ordered:
                 ready = free.union(*(x.results for x in (*loads, *cube)))
-                if all(x in ready or x not in made for x in op.operands if isinstance(x, Value)):
+                if all(x in ready or x not in outputs for x in op.operands if isinstance(x, Value)):
                     cube.append(op)
         results = [cls._slotted(loop, needs, kept)] if (kept := _products(loop, loads, cube)) else []
         return [x for x in (*results, cls._slotted(loop, needs, loads)) if x.slots and any(map(x.leaves, ops))]
@@ -225,10 +225,10 @@ class Copies:
         return op
 
     def op(self, short: str, *operands: Any, regions: Sequence[Region] = (), **attrs: Any) -> Op:
-        made = create(OPS[f"pto.{short}"], operands, attrs, regions=regions)
-        for v in made.results:
+        result = create(OPS[f"pto.{short}"], operands, attrs, regions=regions)
+        for v in result.results:
             v.name = next(self.names)
-        return self.add(made)
+        return self.add(result)
 
     def number(self, n: int) -> Value:
         return self.op("constant", value=integer(n, INDEX)).result
@@ -242,14 +242,14 @@ class Copies:
         """Append a copy of `op`, of what `values` maps its operands to; its results go into `values`."""
         operands = tuple(values.get(x, x) if isinstance(x, Value) else x for x in op.operands)
         regions = tuple(clone_blocks(list(op.regions), values))
-        made = Op(op.defn, operands, op.attrs, (), regions, op.loc)
-        made.results = tuple(Value(v.type, next(self.names), made) for v in op.results)
-        values.update(zip(op.results, made.results, strict=True))
+        result = Op(op.defn, operands, op.attrs, (), regions, op.loc)
+        result.results = tuple(Value(v.type, next(self.names), result) for v in op.results)
+        values.update(zip(op.results, result.results, strict=True))
         for r in regions:
             for inner in r.ops():
                 for v in (*inner.results, *(p for block in inner.regions for p in block.params)):
                     v.name = next(self.names)
-        self.add(made)
+        self.add(result)
 
 
 class _Pipeline:
@@ -322,11 +322,11 @@ class _Pipeline:
             inner = Copies(self.names)
             now: list[Any] = list(params[1 : 1 + len(state)])
             slots = params[1 + len(state) :]
-            made: list[Value] = []
+            results: list[Value] = []
             for k in range(self.depth):
                 now = self.compute(inner, self.at(inner, params[0], k), now, self.slot(slots, k))
-                made += self.load(inner, self.at(inner, params[0], k + self.depth))
-            block.body, block.results = inner.body, [*now, *made]
+                results += self.load(inner, self.at(inner, params[0], k + self.depth))
+            block.body, block.results = inner.body, [*now, *results]
             block.result_types = [p.type for p in params[1:]]
             loop = out.op("scf.for", low, end, out.number(self.span), [*state, *tiles], regions=[block])
             state, tiles = list(loop.results[: len(state)]), list(loop.results[len(state) :])

@@ -1,1 +1,1 @@
-"""Formats of other projects, straight to and from PTIR. Each imports the package that it needs when it is used."""
+"""Formats of other projects, converted directly to and from PTIR. Each loads its package when it is used."""

@@ -1,4 +1,4 @@
-"""What constants of a program under construction hold."""
+"""Elements of constants in a program that is being built."""
 
 from __future__ import annotations
 

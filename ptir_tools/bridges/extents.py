@@ -1,4 +1,4 @@
-"""Extents as values: what a program computes of shapes while it is read, symbols included."""
+"""Symbolic extents as values: arithmetic on shapes while a program is read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Divided(NamedTuple):
-    """The quotient, rounded down, or the remainder of a division that does not come out."""
+    """The quotient (rounded down) or remainder of a division that cannot be simplified."""
 
     left: Size
     op: str
@@ -28,13 +28,12 @@ class Divided(NamedTuple):
 
 
 Factor = Sym | Divided
-Product = tuple[Factor, ...]  # sorted by spelling; of none, it is 1
+Product = tuple[Factor, ...]  # factors sorted by spelling; the empty product is 1
 
 
 class Extent:
-    """An integer that is known when the program runs: a sum of products of symbols, quotients and remainders, with numbers.
-
-    Equal expressions are equal. Arithmetic with what is a number gives an integer. A symbol is not negative.
+    """An integer that is known at run time: a sum of products of numbers, symbols, quotients and remainders. Equal expressions
+    compare equal. Arithmetic whose result is a number gives an int. Symbols are not negative.
     """
 
     __slots__ = ("key", "terms")
@@ -45,12 +44,12 @@ class Extent:
 
     @property
     def dim(self) -> Sym:
-        """Itself as an extent of a type: its symbol, or one for the expression."""
+        """The extent of a type that it is: its symbol, or a symbol for the expression."""
         return self.symbol or sym(self.key)
 
     @property
     def symbol(self) -> Sym | None:
-        """The symbol that it is, if it is one."""
+        """The symbol that it consists of, else None."""
         if len(self.terms) != 1 or next(iter(self.terms.values())) != 1:
             return None
         (product,) = self.terms
@@ -63,23 +62,23 @@ class Extent:
 
     @property
     def least(self) -> int | None:
-        """A number that it is not under, if one follows from symbols not being negative."""
+        """A lower bound that follows from symbols not being negative, else None."""
         return _bound(self.terms, 1)
 
     @property
     def most(self) -> int | None:
-        """A number that it is not over, if one follows from symbols not being negative."""
+        """An upper bound that follows from symbols not being negative, else None."""
         return _bound(self.terms, -1)
 
-    def where(self, meanings: Meanings) -> Size:
-        """Itself with symbols replaced by what they are equal to."""
-        if not any(_mentions(f, meanings) for product in self.terms for f in product):
+    def where(self, equalities: Equalities) -> Size:
+        """The expression with symbols replaced by their equals."""
+        if not any(_mentions(f, equalities) for product in self.terms for f in product):
             return self
         total: Size = 0
         for product, n in self.terms.items():
             term: Size = n
             for f in product:
-                term = term * _where(f, meanings)
+                term = term * _where(f, equalities)
             total = total + term
         return total
 
@@ -138,7 +137,7 @@ class Extent:
 
 
 Size = int | Extent
-Meanings = Mapping[Sym, Size]  # what symbols are equal to
+Equalities = Mapping[Sym, Size]  # what symbols are equal to
 
 
 def of(d: Dim | Size) -> Size:
@@ -151,7 +150,7 @@ def _spelled(f: Factor) -> str:
 
 
 def _text(terms: Mapping[Product, int]) -> str:
-    """A sum as it is spelled: in parentheses, unless it is a symbol, quotient or remainder."""
+    """The spelling of a sum: in parentheses, unless it is a symbol, quotient or remainder."""
     text = ""
     for product, n in terms.items():
         names = [*([str(abs(n))] if abs(n) != 1 or not product else []), *map(_spelled, product)]
@@ -173,7 +172,7 @@ def _terms(x: object) -> Mapping[Product, int] | None:
 
 
 def _divided(left: Size, right: Size) -> tuple[Size, Size]:
-    """The quotient, rounded down, and the remainder. What each term of the divisor divides comes out of the quotient."""
+    """The quotient, rounded down, and the remainder; terms that the divisor divides are simplified."""
     terms, divisor = _terms(left) or {}, _terms(right) or {}
     if len(divisor) == 1:
         ((by, n),) = divisor.items()
@@ -188,7 +187,7 @@ def _divided(left: Size, right: Size) -> tuple[Size, Size]:
         return whole + rest // int(right), rest % int(right)
     if not isinstance(rest, Extent) and rest == 0:
         return whole, 0
-    if isinstance(rest, Extent) and len(divisor) == 1 and () in divisor:  # a common factor goes
+    if isinstance(rest, Extent) and len(divisor) == 1 and () in divisor:  # a common factor is cancelled
         common = gcd(*rest.terms.values(), divisor[()])
         if common > 1 and divisor[()] > 0:
             small = _made({p: m // common for p, m in rest.terms.items()})
@@ -198,21 +197,21 @@ def _divided(left: Size, right: Size) -> tuple[Size, Size]:
     return whole + quotient, over
 
 
-def _mentions(f: Factor, meanings: Meanings) -> bool:
+def _mentions(f: Factor, equalities: Equalities) -> bool:
     if isinstance(f, Sym):
-        return f in meanings
-    return any(_mentions(g, meanings) for x in (f.left, f.right) for p in (_terms(x) or {}) for g in p)
+        return f in equalities
+    return any(_mentions(g, equalities) for x in (f.left, f.right) for p in (_terms(x) or {}) for g in p)
 
 
-def _where(f: Factor, meanings: Meanings) -> Size:
+def _where(f: Factor, equalities: Equalities) -> Size:
     if isinstance(f, Sym):
-        return meanings.get(f, of(f))
-    left, right = (x.where(meanings) if isinstance(x, Extent) else x for x in (f.left, f.right))
+        return equalities.get(f, of(f))
+    left, right = (x.where(equalities) if isinstance(x, Extent) else x for x in (f.left, f.right))
     return _divided(left, right)[f.op == "%"]
 
 
 def _bound(terms: Mapping[Product, int], side: int) -> int | None:
-    """What a sum is not under (side 1) or not over (side -1): symbols, and what is made of them alone, are not negative."""
+    """A lower (side 1) or upper (side -1) bound of a sum: symbols, and expressions of symbols alone, are not negative."""
     total = 0
     for product, n in terms.items():
         if product and (n * side < 0 or not all(map(_natural, product))):
@@ -232,7 +231,7 @@ def _natural(f: Factor) -> bool:
 
 
 def of_shape(shape: Shape) -> Array:
-    """A shape as a vector: int64, or objects when some of it is symbolic."""
+    """A shape as a vector: int64, or objects when an extent is symbolic."""
     if all(isinstance(d, int) for d in shape):
         return np.array(shape, np.int64)
     return vector(map(of, shape))
@@ -264,21 +263,21 @@ def dim(x: Size) -> Dim:
     return x.dim if isinstance(x, Extent) else int(x)
 
 
-def quotient(total: Sequence[Dim | Size], parts: Sequence[Dim | Size], meanings: Meanings) -> Size | None:
-    """The product of extents `total` divided by that of `parts`: an integer or an extent where it comes out even, else None.
-    `meanings` are what symbols are equal to."""
-    whole, divisor = _product(total, meanings), _product(parts, meanings)
+def quotient(total: Sequence[Dim | Size], parts: Sequence[Dim | Size], equalities: Equalities) -> Size | None:
+    """The product of extents `total` divided by that of `parts`: an integer or an extent where there is no remainder, else None.
+    `equalities` has the equals of symbols."""
+    whole, divisor = _product(total, equalities), _product(parts, equalities)
     if not isinstance(divisor, Extent) and divisor == 0:
         return None
     result, left = _divided(whole, divisor)
     return result if not isinstance(left, Extent) and left == 0 else None
 
 
-def _product(extents: Sequence[Dim | Size], meanings: Meanings) -> Size:
+def _product(extents: Sequence[Dim | Size], equalities: Equalities) -> Size:
     product: Size = 1
     for x in extents:
         factor = of(x)
-        while isinstance(factor, Extent) and (next_ := factor.where(meanings)) != factor:
+        while isinstance(factor, Extent) and (next_ := factor.where(equalities)) != factor:
             factor = next_
         product = product * factor
     return product

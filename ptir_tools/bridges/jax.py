@@ -23,11 +23,9 @@ INSTALL = "pip install '.[xla]'"
 
 
 def from_jax(function: Callable[..., object], *examples: object) -> Program:
-    """The program of `function`, of JAX, for arguments like `examples`: arrays, `jax.ShapeDtypeStruct`s, and trees of them.
-
-    A function that `jax.jit` has made is taken with its options. The inputs are called as the parameters of the function are;
-    the leaves of a tree by their path (`params.dense.w`). Raises Rejected for what PTIR cannot express, and UsageError when
-    JAX is not installed.
+    """The program of a JAX `function` for arguments like `examples`: arrays, `jax.ShapeDtypeStruct`s, and trees of them. A
+    function from `jax.jit` keeps its options. Inputs have the names of the parameters, leaves of trees their paths
+    (`params.dense.w`). Raises Rejected for what PTIR cannot express, and UsageError when JAX is not installed.
     """
     try:
         jitted = function if hasattr(function, "lower") else jax.jit(function, keep_unused=True)
@@ -37,7 +35,7 @@ def from_jax(function: Callable[..., object], *examples: object) -> Program:
     leaves = len(jax.tree_util.tree_leaves(examples))
     if function is jitted and leaves == len(
         jax.tree_util.tree_leaves(lowered.args_info)
-    ):  # none is static: keep unused ones, too
+    ):  # no parameter is static: unused ones are kept
         lowered = jax.jit(lambda *args: jitted(*args), keep_unused=True).lower(*examples)
     text = lowered.as_text()
     diagnostics = Diagnostics()
@@ -53,7 +51,7 @@ def from_jax(function: Callable[..., object], *examples: object) -> Program:
 
 
 def _name(program: Program, function: Callable[..., object], examples: Sequence[object]) -> None:
-    """Call the inputs as the parameters and the leaves of trees are, when there is one for each."""
+    """Name the inputs after the parameters and the leaves of trees, when there is one name for each."""
     try:
         given = [str(name) for name in inspect.signature(function).bind(*examples).arguments]
     except (TypeError, ValueError):
@@ -64,7 +62,7 @@ def _name(program: Program, function: Callable[..., object], examples: Sequence[
         parts = [given[first] if first < len(given) else f"arg{first}", *re.findall(r"\w+", jax.tree_util.keystr(path[1:]))]
         names.append(".".join(parts))
     params = program.main.params
-    taken = {v.name for op in program.main.body for v in op.results}
-    if len(names) == len(params) and len(set(names)) == len(names) and not taken & set(names):
+    used = {v.name for op in program.main.body for v in op.results}
+    if len(names) == len(params) and len(set(names)) == len(names) and not used & set(names):
         for p, name in zip(params, names, strict=True):
             p.name = name

@@ -1,4 +1,4 @@
-"""What other packages hold as arrays of NumPy."""
+"""Tensors of other packages as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ptir_tools.core.typed import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     import torch
 
-# The floats of PyTorch that NumPy has not: PyTorch gives NumPy their bits only.
+# PyTorch's floats that NumPy lacks: PyTorch passes only their bits.
 _TORCH = {"torch.bfloat16": BF16, "torch.float8_e4m3fn": FP8_E4M3, "torch.float8_e5m2": FP8_E5M2}
 
 
 def array_of(given: object) -> Array:
-    """What is given as an array; by `__array__` or DLPack, or as NumPy reads it. Raises whatever its package does."""
+    """`given` as an array, by `__array__` or DLPack, or by NumPy's own conversion. Raises whatever its package raises."""
     dtype = _TORCH.get(str(getattr(given, "dtype", "")))
     if dtype is None:
         return np.asarray(given)

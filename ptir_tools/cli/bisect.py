@@ -82,9 +82,9 @@ def command(session: Session, file: str, flags: Flags) -> None:
     floats(flags)
     program, _ = session.load(file)
 
-    def text(made: Program) -> str:
-        diagnostics = Diagnostics(made.source)
-        pieces = program_text(made, made.format, diagnostics, session.options)
+    def text(result: Program) -> str:
+        diagnostics = Diagnostics(result.source)
+        pieces = program_text(result, result.format, diagnostics, session.options)
         diagnostics.raise_if_errors()
         return "".join(pieces)
 
@@ -110,8 +110,8 @@ def _good(session: Session, program: Program, flags: Flags, check: CheckCommand 
         options = engines.RunOptions(bindings=session.bindings)
         return runs_as_before(program, flags.check_runs, options, flags.fast_math)
 
-    def good(made: Program, known: dict[str, Array]) -> bool:
-        return check(text(made))
+    def good(result: Program, known: dict[str, Array]) -> bool:
+        return check(text(result))
 
     return good
 
@@ -132,10 +132,10 @@ def _report(session: Session, program: Program, result: Guilty, text: Callable[[
         yield from difference(text(result.before), text(result.after), f"after step {guilty - 1}", f"after step {guilty}")
 
 
-def _again(guilty: int, said: Sequence[Given]) -> str:
+def _again(guilty: int, message: Sequence[Given]) -> str:
     """The command that stops after the guilty step: what was given here and means the same to `ptir opt`."""
     words = ["ptir", "opt"]
-    for name, spelled, given in said:
+    for name, spelled, given in message:
         for value in () if name in _OWN else given if isinstance(given, tuple) else [given]:
             words += [spelled] * bool(spelled) + [_spelled(value)] * (value is not True)
     return shlex.join([*words, "--bisect-limit", str(guilty)])

@@ -24,8 +24,8 @@ COMMANDS = (
 
 def subcommand_of(name: str) -> Subcommand:
     """The command `name` of COMMANDS."""
-    found: Subcommand = import_module(f"ptir_tools.cli.{name}").command
-    return found
+    command: Subcommand = import_module(f"ptir_tools.cli.{name}").command
+    return command
 
 
 def load_plugins(words: Sequence[str]) -> None:

@@ -61,8 +61,8 @@ def command(
             case = None if source is None else cases.read(source, diagnostics)
             outcome = conform.Outcome("failed", "this is not a case") if case is None else conform.evaluate(case, ir, answer)
             status = max(status, session.reporter.status(diagnostics), int(outcome.status == "failed"))
-            said = {"file": file, "description": case.description if case else "", "category": case.category if case else ""}
-            rows.append({**said, "status": outcome.status, "reason": outcome.reason})
+            entry = {"file": file, "description": case.description if case else "", "category": case.category if case else ""}
+            rows.append({**entry, "status": outcome.status, "reason": outcome.reason})
             if not as_json:
                 sys.stdout.writelines(_tap(len(rows), rows[-1]))
     counts = Counter(row["status"] for row in rows)
@@ -87,8 +87,8 @@ def _below(path: str) -> Iterator[str]:
 
 
 def _tap(number: int, row: dict[str, str]) -> Iterator[str]:
-    said = f"{row['file']}: {row['description']}" if row["description"] else row["file"]
-    yield f"{_SHOWN[row['status']]} {number} - {said.replace(chr(92), chr(92) * 2).replace('#', chr(92) + '#')}"
+    label = f"{row['file']}: {row['description']}" if row["description"] else row["file"]
+    yield f"{_SHOWN[row['status']]} {number} - {label.replace(chr(92), chr(92) * 2).replace('#', chr(92) + '#')}"
     yield f" # SKIP {row['reason']}\n" if row["status"] == "skipped" else "\n"
     if row["status"] == "failed":
         yield "  ---\n  reason: |\n"

@@ -57,7 +57,7 @@ def command(
         raise UsageError(f"{ir} has no op `{unknown[0]}`", help=f"`ptir ops --dialect {ir}` lists them")
     diagnostics = Diagnostics()
     how = {"size": ops, "only": names, "symbols": not static, "faults": faults}
-    made = (dialect.random(Seeded(n), **how) for n in range(seed, seed + count))
-    texts = [program_pieces(program, form, diagnostics, session.options) for program in made]
+    result = (dialect.random(Seeded(n), **how) for n in range(seed, seed + count))
+    texts = [program_pieces(program, form, diagnostics, session.options) for program in result]
     session.reporter.settle(diagnostics)
     write_programs(output, texts, lambda texts: divided(texts, FORMATS[form].comment))

@@ -22,10 +22,10 @@ def command(session: Session, tcp: int | None) -> None:
       ptir lsp --tcp 2087
     """
     try:
-        made = serve(session.options)
+        result = serve(session.options)
     except ModuleNotFoundError as missing:
         raise UsageError(f"`ptir lsp` needs the package {missing.name}", "pip install '.[lsp]'") from None
     if tcp is None:
-        made.start_io()
+        result.start_io()
     else:
-        made.start_tcp("127.0.0.1", tcp)
+        result.start_tcp("127.0.0.1", tcp)

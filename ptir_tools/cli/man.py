@@ -48,12 +48,12 @@ def page(name: str) -> str:
         if result is None:
             raise KeyError(name)
         ctx = click.Context(result, parent=ctx, info_name=name)
-    made = Page()
-    made.write_lines(f'.TH {_escaped(_title(name).upper())} 1 "" "ptir {__version__}" "User Commands"', ".SH NAME")
-    made.write(f"{_title(name)} - {parsing.summary(ctx.command)}")
-    ctx.command.format_help(ctx, made)
-    made.write_end([_title(other) for other in COMMANDS] if not name else ["ptir"])
-    return made.getvalue()
+    output = Page()
+    output.write_lines(f'.TH {_escaped(_title(name).upper())} 1 "" "ptir {__version__}" "User Commands"', ".SH NAME")
+    output.write(f"{_title(name)} - {parsing.summary(ctx.command)}")
+    ctx.command.format_help(ctx, output)
+    output.write_end([_title(other) for other in COMMANDS] if not name else ["ptir"])
+    return output.getvalue()
 
 
 def _title(name: str) -> str:

@@ -196,14 +196,14 @@ def optimize_command(session: Session, files: Sequence[str], output: str | None,
         optimizer = _Optimizer(session, Pipeline.asked(session, pipeline), output, flags, stack)
 
         def one(path: str) -> int:
-            made = each_program(session, path, flags.split_input, optimizer.optimized)
+            result = each_program(session, path, flags.split_input, optimizer.optimized)
             target = path if flags.in_place else places.get(path, output)
             if several and to_stdout(target) and path != next(iter(places)):
                 sys.stdout.write(divider(flags.to or optimizer.form))
             if several:
-                made.write(target, flags.to)
+                result.write(target, flags.to)
             else:
-                written.append(lambda: made.write(target, flags.to))
+                written.append(lambda: result.write(target, flags.to))
             return 0
 
         session.each(files, one, flags.jobs)
@@ -360,13 +360,13 @@ def _replay(session: Session, files: Sequence[str], pipeline: str | None, flags:
     if len(files) != 1 or files[0] in STDIN or pipeline is not None:
         raise UsageError("--run-reproducer takes the reproducer of a crash, and its pipeline")
     (file,) = files
-    asked = reproduce.read(session.opened(file))
-    for name, given in asked.flags.items():
+    arguments = reproduce.read(session.opened(file))
+    for name, given in arguments.flags.items():
         setattr(flags, name, given)
-    if asked.version != __version__:
-        session.reporter.tell(f"{file} is of ptir {asked.version}, this is {__version__}")
-    bound = asked.max_iterations
-    return asked.pipeline, current() if bound is None else replace(current(), iterations=bound)
+    if arguments.version != __version__:
+        session.reporter.tell(f"{file} is of ptir {arguments.version}, this is {__version__}")
+    bound = arguments.max_iterations
+    return arguments.pipeline, current() if bound is None else replace(current(), iterations=bound)
 
 
 def _list(session: Session) -> None:

@@ -224,8 +224,8 @@ def _flagged(command: str) -> list[Option[Any]]:
 
 def _of_dialects(command: str) -> tuple[Parameter, ...]:
     """The options of dialects that only some commands take, this one among them, by dialect."""
-    taken = _flagged(command)
-    listed = ((d.name.upper(), [_flag(o) for o in d.options if o.commands and o in taken]) for d in DIALECTS.values())
+    used = _flagged(command)
+    listed = ((d.name.upper(), [_flag(o) for o in d.options if o.commands and o in used]) for d in DIALECTS.values())
     return tuple(p for title, flags in listed for p in titled(title, *flags))
 
 
@@ -338,7 +338,7 @@ class Subcommand:
             given, arguments = self._sorted(words)
         except ValueError:
             return None
-        parameters, said = {p.name: p.default for p in self.parameters}, list[Given]()
+        parameters, chosen = {p.name: p.default for p in self.parameters}, list[Given]()
         for p in self.parameters:
             if p.is_argument and arguments:
                 given[p.name] = arguments if p.settings.get("nargs") == -1 else arguments[:1]
@@ -349,10 +349,10 @@ class Subcommand:
                     parameters[p.name] = p.called(tuple(values) if p.many else values[-1])
                 except ValueError:
                     return None
-                said.append(Given(p.name, "" if p.is_argument else p.spelled[0], parameters[p.name]))
+                chosen.append(Given(p.name, "" if p.is_argument else p.spelled[0], parameters[p.name]))
             elif p.required:
                 return None
-        return None if arguments else (parameters, said)
+        return None if arguments else (parameters, chosen)
 
     def _sorted(self, words: Sequence[str]) -> tuple[dict[str, list[str | bool]], list[str | bool]]:
         """The given options, by parameter, and the arguments. Raises ValueError for a word that is not plain."""
@@ -373,12 +373,12 @@ class Subcommand:
                 given.setdefault(p.name, []).append(value)
         return given, arguments
 
-    def run(self, reporter: Reporter, parameters: dict[str, Any], said: Sequence[Given]) -> None:
+    def run(self, reporter: Reporter, parameters: dict[str, Any], chosen: Sequence[Given]) -> None:
         """Do what the command line says. Raises Leave with an exit code, and whatever goes wrong."""
-        for p, given in ((p, g) for g in said for p in self.parameters if p.name == g.name):
+        for p, given in ((p, g) for g in chosen for p in self.parameters if p.name == g.name):
             if p.is_name and "" in (given.value if isinstance(given.value, tuple) else (given.value,)):
                 raise UsageError(f"{given.spelled or p.metavar}: the name is empty")
-        session = _session(reporter, self.name, parameters, said)
+        session = _session(reporter, self.name, parameters, chosen)
         if self.flags is not None:
             parameters["flags"] = self.flags(**{f.name: parameters.pop(f.name) for f in fields(self.flags)})
         try:
@@ -397,15 +397,15 @@ def subcommand(
     `flags` come as one. `also_from` are formats that `--from` takes next to those of programs."""
 
     def declare(function: Callable[..., None]) -> Subcommand:
-        made = Subcommand(function, own, flags)
+        result = Subcommand(function, own, flags)
         if not reads:
-            made.parameters += REPORTING
-            return made
-        made.parameters += (*_of_dialects(made.name), *REPORTING, from_option(*also_from), *_reading(made.name), *LIMITING)
-        taken = {word for p in made.parameters if not p.name.startswith(_CHOSEN) for word in p.words}
-        if clash := next((o for o in _flagged(made.name) if o.flag in taken), None):
+            result.parameters += REPORTING
+            return result
+        result.parameters += (*_of_dialects(result.name), *REPORTING, from_option(*also_from), *_reading(result.name), *LIMITING)
+        used = {word for p in result.parameters if not p.name.startswith(_CHOSEN) for word in p.words}
+        if clash := next((o for o in _flagged(result.name) if o.flag in used), None):
             raise UsageError(f"the flag {clash.flag} of the option `{clash.name}` is taken")
-        return made
+        return result
 
     return declare
 
@@ -419,17 +419,17 @@ def _files(given: Iterable[object]) -> Iterator[str]:
             yield match[1]
 
 
-def _session(reporter: Reporter, command: str, parameters: dict[str, Any], said: Sequence[Given]) -> Session:
+def _session(reporter: Reporter, command: str, parameters: dict[str, Any], words: Sequence[Given]) -> Session:
     """Take the shared options out of `parameters`."""
     for name in ("color", "form", "max_errors", "quiet", "verbose"):
         setattr(reporter, name, parameters.pop(name))
     parameters.pop("load")  # done before the command was imported
     if "form_in" not in parameters:
-        return Session(command, reporter, said)
+        return Session(command, reporter, words)
     reporter.strict = parameters.pop("strict")
     limits = {name.removeprefix("max_"): value for name in LIMIT_NAMES if (value := parameters.pop(name)) is not None}
     taken = {o: parameters.pop(_parameter_of(o)) for o in _flagged(command) if _parameter_of(o) in parameters}
     chosen = {o.name: type(o.default)(given) if o.many else given for o, given in taken.items()}
     chosen[WEIGHTS.name] += tuple(_files(parameters.values()))
     options = Options(replace(LIMITS, **limits), **chosen)
-    return Session(command, reporter, said, options, parameters.pop("form_in"), dict(parameters.pop("bindings")))
+    return Session(command, reporter, words, options, parameters.pop("form_in"), dict(parameters.pop("bindings")))

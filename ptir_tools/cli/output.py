@@ -38,15 +38,15 @@ def to_stdout(path: str | None) -> bool:
     return path in (None, "", "-")
 
 
-def form_of(asked: str | None, path: str | None, forms: Iterable[str], default: str) -> str:
+def form_of(form: str | None, path: str | None, forms: Iterable[str], default: str) -> str:
     """The form that `--to` asks for; else the one that the suffix of the -o FILE names, else `default`."""
     suffix = os.path.splitext(path or "")[1].removeprefix(".").lower()
-    return asked or (suffix if suffix in forms else default)
+    return form or (suffix if suffix in forms else default)
 
 
 def require_one_end(output: str | None, in_place: bool, **looks: bool) -> None:
     """Raise UsageError for a result that would go to files and not: --in-place, -o and what only looks exclude each other."""
-    named = [f"--{name}" for name, asked in {"in-place": in_place, **looks}.items() if asked]
+    named = [f"--{name}" for name, is_set in {"in-place": in_place, **looks}.items() if is_set]
     if in_place and len(named) > 1:
         raise UsageError(f"--in-place writes files, and {named[1]} only reads: give one of them")
     if output is not None and named:
@@ -55,8 +55,8 @@ def require_one_end(output: str | None, in_place: bool, **looks: bool) -> None:
 
 def print_diff(path: str, before: str, after: str, what: str) -> None:
     """Print the differences as a unified diff. Only `\n` ends a line; `splitlines` would divide at more."""
-    made = difflib.unified_diff(_lines(before), _lines(after), path, f"{path} ({what})")
-    sys.stdout.writelines(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in made)
+    result = difflib.unified_diff(_lines(before), _lines(after), path, f"{path} ({what})")
+    sys.stdout.writelines(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in result)
 
 
 def _lines(text: str) -> list[str]:
@@ -66,7 +66,7 @@ def _lines(text: str) -> list[str]:
 
 def distinct(read: Sequence[str], **paths: str | None) -> None:
     """Raise UsageError when two options, by their names, would write one file, or another than `output` one that is read."""
-    taken: dict[str, str] = {}
+    owners: dict[str, str] = {}
     sources = {os.path.realpath(path) for path in read if path != "-"}
     for name, path in paths.items():
         if path is None or to_stdout(path) or (os.path.exists(path) and not os.path.isfile(path)):
@@ -74,7 +74,7 @@ def distinct(read: Sequence[str], **paths: str | None) -> None:
         flag = "--" + name.replace("_", "-")
         if name != "output" and os.path.realpath(path) in sources:
             raise UsageError(f"{flag} would overwrite {path}, which is read")
-        if (before := taken.setdefault(os.path.realpath(path), flag)) != flag:
+        if (before := owners.setdefault(os.path.realpath(path), flag)) != flag:
             raise UsageError(f"{before} and {flag} name one file, {path}")
 
 
@@ -90,11 +90,11 @@ def write_text(path: str | None, pieces: Iterable[str]) -> None:
 def write_programs(path: str | None, programs: Sequence[Iterable[str] | Iterable[bytes]], join: Callable[..., list[str]]) -> None:
     """Write programs, of text that `join` makes one, or one of bytes. Raises OSError, and UsageError for several of bytes, or for
     bytes and a terminal."""
-    made = [list(pieces) for pieces in programs]
-    data = [piece for pieces in made for piece in pieces if isinstance(piece, bytes)]
+    results = [list(pieces) for pieces in programs]
+    data = [piece for pieces in results for piece in pieces if isinstance(piece, bytes)]
     if not data:
-        write_text(path, join(made))
-    elif len(made) > 1:
+        write_text(path, join(results))
+    elif len(results) > 1:
         raise UsageError("a binary file holds one program")
     else:
         write_bytes(path, lambda file: file.writelines(data))
@@ -237,10 +237,10 @@ def each_program(session: Session, file: str, split: bool, make: Callable[[Sourc
     return Made(source, texts, status)
 
 
-def only_one(what: str, asked: bool, **files: str | None) -> None:
+def only_one(what: str, flag: bool, **files: str | None) -> None:
     """Raise UsageError when `what` is asked for together with a file that holds something of one program."""
     for name, path in files.items():
-        if asked and path is not None:
+        if flag and path is not None:
             raise UsageError(f"--{name.replace('_', '-')} is for one program; it does not go with {what}")
 
 
@@ -255,12 +255,12 @@ def places_of(files: Sequence[str], given: Sequence[str], folder: str | None) ->
     folder = folder or ""
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise UsageError(f"{folder} is a file; what is made of several programs goes to a folder")
-    taken: set[str] = set()
+    used: set[str] = set()
     for file in files:
         root = next((g for g in given if os.path.isdir(g) and os.path.commonpath([g, file]) == os.path.normpath(g)), "")
         place = os.path.join(folder, os.path.relpath(file, root) if root else os.path.basename(file))
-        if place in taken:
+        if place in used:
             raise UsageError(f"two programs would be written to {place}")
-        taken.add(place)
+        used.add(place)
         os.makedirs(os.path.dirname(place), exist_ok=True)
         yield file, place

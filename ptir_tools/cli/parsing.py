@@ -186,10 +186,10 @@ def _parameter(declared: Parameter) -> click.Parameter:
         settings["type"] = _KINDS[kind.name](*kind.arguments, **kind.settings)
     if callback := settings.get("callback"):
         settings["callback"] = _calling(callback)
-    made = (click.Argument if declared.is_argument else click.Option)(declared.words, **settings)
-    if made.type is click.STRING:
-        made.type = _known(made) or made.type
-    return made
+    result = (click.Argument if declared.is_argument else click.Option)(declared.words, **settings)
+    if result.type is click.STRING:
+        result.type = _known(result) or result.type
+    return result
 
 
 def _calling(callback: Callable[..., object]) -> Callable[..., object]:
@@ -209,14 +209,14 @@ def command(declared: Subcommand) -> click.Command:
 
     def call(**parameters: object) -> None:
         ctx = click.get_current_context()
-        asked = [p for p in ctx.command.params if ctx.get_parameter_source(p.name or "") is ParameterSource.COMMANDLINE]
-        given = [Given(p.name or "", p.opts[0] if isinstance(p, click.Option) else "", parameters[p.name or ""]) for p in asked]
+        on_line = [p for p in ctx.command.params if ctx.get_parameter_source(p.name or "") is ParameterSource.COMMANDLINE]
+        given = [Given(p.name or "", p.opts[0] if isinstance(p, click.Option) else "", parameters[p.name or ""]) for p in on_line]
         declared.run(ctx.find_root().obj, parameters, given)
 
     params = [_parameter(p) for p in declared.parameters]
-    made = Command(declared.name, callback=call, params=params, help=inspect.getdoc(declared.function))
-    made.titles = {p.name: p.title for p in declared.parameters}
-    return made
+    result = Command(declared.name, callback=call, params=params, help=inspect.getdoc(declared.function))
+    result.titles = {p.name: p.title for p in declared.parameters}
+    return result
 
 
 def summary(command: click.Command) -> str:

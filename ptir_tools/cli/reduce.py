@@ -40,10 +40,10 @@ def command(session: Session, file: str, output: str | None, check: str, timeout
     interesting = CheckCommand(check, program.format, timeout)
     smallest: list[str] = []
 
-    def progress(made: Smaller) -> None:
+    def progress(result: Smaller) -> None:
         if smallest:
-            session.reporter.tell(f"{made.ops:>8} ops, {len(made.text)} bytes after {interesting.runs} runs: {made.what}")
-        smallest[:] = [made.text]
+            session.reporter.tell(f"{result.ops:>8} ops, {len(result.text)} bytes after {interesting.runs} runs: {result.what}")
+        smallest[:] = [result.text]
         if not to_stdout(output):
             write_text(output, smallest)
 

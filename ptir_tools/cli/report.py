@@ -275,9 +275,9 @@ def _unreadable(error: OSError) -> Diagnostic:
 
 def _reproducer(error: BaseException, args: Sequence[str], reporter: Reporter) -> str:
     """Write what one needs to see the internal error again; the file's path. It reads as a program: the rest is comments."""
-    said = [f"ptir {__version__}, Python {sys.version.split()[0]}", "ptir " + " ".join(args)]
-    said += "".join(traceback.format_exception(error)).splitlines()
+    lines = [f"ptir {__version__}, Python {sys.version.split()[0]}", "ptir " + " ".join(args)]
+    lines += "".join(traceback.format_exception(error)).splitlines()
     with tempfile.NamedTemporaryFile("w", prefix="ptir-", suffix=".txt", delete=False, encoding="utf-8") as file:
-        file.writelines(f"{reporter.comment} {line}\n" for line in said)
+        file.writelines(f"{reporter.comment} {line}\n" for line in lines)
         file.writelines([reporter.reproducer] if reporter.reproducer else [source.text for source in reporter.sources[-1:]])
     return file.name

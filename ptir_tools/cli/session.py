@@ -34,13 +34,13 @@ _PIECE = 1 << 20
 def _at_most(most: int, file: IO[bytes], name: str) -> bytes:
     """The first `most` bytes, read piece by piece: one big read would reserve memory for all of them. Raises LimitExceeded for a
     device, like /dev/zero, that does not end soon."""
-    pieces: list[bytes] = []
+    chunks: list[bytes] = []
     while most and (piece := file.read(min(most, _PIECE))):
-        if pieces and _is_device(file):
+        if chunks and _is_device(file):
             raise LimitExceeded(f"this is a device, of which no more than {_PIECE} bytes are read", source=Source(name, ""))
-        pieces.append(piece)
+        chunks.append(piece)
         most -= len(piece)
-    return b"".join(pieces)
+    return b"".join(chunks)
 
 
 def _is_device(file: IO[bytes]) -> bool:
@@ -117,11 +117,11 @@ class Session:
         for name in self.bindings:
             if name not in known:
                 help = f"its symbols are {', '.join(known)}" if known else "it has no symbols"
-                near = nearest(name, known)
+                suggestion = nearest(name, known)
                 diagnostics.warning(
                     "UnknownSymbol",
                     f"the program has no symbol `{name}`, which --bind names",
-                    help=did_you_mean([near]) if near else help,
+                    help=did_you_mean([suggestion]) if suggestion else help,
                 )
         symbols.bind(program, self.bindings)
 

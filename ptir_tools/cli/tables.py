@@ -56,15 +56,15 @@ def _right(each: Table, i: int) -> bool:
 
 
 def _drawn(each: Table) -> table.Table:
-    made = table.Table(
+    result = table.Table(
         box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, show_footer=bool(each.footer), header_style="bold"
     )
     for i, name in enumerate(each.columns):
         footer = Text(each.footer[i]) if each.footer else ""
-        made.add_column(Text(name), footer, justify="right" if _right(each, i) else "left", overflow="fold")
+        result.add_column(Text(name), footer, justify="right" if _right(each, i) else "left", overflow="fold")
     for row in each.rows:
-        made.add_row(*map(Text, row))
-    return made
+        result.add_row(*map(Text, row))
+    return result
 
 
 def _number(cell: str) -> bool:

@@ -127,7 +127,7 @@ def _translated(
     if between and flags.check:
         program = _sized(session, program, dialect)
     after = _convert(session, program, dialect, diagnostics) if between else program
-    taken = taken_out(session, after, flags.to, flags.weights_to, output)
+    moved = taken_out(session, after, flags.to, flags.weights_to, output)
     _outside(session, after, output, flags, files)
     pieces = program_pieces(after, flags.to, diagnostics, session.options)
     session.reporter.settle(diagnostics)
@@ -139,7 +139,7 @@ def _translated(
         literals = {name: arrays.from_literal(x) for name, x in (session.options[CONSTANTS] or {}).items()}
         with replacing(flags.constants) as file:
             arrayfiles.save(flags.constants, file, literals)
-    write_weights(flags.weights_to, taken)
+    write_weights(flags.weights_to, moved)
     return pieces
 
 

@@ -1,8 +1,8 @@
-"""From one dialect to another, with PTIR as the hub.
+"""Conversions between dialects, with PTIR as the hub.
 
 A conversion is a function `convert(program, diagnostics, options) -> Program | None` that reports everything that the target
-cannot express before it gives up. Those of the toolkit are modules with a function of that name, loaded when first used;
-others are registered (contract: "Conversion infrastructure").
+cannot express. Those of the toolkit are modules with a function of that name, loaded when first used; others are registered
+(contract: "Conversion infrastructure").
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Convert = Callable[[Program, Diagnostics, Options], Program | None]
 
 @dataclass(slots=True, frozen=True)
 class ConversionTarget:
-    """A conversion from `source` to `target`: the function, or the module that holds it; what it takes is asked first."""
+    """A conversion from `source` to `target`: the function, or the module that has it. Its legality is checked first."""
 
     source: str
     target: str
@@ -71,12 +71,12 @@ class ConversionTarget:
         convert = import_module(self.convert).convert if isinstance(self.convert, str) else self.convert
         try:
             made = cast(Convert, convert)(program, diagnostics, options)
-        except Violation as violation:  # of no op in particular
+        except Violation as violation:  # not of a single op
             diagnostics.error(NOT_TRANSLATABLE, violation.message, violation.loc or program.main.loc, help=violation.help)
             return None
         what = f"the conversion from {self.source} to {self.target}"
         if made is None and not diagnostics.errors:
-            raise PluginFault(convert, f"{what} gives neither a program nor an error")
+            raise PluginFault(convert, f"{what} returns neither a program nor an error")
         known = isinstance(made, Program) and (made.dialect.name == self.target or self.target not in DIALECTS)
         if made is not None and not known:
             raise PluginFault(convert, f"{what} gives {made!r}, not a program of {self.target}")
@@ -87,7 +87,7 @@ _TARGETS: dict[tuple[str, str], ConversionTarget] = {}
 
 
 def register_conversion_target(target: ConversionTarget) -> None:
-    """Let `translate` use `target`. Raises ValueError when there is one between the same dialects."""
+    """Register a conversion for `translate`. Raises ValueError when there is one between the same dialects."""
     key = (target.source, target.target)
     if key in _TARGETS:
         raise ValueError(f"there is a conversion from {target.source} to {target.target} already")
@@ -110,7 +110,7 @@ for _source, _target, _module in (
 
 
 def route(source: str, target: str) -> list[ConversionTarget] | None:
-    """The conversions that lead from one dialect to another, in order; None when there is no way. Equal dialects need none."""
+    """The conversions from one dialect to another, in order; None when there is no route. Equal dialects need none."""
     if source == target:
         return []
     if (direct := get_conversion_target(target, source)) is not None:
@@ -123,7 +123,7 @@ def route(source: str, target: str) -> list[ConversionTarget] | None:
 def translate(program: Program, target: str, diagnostics: Diagnostics, options: Options | None = None) -> Program | None:
     """`program`, which verifies, as a new program of the dialect `target`; None after reporting what cannot be translated.
 
-    Symbols stay symbols. A program that is of that dialect is given back itself.
+    Symbols stay symbols. A program that is already of that dialect is returned itself.
     """
     options = options or Options()
     source = program.dialect.name
@@ -164,13 +164,13 @@ def _led(
 
 
 def _drop_hints(program: Program, target: str, diagnostics: Diagnostics) -> None:
-    """Report the fusion hints of the entry, which no other IR has: a warning for one that is required."""
+    """Report the entry's fusion hints, which are dropped since no other IR has them; a required one is a warning."""
     for hint in program.main.annotations:
         diagnostics.dropped(hint, f"{target} has no fusion hints")
 
 
 def _names(program: Program) -> dict[Span, str]:
-    """What the op at each place of the text is called."""
+    """The names of the ops by their spans in the text."""
     source = program.source
     if source is None:
         return {}
@@ -179,6 +179,6 @@ def _names(program: Program) -> dict[Span, str]:
 
 
 def _as_written(result: Diagnostic, named: dict[Span, str]) -> Diagnostic:
-    """A finding about the hub's op, which the user did not write, with the name of the op that the user did."""
+    """A diagnostic about an op of the hub, with the name of the op that the user wrote."""
     name = named.get(result.span) if result.span is not None else None
     return result if name is None or name in result.message else replace(result, message=f"{name}: {result.message}")

@@ -1,12 +1,12 @@
-"""What every conversion builds with.
+"""The emitter that all conversions share.
 
 A conversion is an `Emit` of its target and a table of rules, one per op of the source:
 
     rule(emit, op, *operands) -> what the result of `op` becomes
 
-`operands` are what the operands of `op` became. A rule appends ops by calling `emit`, and the last one by `emit.last`, which
-gives it the name of the result. A Violation in a rule is a refusal of that op: the conversion goes on, so that all refusals are
-reported at once, and what reads a refused value stays silent.
+`operands` are the converted operands of `op`. A rule appends ops by calling `emit`, and the last one by `emit.last`, which names
+the result. A Violation in a rule refuses that op. The conversion goes on, so that all refusals are reported at once; ops that
+read a refused value are not reported.
 """
 
 from __future__ import annotations
@@ -39,33 +39,33 @@ from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import load_dialect
 from ptir_tools.rewrite.vocabulary import tensor_type
 
-D = TypeVar("D")  # what a value becomes
-Rule = Callable[..., Any]  # what an op of the source becomes
+D = TypeVar("D")  # a converted value
+Rule = Callable[..., Any]  # converts an op of the source
 
 
 @dataclass(slots=True)
 class Match:
-    """What a pattern found: `rule` makes the result of what `needs` became, and `note` says under which condition."""
+    """A match of a pattern: `rule` makes the result from the converted `needs`; `note` is the condition to report."""
 
     needs: tuple[Operand, ...]
     rule: Rule
     note: str = ""
 
 
-Pattern = Callable[[Op, Options], Match | None]  # looks at definitions only; what it absorbs has its own users or none
+Pattern = Callable[[Op, Options], Match | None]  # reads definitions only; an absorbed op stays where it has other uses
 
 
 class InError(Exception):
-    """An operand was refused before, so its reader is not reported."""
+    """An operand was refused before, so the op that reads it is not reported."""
 
 
 class Emit(Generic[D]):
-    """Builds a program of the target. `values` holds what the values of the source became (None: refused)."""
+    """Builds a program of the target. `values` maps source values to converted ones (None: refused)."""
 
     dialect: ClassVar[str]  # of the target
-    title: ClassVar[str]  # what messages call it
-    origin: ClassVar[str] = ""  # the dialect of the source, if the target computes symbols as it does: what defines them is kept
-    help: ClassVar[Mapping[str, str]] = {}  # what would help, by short names of the source's ops
+    title: ClassVar[str]  # its name in messages
+    origin: ClassVar[str] = ""  # the source's dialect, if the target computes symbols alike: ops that define symbols are kept
+    help: ClassVar[Mapping[str, str]] = {}  # help texts, by short names of the source's ops
 
     def __init__(
         self,
@@ -78,25 +78,25 @@ class Emit(Generic[D]):
         name: str = "main",
     ) -> None:
         self.rules = rules
-        self.patterns = patterns or {}  # where several ops of the source are one op of the target, by the last of them
+        self.patterns = patterns or {}  # matches of several source ops that become one op, by the last of them
         self.source = function
         self.diagnostics = diagnostics
         self.options = options
         self.program, self.builder = single_function(load_dialect(self.dialect), name)
         self.program.main.loc = function.loc
         self.values: dict[Value, D | None] = {}
-        self.refused: set[object] = set()  # what was reported: ops, or other places
+        self.refused: set[object] = set()  # the ops or other locations that were reported
         self.matches: dict[Op, Match | None] = {}
         self.names = self._result_names()
         self.fresh = Names(self.name_of(v) for v in _values(function))
         self._tell_apart()
-        self.op: Op | None = None  # the one at hand
-        self.place: Loc = function.loc  # of the parameter at hand
+        self.op: Op | None = None  # the current op
+        self.place: Loc = function.loc  # of the current parameter
 
     # Names
 
     def spelled(self, name: str) -> str:
-        """`name` in the letters of the target."""
+        """`name` spelled for the target."""
         return name
 
     def name_of(self, v: Value) -> str:
@@ -109,15 +109,15 @@ class Emit(Generic[D]):
         yield from (v for op in self.source.body for v in op.results)
 
     def _tell_apart(self) -> None:
-        """A name of its own for a value that the target would spell as one before it."""
-        taken = set[str]()
+        """A new name for each value that the target would spell like an earlier one."""
+        used = set[str]()
         for v in self._own():
-            if (name := self.name_of(v)) in taken:
+            if (name := self.name_of(v)) in used:
                 self.names[v] = self.fresh.between(name)
-            taken.add(name)
+            used.add(name)
 
     def _result_names(self) -> dict[Value, str]:
-        """The results that are called otherwise than their values, once each, by names that no other value has."""
+        """The results whose names differ from their values' names, once each, if no other value has the name."""
         results: dict[Value, str] = {}
         own = {self.spelled(v.name) for v in self._own()}
         for x, name in zip(self.source.results, result_names(self.source), strict=True):
@@ -130,14 +130,14 @@ class Emit(Generic[D]):
 
     @property
     def name(self) -> str:
-        """The name of the result of the op at hand."""
+        """The name of the current op's result."""
         return self.name_of(self.op.result) if self.op is not None else "output"
 
     # The op at hand
 
     @property
     def type(self) -> TensorType:
-        """The type of the result of the op at hand."""
+        """The type of the current op's result."""
         assert self.op is not None
         return tensor_type(self.op.result)
 
@@ -148,17 +148,17 @@ class Emit(Generic[D]):
 
     @property
     def loc(self) -> Loc:
-        """Its place in the source; without one that of the parameter at hand, or of the function."""
+        """The location of the current op, else that of the current parameter or of the function."""
         return self.place if self.op is None else self.op.loc
 
     def note(self, message: str, loc: Loc | None = None) -> None:
-        """Report the condition under which the op at hand (or that at `loc`) was translated."""
+        """Report the condition under which the current op (or that at `loc`) was translated."""
         self.diagnostics.note("ConditionalTranslation", message, self.loc if loc is None else loc)
 
     # Building
 
     def __call__(self, short: str, *operands: Argument, **attrs: Attribute) -> Value:
-        """An op before the last, under a name that no value has."""
+        """Append an op that is not the last, under a new name."""
         return self.builder.op(short, *operands, name=self.fresh.between(self.name), **attrs)
 
     def last(self, short: str, *operands: Argument, **attrs: Attribute) -> Value:
@@ -168,7 +168,7 @@ class Emit(Generic[D]):
     # Converting
 
     def parameters(self) -> None:
-        """What the parameters become, each under its label."""
+        """The converted parameters, by label."""
         labels = self.source.attrs.get("input_names") or [p.name for p in self.source.params]
         places = self.source.attrs.get("input_locs", {})
         for p, label in zip(self.source.params, labels, strict=True):
@@ -186,13 +186,13 @@ class Emit(Generic[D]):
         raise NotImplementedError
 
     def body(self, block: Region) -> None:
-        """Convert the ops of a block that its results need, in order."""
+        """Convert the live ops of a block, in order."""
         for op in self.needed(block):
             self.values[op.results[0]] = self.convert(op)
 
     def needed(self, block: Region) -> list[Op]:
-        """The ops that the results need, in order, and those that define the symbols of these. Patterns are matched from the last
-        op to the first, so that what only a pattern absorbs is left out."""
+        """The live ops in order, and those that define their symbols. Patterns are matched from the last op to the first, so that
+        ops that only a pattern absorbs are left out."""
         wanted, ops = _values_of(block.results), list[Op]()
         definers = Definers.of(block, load_dialect(self.origin)) if self.origin else None
         for op in reversed(block.body):
@@ -239,7 +239,7 @@ class Emit(Generic[D]):
         return rule
 
     def operands(self, op: Op) -> Sequence[D | None]:
-        """What the operands became, or what the pattern needs. Raises InError."""
+        """The converted operands, or those of the pattern. Raises InError."""
         match = self.matches.get(op)
         results = [self.read(x) for x in (op.operands if match is None else match.needs)]
         if match is not None and match.note:
@@ -250,7 +250,7 @@ class Emit(Generic[D]):
         """Raise Violation unless the target has a value of type `t`."""
 
     def read(self, x: Operand) -> D:
-        """What an operand became. Raises InError."""
+        """The converted operand. Raises InError."""
         if isinstance(x, Literal):
             return self.literal(x)
         entry = self.values.get(x.value if isinstance(x, Element) else x)
@@ -259,15 +259,15 @@ class Emit(Generic[D]):
         return self.element(entry, x.index) if isinstance(x, Element) else entry
 
     def literal(self, x: Literal) -> D:
-        """What an inline constant becomes."""
+        """The converted inline literal."""
         return cast("D", x)
 
     def element(self, x: D, index: int) -> D:
-        """What an element of a tuple became."""
+        """The converted element of a tuple."""
         raise Violation(NOT_TRANSLATABLE, f"{self.title} has no tuples")
 
     def refuse(self, violation: Violation) -> None:
-        """Report why the op at hand is not translated, once where it is put in line several times."""
+        """Report why the current op is refused, once even where it is inlined several times."""
         op = self.op
         assert op is not None
         short, at = op.defn.short, violation.loc or op.loc
@@ -275,10 +275,13 @@ class Emit(Generic[D]):
             return
         self.refused.add(key)
         codes = load_dialect(op.defn.name.partition(".")[0]).codes
-        if violation.code in (codes.unbound, *codes.run_time.values()):  # of the program itself: the target would find it too
+        if violation.code in (
+            codes.unbound,
+            *codes.run_time.values(),
+        ):  # an error of the program itself: the target would report it, too
             self.diagnostics.violation(violation, at)
             return
-        named = violation.loc or f"`{short}`" in violation.message  # what is at another place has another name
+        named = violation.loc or f"`{short}`" in violation.message  # an op at another location has another name
         message = violation.message if named else f"`{short}`: {violation.message}"
         self.diagnostics.error(NOT_TRANSLATABLE, message, at, help=violation.help or self.help.get(short))
 

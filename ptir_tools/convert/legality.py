@@ -1,4 +1,4 @@
-"""What a conversion target allows, asked of a whole program at once (contract: "Conversion infrastructure")."""
+"""Legality of a whole program for a conversion target (contract: "Conversion infrastructure")."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_TRANSLATABLE = "NotTranslatable"
 
 @dataclass(slots=True, frozen=True)
 class Legality:
-    """Short names of ops and dtypes that a target takes (None: all), and whether extents may be symbols."""
+    """The legal ops (short names) and dtypes of a target (None: all), and whether extents may be symbols."""
 
     allowed_ops: frozenset[str] | None = None
     allowed_dtypes: frozenset[DType] | None = None
@@ -28,7 +28,7 @@ ANYTHING = Legality()
 
 @dataclass(slots=True, frozen=True)
 class ConversionDiagnostic:
-    """One finding: the stage that made it, the block, the op's position in it (None: its parameters or results)."""
+    """An illegal op or type: the reporting stage, the block, and the op's position (None: the block's signature)."""
 
     stage: str
     block: str

@@ -1,4 +1,4 @@
-"""Names that survive a translation: spelled in the target's letters, unique."""
+"""Names in translations: spelled for the target, unique."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def extent_name(text: str) -> str:
 
 
 class Names:
-    """Fresh names next to those that are taken."""
+    """Fresh names that differ from those in use."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self.taken = set(taken)
         self.next: dict[str, int] = {}
 
     def between(self, name: str) -> str:
-        """A name for a value that is between those of the source, on the way to `name`: `v5_0` for `5`. It is taken."""
+        """A fresh name for an intermediate value on the way to `name`: `v5_0` for `5`."""
         stem = f"v{name}" if name.isdecimal() else name
         n = self.next.get(stem, 0)
         while (own := f"{stem}_{n}") in self.taken:

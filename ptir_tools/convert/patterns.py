@@ -1,4 +1,4 @@
-"""What patterns of conversions from PTIR look at: definitions and constants."""
+"""Helpers for patterns of conversions from PTIR: definitions and constants."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def relu_operand(op: Op) -> Value | None:
 
 
 def wider(dtype: DType) -> DType:
-    """The float in which what is rounded once to `dtype` is computed."""
+    """The wider float in which a value is computed before it is rounded once to `dtype`."""
     return F64 if dtype is F32 else F32
 
 

@@ -1,4 +1,4 @@
-"""Which integers of a wider dtype are within i32, by what makes them or by what uses them."""
+"""Range analysis: which integers of wider dtypes fit in i32, by their definitions or their uses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Ranges:
         self.blocks: list[Region] = [function]  # each once
         self.uses: dict[Value, list[tuple[Op | None, int]]] = {}  # None: a result
         self.ranges: dict[Value, Range] | None = None
-        self.indices: set[Value] = set()  # of which it is known that they are
+        self.indices: set[Value] = set()  # known to be in range
         listed: set[Region] = set()
         for block in self.blocks:
             for i, x in enumerate(block.results):
@@ -40,13 +40,12 @@ class Ranges:
             self.uses.setdefault(x.value if isinstance(x, Element) else x, []).append((op, i))
 
     def fits(self, x: Operand) -> bool:
-        """Whether the integers `x` are within i32, or are only indices, of which those that are not are out of bounds."""
+        """Whether the integers `x` fit in i32, or are only indices: larger ones are out of bounds anyway."""
         known = self.of(x)
         return (known is not None and SI32.min <= known[0] and known[1] <= SI32.max) or self._indexes(x)
 
     def _indexes(self, x: Operand) -> bool:
-        """Whether all uses of `x`, moved and converted to other integers, are as indices of ops that fail where one is out of
-        bounds."""
+        """Whether all uses of `x`, through moves and integer casts, are indices of ops that fail for one out of bounds."""
         seen: set[Value] = set()
         todo: list[Operand] = [x]
         while todo:
@@ -67,7 +66,7 @@ class Ranges:
         return True
 
     def of(self, x: Operand) -> Range | None:
-        """Between which numbers the integers `x` are; None where that is not known."""
+        """The range of the integers `x`; None where it is not known."""
         t = operand_type(x)
         if not isinstance(t, TensorType) or not (t.dtype.is_integer or t.dtype is I1):
             return None
@@ -79,8 +78,8 @@ class Ranges:
                 if (known := self._of_op(op)) is not None:
                     self.ranges[op.results[0]] = known
         if isinstance(x, Element):
-            made = x.value.op
-            return _places(made) if made is not None and made.defn.short == "top_k" and x.index == 1 else _whole(t)
+            result = x.value.op
+            return _places(result) if result is not None and result.defn.short == "top_k" and x.index == 1 else _whole(t)
         return self.ranges.get(x, _whole(t))
 
     def _of_op(self, op: Op) -> Range | None:
@@ -99,7 +98,7 @@ class Ranges:
         return known is not None and SI32.min <= known[0] and known[1] <= SI32.max
 
     def _made(self, op: Op) -> Range | None:
-        """By the op that makes them; None where that does not say it, or where they may wrap."""
+        """The range by the defining op; None where it is not known, or where they may wrap."""
         short = op.defn.short
         if short == "constant":
             return _of_literal(op.attr("value"))
@@ -141,7 +140,7 @@ def _of_literal(x: Literal) -> Range | None:
 
 
 def _places(op: Op) -> Range | None:
-    """Of the places along the axis that the op counts."""
+    """The range of positions along the axis that the op numbers."""
     t = tensor_type(op.results[0]) if op.defn.short == "iota" else tensor_type(op.operands[0])
     n = t.shape[op.attr("axis")]
     return (0, max(n - 1, 0)) if isinstance(n, int) else None
@@ -157,7 +156,7 @@ def _padded(op: Op, ranges: Sequence[Range]) -> Range:
 
 
 def _ends(combine: Callable[[int, int], int]) -> Callable[[Op, Sequence[Range]], Range]:
-    """By what the ends of both operands give."""
+    """The range from the results at the ends of both operands."""
 
     def rule(op: Op, ranges: Sequence[Range]) -> Range:
         a, b = ranges
@@ -184,7 +183,7 @@ def _extreme(op: Op, ranges: Sequence[Range]) -> Range | None:
 
 
 def _summed(op: Op, ranges: Sequence[Range]) -> Range | None:
-    """Of all partial sums, too, as far as the extents are known."""
+    """The range that includes all partial sums, as far as the extents are known."""
     t = tensor_type(op.operands[0])
     axes = op.attr("contract_lhs" if op.defn.short == "dot_general" else "axes")
     extents = [t.shape[a] for a in axes]

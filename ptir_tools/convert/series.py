@@ -1,4 +1,4 @@
-"""Coefficients of what targets without a function compute it by."""
+"""Coefficients of approximations, for targets that lack a function."""
 
 from __future__ import annotations
 

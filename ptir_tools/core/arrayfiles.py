@@ -45,23 +45,23 @@ else:
     json = lazy("json")
     zipfile = lazy("zipfile")
 
-# Sees key, shape and dtype of an array before its data are read, and raises what is to be raised when they do not fit.
+# Checks key, shape and dtype of an array before its data are read; raises when they do not fit.
 Fits = Callable[[str, tuple[int, ...], "np.dtype"], None]
-INDEX = ".safetensors.index.json"  # a table of which file has which array, as Hugging Face writes it for big models
+INDEX = ".safetensors.index.json"  # an index of arrays by file, as Hugging Face writes it for big models
 ARCHIVES = (".npz", ".safetensors", INDEX)
 SUFFIXES = (".npy", *ARCHIVES)
 _HEADER = 100_000  # bytes of a .npy header that are read
 _SAFE_HEADER = 1 << 24  # bytes of a .safetensors header that are read, or of an index
-_VERSIONS = {(1, 0): 2, (2, 0): 4, (3, 0): 4}  # of .npy, and in how many bytes the length of the header is
-_PIECE = 1 << 20  # so many bytes are unpacked at a time
-_ALIGNED = 8  # the length of a .safetensors header is so many bytes, and data begin at a multiple of it
-# What .safetensors calls the dtypes that it has.
+_VERSIONS = {(1, 0): 2, (2, 0): 4, (3, 0): 4}  # of .npy, and the bytes of the header's length
+_PIECE = 1 << 20  # bytes that are unpacked at a time
+_ALIGNED = 8  # bytes of the length of a .safetensors header, and the alignment of its data
+# The names of dtypes in .safetensors.
 SAFETENSORS = {
     I1: "BOOL", SI8: "I8", SI16: "I16", SI32: "I32", SI64: "I64", UI8: "U8", UI16: "U16", UI32: "U32", UI64: "U64",
     FP8_E4M3: "F8_E4M3", FP8_E5M2: "F8_E5M2", BF16: "BF16", F16: "F16", F32: "F32", F64: "F64", CF32: "C64",
 }  # fmt: skip
 _SAFE_DTYPES = {name: dtype.numpy for dtype, name in SAFETENSORS.items()}
-# What .npy has no name for, and the dtype that holds all its values.
+# Dtypes that .npy lacks, and wider ones with all their values.
 _WIDER = {
     "bfloat16": "float32", "float8_e4m3fn": "float32", "float8_e5m2": "float32", "int4": "int8", "uint4": "uint8",
 }  # fmt: skip
@@ -70,7 +70,7 @@ _WIDER = {
 def load(path: str, key: str | None = None, fits: Fits | None = None) -> Array:
     """The array in a .npy file, or `key` of a .npz or .safetensors file (which may be left out when there is one alone).
 
-    `fits` sees what the header says before the data are read. What .npy cannot name comes as raw bytes (`V2` for bf16). Raises
+    `fits` gets the header before the data are read. A dtype that .npy lacks is returned as raw bytes (`V2` for bf16). Raises
     UsageError for a missing key or an unknown suffix, and OSError for a file that cannot be read or is damaged.
     """
     if path.endswith(".npy"):
@@ -186,7 +186,7 @@ def widened(array: Array) -> Array:
 
 
 def as_dtype(array: Array, dtype: DType) -> Array | None:
-    """`array`, as a file gave it, in `dtype`: as it is, its raw bytes read so, or narrowed where .npy cannot name the dtype.
+    """`array`, read from a file, in `dtype`: unchanged, its raw bytes reinterpreted, or narrowed where .npy lacks the dtype.
 
     None when it is of another dtype. Raises ValueError, naming the value, for one that `dtype` does not hold.
     """
@@ -213,11 +213,11 @@ def _safe_bytes(path: str, arrays: Mapping[str, Array]) -> tuple[bytes | memoryv
     for name, a in ready.items():
         if a.dtype.name not in _SAFE_DTYPES.values():
             raise UsageError(f"{path}: .safetensors cannot hold {name}, which is {a.dtype.name}")
-    made: bytes = lazy("safetensors.numpy").save({name: np.require(a, requirements="C") for name, a in ready.items()})
-    header = _header(made)
+    result: bytes = lazy("safetensors.numpy").save({name: np.require(a, requirements="C") for name, a in ready.items()})
+    header = _header(result)
     text = json.dumps({name: header[name] for name in ready}, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNED)
-    return len(text).to_bytes(_ALIGNED, "little"), text, memoryview(made)[_ALIGNED + _header_size(made) :]
+    return len(text).to_bytes(_ALIGNED, "little"), text, memoryview(result)[_ALIGNED + _header_size(result) :]
 
 
 def _shards(data: bytes, folder: str) -> dict[str, str]:
@@ -239,7 +239,7 @@ def _header_size(data: bytes) -> int:
 
 
 def _header(data: bytes) -> dict[str, object]:
-    """The header of a .safetensors file, whose first bytes tell its length: name to dtype, shape and place, in its order."""
+    """The header of a .safetensors file, after the bytes of its length: dtype, shape and offsets by name, in file order."""
     result: object = json.loads(data[_ALIGNED : _ALIGNED + _header_size(data)], object_pairs_hook=_once)
     if not isinstance(result, dict):
         raise ValueError("its header is not a table")
@@ -355,5 +355,5 @@ def _damaged(path: str) -> Iterator[None]:
     except (OSError, UsageError, Violation, LimitExceeded):
         raise
     except Exception as error:
-        said = str(error) or type(error).__name__
-        raise OSError(errno.EINVAL, f"not a readable {os.path.splitext(path)[1]} file: {said}", path) from error
+        reason = str(error) or type(error).__name__
+        raise OSError(errno.EINVAL, f"not a readable {os.path.splitext(path)[1]} file: {reason}", path) from error

@@ -27,7 +27,7 @@ def numpy_dtype(dtype: DType) -> np.dtype:
 
 
 def holds(array: Array, *dtypes: DType) -> bool:
-    """Whether the dtype of `array` is one of these. This imports no package, unlike making a dtype of ml_dtypes."""
+    """Whether the dtype of `array` is one of these, without importing ml_dtypes."""
     name = array.dtype.name
     return any(dtype.numpy == name for dtype in dtypes)
 
@@ -98,7 +98,7 @@ def zeros(t: TensorType) -> Array:
     return np.zeros(t.static_shape, numpy_dtype(t.dtype))
 
 
-PIECE = 1 << 24  # bytes that are copied at once
+PIECE = 1 << 24  # bytes that are copied at a time
 
 
 def fill(to: Array, array: Array) -> None:
@@ -123,8 +123,7 @@ def copied(array: Array) -> Array:
 def strided(array: Array, shape: tuple[int, ...], strides: Sequence[int], start: int = 0) -> Array:
     """A read-only view of the memory of `array`, strides in bytes, from `start` elements after its first on.
 
-    That of a dtype that is not NumPy's own is made of its bits: `as_strided` looks dtypes up by name, and float8_e5m2 gives one
-    that is none."""
+    A dtype of another package is viewed as bits: `as_strided` looks dtypes up by name, which fails for float8_e5m2."""
     own = array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
     view = np.lib.stride_tricks.as_strided
     if start:
@@ -141,14 +140,14 @@ def widen(array: Array) -> Array:
 
 
 def widened(array: Array) -> Array:
-    """As `widen`, in a context that already ignores floating-point errors."""
+    """Like `widen`, in a context that already ignores floating-point errors."""
     wide = _wide_dtype(array.dtype)
     return array if wide is None else array.astype(wide, copy=False)
 
 
 @cache
 def _wide_dtype(dtype: np.dtype) -> np.dtype | None:
-    """What `dtype` is widened to; None where it is wide enough."""
+    """The dtype that `dtype` is widened to; None where it is wide enough."""
     kind, name = dtype.kind, dtype.name
     if kind == "c":
         return np.dtype(np.complex128)
@@ -200,12 +199,12 @@ def _integer_to_f64_odd(array: Array) -> Array:
 
 def _f64_to_f32_odd(array: Array) -> Array:
     """float64 to float32; inexact numbers get their last bit set, so that rounding again equals rounding once."""
-    near = array.astype(np.float32)
-    back = near.astype(np.float64)
+    rounded = array.astype(np.float32)
+    back = rounded.astype(np.float64)
     inexact = (back != array) & ~np.isnan(array)
-    toward_zero = np.where(inexact & (np.abs(back) > np.abs(array)), np.nextafter(near, np.float32(0)), near)
+    toward_zero = np.where(inexact & (np.abs(back) > np.abs(array)), np.nextafter(rounded, np.float32(0)), rounded)
     odd = (toward_zero.view(np.uint32) | np.uint32(1)).view(np.float32)
-    return np.where(inexact, odd, near)
+    return np.where(inexact, odd, rounded)
 
 
 def cast(array: Array, source: DType, target: DType) -> Array:

@@ -1,4 +1,4 @@
-"""Programs from Python: ops appended one by one, result types inferred."""
+"""A builder of programs: appends ops and infers result types."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Builder:
         dialect.declare()
         self.dialect = dialect
         self.block = block
-        self.loc: Loc = 0  # given to the ops that follow
+        self.loc: Loc = 0  # the location of the ops that follow
         self._taken = {v.name for v in block.params}
         self._taken.update(v.name for op in block.body for v in op.results)
         self._next = 0

@@ -64,7 +64,7 @@ def extent(d: Dim) -> Cost:
 
 
 def elements(*types: Type) -> Cost:
-    """How many elements values of these types have."""
+    """The number of elements of values of these types."""
     shapes = [leaf.shape for t in types for leaf in leaves(t) if isinstance(leaf, ShapedType)]
     return sum((prod(map(extent, shape)) for shape in shapes), start=0)
 
@@ -104,6 +104,6 @@ def traffic(op: Op) -> Cost:
 
 
 def size(*types: Type) -> Cost:
-    """How many bytes values of these types have."""
+    """The bytes of values of these types."""
     widths = (max((leaf.dtype.size for leaf in leaves(t) if isinstance(leaf, ShapedType)), default=0) for t in types)
     return sum((elements(t) * n for t, n in zip(types, widths, strict=True)), start=0)

@@ -21,8 +21,8 @@ _ENDS: dict[DType, tuple[int, float]] = {
     BF16: (-133, (2 - 2.0**-7) * 2.0**127),
     F32: (-149, (2 - 2.0**-23) * 2.0**127),
 }
-_DIGITS = 15  # of two decimals with at most so many, no float64 is nearest to both
-_HALFWAY_BITS = 25  # of the significand, at most, where a number is halfway between two values of a dtype above
+_DIGITS = 15  # digits: two decimals with at most so many never round to the same float64
+_HALFWAY_BITS = 25  # the most digits of a number halfway between two values of a dtype above
 
 
 class Inexact(float):
@@ -46,9 +46,9 @@ def read(text: str) -> float:
     exact, wide = decimal.Decimal(text), decimal.Decimal(value)
     if exact == wide:
         return value
-    made = Inexact(value)
-    made.apart = math.nextafter(value, math.inf if exact > wide else -math.inf)
-    return made
+    result = Inexact(value)
+    result.apart = math.nextafter(value, math.inf if exact > wide else -math.inf)
+    return result
 
 
 def narrowing(value: float) -> float:
@@ -66,7 +66,7 @@ def nearest(value: float, dtype: DType) -> float:
     smallest, largest = _ENDS[dtype]
     apart = narrowing(value)
     unit = max(math.frexp(apart)[1] - dtype.precision, smallest)
-    made = math.ldexp(round(math.ldexp(apart, -unit)), unit)
-    if abs(made) > largest:
+    result = math.ldexp(round(math.ldexp(apart, -unit)), unit)
+    if abs(result) > largest:
         raise OverflowError(f"{value!r} is beyond {dtype}")
-    return math.copysign(made, value)
+    return math.copysign(result, value)

@@ -1,4 +1,4 @@
-"""The op declaration: one decorated function says everything about an op.
+"""The op declaration: one decorated function declares everything about an op.
 
 The positional parameters are the operand groups, the keyword-only ones the attributes, the docstring the manual, the body
 the meaning in NumPy, `infer` the type rule with its constraints. Parameter annotations are read as text:
@@ -93,10 +93,9 @@ def op(
 
     The rest are facts, records of `core.ir`. A fold and an error rule may follow from the laws of its `algebra`. `kernel` is what
     it is in a fused kernel, `inplace` how NumPy computes it into an array, `view` how it looks at its operand. `asks` is what it
-    asks of its operands, `control` which regions it runs.
-    `cost` counts its arithmetic (`core.costs`), `factors` says which axes are cut together on several devices (`core.factors`).
-    `own` is what only the op's dialect asks. `signature` names functions that have the parameters, one after the other, where the
-    declared one takes them together.
+    asks of its operands, `control` which regions it runs. `cost` counts its arithmetic (`core.costs`), `factors` which axes are
+    sharded together (`core.factors`). `own` is a record of facts for the op's dialect. `signature` names functions that together
+    have the parameters, where the declared one takes them as a whole.
     """
 
     def declare(fn: B) -> B:
@@ -138,13 +137,13 @@ def _manual(fn: Body, infer: Infer) -> str:
 
 
 def _fold_of(name: str, algebra: Algebra) -> Callable[[Op], Operand | None] | None:
-    """The fold that follows from the laws of the op `name` of one operand; None when none does."""
+    """The fold implied by the laws of the unary op `name`; None when there is none."""
     short = name.partition(".")[2]
 
     def inner(op: Op) -> Op | None:
         x = op.operands[0]
-        made = x.op if isinstance(x, Value) else None
-        return made if made is not None and made.defn is op.defn and made.attrs == op.attrs else None
+        output = x.op if isinstance(x, Value) else None
+        return output if output is not None and output.defn is op.defn and output.attrs == op.attrs else None
 
     def undone(op: Op) -> Operand | None:
         result = inner(op)
@@ -192,7 +191,7 @@ def _schema(*parts: Body) -> dict[str, Attribute]:
 
 
 def always(op: Op) -> bool:
-    """For `fails`: some values of its operands make the op fail, whatever else is known about it."""
+    """For `fails`: the op may fail on some operand values."""
     return True
 
 
@@ -211,12 +210,12 @@ def divisor(operand: int) -> Asks:
 
 
 def same(op: Op, need: Need) -> Asked:
-    """Element i of the result is element i of the first operand, in another form."""
+    """Element i of the result is element i of the first operand, converted."""
     return [(op.operands[0], need)]
 
 
 def moved(op: Op, need: Need) -> Asked:
-    """The result has elements of the first operand, in other places."""
+    """The result has elements of the first operand, at other indices."""
     return [(op.operands[0], need.loosely())]
 
 

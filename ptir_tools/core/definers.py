@@ -1,11 +1,11 @@
-"""Which ops define the symbols of a block. The op that defines a symbol stays as long as anything mentions the symbol.
+"""The defining ops of symbols. The op that defines a symbol stays as long as anything mentions the symbol.
 
-A program carries its extents in types alone. A symbol of no parameter has its number from an op: a `concat` declared `?T`
-computes it, an `iota` of `?T` only mentions it. The number comes from an op that nothing else may need. So the rewriter asks here
-before it takes an op out. The verifier of passes asks whether a symbol has lost its last definer.
+Extents are only in types. The value of a symbol that no parameter has comes from an op: a `concat` declared `?T` computes it, an
+`iota` of `?T` only mentions it. That op may have no uses. So the rewriter checks here before it erases an op, and the verifier of
+passes checks whether a symbol has lost its last definer.
 
-Where extents are expressions, the dialect says which ops have an equation that may determine symbols. Equations are solved in
-the order of the program, and what they find may depend on the numbers. So only an equal op serves for such an op.
+Where extents are expressions, the dialect declares which ops have an equation that may determine symbols. Equations are solved in
+program order, and the solution may depend on the numbers. So only an equal op can replace such an op.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ptir_tools.core.symbols import mentioned, substitute
 from ptir_tools.core.types import UNKNOWN, Sym, TensorType, TupleType, Type
 from ptir_tools.core.violations import Violation
 
-_GIVEN = 0  # the rank of a symbol that a parameter, or the caller, gives
+_GIVEN = 0  # the rank of a symbol that a parameter or the caller determines
 
 
 @cache
@@ -31,7 +31,7 @@ def _symbols(t: object, extents: Extents | None = None) -> frozenset[Sym]:
 
 
 def symbols_of(*blocks: Region, extents: Extents | None = None) -> set[Sym]:
-    """The symbols in the types of `blocks`: of parameters, of what ops make, of results."""
+    """The symbols in the types of `blocks`: of parameters, op results and block results."""
     types = {v.type for b in blocks for op in b.body for v in op.results}
     for b in blocks:
         types.update([p.type for p in b.params], b.result_types)
@@ -50,7 +50,7 @@ def _reached(blocks: Iterable[Region]) -> list[Region]:
 
 
 def _given(block: Region, extents: Extents | None = None) -> set[Sym]:
-    """The symbols that the arguments of a function determine. Those of a region are known, or not, around it."""
+    """The symbols that the arguments of a function determine. Those of a region are determined outside of it."""
     if not isinstance(block, Function):
         return set()
     types = [p.type for p in block.params]
@@ -69,9 +69,8 @@ def _needs(op: Op, extents: Extents | None = None) -> set[Sym]:
 
 
 def determined(op: Op, known: Iterable[Sym] | None = None, extents: Extents | None = None) -> set[Sym]:
-    """The symbols that `op` gives numbers to once those of its operand types, and those `known`, have numbers.
-
-    `known` None: those that it could, if the right ones were known. So it is where extents are expressions.
+    """The symbols that `op` determines from those of its operand types and those `known`. `known` None: all that it could
+    determine if the right ones were known, as where extents are expressions.
     """
     if not (fresh := _own(op, extents) - _needs(op, extents)):
         return fresh
@@ -121,7 +120,7 @@ def defines(op: Op) -> bool:
 
 
 def _ranks(block: Region, every: set[Sym], extents: Extents | None = None) -> dict[Sym, int]:
-    """The order in which symbols get their numbers: 0 for symbols that are given or that no op determines, then 1, 2, …."""
+    """The order in which symbols are determined: 0 for symbols that are given or that no op determines, then 1, 2, …."""
     rank = dict.fromkeys(_given(block, extents), _GIVEN)
     ops = [(op, needs) for b in _reached([block]) for op in b.body if not _own(op, extents) <= (needs := _needs(op, extents))]
     while True:
@@ -134,20 +133,18 @@ def _ranks(block: Region, every: set[Sym], extents: Extents | None = None) -> di
                     grown = True
         if not (left := every - rank.keys()):
             return rank
-        made = {s for op, _ in ops for s in determined(op, extents=extents)}
-        rank.update(dict.fromkeys((left - made) or left, _GIVEN))  # numbers that --bind gives
+        results = {s for op, _ in ops for s in determined(op, extents=extents)}
+        rank.update(dict.fromkeys((left - results) or left, _GIVEN))  # numbers that --bind gives
 
 
 class Definers:
-    """The definers of the symbols of one block that only ops define. What the region of an op mentions and defines is the op's.
-
-    An op counts as a definer of a symbol when it can determine it from symbols that are known earlier. So what is left after an
-    erasure never depends on itself.
+    """The definers of a block's symbols that only ops define. Mentions and definitions in a region belong to its op. An op is a
+    definer of a symbol when it can determine it from earlier symbols. So definitions stay acyclic after an erasure.
     """
 
     @staticmethod
     def of(block: Region, dialect: Dialect, program: Program | None = None) -> Definers | None:
-        """The table of `block` in `program`; None when its parameters give all symbols that there are."""
+        """The table of `block` in `program`; None when its parameters determine all symbols."""
         extents = dialect.extents
         every = symbols_of(*_reached([block]), extents=extents)
         if every <= _given(block, extents):
@@ -158,11 +155,11 @@ class Definers:
     def __init__(self, block: Region, rank: dict[Sym, int], extents: Extents | None, program: Program | None) -> None:
         self.block, self.extents, self.program = block, extents, program
         self.rank = rank
-        self.inner = not isinstance(block, Function)  # what is around it may mention any symbol
+        self.inner = not isinstance(block, Function)  # enclosing blocks may mention any symbol
         self.mentions: Counter[Sym] = Counter()
-        self.ops: defaultdict[Sym, defaultdict[Hashable, dict[Op, None]]]  # the definers, by what makes them serve for another
+        self.ops: defaultdict[Sym, defaultdict[Hashable, dict[Op, None]]]  # the definers, by the key of interchangeable ones
         self.ops = defaultdict(lambda: defaultdict(dict))
-        self.parts: dict[Op, tuple[set[Sym], set[Sym], Hashable]] = {}  # what an op mentions, what it defines, how
+        self.parts: dict[Op, tuple[set[Sym], set[Sym], Hashable]] = {}  # by op: mentioned symbols, defined symbols, the key
         self.mentions.update(s for t in {*block.result_types} for s in _symbols(t, extents) if rank.get(s))
         for op in block.body:
             self.add(op)
@@ -181,15 +178,14 @@ class Definers:
                 self.ops[s][how][op] = None
 
     def _defines(self, op: Op, s: Sym) -> bool:
-        """Whether `op` determines `s` from what is known before `s`."""
+        """Whether `op` determines `s` from symbols of lower rank."""
         if self.extents is not None:
             return s in determined(op, extents=self.extents)
         before = {n for n, rank in self.rank.items() if rank < self.rank[s]}
         return self.rank.keys() & _needs(op) <= before and s in determined(op, before)
 
     def remove(self, op: Op) -> list[Op]:
-        """Remove `op` from the table, since it leaves the block. Returns the definers that are now the last mention of their
-        symbol."""
+        """Remove the erased `op` from the table. Returns the definers that are now the last mention of their symbol."""
         if (part := self.parts.pop(op, None)) is None:
             return []
         mentions, defines, how = part
@@ -199,12 +195,12 @@ class Definers:
         return [d for s in mentions if self.mentions[s] == 1 for entry in self.ops[s].values() for d in entry]
 
     def changed(self, op: Op) -> None:
-        """Count `op` again, because its operands, attributes, regions or types have changed."""
+        """Update `op` after a change of its operands, attributes, regions or types."""
         self.remove(op)
         self.add(op)
 
     def needed(self, op: Op) -> bool:
-        """Whether `op` alone defines a symbol that something else mentions, here or, of a region, around it."""
+        """Whether `op` is the only definer of a symbol that others mention, in this block or in enclosing ones."""
         if (part := self.parts.get(op)) is None:
             return False
         last = [s for s in part[1] if len(self.ops[s][part[2]]) == 1]
@@ -213,14 +209,14 @@ class Definers:
         return bool(last) and self.inner and not self._outside().isdisjoint(last)
 
     def _outside(self) -> set[Sym]:
-        """The symbols that blocks around this region mention; all, where they are not known."""
+        """The symbols that enclosing blocks mention; all, where these are unknown."""
         if self.program is None:
             return {*self.rank}
         return symbols_of(*(b for b in self.program.blocks() if b is not self.block), extents=self.extents)
 
 
 def undefined(program: Program) -> set[tuple[str, str]]:
-    """The symbols that nothing defines, each with the function that needs it: a run must be given them."""
+    """The undefined symbols, each with the function that needs it: the caller of a run must give them."""
     results: set[tuple[str, str]] = set()
     extents = program.dialect.extents
     for f in program.functions:

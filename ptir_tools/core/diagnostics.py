@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 else:
     places = lazy("ptir_tools.core.places")
 
-_LISTED = 16  # so many names are listed when none is near
-_COMPARED = 200_000  # pairs of names: some seconds
+_LISTED = 16  # names that are listed when none is similar
+_COMPARED = 200_000  # the most pairs of names that are compared: some seconds
 _LISTS = {
     kind: f"`{command}` lists them"
     for kind, command in (("command", "ptir --help"), ("code", "ptir explain"), ("op", "ptir ops"))
@@ -65,7 +65,7 @@ class Diagnostic:
 
     @property
     def span(self) -> Span | None:
-        """The piece of the text. It is located when needed, since most notes are never shown."""
+        """The span of the text, located on demand, since most notes are never shown."""
         return _span(self.source, self.at)
 
     @property
@@ -88,9 +88,8 @@ class Rejected(Exception):
 
 
 class UsageError(Exception):
-    """The caller asked for what cannot be: an unknown pass, an input that is missing or of the wrong shape. Exit code 2.
-
-    `help` tells a command line that would do.
+    """Wrong usage by the caller: an unknown pass, an input that is missing or of the wrong shape. Exit code 2. `help` suggests a
+    command line.
     """
 
     def __init__(self, message: str, help: str | None = None) -> None:
@@ -99,7 +98,7 @@ class UsageError(Exception):
 
 
 class PluginFault(UsageError):
-    """An addition of a plug-in does not do what it has to. The message begins with the file and line of its `function`."""
+    """An addition of a plug-in breaks its contract. The message begins with the file and line of its `function`."""
 
     def __init__(self, function: object, message: str) -> None:
         code = getattr(getattr(function, "func", function), "__code__", None)
@@ -109,15 +108,15 @@ class PluginFault(UsageError):
 def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> UsageError:
     """The error for a name that is not one of `known`; the nearest is suggested. `where` follows the name in the message."""
     names = list(dict.fromkeys(known))
-    near = nearest(name, names)
+    suggestion = nearest(name, names)
     listed = f" (there are: {', '.join(names)})" if len(names) <= _LISTED else ""
-    hint = f"; did you mean `{near}`?" if near else listed
+    hint = f"; did you mean `{suggestion}`?" if suggestion else listed
     return UsageError(f"no {kind} `{name}`{where}{hint}", None if hint else _LISTS.get(kind))
 
 
 @dataclass(slots=True)
 class Diagnostics:
-    """Collects diagnostics. Everything that finds errors gets a collector, reports to it, and goes on."""
+    """Collects diagnostics. Code that finds errors reports to a collector and goes on."""
 
     source: Source | None = None
     items: list[Diagnostic] = field(default_factory=list)
@@ -135,7 +134,7 @@ class Diagnostics:
     def proposed(
         self, name: str, known: Collection[str], shown: str = "%{}", written: str = "%{}"
     ) -> tuple[str | None, str | None]:
-        """As `spelling.proposed`. If a file has very many unknown names, nothing is proposed for the last of them."""
+        """Like `spelling.proposed`. If a file has very many unknown names, nothing is proposed for the last of them."""
         self.compared += len(known)
         if len(known) < self.compared > _COMPARED:
             return None, None
@@ -178,7 +177,7 @@ class Diagnostics:
     def violation(
         self, violation: Violation, at: Loc | Span | None, op: Op | None = None, severity: Severity = Severity.ERROR
     ) -> None:
-        """Add a diagnostic for a broken rule of the op at `at`. It points at the piece of its text that `violation` names."""
+        """Add a diagnostic for a broken rule of the op at `at`. Its span is the part of the op's text that `violation` names."""
         v, source = violation, self.source
         whole = _span(source, v.loc or at)
 

@@ -1,4 +1,4 @@
-"""The record that describes a dialect, how its texts are read and written, and what a program of it is."""
+"""The records of a dialect, of its formats, and of its programs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Program:
         return {op: k for k, op in enumerate(op for b in blocks for op in b.ops() if op.defn.is_random)}
 
     def blocks(self) -> Iterator[Region]:
-        """Functions, shared regions and nested regions: every list of ops, outer before inner."""
+        """All blocks: functions, shared regions and nested regions, outer before inner."""
         stack: list[Region] = [*reversed(self.regions), *reversed(self.functions)]
         while stack:
             block = stack.pop()
@@ -109,11 +109,9 @@ def clone(program: Program) -> Program:
 
 @dataclass(slots=True, frozen=True, eq=False)
 class Option(Generic[T]):
-    """Something that a caller may choose about programs of a dialect, whose record lists it.
-
-    With a `flag` every command that reads programs takes it, or only those named in `commands`. Its text is one of the words
-    `choices`, if there are some; else `parse` reads it, which raises ValueError. With `many` it may be repeated, and the type of
-    `default` takes all values.
+    """An option about programs of a dialect, whose record lists it. With a `flag` every command that reads programs has it, or
+    only those in `commands`. Its text is one of `choices`, if there are any; else `parse` reads it, which raises ValueError. With
+    `many` it may be repeated, and the type of `default` takes all values.
     """
 
     name: str
@@ -136,12 +134,12 @@ OPTIONS: dict[str, Option[object]] = {}
 
 
 def declare_options(*options: Option[object]) -> None:
-    """Make options known to `Options`. Raises ValueError for a name or a flag that is taken."""
+    """Register options for `Options`. Raises ValueError for a name or a flag that is in use."""
     for option in options:
         for other in OPTIONS.values():
             if other is not option and (other.name == option.name or (option.flag and other.flag == option.flag)):
-                taken = option.name if other.name == option.name else option.flag
-                raise ValueError(f"there is an option `{taken}` already")
+                clash = option.name if other.name == option.name else option.flag
+                raise ValueError(f"there is an option `{clash}` already")
     OPTIONS.update({option.name: option for option in options})
 
 
@@ -185,12 +183,12 @@ class Codes:
     undefined_result: str = "UndefinedValue"
     unbound: str = "UnboundSymbol"
     extent: str = "DynamicDimensionMismatch"
-    run_time: dict[str, str] = field(default_factory=dict)  # of a PTIR program that was made of one of this dialect
-    untranslated: frozenset[str] = frozenset()  # errors of a run that a translated program may lack
+    run_time: dict[str, str] = field(default_factory=dict)  # of a PTIR program translated from this dialect
+    untranslated: frozenset[str] = frozenset()  # runtime errors that a translated program may lack
 
 
 class Code(NamedTuple):
-    """A diagnostic code for `ptir explain`: what it means, and a wrong and a right program (text in `format`)."""
+    """A diagnostic code for `ptir explain`: its meaning, and a wrong and a right program (text in `format`)."""
 
     code: str
     meaning: str
@@ -202,8 +200,8 @@ class Code(NamedTuple):
 class Extents(NamedTuple):
     """How a dialect whose extents are expressions (Tiny) does what `core.symbols` does where a symbol is just a name.
 
-    `names` are the symbols in an expression, `given` those that parameters of these types tell, and `determined` those that an
-    op may determine.
+    `names` are the symbols in an expression, `given` those that parameters of these types determine, and `determined` those that
+    an op may determine.
     """
 
     symbols: Callable[[Program], list[str]]
@@ -236,19 +234,19 @@ class SpaceBuffer(NamedTuple):
     nbytes: int
     start: int
     end: int
-    parent: int | None = None  # its place among the buffers
+    parent: int | None = None  # its index among the buffers
     alias: str = ""
 
 
 class Hash(NamedTuple):
     """The content address of a program: its number, and the symbol under which its entry is compiled."""
 
-    number: Callable[[Program, Diagnostics, bool], int | None]  # True: names make no difference
+    number: Callable[[Program, Diagnostics, bool], int | None]  # True: independent of names
     symbol: Callable[[str, int], str]
 
 
 class Arena(NamedTuple):
-    """A memory space of a function as a dialect plans it: its name, what lives in it, and how many bytes a target has of it."""
+    """A memory space of a function: its name, its buffers, and its size on a target."""
 
     name: str
     buffers: Sequence[SpaceBuffer]
@@ -275,7 +273,7 @@ class Executable(Protocol):
 
 
 class Timeline(Protocol):
-    """When each op of a run began and ended, for a dialect whose units run at the same time."""
+    """The start and end of each op of a run, for a dialect with concurrent units."""
 
     def report(self, source: Source | None = None) -> Iterator[tuple[str, Sequence[str], Sequence[Sequence[str]]]]:
         """Tables: title, columns, rows."""
@@ -284,7 +282,7 @@ class Timeline(Protocol):
         """The same as a Chrome trace."""
 
 
-Guard = Callable[[Iterable[tuple[Value, Operand]]], bool]  # whether values may become what is given, one after the other
+Guard = Callable[[Iterable[tuple[Value, Operand]]], bool]  # whether values may be replaced by the given ones, in order
 Reader = Callable[[Source, Diagnostics, Options], Program | None]
 Writer = Callable[[Program, Diagnostics, Options], Iterator[str]]
 Encoder = Callable[[Program, Diagnostics, Options], bytes]
@@ -293,8 +291,8 @@ Layout = Callable[[Source, Diagnostics], str | None]
 
 class Format(NamedTuple):
     """A serialization. A reader reports errors to the collector and may then return None or a partial program.
-    A writer yields pieces of text and reports what the format cannot say, as `encode` of a binary format does. `layout` lays a
-    text out and keeps its comments."""
+    A writer yields pieces of text and reports what the format cannot express, like `encode` of a binary format. `layout` formats
+    a text and keeps its comments."""
 
     name: str
     dialect: str
@@ -315,7 +313,7 @@ class Sidecar(NamedTuple):
 
 @dataclass(slots=True, frozen=True, eq=False)
 class FormatEntry:
-    """What is known of a format before it is used. `module` exports it as `FORMAT`, or is the format itself.
+    """Facts about a format before it is loaded. `module` exports it as `FORMAT`, or is the format itself.
 
     A text is in the format when `begins` matches where it begins, after blanks and comments: a regular expression, or a
     function of the text and that place. A JSON text is in it when one of `json_keys` is a key at its top level. A binary format
@@ -420,12 +418,12 @@ class Dialect:
         """A random program. Raises UsageError for a dialect without a generator, PluginFault for a generator that makes none."""
         if self.generate is None:
             raise UsageError(f"{self.name} has no generator")
-        made = self.generate(choices, **how)
-        if not isinstance(made, Program):
-            raise PluginFault(self.generate, f"the generator of {self.name} gives {type(made).__name__}, not a program")
+        result = self.generate(choices, **how)
+        if not isinstance(result, Program):
+            raise PluginFault(self.generate, f"the generator of {self.name} gives {type(result).__name__}, not a program")
         if choices.number(1, 3) == 1:
-            _rename(made, choices, self.odd_names)
-        return made
+            _rename(result, choices, self.odd_names)
+        return result
 
     @property
     def ops(self) -> dict[str, OpDef]:

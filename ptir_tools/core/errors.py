@@ -1,8 +1,8 @@
-"""Error rules: how far a result may be off, from how far its operands are and from the values of this run.
+"""Error rules: bounds on the error of a result, from the errors of its operands and the values of this run.
 
-An error is an array next to the value's: no correct engine differs from the reference by more, element by element. `EXACT` is
-no error at all, infinity says that anything may come. A rule is the field `error` of an op's declaration; most are one of the
-functions here, which run the op's own body in float64. Rules are first order in the roundings and exact in the operands' errors.
+An error is an array of the value's shape: a bound on the difference between any correct engine and the reference, per element.
+`EXACT` is no error, infinity is no bound. A rule is the field `error` of an op's declaration; most are one of the functions here,
+which run the op's own body in float64. Rules are first order in the roundings and exact in the operands' errors.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EXACT = None
 Error = Any  # an array, or EXACT
 ROUNDING = 2.01  # in unit roundoffs: the reference rounds once, an engine once, to f32 before a narrower dtype
 ACCUMULATED = 2.0**-24  # narrow floats are computed and accumulated in f32
-_MOST = 4  # operands with an error that the corners are tried of
+_MOST = 4  # the most operands with an error for which corners are tried
 _TURNS = (1, -1, 1j, -1j)
 
 
@@ -42,16 +42,18 @@ def fine(dtype: DType) -> float:
 
 @dataclass(slots=True)
 class Step:
-    """One op of a run: its operands and results as the reference has them, and how far each operand may be off."""
+    """One op of a run: its operands and results on the reference, and the error of each operand."""
 
     op: Op
     operands: Sequence[Array]
     errors: Sequence[Error]
     results: Sequence[Array]
     keywords: dict[str, Attribute]
-    analyze: Callable[[str], tuple[list[Array], list[Error]] | None]  # the results of what a pass makes of the op; None: the op
-    strict: bool = False  # engines do this op as it is written
-    given: Sequence[bool] = ()  # which operands are inputs and constants as they are: all engines have their bits
+    analyze: Callable[
+        [str], tuple[list[Array], list[Error]] | None
+    ]  # the results of the ops that a pass makes of it; None: of the op
+    strict: bool = False  # engines compute this op as written
+    given: Sequence[bool] = ()  # which operands are inputs and constants: equal bits on all engines
 
     @property
     def ieee(self) -> bool:
@@ -67,7 +69,7 @@ class Step:
 
     @property
     def accumulator(self) -> float:
-        """The unit roundoff of what sums are accumulated in."""
+        """The unit roundoff of the accumulator of sums."""
         declared = self.op.attr("accum_dtype") if "accum_dtype" in self.op.defn.attr_index else None
         kept = [leaf_dtypes(operand_type(x))[0] for x in self.op.operands]
         floats = [fine(d) for d in kept if d.precision]
@@ -75,7 +77,7 @@ class Step:
 
     @property
     def most(self) -> float:
-        """The largest number of what sums are accumulated in; integers wrap, and overflow nowhere."""
+        """The largest number of the accumulator of sums; infinite for integers, which wrap."""
         declared = self.op.attr("accum_dtype") if "accum_dtype" in self.op.defn.attr_index else None
         if declared is not None and declared.is_integer:
             return np.inf
@@ -87,7 +89,7 @@ class Step:
         return F64 if self.accumulator < ACCUMULATED else F32
 
     def run(self, operands: Sequence[Data], **given: Attribute) -> list[Array]:
-        """The leaves of what the body makes of other operands, floats in float64, with `given` in place of attributes. Of real
+        """The leaves of the body's results on other operands, floats in float64, with `given` instead of attributes. Of real
         operands (magnitudes, errors) they are real, also where the result of the op is complex."""
         wide = {name: _wide(x) for name, x in (self.keywords | given).items()}
         d = self.op.defn
@@ -108,7 +110,7 @@ class Step:
         return np.where(np.isfinite(size), size, 0) if finite else size
 
     def computed(self, k: int) -> bool:
-        """Whether an operand is of floats or complex, and neither an input nor a constant as it is."""
+        """Whether an operand is float or complex, and neither an input nor a constant."""
         return not (self.given and self.given[k]) and bool(leaf_dtypes(operand_type(self.op.operands[k]))[0].precision)
 
     def sign_may_flip(self, k: int) -> bool:
@@ -157,7 +159,7 @@ def rule_of(d: OpDef) -> Rule:
 
 
 def errors_of(step: Step) -> list[Error]:
-    """How far each leaf of the results may be off. Integers from exact operands are exact. If an index may differ, there is no
+    """The error of each leaf of the results. Integers from exact operands are exact. If an index may differ, there is no
     bound."""
     rule = rule_of(step.op.defn)
     if rule is not bits and all(e is EXACT for e in step.errors) and not any(d.precision for d in step.dtypes):
@@ -180,22 +182,22 @@ def _parts(result: Array, error: Error) -> Error:
 
 
 def exact(step: Step) -> list[Error]:
-    """The same bits on every engine."""
+    """No error: equal bits on every engine."""
     return [EXACT] * len(step.results)
 
 
 def unknown(step: Step) -> list[Error]:
-    """Nothing is known about the result."""
+    """No bound on the result."""
     return [np.full(r.shape, np.inf) for r in step.results]
 
 
 def pointwise(
     ulp: float = 0.0, pole: int | None = None, exact: bool = False, near: float = 0.0, signed: tuple[int, ...] = ()
 ) -> Rule:
-    """Element by element, monotone in every operand between its errors: the worst of all corners. `ulp`: the units in the last
-    place of f32 (or of its own dtype, where that is wider) that a kernel may be off, of the result and of `near`. `pole`: the
-    operand at whose 0 the result jumps. `signed`: more operands of which the sign of a zero shows in real results; in complex
-    ones that of all does. `exact`: the result needs no rounding."""
+    """Elementwise, and monotone in every operand within its error: the worst of all corners. `ulp`: the units in the last place
+    of f32 (or of its own dtype, where that is wider) that a kernel may be off, of the result and of `near`. `pole`: the operand
+    at whose 0 the result jumps. `signed`: more operands of which the sign of a zero shows in real results; in complex ones that
+    of all does. `exact`: the result needs no rounding."""
     showing = (*signed, *([] if pole is None else [pole]))
 
     def rule(step: Step) -> list[Error]:
@@ -258,8 +260,7 @@ def _shifted(x: Array, e: Error) -> Iterator[Array]:
 
 
 def lipschitz(ulp: float = 0.0) -> Rule:
-    """Element by element, of one operand: the result differs by no more than a real operand does, whatever lies between. Complex
-    operands are tried at their corners."""
+    """Elementwise, of one operand, with Lipschitz constant 1. Complex operands are tried at their corners."""
     corners = pointwise(ulp)
 
     def rule(step: Step) -> list[Error]:
@@ -271,7 +272,7 @@ def lipschitz(ulp: float = 0.0) -> Rule:
 
 
 def unless(broken: Callable[[Step], Error], rule: Rule) -> Rule:
-    """As `rule` says, but infinite where an operand is off and `broken` says that the op may jump or has a pole in between."""
+    """The error by `rule`, but infinite where an operand has an error and `broken` holds: a jump or pole may be in between."""
 
     def guarded(step: Step) -> list[Error]:
         result = rule(step)
@@ -284,13 +285,13 @@ def unless(broken: Callable[[Step], Error], rule: Rule) -> Rule:
 
 
 def discrete(step: Step) -> list[Error]:
-    """Exact for exact operands; otherwise nothing is known."""
+    """Exact for exact operands; otherwise no bound."""
     return exact(step) if all(e is EXACT for e in step.errors) else unknown(step)
 
 
 def opaque(step: Step) -> list[Error]:
-    """A function of which only this is known: every engine runs its body. Exact operands give an exact result, except where it
-    depends on the sign of a zero that rewrites may turn. Of others nothing is known."""
+    """An unknown function whose body every engine runs. Exact operands give an exact result, except where it depends on the sign
+    of a zero that rewrites may flip. Otherwise no bound."""
     turning = [k for k in range(len(step.operands)) if step.sign_may_flip(k)]
     if not turning or any(e is not EXACT for e in step.errors):
         return discrete(step)
@@ -319,12 +320,12 @@ def bits(step: Step) -> list[Error]:
 
 
 def monotone(step: Step) -> list[Error]:
-    """Each result rises with every operand, or is one of the elements: all errors up, and all down. No rounding."""
+    """Each result increases with every operand, or is one of the elements: all errors up, and all down. No rounding."""
     return rising(exact=True)(step)
 
 
 def rising(exact: bool = False) -> Rule:
-    """Each result rises with every operand: all errors up, and all down."""
+    """Each result increases with every operand: all errors up, and all down."""
 
     def rule(step: Step) -> list[Error]:
         shifted = [_ends(x, e) for x, e in zip(step.operands, step.errors, strict=True)]
@@ -349,7 +350,7 @@ def _ends(x: Array, e: Error) -> tuple[Array, Array]:
 
 
 def _spread(step: Step, r: Array, results: list[Array], ulp: float, rounds: bool = True, at: int = 0) -> Array:
-    """The largest distance of what is `results` from the result `r`, and the rounding of each."""
+    """The largest distance of `results` from the result `r`, plus the rounding of each."""
     dtype = step.dtypes[at]
     wide = arrays.widen(r)
     if not dtype.precision:
@@ -374,7 +375,7 @@ def _spread(step: Step, r: Array, results: list[Array], ulp: float, rounds: bool
 
 
 def distances(a: Array, b: Array) -> Array:
-    """The distances of wide elements: 0 for what is equal (two NaN are), infinite where one alone is NaN or infinite."""
+    """The distances of wide elements: 0 for equal ones (two NaN are equal), infinite where only one is NaN or infinite."""
     gap = np.abs(a - b)
     return np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.where(np.isnan(gap), np.inf, gap))
 
@@ -396,8 +397,8 @@ def _info(dtype: DType) -> np.finfo:
 
 
 def moved(data: tuple[int, ...] | None = None, **fill: Attribute) -> Rule:
-    """Errors go where their elements go. `data`: the operands that are moved (all); the others say where. `fill` are attributes
-    that give elements of their own, and what makes them 0."""
+    """Movement: errors move with their elements. `data`: the operands that are moved (all); others are indices. `fill` are
+    attributes that add elements, and values that make them 0."""
     return linear(data, rounds=False, **fill)
 
 
@@ -434,7 +435,7 @@ def _summed(step: Step, chosen: Sequence[int], terms: Callable[[Step], Error] | 
 
 
 def _overflowing(step: Step, total: Array, finite: Callable[[], Array]) -> bool | Array:
-    """Where, in some order, the accumulator overflows: magnitudes sum up to `total`, those that are finite to `finite`."""
+    """Where the accumulator may overflow in some order: magnitudes sum up to `total`, the finite ones to `finite`."""
     return False if np.all(total <= step.most) else ~(finite() <= step.most)
 
 
@@ -448,8 +449,8 @@ def _accumulated(step: Step, error: Array, total: Array) -> Array:
     error = error * (2 if dtype.is_complex or fine(dtype) < ACCUMULATED else 1)  # in f64 the reference rounds as often
     rounding = (ROUNDING * unit(dtype) + 2 * step.accumulator) * np.abs(wide)
     error = np.where(np.isfinite(wide), error + rounding, 0) + 2 * smallest(dtype)
-    near = np.where(np.isfinite(wide), np.abs(wide) + error > largest(dtype), total * (1 - 1e-6) <= largest(dtype))
-    undecided = near & ~np.isnan(wide)
+    may_overflow = np.where(np.isfinite(wide), np.abs(wide) + error > largest(dtype), total * (1 - 1e-6) <= largest(dtype))
+    undecided = may_overflow & ~np.isnan(wide)
     partly = ~np.isfinite(wide) & ~np.isfinite(total)  # an operand is infinite or NaN, and so is the result
     return np.where(undecided & ~partly, np.inf, error)
 
@@ -480,7 +481,7 @@ def products(terms: Callable[[Step], int]) -> Rule:
 
 
 def _open_signs(step: Step, a: Array, b: Array) -> bool | Array:
-    """Where an infinity is multiplied by what may be 0 or of either sign, and nothing else makes the sum NaN."""
+    """Where an infinity is multiplied by a value that may be 0 or of either sign, and nothing else makes the sum NaN."""
     result: bool | Array = False
     for k, (x, other) in enumerate(((a, b), (b, a))):
         if step.errors[1 - k] is not EXACT and np.isinf(x).any():
@@ -493,12 +494,12 @@ def _open_signs(step: Step, a: Array, b: Array) -> bool | Array:
 
 
 def by(name: str, **rules: Rule) -> Rule:
-    """The rule that the value of the attribute `name` chooses; `monotone` for any other."""
+    """The rule selected by the value of the attribute `name`; `monotone` for any other."""
     return lambda step: rules.get(step.op.attr(name), monotone)(step)
 
 
 def through(pipeline: str, otherwise: Rule = unknown) -> Rule:
-    """The errors of the ops that `pipeline` makes of this one; as `otherwise` says where it leaves the op."""
+    """The errors of the ops that `pipeline` makes of this one; `otherwise` where it leaves the op unchanged."""
 
     def rule(step: Step) -> list[Error]:
         if (result := step.analyze(pipeline)) is None:
@@ -511,7 +512,7 @@ def through(pipeline: str, otherwise: Rule = unknown) -> Rule:
 
 def multiplied(data: tuple[int, ...] = (0,)) -> Rule:
     """Products of elements of the operands `data`: relative errors add up, and each multiplication rounds in the accumulator.
-    Anything may come where, in some order, a partial product overflows or loses digits below the normal numbers."""
+    No bound where, in some order, a partial product overflows or is subnormal."""
 
     def rule(step: Step) -> list[Error]:
         others = [e for k, e in enumerate(step.errors) if k not in data]
@@ -547,12 +548,12 @@ def _multiplied(step: Step, data: tuple[int, ...]) -> list[Error]:
 
 
 def together(step: Step) -> list[Error]:
-    """The errors of all operands together: the result is a part of one, or is made of them as they are."""
+    """The maximum of all operands' errors: the result consists of their elements."""
     return [exact(step)[0] if all(e is EXACT for e in step.errors) else sum(step.error(k) for k in range(len(step.operands)))]
 
 
 def ordered(keys: str) -> Rule:
-    """Each operand along an axis in the order of the first ones, as many as the attribute `keys` says: what is sorted rises."""
+    """A sort of operands along an axis by the first `keys` of them: sorted elements increase with the keys."""
 
     def rule(step: Step) -> list[Error]:
         if all(e is EXACT for e in step.errors[: step.op.attr(keys)]):
@@ -564,7 +565,7 @@ def ordered(keys: str) -> Rule:
 
 
 def ranked(axis: str = "axis", places: int = 0, largest: bool = True) -> Rule:
-    """Places of the `largest` elements along the attribute `axis`, or the smallest, in leaf `places`; leaf 0 of two has the
+    """Indices of the `largest` (or smallest) elements along the attribute `axis`, in leaf `places`; leaf 0 of two has the
     elements."""
 
     def rule(step: Step) -> list[Error]:
@@ -574,7 +575,7 @@ def ranked(axis: str = "axis", places: int = 0, largest: bool = True) -> Rule:
             return [EXACT] * len(step.results)
         at = step.op.attr(axis) % x.ndim
         low, high = np.sort(x - e, axis=at), np.sort(x + e, axis=at)
-        # Where intervals of the sorted axis overlap, the places may be others.
+        # Where intervals of the sorted axis overlap, the indices may differ.
         touching = np.any(np.take(high, range(x.shape[at] - 1), at) >= np.take(low, range(1, x.shape[at]), at), at, keepdims=True)
         wrong = np.where(touching, np.inf, 0.0) if places else _contested(x, e, at)
         kept = np.broadcast_to(wrong if places or step.op.attr("keepdims") else np.squeeze(wrong, at), step.results[places].shape)

@@ -14,17 +14,17 @@ from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Any
 from ptir_tools.core.violations import Violation
 
-# A run-time value: an array, a Python tuple for a tuple type, or what a dialect's executor makes of its own types.
+# A run-time value: an array, a Python tuple for a tuple type, or an object of a dialect's executor.
 Data = Any
 Env = dict[Value, Data]
 
 
 @dataclass(slots=True)
 class Context:
-    """What bodies may use besides their operands. `indices` are the iteration numbers of the enclosing loops, outer first;
+    """The context of bodies, besides their operands. `indices` are the iteration numbers of the enclosing loops, outer first;
     `streams` numbers the random ops of a program; `state` belongs to the dialect's executor. `observe` sees every op; `timer`
-    gets the ops that ran as one step with its start and end. `diagnostics` takes what is wrong and does not end the run.
-    Nothing begins later than `timeout` seconds after `start`."""
+    gets the ops that ran as one step with its start and end. `diagnostics` gets errors that do not end the run. No op begins
+    later than `timeout` seconds after `start`."""
 
     seed: int = 0
     indices: tuple[int, ...] = ()
@@ -36,7 +36,7 @@ class Context:
     observe: Callable[[Op, tuple[Data, ...]], None] | None = None
     timer: Callable[[Sequence[Op], float, float], None] | None = None
     op: Op | None = None  # the op being evaluated
-    env: Env = field(default_factory=dict)  # the data of the values that it sees
+    env: Env = field(default_factory=dict)  # the data of the values in scope
     diagnostics: Diagnostics | None = None
     failed: Op | None = None  # the innermost op whose body raised
     ends: dict[Region, dict[int, list[Value]]] = field(default_factory=dict)  # per block: values last used by op i
@@ -88,7 +88,7 @@ def keywords(op: Op, context: Context, call: Callable[[Region], Callable[..., tu
 
 
 def apply(op: Op, operands: Sequence[Data], named: dict[str, object], context: Context) -> tuple[Data, ...]:
-    """The results of the body of `op` with these `keywords`. Raises as `evaluate` does."""
+    """The results of the body of `op` with these `keywords`. Raises like `evaluate`."""
     context.check_time()
     d = op.defn
     before, context.op = context.op, op
@@ -110,8 +110,8 @@ def apply(op: Op, operands: Sequence[Data], named: dict[str, object], context: C
 
 
 def computed(op: Op, operands: Sequence[Data], context: Context) -> Data | None:
-    """The one result of `op` on constants, computed before the program runs. None for an op that fails or exceeds the limits,
-    and where its declaration (`safe`) says that it must not be computed on these."""
+    """The result of `op` on constants, computed before the program runs. None for an op that fails or exceeds the limits, and
+    where its declaration (`safe`) says that it must not be computed on these."""
     try:
         if op.defn.safe is not None and not op.defn.safe(op, operands):
             return None

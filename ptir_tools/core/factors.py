@@ -1,8 +1,8 @@
-"""How the work of an op divides among devices: which axes of its operands and of its result are cut together.
+"""Sharding rules of ops: which axes of operands and result are sharded together.
 
-Each axis has a label, or None where it has to be whole. Axes with one label are cut into equal parts together, and every device
-computes its own part. Where a label is on operands alone, each device has a part of a sum, which is then added up. The field
-`factors` of a declaration gives the labels of ops that are neither elementwise nor views; most are one of the functions here.
+Each axis has a label, or None where it must be replicated. Axes with one label are sharded together. A label only on operands
+means partial sums, which are then added up. The field `factors` of a declaration gives the labels of ops that are neither
+elementwise nor views; most are one of the functions here.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ptir_tools.core.strides import dense_strides
 from ptir_tools.core.types import ShapedType, Type
 
 Labelled = tuple[list[Labels], Labels]  # of the operands, of the result
-Cut = tuple[str, ...]  # the axes of a mesh that cut one axis
+Cut = tuple[str, ...]  # the mesh axes over which one axis is sharded
 
 
 def labels(op: Op) -> Labelled | None:
-    """The labels of an op with static types and one result; None where nothing is known, and everything has to be whole."""
+    """The labels of an op with static types and one result; None where nothing is known, so that all values are replicated."""
     if len(op.results) != 1 or not all(_static(t) for t in (op.results[0].type, *map(operand_type, op.operands))):
         return None
     if op.defn.factors is not None:
@@ -42,7 +42,7 @@ def shape_of(x: Operand) -> Extents:
 
 
 def whole(x: Operand) -> Labels:
-    """The labels of an operand that every device needs."""
+    """The labels of a replicated operand."""
     return (None,) * len(shape_of(x))
 
 
@@ -103,9 +103,8 @@ def _looked_at(op: Op, seen: Callable[[Op, Extents, tuple[int, ...], Extents], t
 
 
 def cut(target: Labels, known: Iterable[tuple[Labels, Sequence[Cut]]], own: Sequence[Cut]) -> list[Cut]:
-    """The axes of a mesh over which each axis of a value with labels `target` is cut, next to others whose labels and cuts are
-    `known`. What is cut already, as `own` says, stays; the first that says something of a label decides, and an axis of the mesh
-    is used once."""
+    """The sharding of a value with labels `target`, given other values whose labels and shardings are `known`. Its own sharding,
+    `own`, is kept; the first value with a label decides, and a mesh axis is used once."""
     by_label: dict[object, Cut] = {}
     for names, cuts in known:
         for label, axes in zip(names, cuts, strict=True):

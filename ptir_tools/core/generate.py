@@ -43,8 +43,8 @@ from ptir_tools.core.violations import Violation
 T = TypeVar("T")
 
 TRIES = 6  # drafts of one op before another op is taken
-ELEMENTS = 1024  # no value has more
-REACH = 256  # so many values, the last ones, an op may read
+ELEMENTS = 1024  # the most elements of a value
+REACH = 256  # an op reads one of so many last values
 
 
 @dataclass(slots=True)
@@ -72,8 +72,8 @@ class Growing:
         self.dtypes = dtypes
         self.ops = ops
         self.values: list[Operand] = []
-        self.depth = 0  # of the regions around
-        self.faults = False  # whether a run may end in an error
+        self.depth = 0  # of the enclosing regions
+        self.faults = False  # whether a run may fail
 
     # ---- choosing
 
@@ -128,7 +128,7 @@ class Growing:
         return self.one(known)
 
     def sibling(self, t: TensorType) -> Operand:
-        """What an elementwise op takes next to another operand where that wants type `t`."""
+        """The second operand of an elementwise op for a first one of type `t`."""
         return self.of_type(t)
 
     def fresh(self, t: TensorType) -> Operand:
@@ -140,7 +140,7 @@ class Growing:
         raise NotImplementedError
 
     def candidates(self, a: Attr, default: object, types: Sequence[TensorType], named: dict[str, object]) -> Sequence[Attribute]:
-        """What an attribute that has a default may be instead; the type rule decides which of them it takes."""
+        """Candidates instead of an attribute's default; the type rule decides which are valid."""
         raise NotImplementedError
 
     def settle(self, inferred: tuple[Type, ...]) -> tuple[Type, ...] | None:
@@ -159,8 +159,8 @@ class Growing:
         """Append an op of this declaration; None when no draft of it fits."""
         for _ in range(TRIES):
             draft = (defn.generate or plain)(self, defn)
-            if isinstance(draft, Draft) and (made := self.append(defn, draft)) is not None:
-                return made
+            if isinstance(draft, Draft) and (result := self.append(defn, draft)) is not None:
+                return result
         return None
 
     def append(self, defn: OpDef, draft: Draft) -> Op | None:
@@ -183,17 +183,17 @@ class Growing:
         self.b.block.body.append(new)
         return new
 
-    def varied(self, defn: OpDef, draft: Draft, a: Attr, made: Op) -> Op:
-        """`made` with another value of the attribute `a`, one that the type rule takes."""
-        types = [t for x in made.operands if isinstance(t := operand_type(x), TensorType)]
+    def varied(self, defn: OpDef, draft: Draft, a: Attr, result: Op) -> Op:
+        """`result` with another value of the attribute `a`, one that the type rule takes."""
+        types = [t for x in result.operands if isinstance(t := operand_type(x), TensorType)]
         fits: list[tuple[Attribute, Op]] = []
-        for value in self.candidates(a, made.attr(a.name), types, made.defn.named(made.attrs)):
+        for value in self.candidates(a, result.attr(a.name), types, result.defn.named(result.attrs)):
             try:
                 fits.append((value, self.create(defn, Draft(draft.groups, {**draft.attrs, a.name: value}, draft.regions))))
             except Violation:
                 continue
         if not fits:
-            return made
+            return result
         value, new = self.one(fits)
         draft.attrs[a.name] = value
         return new
@@ -242,15 +242,15 @@ def operands(g: Growing, defn: OpDef) -> list[Argument] | None:
     if first is None:
         return None
     t = g.type(first)
-    made: list[Argument] = []
+    results: list[Argument] = []
     for group in defn.groups:
         if group.kind == MANY:
-            made.append([g.of_type(t) for _ in range(g.number(1, 3))])
+            results.append([g.of_type(t) for _ in range(g.number(1, 3))])
         elif group.kind == MAYBE:
-            made.append(g.of_type(t) if g.choices.flag() else None)
+            results.append(g.of_type(t) if g.choices.flag() else None)
         else:
-            made.append(g.of_type(t) if made else first)
-    return made
+            results.append(g.of_type(t) if results else first)
+    return results
 
 
 def elementwise(g: Growing, defn: OpDef) -> list[Operand] | None:
@@ -266,15 +266,15 @@ def elementwise(g: Growing, defn: OpDef) -> list[Operand] | None:
         there = g.any()
         shape = g.type(there).shape if there is not None else g.shape()
         x = g.of_type(tensor(dtypes[0], shape))
-    made = [x, *(g.sibling(tensor(d, shape)) for d in dtypes[1:])]
-    if len(made) > 1 and shape and g.chance(1, 3):
+    results = [x, *(g.sibling(tensor(d, shape)) for d in dtypes[1:])]
+    if len(results) > 1 and shape and g.chance(1, 3):
         smaller = tuple(1 if g.choices.flag() else d for d in shape[g.number(0, len(shape) - 1) :])
-        i = g.number(0, len(made) - 1)
+        i = g.number(0, len(results) - 1)
         if _takes(defn, tuple(tensor(d, smaller if k == i else shape) for k, d in enumerate(dtypes))):
-            made[i] = g.of_type(tensor(dtypes[i], smaller))
+            results[i] = g.of_type(tensor(dtypes[i], smaller))
     if len(set(dtypes)) == 1 and g.choices.flag():
-        made = list(g.choices.shuffled(made))
-    return made
+        results = list(g.choices.shuffled(results))
+    return results
 
 
 @cache

@@ -1,6 +1,6 @@
-"""The IR: values, ops, what is declared of an op, regions, functions.
+"""The IR: values, ops, op declarations, regions, functions.
 
-Identity is equality; uses are known while a rewriter serves a block.
+Equality is identity; uses exist only while a rewriter serves a block.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from ptir_tools.core.typed import Literal as Word
 from ptir_tools.core.types import POISON, Shape, TensorType, TupleType, Type, leaves
 from ptir_tools.core.violations import OP_NAME, Violation, key, operands
 
-Body = Callable[..., Any]  # what an op does: of operands, attributes and regions, each as its declaration says
+Body = Callable[..., Any]  # the body of an op: of operands, attributes and regions, as declared
 Infer = Callable[..., "Type | tuple[Type, ...]"]
-Attribute: TypeAlias = Any  # what an attribute holds; of which type it is, the declaration of its op says
-NO_USERS: Any = ()  # the users of a value that has none: most lists that would stay empty are never made
+Attribute: TypeAlias = Any  # an attribute's value, of the type in its declaration
+NO_USERS: Any = ()  # the users of an unused value, shared to save memory
 
 
 @dataclass(slots=True, eq=False)
 class Value:
     """An SSA value. `type` UNTYPED is left to inference; `op` is None for parameters.
 
-    `users` is the rewriter's (`rewrite.uses`): who uses it, once per use. Nothing else may read it.
+    `users` belongs to the rewriter (`rewrite.uses`): its users, once per use. Other code must not read it.
     """
 
     type: Type
@@ -48,7 +48,7 @@ class Element:
 
 
 class Kept:
-    """The bytes of a literal, of which only something else is there. `back` makes them of that. It equals them, hash and all."""
+    """The freed bytes of a literal, which `back` recomputes. It compares and hashes like the bytes."""
 
     __slots__ = ("back", "hash")
 
@@ -71,10 +71,9 @@ class Kept:
 class Literal:
     """An inline constant: row-major little-endian bytes (4-bit values two to a byte, low nibble first).
 
-    `splat`: `data` is one element, repeated. `data` None: the payload is not there; such a literal equals no other.
-    `origin` is the `file:key` that the payload was read from, which makes no difference to what it is.
-    `payload` is `data`, or what it is made of again (`keep`).
-    `forms` is the engines': what they made of the elements, as long as somebody holds it.
+    `splat`: `data` is one element, repeated. `data` None: the payload is missing; such a literal equals no other. `origin` is the
+    `file:key` of the payload, which does not affect equality. `payload` is `data`, or its source if freed (`keep`). `forms`
+    belongs to the engines: weak references to converted constants.
     """
 
     type: TensorType
@@ -85,7 +84,7 @@ class Literal:
 
     @property
     def data(self) -> bytes | None:
-        """The bytes. Those that were kept as something else are here again once somebody has asked."""
+        """The bytes; freed ones are recomputed and stored again."""
         payload = self.payload
         if payload.__class__ is Kept:
             self.payload = payload = payload.back()
@@ -93,7 +92,7 @@ class Literal:
 
     @property
     def size(self) -> int | None:
-        """How many bytes `data` is, without asking for them; None when it is missing."""
+        """The size of `data`, without recomputing it; None when it is missing."""
         payload = self.payload
         if isinstance(payload, Kept):
             return self.type.dtype.packed_bytes(self.type.count)
@@ -105,7 +104,7 @@ class Literal:
         return self.payload is None
 
     def keep(self, back: Callable[[], bytes]) -> None:
-        """Let go of bytes, of all elements, which `back` can make of what holds them from now on."""
+        """Free the bytes, all elements of which `back` can recompute."""
         if isinstance(self.payload, bytes):
             self.payload = Kept(self.payload, back)
 
@@ -125,14 +124,14 @@ class Literal:
 
 
 Operand = Value | Element | Literal
-Argument = Operand | Sequence[Operand] | None  # what an operand group is given
+Argument = Operand | Sequence[Operand] | None  # the argument of an operand group
 
 
 @dataclass(slots=True, eq=False)
 class Op:
     """One operation. `attrs` are the values of `defn.attrs`, in that order, defaults filled in.
 
-    `slot` is the rewriter's (`rewrite.order`): its place, 0 for an op that is in no block. Nothing else may read it.
+    `slot` belongs to the rewriter (`rewrite.order`): its position, 0 for an op in no block. Other code must not read it.
     """
 
     defn: OpDef
@@ -158,7 +157,7 @@ class Op:
         return self.attrs[self.defn.attr_index[name]]
 
     def values(self) -> list[Value]:
-        """The values that the operands name (a tuple's, for its elements)."""
+        """The values of the operands (the tuple, for its elements)."""
         return [x if isinstance(x, Value) else x.value for x in self.operands if not isinstance(x, Literal)]
 
     def __repr__(self) -> str:
@@ -167,10 +166,9 @@ class Op:
 
 @dataclass(slots=True, eq=False)
 class Region:
-    """A block: parameters, ops in order, results. `result_types` are those the text declares, one per result; `return_loc`
-    is where the text gives the results, 0 where it has no such place of its own.
-
-    An isolated region sees nothing of what encloses it and may be shared (PTIR); any other captures (PTO).
+    """A block: parameters, ops in order, results. `result_types` are the declared types, one per result; `return_loc` is the
+    location of the results in the text, or 0. An isolated region does not capture and may be shared (PTIR); any other captures
+    (PTO).
     """
 
     name: str = ""
@@ -181,7 +179,7 @@ class Region:
     isolated: bool = True
     loc: Loc = 0
     return_loc: Loc = field(default=0, kw_only=True)
-    edition: int = field(default=0, kw_only=True)  # grows when a rewriter comes, and when one writes
+    edition: int = field(default=0, kw_only=True)  # increases when a rewriter is made, and when one writes
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__.lower()} {self.name}: {len(self.body)} ops>"
@@ -195,7 +193,7 @@ class Region:
                     yield from r.ops()
 
     def uses(self) -> Iterator[Value]:
-        """The values that its ops read and that it gives, those of the non-isolated regions inside included."""
+        """The values that its ops read and its results, including those of nested non-isolated regions."""
         for x in self.results:
             if not isinstance(x, Literal):
                 yield x if isinstance(x, Value) else x.value
@@ -208,10 +206,9 @@ class Region:
 
 @dataclass(slots=True, eq=False)
 class Annotation:
-    """What a dialect says of some ops of a function: `body` holds copies of them, over the same values; it defines nothing.
-
-    A rewriter drops it when an edit makes it untrue. That is reported under `code`, as a warning where it is `required`; not at
-    all without a code.
+    """An annotation of some ops of a function: `body` has copies of them, over the same values; it defines nothing. A rewriter
+    drops it when an edit invalidates it. That is reported under `code`, as a warning where it is `required`; without a code it is
+    not reported.
     """
 
     inputs: tuple[Value, ...] = ()
@@ -221,17 +218,17 @@ class Annotation:
 
     @property
     def code(self) -> str:
-        """Of the finding that it is gone."""
+        """The code of the diagnostic when it is dropped."""
         return ""
 
     @property
     def title(self) -> str:
-        """What a message calls it."""
+        """Its name in messages."""
         return "an annotation"
 
     @property
     def required(self) -> bool:
-        """Whether who wrote it relies on it."""
+        """Whether its author relies on it."""
         return False
 
 
@@ -247,7 +244,7 @@ class Function(Region):
 
 
 def result_names(block: Region, names: Mapping[Value, str] | None = None) -> list[str]:
-    """What the results of `block` are called: as its text says, or else like their values, whose `names` may be others."""
+    """The names of the results of `block`: from its text, else those of their values, or of `names`."""
     if names is None and isinstance(block, Function) and "output_names" in block.attrs:
         return list(block.attrs["output_names"])
     results = []
@@ -298,12 +295,12 @@ def clone_blocks(blocks: list[Region], values: dict[Value, Value] | None = None)
 
 
 class Trait(Flag):
-    """What passes may assume of an op."""
+    """Traits of an op, which passes may rely on."""
 
     NONE = 0
-    PURE = auto()  # no effect; may be merged, moved and dropped
+    PURE = auto()  # no effect; may be merged, moved and erased
     COMMUTES = auto()  # its two operands may be swapped
-    ELEMENTWISE = auto()  # element i of the result depends on element i of the operands alone
+    ELEMENTWISE = auto()  # element i of the result depends only on element i of the operands
     MOVEMENT = auto()  # rearranges elements, computes nothing
     CONSTANT = auto()  # its attribute `value` is its result
     RANDOM = auto()  # reads a random stream
@@ -312,7 +309,7 @@ class Trait(Flag):
     WAITS = auto()  # waits for events
     ASYNC = auto()  # may return an event
     MEASURES = auto()  # computes extents of its result, which a declared symbol may name
-    CALLS = auto()  # its attributes name what it does
+    CALLS = auto()  # its attributes name its function
     REPEATS = auto()  # its result consists of the elements of its first operand, repeated
 
 
@@ -336,7 +333,7 @@ _FLOAT_KINDS = ("float", "Scalar", "Attrs", "Literal")
 REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "REQUIRED"})()
 
 
-# What a declaration may say of its op besides its types and its meaning. Engines, plan, passes, generators, `ptir stats` and the
+# Facts in a declaration, besides types and body. Engines, plan, passes, generators, `ptir stats` and the
 # pages of ops ask these fields. A field that is left out says nothing; then what is right for every op holds: its body,
 # storage of its own, no kernel.
 
@@ -362,22 +359,22 @@ class Algebra(NamedTuple):
 
 
 class InPlace(NamedTuple):
-    """How NumPy computes the op into an array that is there. `form` is a kind of step of the NumPy engine: `ufunc`, which calls
-    the universal function `function`, or another of its `BUILDERS`. `over`: the operands, dead after the op, whose storage the
-    result may take; an elementwise op may take any."""
+    """How NumPy computes the op into an existing array. `form` is a kind of step of the NumPy engine: `ufunc`, which calls the
+    universal function `function`, or another of its `BUILDERS`. `over`: the operands, dead after the op, whose storage the result
+    may take; an elementwise op may take any."""
 
     form: str
     function: str = ""
     over: tuple[int, ...] = ()
 
 
-# What an op is in a fused tile program.
+# An op in a fused tile program.
 Role = Word["map", "reduce", "reshape", "repeat", "product"]
 
 
 class Kernel(NamedTuple):
-    """What the op is in a tile program of the native engine. `role`: a map of elements, a reduction of rows, a product of
-    matrices, a reshape or a repetition of one value per row. `name` is its instruction; a map that has none only rounds."""
+    """The op in a tile program of the native engine. `role`: a map of elements, a reduction of rows, a product of matrices, a
+    reshape or a repetition of one value per row. `name` is its instruction; a map that has none only rounds."""
 
     role: Role
     name: str = ""
@@ -390,11 +387,11 @@ Extents = tuple[int, ...]
 Strides = tuple[int, ...]
 
 
-Labels = tuple[object, ...]  # of each axis: what is cut together has one label, None is whole
+Labels = tuple[object, ...]  # by axis: axes with one label are sharded together, None is replicated
 
 
 class View(NamedTuple):
-    """The op only looks at the storage of its first operand.
+    """The op is a view of the storage of its first operand.
 
     `seen(op, shape, strides, out)` gives (offset, strides) in elements of its result, of shape `out`, on an operand of `shape`
     with `strides`; None where it has to copy. `in_order`: it sees all elements in the order that they have.
@@ -405,7 +402,7 @@ class View(NamedTuple):
 
 
 class Need(NamedTuple):
-    """What is asked of a value: in [0, bound) for `bounds` (one for all elements, or one each of a vector), and not 0."""
+    """A constraint on a value: in [0, bound) for `bounds` (one for all elements, or one each of a vector), and not 0."""
 
     bounds: Extents = ()
     nonzero: bool = False
@@ -418,7 +415,7 @@ class Need(NamedTuple):
         return Need(both, self.nonzero or other.nonzero)
 
     def loosely(self) -> Need:
-        """The part of the need that still holds when elements change places."""
+        """The part of the need that still holds when elements are permuted."""
         return Need((min(self.bounds),) if self.bounds else (), self.nonzero)
 
 
@@ -428,10 +425,9 @@ ShapeOf = Callable[[Operand], Shape]  # the extents of an operand, as far as the
 
 
 class Asks(NamedTuple):
-    """What must hold of the operands so that the op can run: which are indices or divisors, and of what.
-
-    `own(op, shape_of)` is what the op itself asks. `passed(op, need)` is what a need of its result asks of its operands; without
-    it, what moves elements passes it to all. `around(op, parameter_need)` is what a need of a parameter of its region asks.
+    """Constraints on the operands of an op: which are indices or divisors, and of what. `own(op, shape_of)` are its own needs.
+    `passed(op, need)` are the needs of its operands for a need of its result; without it, an op that moves elements passes it to
+    all. `around(op, parameter_need)` are those for a need of a parameter of its region.
     """
 
     own: Callable[[Op, ShapeOf], Asked] | None = None
@@ -506,7 +502,7 @@ class OpDef:
     generate: Callable[..., object] | None
     family: str
     star: bool  # the last group is written *xs
-    wants: dict[str, str]  # parameters that only the body sees: `Context` or `Result`
+    wants: dict[str, str]  # parameters only of the body: `Context` or `Result`
     implemented: bool
     error: Callable[..., object] | None  # its error rule (core.errors); None: the one of its traits
     algebra: Algebra
@@ -517,11 +513,11 @@ class OpDef:
     asks: Asks
     control: Loop | Branch | None
     factors: Callable[[Op], tuple[list[Labels], Labels]] | None  # of its operands and its result (core.factors)
-    own: object  # what only its dialect asks: a record of the dialect's
+    own: object  # facts for its dialect: a record of the dialect
     attr_index: dict[str, int] = field(init=False)
-    float_attrs: tuple[int, ...] = field(init=False)  # attributes that may hold a float, which == does not compare by its bits
+    float_attrs: tuple[int, ...] = field(init=False)  # attributes that may have a float, which == does not compare by bits
     cache: dict[object, tuple[Type, ...] | Violation] = field(default_factory=dict)
-    places: dict[str, int] = field(init=False)  # where the groups of one operand stand that no variable one precedes
+    places: dict[str, int] = field(init=False)  # positions of the single operands before the first variadic group
     short: str = field(init=False)  # the name without the dialect: `add` of `ptir.add`
     is_pure: bool = field(init=False)
     is_constant: bool = field(init=False)
@@ -560,13 +556,14 @@ class OpDef:
         return tuple(results)
 
     def signature(self, attrs: tuple[Attribute, ...]) -> tuple[object, ...]:
-        """What result types may depend on of attributes. Of a constant that is type and size: no memo holds its elements."""
+        """The part of the attributes that result types may depend on; of a constant its type and size, so that no cache keeps its
+        elements."""
         if not self.is_constant:
             return self.key(attrs)
         return tuple([(x.type, x.splat, x.size) if x.__class__ is Literal else exact(x) for x in attrs])
 
     def lengths(self, attrs: tuple[Attribute, ...], count: int) -> tuple[int, ...] | None:
-        """How many operands each group takes of `count`, or None when they do not fit."""
+        """The length of each group for `count` operands, or None when they do not fit."""
         if SEGMENTS in self.attr_index:
             lengths: tuple[int, ...] = attrs[self.attr_index[SEGMENTS]]
             return lengths if len(lengths) == len(self.groups) and sum(lengths) == count else None
@@ -680,7 +677,7 @@ def _inside(op: Op) -> Iterator[Op]:
 
 
 def is_legal(op: Op) -> bool:
-    """Whether the own check of `op` takes it: some ops refuse constants with which they must fail when they run."""
+    """Whether `op` passes its own check: some ops refuse constants with which they would always fail."""
     try:
         if op.defn.check is not None:
             op.defn.check(op)

@@ -1,4 +1,4 @@
-"""Modules that cost more than a command: named at import, imported when first touched. NumPy and ml_dtypes are two of them."""
+"""Lazy imports of expensive modules such as NumPy and ml_dtypes: imported on first use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Later", "late", "lazy", "ml_dtypes", "np", "regex", "value"]
 
 
 class _Lazy:
-    """In place of a module until it is first touched. It is not in sys.modules: import statements elsewhere never meet it."""
+    """A placeholder for a module until its first use. It is not in sys.modules, so other import statements do not see it."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
@@ -39,7 +39,7 @@ if not TYPE_CHECKING:
 
 
 class _Regex:
-    """In place of a regular expression; a method of it is looked up once."""
+    """A placeholder for a regular expression; each method is looked up once."""
 
     def __init__(self, pattern: str, flags: int) -> None:
         self._given = pattern, flags
@@ -81,6 +81,6 @@ class Later:
 
 
 def value(module: str, name: str) -> Callable[[], Any]:
-    """What gives the attribute `name` of `module`, which is imported when it is first called."""
+    """A function that returns the attribute `name` of `module`, which is imported on the first call."""
     target = lazy(module)
     return lambda: getattr(target, name)

@@ -7,13 +7,13 @@ from contextvars import ContextVar
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Loc, Source
 
-ELEMENTS = 2**63 - 1  # what an index counts
-DIGITS = 4300  # of an integer, more than which CPython refuses to convert
+ELEMENTS = 2**63 - 1  # the largest index
+DIGITS = 4300  # of an integer: CPython refuses to convert more
 
 
 @dataclass(slots=True, frozen=True)
 class Limits:
-    """Upper bounds on what a program may ask of the tool. Counts are items, sizes are bytes, times are seconds."""
+    """Upper bounds on the resources of a program. Counts are items, sizes are bytes, times are seconds."""
 
     file_bytes: int = 256 << 20
     nesting: int = 256  # regions, types, JSON values
@@ -24,16 +24,16 @@ class Limits:
     integer_digits: int = 4000
     elements: int = ELEMENTS  # of one tensor; counted exactly
     literal_bytes: int = 1 << 30
-    fold_bytes: int = 64 << 10  # a folded constant may be this big, or as big as what it replaces
+    fold_bytes: int = 64 << 10  # a folded constant may be this big, or as big as the constants that it replaces
     iterations: int = 1_000_000  # of one loop at run time
-    rewrites_per_op: int = 64  # of the greedy driver, on average, before it calls two rules circular
+    rewrites_per_op: int = 64  # of the greedy driver, on average, before it reports circular rules
     unrolled: int = 8192  # PTO: ops of a loop, inner loops included, that the check of order follows one by one
     pieces: int = 128  # Tiny: ExcessivePiecewise
     memory: int | None = None  # run: planned peak plus inputs; None is half of the machine's
 
     @property
     def most_digits(self) -> int:
-        """How many digits an integer may have."""
+        """The most digits of an integer."""
         return min(self.integer_digits, DIGITS)
 
 
@@ -67,7 +67,7 @@ class LimitExceeded(Exception):
         self.source = source
 
     def at(self, loc: Loc, source: Source | None = None) -> "LimitExceeded":
-        """The same, with a place if it has none."""
+        """The error with `loc` and `source`, if it has none."""
         self.loc = self.loc or loc
         self.source = self.source or source
         return self

@@ -1,6 +1,6 @@
-"""Where in the text of an op a piece of it is: found only when there is something to report about it.
+"""The spans of the parts of an op in its text, computed only for diagnostics.
 
-Readers keep the place of a whole statement. The pieces are found again in its text, which costs nothing while all is well.
+Readers keep the span of a whole statement. Its parts are located in the text on demand, which costs nothing without errors.
 """
 
 from __future__ import annotations
@@ -109,14 +109,14 @@ def _operands(text: str, at: Place, op: Op | None) -> Found:
 
 
 def _around(text: str, op: Op | None, numbers: Sequence[int]) -> Found:
-    """What holds the operands of these numbers; None where none of them is written."""
+    """The span around the operands of these numbers; None where none of them is written."""
     places = _written_at(text, op, max(numbers) + 1) if op is not None and numbers else []
     results = [p for n in numbers if (p := places[n]) is not None]
     return (min(p[0] for p in results), max(p[1] for p in results)) if results else None
 
 
 def _returned(text: str, at: Place, op: Op | None) -> Found:
-    """What a `return` or an output list names; the whole where it names nothing."""
+    """The operands of a `return` or an output list; the whole statement where there are none."""
     match = re.match(r"\s*+[\w.]++(?:\s*+:)?\s*+\(?([^:)]*[^:)\s])", text)
     return match.span(1) if match else (0, len(text))
 
@@ -169,7 +169,7 @@ def _attribute(text: str, at: Place, op: Op | None) -> Found:
 
 
 def closed(text: str, start: int) -> int:
-    """Where the bracket that is open before `start` closes, after it."""
+    """The offset after the bracket that closes the one open before `start`."""
     depth = 1
     for m in _tokens(text, start):
         depth += (m[0] in _OPEN) - (m[0] in _CLOSE)

@@ -1,4 +1,4 @@
-"""Dataclasses and named tuples whose methods are made when they are used.
+"""Dataclasses and named tuples whose methods are compiled on first use.
 
 Those of the standard library compile their methods at import, used or not, and import `inspect`: `ptir verify` would take more
 than twice the time. Here a constructor is compiled when it is first used. That of a dataclass waits longer: most classes have few
@@ -68,7 +68,7 @@ class FrozenInstanceError(AttributeError):
 
 
 class Field:
-    """What a class says of one of its fields."""
+    """The declaration of a field."""
 
     __slots__ = ("compare", "default", "factory", "init", "kw_only", "name", "repr", "type")
 
@@ -139,8 +139,8 @@ def _made(cls: type[T], *, frozen: bool, eq: bool, shown: bool, kw_only: bool) -
     if frozen:
         space.update(__setattr__=_refuse, __delattr__=_refuse)
         space.setdefault("__setstate__", _restore)
-    made: type[T] = type.__call__(type(cls), cls.__name__, cls.__bases__, space)
-    return made
+    result: type[T] = type.__call__(type(cls), cls.__name__, cls.__bases__, space)
+    return result
 
 
 def _own(space: dict[str, Any], kw_only: bool) -> Iterator[tuple[str, Field]]:
@@ -258,7 +258,7 @@ class _Init(_Late):
 
 
 def _key(names: list[str]) -> Callable[[object], tuple[object, ...]]:
-    """What of an instance is compared."""
+    """The comparison key of an instance."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda x: tuple(getattr(x, name) for name in names)

@@ -1,4 +1,4 @@
-"""How diagnostics look: as text with the source line and carets, as one line each, as JSON lines, as SARIF."""
+"""Rendering of diagnostics: text with the source line and carets, one line each, JSON lines, SARIF."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ else:
     parse = lazy("urllib.parse")
 
 TAB = 4
-MAX_WIDTH = 160  # columns of a source line that are shown; a longer one is cut round the place
-_CONTEXT = 60  # columns kept left of the place when a line is cut
+MAX_WIDTH = 160  # columns of a source line that are shown; a longer one is cut around the span
+_CONTEXT = 60  # columns kept left of the span when a line is cut
 _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, formats such as those that turn the direction, half pairs, line ends
 _CODES = {"error": "1;31", "warning": "1;33", "note": "1;36", "help": "1;32", "bold": "1", "gutter": "1;34"}
 
@@ -38,7 +38,7 @@ class Painter:
 
 @dataclass(slots=True, frozen=True)
 class _Mark:
-    """A place to underline on one line: 0-based code points [start, end), and what to say there."""
+    """A span to underline on one line: 0-based code points [start, end), and its label."""
 
     line: int
     start: int
@@ -102,9 +102,9 @@ def github(diagnostic: Diagnostic) -> str:
         place = _place(d.source, d.span) if d.span is not None else {}
         names = {"line": "line", "end_line": "endLine", "column": "col", "end_column": "endColumn"}
         about = {"file": d.source.name, **{names[k]: str(n) for k, n in place.items()}, **about}
-    said = "\n".join([d.message, *d.notes, *([f"help: {d.help}"] if d.help else [])])
+    message = "\n".join([d.message, *d.notes, *([f"help: {d.help}"] if d.help else [])])
     listed = ",".join(f"{k}=" + _command(v, ",:") for k, v in about.items())
-    return f"::{kinds[d.severity]} {listed}::{_command(said)}"
+    return f"::{kinds[d.severity]} {listed}::{_command(message)}"
 
 
 def _command(text: str, more: str = "") -> str:
@@ -136,8 +136,8 @@ def _rule(code: str, meaning: str) -> dict[str, object]:
 
 
 def _sarif_result(d: Diagnostic) -> dict[str, object]:
-    said = "\n".join([d.message, *d.notes, *([f"help: {d.help}"] if d.help else [])])
-    result: dict[str, object] = {"ruleId": d.code, "level": str(d.severity), "message": {"text": said}}
+    message = "\n".join([d.message, *d.notes, *([f"help: {d.help}"] if d.help else [])])
+    result: dict[str, object] = {"ruleId": d.code, "level": str(d.severity), "message": {"text": message}}
     if d.source is not None:
         result["locations"] = [_sarif_location(d.source, d.span)]
         related = [_sarif_location(d.source, label.span) | {"message": {"text": label.text}} for label in d.labels]
@@ -167,7 +167,7 @@ def _place(source: Source | None, span: Span | None) -> dict[str, int | None]:
 
 
 def _marks(d: Diagnostic) -> list[_Mark]:
-    """What to underline, line by line; on one line the primary place comes first."""
+    """The spans to underline, by line; on one line the primary span comes first."""
     if d.source is None or d.span is None:
         return []
     marks = [_mark(d.source, d.span, "", True)]
@@ -175,12 +175,12 @@ def _marks(d: Diagnostic) -> list[_Mark]:
     return sorted(marks, key=lambda m: (m.line, not m.primary, m.start))
 
 
-def _mark(source: Source, span: Span, said: str, primary: bool) -> _Mark:
+def _mark(source: Source, span: Span, label: str, primary: bool) -> _Mark:
     line, column = source.position(span.start)
     length = len(source.line_text(line))
     start = min(column - 1, length)
     end = min(start + max(1, span.end - span.start), max(length, start + 1))
-    return _Mark(line, start, end, said, primary)
+    return _Mark(line, start, end, label, primary)
 
 
 def _snippet(source: Source, marks: Sequence[_Mark], gutter: int, paint: Painter, severity: Severity) -> Iterator[str]:
@@ -227,8 +227,8 @@ def _underline(raw: str, cut: tuple[int, int], mark: _Mark, paint: Painter, seve
     width = max(1, _width(raw[start:end], left))
     pad = " " * (left + (cut[0] > 0))
     line = ("^" if mark.primary else "-") * width
-    said = f" {clean(mark.text)}" if mark.text else ""
-    return pad + paint(line + said, severity if mark.primary else "gutter")
+    label = f" {clean(mark.text)}" if mark.text else ""
+    return pad + paint(line + label, severity if mark.primary else "gutter")
 
 
 def _columns(piece: str) -> Iterator[tuple[str, int]]:
@@ -261,7 +261,7 @@ def _char_width(c: str, at: int) -> int:
 
 
 def _glyph(c: str, at: int) -> str:
-    """What is shown for a character: blanks for a tab, an escape for what would move or recolor the terminal."""
+    """The glyph of a character: blanks for a tab, an escape for a control character."""
     if c == "\t":
         return " " * _char_width(c, at)
     return _escape(c) if unicodedata.category(c) in _UNSEEN else c

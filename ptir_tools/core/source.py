@@ -1,4 +1,4 @@
-"""Where text came from, and what part of it a thing is about."""
+"""Sources of text, and locations in them."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
@@ -55,8 +55,8 @@ class Source:
     whole: "Source | None" = None
     start: int = 0
     form: str = ""  # the format that was read
-    data: bytes | None = None  # of a binary format, whose reader makes a text for places to point into
-    raw: str | None = None  # what is in the file, where the text is not: with a byte-order mark, with `\r\n`
+    data: bytes | None = None  # of a binary format, whose reader makes a text for spans
+    raw: str | None = None  # the file's text where it differs: with a byte-order mark, with `\r\n`
     _lines: list[int] | None = None
 
     def __repr__(self) -> str:

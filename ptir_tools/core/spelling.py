@@ -1,4 +1,4 @@
-"""Names that are near one that is not known: what may have been meant."""
+"""Suggestions for unknown names: similar known names."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from functools import cache
 
 from ptir_tools.core.dtypes import CF32, CF64, F16, F32, F64, FP8_E4M3, FP8_E5M2, I1, PTIR_DTYPES, SI32, SI64, DType
 
-_PROPOSED = 3  # so many names that are equally near are proposed
-_EDITS = 8  # no name is near that is more edits away, however long it is
+_PROPOSED = 3  # the most equally similar names that are proposed
+_EDITS = 8  # the most edits of a similar name, however long it is
 _LENGTH = 128  # longer names are not compared
 GUESSED = 2_000  # characters of a statement: what is meant by a longer one is not guessed, which takes the square of its length
 
-# Words in the names of attributes that mean the same, and those that say little.
+# Synonyms in attribute names, and words without information.
 _SAME_WORD = (
     "axis axes dim dims dimension dimensions perm permutation", "dtype type to", "epsilon eps", "pad padding pads",
     "contract contracting contraction", "shape size sizes", "window kernel", "stride strides", "accum acc accumulator",
@@ -24,8 +24,8 @@ _LITTLE = {"new", "result", "out", "output", "target"}
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The name of `known` that `name` was most likely meant to be; None when there is no such name, or more than one."""
-    near = near_names(name, known)
-    return near[0] if len(near) == 1 else None
+    similar = near_names(name, known)
+    return similar[0] if len(similar) == 1 else None
 
 
 def near_names(name: str, known: Iterable[str]) -> list[str]:
@@ -64,8 +64,8 @@ def attribute_meant(name: str, known: Iterable[str]) -> str | None:
 
 def dtype_meant(text: str, known: Mapping[str, DType]) -> str | None:
     """The dtype of `known` that NumPy, C or another IR spells `text`, or else the nearest name."""
-    meant = _dtypes().get(text.lower())
-    return next((name for name, dtype in known.items() if dtype is meant), None) or nearest(text, known)
+    match = _dtypes().get(text.lower())
+    return next((name for name, dtype in known.items() if dtype is match), None) or nearest(text, known)
 
 
 @cache
@@ -88,7 +88,7 @@ def groups(lines: Iterable[str]) -> dict[str, str]:
 
 
 def _words(name: str) -> frozenset[str]:
-    """What a name says, whatever the order of its words."""
+    """The words of a name, in any order."""
     words = frozenset(re.findall(r"[a-z]+|[0-9]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()))
     return frozenset(_same_words().get(w, w) for w in words - _LITTLE or words)
 
@@ -110,14 +110,14 @@ def edits(a: str, b: str, most: int) -> int:
     return min(row[-1], most + 1)
 
 
-def did_you_mean(near: Sequence[str], otherwise: str | None = None) -> str | None:
-    """The help that names what may have been meant."""
-    if not 1 <= len(near) <= _PROPOSED:
+def did_you_mean(similar: Sequence[str], otherwise: str | None = None) -> str | None:
+    """The help text with suggestions."""
+    if not 1 <= len(similar) <= _PROPOSED:
         return otherwise
-    return f"did you mean {' or '.join(f'`{name}`' for name in near)}?"
+    return f"did you mean {' or '.join(f'`{name}`' for name in similar)}?"
 
 
 def proposed(name: str, known: Iterable[str], shown: str = "%{}", written: str = "%{}") -> tuple[str | None, str | None]:
     """(the help, the edit) for a name that is not among those that are known: how each is shown, and how it is written."""
-    near = near_names(name, known)
-    return did_you_mean([shown.format(x) for x in near]), written.format(near[0]) if len(near) == 1 else None
+    similar = near_names(name, known)
+    return did_you_mean([shown.format(x) for x in similar]), written.format(similar[0]) if len(similar) == 1 else None

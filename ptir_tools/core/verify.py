@@ -58,9 +58,9 @@ def legalized(program: Program) -> Program:
     because a program that was made or changed by hand may not have been verified. Raises Rejected."""
     if program.dialect.legalize is None:
         return program
-    made = clone(program)
-    legalize(made)
-    return program if list(map(_contents, program.functions)) == list(map(_contents, made.functions)) else made
+    result = clone(program)
+    legalize(result)
+    return program if list(map(_contents, program.functions)) == list(map(_contents, result.functions)) else result
 
 
 def _contents(function: Function) -> list[tuple[object, ...]]:

@@ -30,13 +30,13 @@ X = TypeVar("X")
 def holds(x: X, rule: Callable[[X], bool | Sequence[X]]) -> bool:
     """Whether `rule` holds for `x`. `rule` returns the answer, or the items for which it must also hold. It is called once for
     each item."""
-    asked, todo = {id(x)}, [x]
+    visited, todo = {id(x)}, [x]
     while todo:
         result = rule(todo.pop())
         if result is False:
             return False
         for y in () if result is True else result:
-            if id(y) not in asked:
-                asked.add(id(y))
+            if id(y) not in visited:
+                visited.add(id(y))
                 todo.append(y)
     return True

@@ -30,12 +30,11 @@ def run(
     options: RunOptions | None = None,
     diagnostics: Diagnostics | None = None,
 ) -> dict[str, Array]:
-    """The outputs of `program` on `inputs`, by name and in order. The program verifies and is not changed.
-
-    Raises UsageError for inputs that do not fit and for an engine that cannot run it. Raises LimitExceeded before anything is
-    allocated when memory would not do, or later for iterations and time. Raises Rejected for what goes wrong in the program; its
-    diagnostics carry code and place, and are kept in `diagnostics`, too. What is wrong and does not end the run (a race of PTO)
-    is in `diagnostics` next to the outputs; without it, it is Rejected as well.
+    """The outputs of `program` on `inputs`, by name and in order. The program is verified and is not changed. Raises UsageError
+    for inputs that do not fit and for an engine that cannot run it. Raises LimitExceeded before allocation when memory would not
+    suffice, or later for iterations and time. Raises Rejected for errors of the program; its diagnostics have codes and
+    locations, and are in `diagnostics`, too. Errors that do not end the run (a race in PTO) are in `diagnostics` next to the
+    outputs; without it they are Rejected as well.
     """
     options = options or RunOptions()
     own, diagnostics = diagnostics is None, Diagnostics(program.source) if diagnostics is None else diagnostics
@@ -89,7 +88,7 @@ def specialized(program: Program, given: Sequence[Array], options: RunOptions) -
 
 
 def entered(program: Program, entry: str) -> Program:
-    """`program`, its entry changed in place."""
+    """`program`, with its entry changed in place."""
     program.entry = entry
     return program
 
@@ -97,7 +96,7 @@ def entered(program: Program, entry: str) -> Program:
 @contextmanager
 def rejecting(diagnostics: Diagnostics, context: Context, codes: Mapping[str, str] | None = None) -> Iterator[None]:
     """Turn a Violation into a diagnostic at the op that raised it, and that into Rejected. `codes` renames its code. A
-    LimitExceeded gets the place of the op."""
+    LimitExceeded gets the location of the op."""
     try:
         yield
     except Violation as violation:
@@ -106,6 +105,6 @@ def rejecting(diagnostics: Diagnostics, context: Context, codes: Mapping[str, st
         diagnostics.violation(violation, op.loc if op else None, op)
         raise Rejected(diagnostics.sorted()) from violation
     except LimitExceeded as limit:
-        if limit.flag != "--timeout":  # which op was under way then says nothing
+        if limit.flag != "--timeout":  # the op that was running is irrelevant then
             limit.loc = limit.loc or (context.failed.loc if context.failed else 0)
         raise

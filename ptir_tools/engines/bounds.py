@@ -1,11 +1,11 @@
 """Bounds on the difference between an engine and the reference in one run.
 
-`Executable` proves it: it is the reference with an error next to every value. Each op is run by its declared body and its error
-by its declared rule (`core.errors`), on the values of this run. Regions are run on values with errors. A branch or a loop whose
-predicate may be either way is run both ways, and its results may be either.
+`Executable` proves a bound: it is the reference with an error next to every value. Each op is run by its declared body, and its
+error by its declared rule (`core.errors`), on the values of this run. Regions are run on values with errors. A branch or loop
+whose predicate is uncertain is run both ways, and its results may be either.
 
-A proof takes the worst of every op, and in a deep model it comes to nothing. There `measured` tries it out: it runs the reference
-several times, and moves every result of an op by a multiple of what the op itself may be off.
+A proof assumes the worst case of every op, which gives no useful bound for a deep model. There `measured` estimates one: it runs
+the reference several times, and perturbs every result by a multiple of the op's own error.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Approximate:
     error: Error = EXACT
     decisions: Decisions = field(default_factory=Decisions)
     given: bool = (
-        False  # an input or a constant, or moved elements of some: the signs of zeros and NaN are as here on every engine
+        False  # an input or a constant, or moved elements of these: the signs of zeros and NaN are equal on every engine
     )
 
     @property
@@ -80,7 +80,7 @@ class Approximate:
 
 
 class Executable(reference.Executable):
-    """The reference engine, which also puts into `errors` how far each leaf of its results may be off."""
+    """The reference engine, which also records in `errors` the error bound of each leaf of its results."""
 
     def __init__(self, program: Program, function: Function, options: RunOptions) -> None:
         super().__init__(program, function, options)
@@ -89,7 +89,7 @@ class Executable(reference.Executable):
 
     @property
     def memory(self) -> int:
-        """As the reference's, with the errors and what they are made of."""
+        """The reference's estimate, plus the errors and their intermediates."""
         return 4 * super().memory
 
     def __call__(self, arguments: Sequence[Data], context: Context) -> tuple[object, ...]:
@@ -104,8 +104,8 @@ class Executable(reference.Executable):
 
 
 RUNS = 8  # runs of a measurement
-MOVED = 4.0  # a result is moved by up to so many times what its op may be off
-FACTOR = 4.0  # an engine may be off by so many times what was measured
+MOVED = 4.0  # a result is perturbed by up to this multiple of its op's error
+FACTOR = 4.0  # an engine's error may be this multiple of the measured one
 
 
 @dataclass(slots=True)
@@ -120,8 +120,8 @@ class Spread:
 def measured(
     program: Program, options: RunOptions, outputs: Sequence[Array], run: Callable[[Executable], Sequence[Array]]
 ) -> list[Spread]:
-    """How far the outputs of perturbed runs are from `outputs`. `run` runs an executable on the inputs that gave those. Where a
-    perturbed run fails, any number may come."""
+    """The distances of the outputs of perturbed runs from `outputs`. `run` runs an executable on the same inputs. Where a
+    perturbed run fails, nothing is known."""
     results = [
         Spread(np.zeros(x.shape), ~np.isfinite(x) if x.dtype.kind == "c" else np.zeros(x.shape, np.bool_)) for x in outputs
     ]
@@ -156,7 +156,7 @@ class Walk:
         return Approximate(value, error, given=given)
 
     def block(self, block: Region, arguments: Sequence[Any], context: Context) -> tuple[Any, ...]:
-        """As `evaluate.run_block`, on values with errors."""
+        """Like `evaluate.run_block`, on values with errors."""
         context.check_time()
         local: Env = dict(zip(block.params, arguments, strict=True))
         if (last := context.ends.get(block)) is None:
@@ -174,7 +174,7 @@ class Walk:
             return self._branching(op, operands, context)
         named = keywords(op, context, _never)
         values = apply(op, [x.value for x in operands], named, context)
-        made = [np.asarray(x) for x in flatten(tuple(values))]
+        outputs = [np.asarray(x) for x in flatten(tuple(values))]
 
         def analyze(pipeline: str) -> tuple[list[Array], list[Error]] | None:
             if (block := _rewritten(op, pipeline)) is None:
@@ -183,13 +183,14 @@ class Walk:
             return [x.value for x in results], [x.error for x in results]
 
         given = [x.given for x in operands]
-        seen = Step(op, [x.value for x in operands], [x.error for x in operands], made, named, analyze, self.strict, given)
+        seen = Step(op, [x.value for x in operands], [x.error for x in operands], outputs, named, analyze, self.strict, given)
         whole = bool(op.defn.traits & (MOVEMENT | CONSTANT)) and all(given)
-        leaves = iter([self.kept(*one, whole) for one in zip(made, errors_of(seen), seen.dtypes, strict=True)])
+        leaves = iter([self.kept(*one, whole) for one in zip(outputs, errors_of(seen), seen.dtypes, strict=True)])
         return [nest(v.type, leaves) for v in op.results]
 
     def _branching(self, op: Op, operands: list[object], context: Context) -> list[object]:
-        """An op with regions: its body run on values with errors, and again the other way where one decision was open."""
+        """An op with regions: its body is run on values with errors, and again the other way where one predicate was
+        uncertain."""
         observe, context.observe = context.observe, None
         try:
             result, open_ = self._run(op, operands, context, Decisions())
@@ -211,14 +212,14 @@ class Walk:
             return Approximate(x.value, x.error, decisions, x.given) if isinstance(x, Approximate) else x
 
         results = apply(op, list(map(deciding, operands)), keywords(op, context, call), context)
-        made = (x if isinstance(x, Approximate) else Approximate(np.asarray(x)) for x in flatten(tuple(results)))
-        return [nest(v.type, made) for v in op.results], decisions.open
+        result = (x if isinstance(x, Approximate) else Approximate(np.asarray(x)) for x in flatten(tuple(results)))
+        return [nest(v.type, result) for v in op.results], decisions.open
 
 
 class Perturbed(Walk):
-    """Moves every result by up to `MOVED` times its error, in place of keeping the error: in run 0 all of them up, in run 1 all
-    down, in any other each element at random. Where the error is infinite, results are infinite, NaN or as they are. A
-    computed NaN, and a zero where rewrites may turn it, has a positive sign in run 0 and a negative one in run 1."""
+    """Perturbs every result by up to `MOVED` times its error, instead of recording the error: in run 0 all up, in run 1 all down,
+    in any other each element at random. Where the error is infinite, results are infinite, NaN or unchanged. A computed NaN, and
+    a zero whose sign rewrites may change, is positive in run 0 and negative in run 1."""
 
     def __init__(self, run: int, strict: bool = False) -> None:
         super().__init__(strict)
@@ -227,7 +228,7 @@ class Perturbed(Walk):
         self.random = np.random.Generator(np.random.Philox(run))
 
     def kept(self, value: Array, error: Error, dtype: DType, given: bool) -> Approximate:
-        """The moved value."""
+        """The perturbed value."""
         if not dtype.precision or given:
             return Approximate(value, given=given)
         wide = _float(value)
@@ -281,15 +282,15 @@ _REWRITTEN: dict[object, Region | None] = {}
 
 
 def _rewritten(op: Op, pipeline: str) -> Region | None:
-    """A block that does what `op` does in the ops that `pipeline` makes of it; None where that leaves the op."""
+    """A block of the ops that `pipeline` makes of `op`; None where it leaves the op unchanged."""
     types = tuple(map(operand_type, op.operands))
     key = (pipeline, op.name, types, op.defn.key(op.attrs))
     if key not in _REWRITTEN:
         program, b = single_function(load_dialect(op.name.partition(".")[0]))
-        made = Op(op.defn, tuple(b.param(t, f"p{i}") for i, t in enumerate(types)), op.attrs, (), (), 0)
-        made.results = tuple(Value(v.type, f"r{i}", made) for i, v in enumerate(op.results))
-        program.main.body.append(made)
-        program.main.results = list(made.results)
+        result = Op(op.defn, tuple(b.param(t, f"p{i}") for i, t in enumerate(types)), op.attrs, (), (), 0)
+        result.results = tuple(Value(v.type, f"r{i}", result) for i, v in enumerate(op.results))
+        program.main.body.append(result)
+        program.main.results = list(result.results)
         run_pipeline(program, pipeline)
         kept = any(x.defn is op.defn for x in program.main.body)
         _REWRITTEN[key] = None if kept else program.main

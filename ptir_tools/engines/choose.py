@@ -31,12 +31,11 @@ PIPELINE = "canonicalize,raise-strides,raise-contractions,cse{keep-peak=false},d
 
 
 def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> Executable:
-    """`program`, whose types are static, made ready by the engine that `options` ask for.
-
-    `auto` is the fastest that supports the program: the reference when it does not become PTIR, with a note. Who observes
-    sees the ops as they were written: nothing is optimized then. A dialect may have an executor of its own. Raises UsageError for
-    an engine that cannot run the program, LimitExceeded for a type that no array can have. Raises Rejected for payloads that are
-    not there, and for a program whose conversion finds that it fails when it runs.
+    """`program`, whose types are static, prepared by the engine of `options`. `auto` is the fastest engine that supports the
+    program; for one that does not convert to PTIR the reference, with a note. With an observer nothing is optimized, so that it
+    sees the ops as written. A dialect may have its own executor. Raises UsageError for an engine that cannot run the program,
+    LimitExceeded for a type that no array can have. Raises Rejected for missing payloads, and for a program whose conversion
+    proves that it fails.
     """
     require_runnable(program, diagnostics)
     if options.sharding is not None:
@@ -64,14 +63,14 @@ def _refused(report: Diagnostics, engine: str) -> str:
     errors = [d for d in report if d.severity is Severity.ERROR]
     why = errors[0].message if errors else "it does not convert to ptir"
     if engine != "auto":
-        if failing := [d for d in errors if d.code != NOT_TRANSLATABLE]:  # what running it would come to
+        if failing := [d for d in errors if d.code != NOT_TRANSLATABLE]:  # the error that a run would have
             raise Rejected(failing)
         raise UsageError(f"engine `{engine}` cannot run this program: {why}")
     return why
 
 
 def _on_a_mesh(program: Program, options: RunOptions, sharding: Sharding, diagnostics: Diagnostics) -> Executable:
-    """`program` ready to run on several devices, its ops as they are written: values are named. Raises as `prepare`."""
+    """`program` prepared for several devices, with its ops as written, since shardings name values. Raises like `prepare`."""
     if program.dialect.executor is not None:
         raise UsageError(f"a {program.dialect.name} program is of one core: it has no mesh")
     wanted = mesh.placed(program, sharding, diagnostics)
@@ -104,7 +103,7 @@ def without_dead(program: Program, options: RunOptions) -> Program:
 
 
 def optimized(program: Program, options: RunOptions, diagnostics: Diagnostics) -> Program:
-    """`program`, canonicalized in place, unless an observer wants to see its ops. What is wrong with the passes themselves is
+    """`program`, canonicalized in place, unless an observer wants to see its ops. Errors of the passes themselves are
     reported."""
     if options.observe is not None:
         return program

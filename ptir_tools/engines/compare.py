@@ -29,9 +29,9 @@ from ptir_tools.engines.options import RunOptions
 
 @dataclass(slots=True, frozen=True)
 class Tolerance:
-    """An element passes when |expected - actual| <= `absolute` + `relative` * |expected|. `absolute` may be an array, a number
-    for every element. Where it is infinite, only that both are finite, or alike, is compared, and nothing where `wild` is true.
-    `finite`: neither is what should be NaN or infinite."""
+    """An element passes when |expected - actual| <= `absolute` + `relative` * |expected|. `absolute` may be an array. Where it is
+    infinite, only whether both are finite, or equal, is compared; nothing where `wild` is true. `finite`: elements that should be
+    NaN or infinite are not compared."""
 
     absolute: float | Array = 0.0
     relative: float = 0.0
@@ -57,8 +57,8 @@ _LEAST = 0.125  # every float dtype has it
 
 @dataclass(slots=True, frozen=True)
 class Divergence:
-    """The first element that is too far off, and the smallest absolute and relative tolerance that would have passed (None
-    when none would: a NaN or an infinity on one side alone, another dtype or shape)."""
+    """The first element out of tolerance, and the smallest absolute and relative tolerance that would have passed (None when none
+    would: a NaN or infinity on one side only, another dtype or shape)."""
 
     name: str
     index: tuple[int, ...]
@@ -88,7 +88,7 @@ def diverging(name: str, expected: Array, actual: Array, tolerance: Tolerance = 
     free = np.isposinf(tolerance.absolute)  # elements that are not compared
     if a.dtype.kind in "iub":
         off, gap, size = a != b, None, None
-        if isinstance(tolerance.absolute, np.ndarray):  # a number is for floats alone
+        if isinstance(tolerance.absolute, np.ndarray):  # a number applies to floats only
             off &= ~(np.abs(a.astype(np.float64) - b.astype(np.float64)) <= tolerance.absolute)
     else:
         with np.errstate(all="ignore"):
@@ -135,10 +135,8 @@ def _needed(gap: Array, size: Array, same: Array) -> tuple[float | None, float |
 def reference_outputs(
     program: Program, inputs: Mapping[str, Array] | Sequence[Array], options: RunOptions
 ) -> tuple[dict[str, Array], dict[str, Tolerance]]:
-    """The reference's outputs, and how far any other engine may be off: per element, by the error rules of the ops on the values
-    of this run, or by what perturbed runs show where the rules say next to nothing. An executor of a dialect has one result.
-
-    Raises as `engines.run` does.
+    """The reference's outputs, and the tolerance for other engines: per element, by the ops' error rules on the values of this
+    run, or by perturbed runs where these bounds are too loose. Raises like `engines.run`.
     """
     options = options.on("reference")
     if program.dialect.executor is not None:
@@ -158,7 +156,7 @@ def _reference_outputs(
         require_runnable(static, diagnostics)
     static = without_dead(static, options)
     if any(isinstance(op.defn.control, Loop) and op.defn.control.test is not None for b in static.blocks() for op in b.body):
-        run(static, given, options.on("auto"))  # one that does not end comes to the limit in seconds there, and here in minutes
+        run(static, given, options.on("auto"))  # a run that does not end reaches the limit in seconds there, here in minutes
     executable = bounds.Executable(static, static.main, options)
     require_memory(executable.memory)
     outputs = execute(executable, static, given, options, diagnostics)
@@ -192,13 +190,13 @@ class _Proven:
 
     @property
     def loose(self) -> Array:
-        """Where the error leaves less than half of the digits of the largest element."""
+        """The mask of elements whose error leaves less than half of the digits of the largest element."""
         if not np.any(self.error):
             return np.zeros(self.output.shape, np.bool_)
         return np.asarray(self.error) > np.sqrt(self.unit) * self.scale if self.unit else np.isposinf(self.error)
 
     def measured(self, spread: bounds.Spread) -> Tolerance:
-        """The proven error, and the measured one where that is loose. Nothing is known of what is as large as the output."""
+        """The proven error, replaced by the measured one where it is loose; infinite where it is as large as the output."""
         if self.unit:
             with np.errstate(over="ignore"):
                 most = bounds.FACTOR * spread.most
@@ -211,11 +209,10 @@ class _Proven:
 
 @dataclass(slots=True)
 class Check:
-    """What `check` found: `diverged` is empty when before and after agree, `tolerance` what its first was held to.
-
-    Of the last run: the `inputs` of each side by its own names, and what was `expected`, by the names of after. `sizes` are what
-    open symbols were set to. By output: how many elements were not compared, because they had no finite bound (`unbounded`) or
-    were NaN or infinite (`skipped`), and how many there are (`elements`).
+    """The report of `check`: `diverged` is empty when before and after agree, `tolerance` is that of its first divergence. Of the
+    last run: the `inputs` of each side by its own names, and the `expected` outputs by the names of after. `sizes` are the
+    numbers chosen for open symbols. By output: the elements that were not compared, because they had no finite bound
+    (`unbounded`) or were NaN or infinite (`skipped`), and their number (`elements`).
     """
 
     diverged: list[Divergence] = field(default_factory=list)
@@ -248,12 +245,11 @@ def check(
 ) -> Check:
     """Run both programs on the same random inputs, `runs` times, and compare outputs by position.
 
-    Symbols that nothing binds get distinct small sizes. `constants` are inputs whose values are known, by name. Floats are
-    drawn anew, all positive, where that tells more: fewer elements without a finite bound, then fewer NaN. `finite`: the change
-    takes numbers for finite, so that elements which are not before may be anything after. `carried`: integers may be in a
-    wider dtype after, as they are where the programs are of two dialects. `execute` is a peer that runs what is after, instead of
-    the reference. Stops at the first run that differs. Raises as `engines.run` does: a program that cannot run has not been
-    checked.
+    Unbound symbols get distinct small sizes. `constants` are inputs with known values, by name. Floats are drawn again, all
+    positive, where that compares more: fewer elements without a finite bound, then fewer NaN. `finite`: the change assumes finite
+    numbers, so elements that are not finite before are not compared. `carried`: integers may be in a wider dtype after, as in
+    another dialect. `execute` is a peer that runs the program after, instead of the reference. Stops at the first run that
+    differs. Raises like `engines.run`: a program that cannot run has not been checked.
     """
     options, constants = options or RunOptions(), constants or {}
     report = Check(sizes=common_sizes(before, after, options.bindings))
@@ -290,7 +286,8 @@ def check(
 
 
 def entries(before: Program, after: Program) -> list[tuple[Program, Program]]:
-    """Both programs, once for each function that both have and nothing calls, which is then the entry. Theirs come first."""
+    """Pairs of both programs, for each function that both have and that is not called, which is then the entry. Their own entries
+    come first."""
     ops = (op for program in (before, after) for block in program.blocks() for op in block.body)
     called = {op.attr("callee") for op in ops if "callee" in op.defn.attr_index}
     names = [f.name for f in before.functions if f.name not in {before.entry, *called} and after.function(f.name) is not None]
@@ -298,8 +295,7 @@ def entries(before: Program, after: Program) -> list[tuple[Program, Program]]:
 
 
 def _results(memory: Mapping[str, Array], expected: Mapping[str, Array]) -> dict[str, Array]:
-    """The results of a program with memory for them: the last of it, of which one of one element is a result of rank 0, or of
-    none."""
+    """The results of a program that stores them in memory: the last outputs; memory of one element may be a result of rank 0."""
     last = list(memory.items())[max(len(memory) - len(expected), 0) :]
     if len(last) < len(expected):
         return dict(last)
@@ -310,7 +306,7 @@ def _results(memory: Mapping[str, Array], expected: Mapping[str, Array]) -> dict
 
 
 def _carried(x: Array, like: Array) -> Array:
-    """Integers and truth values `x` in the dtype of `like` where that is one of integers that has them all."""
+    """Integers and truth values `x` in the integer dtype of `like`, where it has all their values."""
     if like.dtype.kind not in "iu" or not (_integer(x) or x.dtype.kind == "b"):
         return x
     carried = x.astype(like.dtype)
@@ -324,19 +320,19 @@ def _integer(x: Array) -> bool:
 def arguments(
     program: Program, shared: Mapping[str, Array], constants: Mapping[str, Array], sizes: Mapping[str, int]
 ) -> dict[str, Array]:
-    """What a program takes: `constants` by name, the rest of what is `shared` by name if that has them all (some may have gone),
-    else the first of it. Memory for results starts as zeros; `sizes` are those of all symbols."""
-    given, rest, taken = dict[str, "Array"](), iter(shared.values()), ports.signature(program)
-    named, numbers = shared.keys() >= {p.name for p in taken} - constants.keys(), dict(sizes)
+    """The arguments of a program: `constants` by name, the rest from `shared` by name if it has them all, else in order. Memory
+    for results starts as zeros; `sizes` are those of all symbols."""
+    given, rest, bound = dict[str, "Array"](), iter(shared.values()), ports.signature(program)
+    named, numbers = shared.keys() >= {p.name for p in bound} - constants.keys(), dict(sizes)
     arrays_of: list[Array | None] = []
-    for p in taken:
+    for p in bound:
         if (x := constants.get(p.name)) is None:
             x = shared[p.name] if named else next(rest, None)
         arrays_of.append(x)
         if x is not None and isinstance(p.type, ShapedType) and p.type.rank == x.ndim:
             numbers |= {d.name: n for d, n in zip(p.type.shape, x.shape, strict=True) if isinstance(d, Sym)}
-    sized, lookup = ports.given_extents(taken, numbers, sizes), symbols.lookup_in(program, numbers)
-    for p, x in zip(taken, arrays_of, strict=True):
+    sized, lookup = ports.given_extents(bound, numbers, sizes), symbols.lookup_in(program, numbers)
+    for p, x in zip(bound, arrays_of, strict=True):
         x = sized.get(p.name, x)
         t = symbols.substitute(p.type, lookup)
         some = x is not None and (x.size > 0 or 0 in t.shape)  # type: ignore[attr-defined]
@@ -364,7 +360,7 @@ def _comparable_inputs(
 
 
 def unbounded(outputs: Mapping[str, Array], tolerances: Mapping[str, Tolerance]) -> dict[str, int]:
-    """How many elements of each output have no finite tolerance; outputs that have none of these are left out."""
+    """The number of elements of each output without a finite tolerance; outputs without such elements are omitted."""
     counts = {
         name: int(np.count_nonzero(np.broadcast_to(np.isposinf(tolerances.get(name, EXACT).absolute), x.shape)))
         for name, x in outputs.items()
@@ -373,8 +369,8 @@ def unbounded(outputs: Mapping[str, Array], tolerances: Mapping[str, Tolerance])
 
 
 def for_peer(outputs: Mapping[str, Array], tolerances: Mapping[str, Tolerance]) -> dict[str, Tolerance]:
-    """The tolerance for a peer's outputs: 2 units in the last place of the largest value more. Its kernels approximate
-    functions (logistic, exponential less one) to within some units of 1, and not to within some of the value."""
+    """The tolerance for a peer's outputs: 2 units in the last place of the largest value more. Its kernels approximate functions
+    (logistic, expm1) to within units of 1, not of the value."""
     return {name: _approximated(x, tolerances.get(name, EXACT)) for name, x in outputs.items()}
 
 
@@ -399,8 +395,8 @@ def compare(expected: Mapping[str, Array], actual: Mapping[str, Array], toleranc
 
 
 def small_sizes(program: Program, bindings: Mapping[str, int]) -> dict[str, int]:
-    """Distinct small sizes for the symbols of `program` that `bindings` and its `dims` leave open, with which its types are
-    right: those that its inputs mention, then those that nothing determines. What no attempt settles is left to the run."""
+    """Distinct small sizes for the open symbols of `program` (not in `bindings` or `dims`) with which its types are valid:
+    symbols of its inputs first, then undetermined ones. Symbols that no attempt settles are left to the run."""
     if program.dialect.extents is not None:
         return program.dialect.extents.sizes(program, bindings)
     bound = {**program.attrs.get("dims", {}), **bindings}
@@ -423,8 +419,8 @@ def small_sizes(program: Program, bindings: Mapping[str, int]) -> dict[str, int]
 
 
 def common_sizes(before: Program, after: Program, bindings: Mapping[str, int]) -> dict[str, int]:
-    """The `small_sizes` of `before`, with which `after` is right, too: where extents are expressions there, a symbol may have the
-    name of one, such as `2*M`, and has its value."""
+    """The `small_sizes` of `before` with which `after` is valid, too. A symbol of `after` may be named like an expression of
+    `before`, such as `2*M`, and has its value."""
     extents, results = after.dialect.extents, dict[str, int]()
     if extents is not None and before.dialect.extents is None:
         results = extents.sizes(after, bindings)
@@ -437,7 +433,7 @@ def common_sizes(before: Program, after: Program, bindings: Mapping[str, int]) -
 
 
 def _chosen(program: Program, bound: dict[str, int], sizes: dict[str, int]) -> dict[str, int] | None:
-    """A number for each symbol of `sizes`: what follows from those before it, else the one given; None when they do not fit."""
+    """A number for each symbol of `sizes`: derived from earlier ones, else as given; None when they do not fit."""
     known: dict[str, int] | None = dict(bound)
     for name, size in sizes.items():
         if known is None:
@@ -448,8 +444,8 @@ def _chosen(program: Program, bound: dict[str, int], sizes: dict[str, int]) -> d
 
 
 def _completed(program: Program, numbers: dict[str, int], left: Sequence[str] = ()) -> dict[str, int] | None:
-    """`numbers` and what follows from them; None where a type of `program` is wrong with them, or open for good: what is `left`
-    gets its number later."""
+    """`numbers` and all derived ones; None where a type of `program` is invalid with them, or undetermined by them and the
+    symbols in `left`."""
     static = clone(program)
     results = dict(numbers)
     try:

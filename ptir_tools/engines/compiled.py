@@ -22,7 +22,7 @@ from ptir_tools.engines.numpy import Bound, Executable, owner
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.trace import Latest, hooked, is_traced, traced
 
-SMALL = 1 << 16  # bytes of an array that is copied rather than bound or lent
+SMALL = 1 << 16  # the most bytes of an array that is copied instead of bound or lent
 LENDERS = 2  # sets of results of which a caller may keep one while another is written
 
 
@@ -54,10 +54,10 @@ class Lender:
 class Compiled:
     """A verified program, ready to be called with inputs by name or in order; gives outputs by name, as `engines.run` does.
 
-    It is made ready on the first call, and anew when the shape of an input changes. A large input that is the same array in
-    every call costs nothing; one that was ever another is copied from then on. Outputs are the caller's: a call writes where
-    no array is in use any more. With `reuse` they are those of the call before, written over. Calls from several threads wait
-    for each other. Later changes of the program are not seen.
+    It is prepared on the first call, and again when the shape of an input changes. A large input that is the same array in every
+    call is not copied; once it is another array, it is copied from then on. Outputs belong to the caller: a call writes only to
+    memory that is no longer in use. With `reuse` the outputs of the previous call are overwritten. Calls from several threads are
+    serialized. Later changes of the program are not seen.
     """
 
     def __init__(self, program: Program, options: RunOptions | None = None, reuse: bool = False) -> None:
@@ -70,9 +70,9 @@ class Compiled:
         self.bound: list[Array] = []
         self.call: Callable[[Context], Sequence[Array]] | None = None
         self.lenders: list[Lender] = []  # in place of `call`, where results are the caller's
-        self.copied: list[bool] | None = None  # which of `bound` are arrays of our own; None before the first run
+        self.copied: list[bool] | None = None  # which arrays of `bound` are copies; None before the first run
         self.expected: list[tuple[str, np.dtype[Any], tuple[int, ...]]] | None = None  # the inputs, once it is ready
-        self.context: Context | None = None  # of the run before, for the next one, where that ended well
+        self.context: Context | None = None  # reused from the last run, if it succeeded
 
     def __repr__(self) -> str:
         return f"<compiled {self.program!r}>"
@@ -107,7 +107,7 @@ class Compiled:
         return outputs
 
     def _as_before(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array] | None:
-        """The inputs in order, if they are arrays like those of the previous call; None if they have to be checked."""
+        """The inputs in order, if they are arrays like those of the previous call; None if they must be checked."""
         if self.expected is None or type(inputs) is not dict or len(inputs) != len(self.expected) or is_traced(self.options):
             return None
         given: list[Array] = []
@@ -135,14 +135,14 @@ class Compiled:
         return dict(zip(self.names, result, strict=True))
 
     def _lender(self) -> Lender:
-        """A bound call whose results are not in use. A caller who keeps the results of two calls probably keeps those of many:
-        from then on results are copied."""
+        """A bound call whose results are not in use. If the results of two calls are in use, those of many probably will be: from
+        then on results are copied."""
         for entry in self.lenders:
             if entry.is_free():
                 return entry
-        made = Lender(self.lenders[0].bound.another(), lends=len(self.lenders) < LENDERS)
-        self.lenders = [*self.lenders, made] if made.owners else [made]
-        return made
+        result = Lender(self.lenders[0].bound.another(), lends=len(self.lenders) < LENDERS)
+        self.lenders = [*self.lenders, result] if result.owners else [result]
+        return result
 
     def _new_context(self) -> Context:
         options = self.options
@@ -166,7 +166,7 @@ class Compiled:
         self.copied = None
 
     def _bind(self, given: Sequence[Array]) -> None:
-        """Bind inputs that stay, and arrays of our own for small ones and those that change, into which these are copied."""
+        """Bind inputs that do not change; small and changing ones are bound as copies, which are refreshed."""
         if self.copied is None:
             return self._rebind(given, [a.nbytes <= SMALL for a in given])
         for a, b, own in zip(given, self.bound, self.copied, strict=True):
@@ -177,7 +177,7 @@ class Compiled:
         return None
 
     def _rebind(self, given: Sequence[Array], owned: list[bool]) -> None:
-        """The call on these arrays, or where they are copied on copies."""
+        """The call on these arrays, or on their copies."""
         self.copied, self.call, self.bound, self.lenders = None, None, [], []  # frees the arena; an interrupted call is made anew
         bound = [copied(a) if own else a for a, own in zip(given, owned, strict=True)]
         leaves = iter(bound)

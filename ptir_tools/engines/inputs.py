@@ -1,6 +1,6 @@
-"""Random inputs that satisfy a program: indices inside their extents, divisors that are not 0.
+"""Random inputs that satisfy a program: indices in bounds, divisors that are not 0.
 
-What an input must satisfy is found by walking the program backward from the ops that index or divide.
+The constraints on inputs are propagated backward from the ops that index or divide.
 """
 
 from __future__ import annotations
@@ -46,12 +46,10 @@ def random_inputs(
     special: bool = False,
 ) -> dict[str, Array]:
     """An array for every input that `given` leaves out, by name: floats uniform in [-1, 1), i1 fair, integers in [-8, 8)
-    (unsigned [0, 16)), indices inside their extent, divisors not 0. With `special`, many elements of the others are the ends of
-    their dtype, zeros of both signs, infinities and NaN.
-
-    An input that is an extent has its number. Each other input has its own stream, keyed by `seed` and position. Symbols are
-    bound from `bindings`, the program's `dims` and the shapes of `given`. Raises Violation("UnboundSymbol") for an extent that
-    stays open, and LimitExceeded when memory would not do.
+    (unsigned [0, 16)), indices inside their extent, divisors not 0. With `special`, many elements of the others are the limits of
+    their dtype, zeros of both signs, infinities and NaN. An input that is an extent has its value. Each other input has its own
+    stream, keyed by `seed` and position. Symbols are bound from `bindings`, the program's `dims` and the shapes of `given`.
+    Raises Violation("UnboundSymbol") for an extent that stays open, and LimitExceeded when memory would not suffice.
     """
     given = given or {}
     ports = signature(program, function)
@@ -91,8 +89,8 @@ def _shape(t: Type) -> tuple[int, ...]:
 def random_array(
     dtype: DType, shape: tuple[int, ...], seed: int, position: int, need: Need = NOTHING, special: bool = False
 ) -> Array:
-    """A random array of `dtype` and `shape` from the stream (`seed`, `position`) that satisfies `need`; where nothing is needed
-    it may have `special` elements."""
+    """A random array of `dtype` and `shape` from the stream (`seed`, `position`) that satisfies `need`; without a need it may
+    have `special` elements."""
     stream = np.random.Generator(np.random.Philox(key=np.array([seed % 2**64, position], np.uint64)))
     drawn: Array
     if need.bounds:
@@ -118,7 +116,7 @@ _SPECIAL = 0.4  # of the elements
 
 
 def _specials(dtype: DType) -> Array:
-    """The ends of a dtype and what is near them, zeros, and what is not a number."""
+    """The limits of a dtype and numbers next to them, zeros, infinities and NaN."""
     kind = arrays.numpy_dtype(dtype)
     if dtype.is_integer:
         whole = ml_dtypes.iinfo(kind)  # type: ignore[no-untyped-call]
@@ -134,7 +132,7 @@ def _specials(dtype: DType) -> Array:
         return values.astype(kind)
 
 
-_PIECE = 1 << 15  # elements that are drawn at once: what is in between stays in cache
+_PIECE = 1 << 15  # elements that are drawn at once, so that intermediates stay in cache
 
 
 def _uniform(stream: np.random.Generator, shape: tuple[int, ...], dtype: DType, kind: np.dtype[Any]) -> Array:
@@ -150,7 +148,7 @@ def _uniform(stream: np.random.Generator, shape: tuple[int, ...], dtype: DType, 
 
 @dataclass(slots=True, frozen=True)
 class _Surroundings:
-    """What a walk knows next to the block: the program, numbers of symbols, shapes of memrefs."""
+    """The context of a walk: the program, numbers of symbols, shapes of memrefs."""
 
     program: Program
     numbers: dict[str, int]
@@ -169,14 +167,14 @@ class _Surroundings:
 
 
 def _needs(main: Region, known: _Surroundings) -> list[Need]:
-    """What is asked of each input port, in order."""
+    """The needs of each input port, in order."""
     result = _walk(main, [], known)
     counts = [len(leaves(p.type)) for p in main.params]
     return [result.get((p, i), NOTHING) for p, n in zip(main.params, counts, strict=True) for i in range(n)]
 
 
 def _walk(block: Region, asked: list[Need], known: _Surroundings) -> Needs:
-    """What `block` asks of its values when its callers ask `asked` of its results."""
+    """The needs of a block's values, given the needs `asked` of its results."""
     key = block, tuple(asked)
     if (result := known.walked.get(key)) is not None:
         return result
@@ -202,7 +200,7 @@ def _ask(needs: Needs, x: Operand, need: Need) -> None:
 
 
 def _ask_all(needs: Needs, operands: Sequence[Operand], asked: Sequence[Need]) -> None:
-    """Ask `asked` of the leaves of `operands`, one of each."""
+    """Add the needs `asked` to the leaves of `operands`, one each."""
     for key, need in zip(_leaves(operands), asked, strict=False):
         if need != NOTHING and key is not None:
             needs[key] = needs.get(key, NOTHING) | need
@@ -214,12 +212,12 @@ def _leaves(operands: Sequence[Operand]) -> list[tuple[Value, int] | None]:
 
 
 def _through_regions(op: Op, needs: Needs, known: _Surroundings) -> None:
-    """A region's parameters ask of the operands that become them: the last ones, whatever is before."""
-    asked = [needs.get((op.results[0], i), NOTHING) for i in range(len(leaves(op.results[0].type)))] if op.results else []
+    """Pass the needs of a region's parameters on to the op's last operands."""
+    needed = [needs.get((op.results[0], i), NOTHING) for i in range(len(leaves(op.results[0].type)))] if op.results else []
     if isinstance(op.defn.control, Loop):
-        return _ask_all(needs, op.operands, _of_loop(op, op.defn.control, asked, known))
+        return _ask_all(needs, op.operands, _of_loop(op, op.defn.control, needed, known))
     for r in op.regions:
-        inner = _walk(r, asked if len(_leaves(r.results)) == len(asked) else [], known)
+        inner = _walk(r, needed if len(_leaves(r.results)) == len(needed) else [], known)
         if not r.isolated:
             for key, need in inner.items():
                 needs[key] = needs.get(key, NOTHING) | need
@@ -232,7 +230,7 @@ def _through_regions(op: Op, needs: Needs, known: _Surroundings) -> None:
 
 
 def _entering(block: Region, asked: list[Need], known: _Surroundings) -> list[Need]:
-    """What a block asks of the leaves of its parameters."""
+    """The needs of the leaves of a block's parameters."""
     return _of_parameters(block.params, _walk(block, asked, known))
 
 
@@ -244,12 +242,12 @@ def _both(first: list[Need], second: list[Need]) -> list[Need]:
     return [a | b for a, b in zip(first, second, strict=True)]
 
 
-_ROUNDS = 2  # an iteration gives what the next one asks; what moves through more carries than this is not followed
+_ROUNDS = 2  # an iteration must satisfy the needs of the next; needs through more carries than this are not followed
 
 
 def _of_loop(op: Op, loop: Loop, asked: list[Need], known: _Surroundings) -> list[Need]:
-    """What a loop asks of its operands. The carries that leave the test are the results of the loop or enter the body, whose
-    first results enter the test, or the next iteration."""
+    """The needs of a loop's operands. The carries that leave the test are the results of the loop or enter the body, whose first
+    results enter the test, or the next iteration."""
     n = len(_leaves(op.operands[: loop.carries(op)]))
 
     def tested(kept: list[Need]) -> list[Need]:
@@ -264,7 +262,7 @@ def _of_loop(op: Op, loop: Loop, asked: list[Need], known: _Surroundings) -> lis
 
 
 def _through_call(op: Op, needs: Needs, known: _Surroundings) -> None:
-    """What a function asks of its parameters it asks of the arguments."""
+    """Pass the needs of a function's parameters on to the arguments."""
     callee = known.program.function(op.attr("callee"))
     assert callee is not None
     if callee.name not in known.called:
@@ -274,7 +272,7 @@ def _through_call(op: Op, needs: Needs, known: _Surroundings) -> None:
 
 
 def _passed(op: Op, need: Need) -> Asked:
-    """What a need of the result asks of each operand; what moves elements asks it of all."""
+    """The needs of each operand for a need of the result; an op that moves elements passes it to all."""
     if (rule := op.defn.asks.passed) is not None:
         return rule(op, need)
     return [(x, need.loosely()) for x in op.operands] if op.defn.is_movement else []

@@ -1,4 +1,4 @@
-"""The limit on memory, asked before anything is allocated."""
+"""The limit on memory, checked before allocation."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def size_text(count: int) -> str:
 
 
 def addressed(dtype: DType, shape: Iterable[int]) -> int:
-    """The bytes that NumPy counts for an array: an extent of 0 is taken for 1."""
+    """The bytes that NumPy counts for an array, in which an extent of 0 counts as 1."""
     return prod(max(d, 1) for d in shape) * dtype.size
 
 
 def widest_empty(program: Program) -> int:
-    """The most bytes that `addressed` gives for a tensor without elements; what keeps a symbol never runs."""
+    """The most bytes by `addressed` of an empty tensor; a type with a symbol never runs."""
     types = {v.type for block in program.blocks() for op in block.body for v in op.results}
     empty = (t for x in types for t in leaves(x) if isinstance(t, TensorType) and t.is_static and 0 in t.shape)
     return max((addressed(t.dtype, t.static_shape) for t in empty), default=0)

@@ -1,4 +1,4 @@
-"""What the caller may choose about a run."""
+"""Options of a run."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from ptir_tools.bridges.xla.hosts import Hosts
     from ptir_tools.plan.mesh import Sharding
 
-OWN = ("reference", "numpy", "native")  # those that need no other package
+OWN = ("reference", "numpy", "native")  # engines that need no other package
 ENGINES = (*OWN, "xla")
 SPREADS = "xla"  # the engine that runs on several devices
-PEERS = ("onnxruntime",)  # what else a comparison knows: it runs the file that the program was read from
+PEERS = ("onnxruntime",)  # another peer for comparisons, which runs the file that the program was read from
 ORDERS = ("sequential", "adversarial", "random")
 UNDEF = ("error", "nan", "zero", "random")
 

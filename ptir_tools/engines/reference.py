@@ -1,4 +1,4 @@
-"""The engine that defines: every op by its declared body, of any dialect whose values are arrays."""
+"""The reference engine, which defines results: it runs every op by its declared body, in any dialect whose values are arrays."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ class Executable:
 
 def without_aliases(results: Sequence[Data], arguments: Sequence[Data]) -> Iterator[Data]:
     """The leaves of `results`, row-major; one that is an argument, a view, or there twice is copied."""
-    taken = set(map(id, flatten(tuple(arguments))))
+    used = set(map(id, flatten(tuple(arguments))))
     for array in map(np.asarray, flatten(tuple(results))):
-        alone = array.base is None and array.flags.c_contiguous and id(array) not in taken
-        taken.add(id(array))
+        alone = array.base is None and array.flags.c_contiguous and id(array) not in used
+        used.add(id(array))
         yield array if alone else np.array(array, order="C")
 
 
 def widest(blocks: Iterable[Region], item: int | None = None) -> int:
-    """The most bytes that one op reads and writes, with `item` bytes an element (None: as many as it has); views are read whole
-    by who computes on them."""
+    """The most bytes that one op reads and writes, with `item` bytes per element (None: of its dtype); ops on views read the
+    whole source."""
     ops = (op for b in blocks for op in b.body if not op.defn.is_movement)
     types = {(*map(operand_type, op.operands), *(v.type for v in op.results)) for op in ops}
     return max((sum(leaf.count * (item or leaf.dtype.size) for t in ts for _, leaf in leaves(t)) for ts in types), default=0)

@@ -1,4 +1,4 @@
-"""The names under which arrays go in and come out (command-line contract: `ptir run`)."""
+"""The signature of a program: names and types of its inputs and outputs (command-line contract: `ptir run`)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def signature(program: Program, function: str | None = None) -> list[Port]:
 
 
 def results(program: Program, function: str | None = None) -> list[Port]:
-    """The outputs of a function, in order: what its parameters that are memory hold at the end, then what it returns.
+    """The outputs of a function, in order: the final contents of its memory parameters, then its results.
 
     Names: the returned value's; `t.0` for element 0 of `t`; a tuple returned whole is flattened so; `result_K` for what has
     no name; a repeated name gets `_1`, `_2`, …; the parameters that the dialect says are outputs come first.
@@ -63,14 +63,14 @@ def results(program: Program, function: str | None = None) -> list[Port]:
     written = program.dialect.outputs(main)
     names = [*(p.name for p in written), *result_names(main)]
     flat = [leaf for name, x in zip(names, (*written, *main.results), strict=True) for leaf in _leaves(name, operand_type(x))]
-    taken: set[str] = set()
+    used: set[str] = set()
     ports = []
     for name, t in flat:
         unique, n = name, 0
-        while unique in taken:
+        while unique in used:
             n += 1
             unique = f"{name}_{n}"
-        taken.add(unique)
+        used.add(unique)
         ports.append(Port(unique, t))
     return ports
 
@@ -109,7 +109,7 @@ def _listed(ports: Sequence[Port]) -> str:
 
 
 def _array(port: Port, given: object) -> Array:
-    """What is given as an array. Raises UsageError with what its own package says against that."""
+    """`given` as an array. Raises UsageError with the message of its own package."""
     if isinstance(given, np.ndarray):
         return given
     try:

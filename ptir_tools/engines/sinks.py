@@ -1,4 +1,4 @@
-"""What watches runs: a sink is called before and after every execution and after every pass on the way to it.
+"""Trace sinks: a sink is called before and after every execution, and after every pass that prepares it.
 
 `tracefolder.TraceFolder` is the sink that writes files, in the layout of gpt.rs.
 """
@@ -43,10 +43,10 @@ class PassEvent:
 
 
 class TraceSink:
-    """What gets the events of executions; the methods do nothing unless overridden. What they raise, the run raises."""
+    """Receives the events of executions; the methods do nothing unless overridden. Their exceptions are raised by the run."""
 
     def before(self, execution: Execution) -> None:
-        """An execution is about to begin: passes first, if the engine runs any."""
+        """An execution begins; the engine's passes follow, if any."""
 
     def passed(self, execution: Execution, event: PassEvent) -> None:
         """A pass has run."""

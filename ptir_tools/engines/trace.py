@@ -1,4 +1,4 @@
-"""Watching runs: the sinks of an execution get its events, and those of the passes on the way to it.
+"""Tracing: the sinks of an execution get its events, and those of the passes that prepare it.
 
 `RunOptions.trace` is the sink of one call, `tracing` adds one for all calls of the process.
 """
@@ -27,8 +27,8 @@ _installed: list[TraceSink] = []
 
 
 def tracing(sink: TraceSink) -> ExitStack:
-    """Tell `sink` of every execution of this process: until the end of `with tracing(sink):`, or until `close()` of what this
-    gives."""
+    """Call `sink` for every execution of this process, until the end of `with tracing(sink):` or until `close()` of the
+    result."""
     _installed.append(sink)
     until = ExitStack()
     until.callback(_installed.remove, sink)
@@ -36,7 +36,7 @@ def tracing(sink: TraceSink) -> ExitStack:
 
 
 class Latest(Hook):
-    """Remembers what passes have made of a program."""
+    """Keeps the program after the latest pass."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -53,7 +53,7 @@ def hooked(options: RunOptions, *hooks: Hook) -> RunOptions:
 
 
 class _Passes(Hook):
-    """Hands the passes of one execution on to its sinks."""
+    """Reports the passes of one execution to its sinks."""
 
     def __init__(self, execution: Execution, sinks: Sequence[TraceSink], statistics: Mapping[str, Counter[str]]) -> None:
         self.execution, self.sinks, self.statistics = execution, sinks, statistics
@@ -64,7 +64,7 @@ class _Passes(Hook):
         self.done = Counter(self.statistics.get(step.name))
 
     def after(self, step: Step, program: Program, changed: bool) -> None:
-        """Tell of the pass."""
+        """Report the pass."""
         self.execution.program = program
         counts = Counter(self.statistics.get(step.name)) - self.done
         for sink in self.sinks:
@@ -72,13 +72,13 @@ class _Passes(Hook):
 
 
 def is_traced(options: RunOptions) -> bool:
-    """Whether anyone watches executions."""
+    """Whether executions have a sink."""
     return bool(_installed) or options.trace is not None
 
 
 @contextmanager
 def traced(program: Program, inputs: Sequence[Array], options: RunOptions) -> Iterator[tuple[RunOptions, Execution | None]]:
-    """Around one execution: `options` with the passes watched, and what to put the outputs into; None when no one watches."""
+    """Context manager for one execution: `options` with traced passes, and a record for the outputs; None without sinks."""
     sinks = [*_installed, *([options.trace] if options.trace is not None else [])]
     if not sinks:
         yield options, None

@@ -41,7 +41,7 @@ class TraceFolder(TraceSink):
         os.makedirs(os.path.join(self.folder, "passes"), exist_ok=True)
 
     def before(self, execution: Execution) -> None:
-        """See that the program can be said as gpt.rs says PTIR."""
+        """Check that gpt.rs's formats can express the program."""
         diagnostics = Diagnostics(execution.program.source)
         lower(self._ptir(execution), diagnostics)
         diagnostics.raise_if_errors()
@@ -65,7 +65,7 @@ class TraceFolder(TraceSink):
         self._event("OptimizerPassIr", about | {"program_ptir": text})
 
     def after(self, execution: Execution) -> None:
-        """A folder for the run, be it one that failed."""
+        """Write a folder for the run, also for a failed one."""
         ran = self._ptir(execution)
         texts = {name: self._text(ran, form) for name, form in _FORMS.items()}
         meta = self._meta(ran, execution)

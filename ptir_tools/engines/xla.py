@@ -1,7 +1,7 @@
 """XLA through JAX, on the CPU or on a mesh of devices: the program as one compiled function. Needs the extra `xla`.
 
-A compiled function cannot say what went wrong. It returns whether something did; then the reference engine runs the program, and
-reports it.
+A compiled function cannot report errors. It returns whether there was one; then the reference engine runs the program and reports
+it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from ptir_tools.bridges.xla.devices import Devices
 from ptir_tools.bridges.xla.function import drawn, require_jax, unknown_ops, without_calls
-from ptir_tools.bridges.xla.table import MEANING
+from ptir_tools.bridges.xla.table import LOWERINGS
 from ptir_tools.bridges.xla.tracing import Tracing
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Program
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 else:
     jax = lazy("jax")
 
-Compiled = Callable[..., tuple[Sequence[object], object]]  # gives the leaves of the results, and whether the run failed
+Compiled = Callable[..., tuple[Sequence[object], object]]  # returns the leaves of the results, and whether the run failed
 
-# Every op is rounded to its dtype, NaN is not taken for a number, sums are not reordered.
+# Every op is rounded to its dtype, NaNs are respected, sums are not reordered.
 COMPILER: dict[str, bool | str] = {"xla_allow_excess_precision": False, "xla_cpu_enable_fast_min_max": False}
 
 
 @contextmanager
 def wide(device: object) -> Iterator[None]:
-    """JAX with 64-bit dtypes, on `device` where nothing else is said."""
+    """JAX with 64-bit dtypes, on `device` by default."""
     with jax.enable_x64(True), jax.default_device(device):
         yield
 
 
 class Executable:
     """A static PTIR program, ready to run by XLA, on one CPU or on the devices of a mesh. Raises UsageError where JAX is not
-    installed, for an op that it cannot run, and for a mesh of other devices than there are."""
+    installed, for an op that it cannot run, and for a mesh that does not fit the devices."""
 
     def __init__(self, program: Program, function: Function, options: RunOptions, places: Placing | None = None) -> None:
         require_jax("engine `xla`")
@@ -68,26 +68,26 @@ class Executable:
     def __call__(self, arguments: Sequence[Data], context: Context) -> tuple[Data, ...]:
         """The results, one per result of the function, fresh arrays. Raises Violation."""
         with wide(jax.local_devices()[0] if self.devices else jax.devices("cpu")[0]):
-            made = drawn(self.function, context)
-            given = [list(flatten(tuple(arguments))), list(made.values())]
+            output = drawn(self.function, context)
+            given = [list(flatten(tuple(arguments))), list(output.values())]
             if self.devices is not None:
-                made |= self.devices.constants(self.function)
-                given = [self.devices.put(given[0], self.devices.places.inputs), self.devices.cut(made)]
+                output |= self.devices.constants(self.function)
+                given = [self.devices.put(given[0], self.devices.places.inputs), self.devices.cut(output)]
             if context.observe is not None:
-                result, failed = self.traced(list(made), context, *given)
+                result, failed = self.traced(list(output), context, *given)
             else:
                 if self.compiled is None:
-                    self.compiled = self.compile(list(made), context, given)
+                    self.compiled = self.compile(list(output), context, given)
                 result, failed = self.compiled(*given)
             if not bool(failed):
                 leaves = iter([np.array(x) for x in result])
                 return tuple(nest(operand_type(x), leaves) for x in self.function.results)
         return self.slow(arguments, context)
 
-    def compile(self, made: Sequence[Op], context: Context, given: Sequence[object]) -> Compiled:
+    def compile(self, results: Sequence[Op], context: Context, given: Sequence[object]) -> Compiled:
         """The function of arrays like `given`, compiled."""
         out = {} if self.devices is None else {"out_shardings": (self.devices.out(), self.devices.named(None))}
-        traced = jax.jit(lambda xs, ds: self.traced(made, context, xs, ds), **out)
+        traced = jax.jit(lambda xs, ds: self.traced(results, context, xs, ds), **out)
         compiled: Compiled = traced.lower(*given).compile(compiler_options=COMPILER)
         return compiled
 
@@ -95,7 +95,7 @@ class Executable:
         self, ops: Sequence[Op], context: Context, xs: Sequence[object], ds: Sequence[object]
     ) -> tuple[Sequence[object], object]:
         """The leaves of the results, and whether the run failed."""
-        tracing = Tracing(MEANING, context.limits.iterations, dict(zip(ops, ds, strict=True)), observe=context.observe)
+        tracing = Tracing(LOWERINGS, context.limits.iterations, dict(zip(ops, ds, strict=True)), observe=context.observe)
         tracing.keep = self.devices.keep if self.devices is not None else None
         given = iter(xs)
         results = tracing.block(self.function, [nest(p.type, given) for p in self.function.params])

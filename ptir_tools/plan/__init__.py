@@ -1,6 +1,6 @@
-"""Buffer planning: where every value of a program lives in memory, and how much that takes.
+"""Buffer planning: live ranges, offsets and peak memory of a program's values.
 
-Parameters and constants live outside, results are handed out, everything else shares one arena per function.
+Parameters, constants and results have their own memory, everything else shares one arena per function.
 """
 
 from ptir_tools.core.lazy import late

@@ -1,4 +1,4 @@
-"""Checks a plan from JSON against the needs of a program, independently of how it was placed."""
+"""Checks a plan from JSON against a program, independently of the placement algorithm."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from ptir_tools.plan.record import BlockPlan, Plan
 from ptir_tools.plan.validate import conflicts
 from ptir_tools.plan.write import Json, as_dict, shown
 
-_FIXED = ("value", "usage", "alias", "alias_of")  # what the program alone decides about a buffer
+_FIXED = ("value", "usage", "alias", "alias_of")  # fields of a buffer that the program determines
 
 
 def faults(given: object, needed: Plan) -> list[str]:
-    """What is wrong with `given`, in the layout of `to_json`, as a plan of the program that `needed` was made of.
-
-    From `needed` only sizes, live ranges and aliases are taken, never an offset. Nothing is wrong when the list is empty.
+    """The errors of `given`, a plan in the layout of `to_json`, for the program of the plan `needed`, from which only sizes, live
+    ranges and aliases are used. Empty when there are none.
     """
     align = _get(given, "align")
     if not _whole(align) or align < 1:
@@ -71,7 +70,7 @@ class _Check:
             yield f"{shown(b)}: lives {start}-{end}, the program needs {b.start}-{b.end}"
 
     def workspace(self, op: Op) -> int:
-        """The bytes that the plan itself says the regions of `op` need."""
+        """The bytes that the regions of `op` need by the plan."""
         peaks = {r: _get(_get(_get(self.given, "regions"), r.name), "peak") for r in op.regions}
         return workspace(op, {r: p for r, p in peaks.items() if _whole(p)}, self.align)
 

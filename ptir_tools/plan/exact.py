@@ -1,14 +1,14 @@
-"""Placements at the lower bound, or as near as a budget allows: the search of `search.py`, begun again in many orders.
+"""Placements at the lower bound, or as close as a budget allows: the search of `search.py`, restarted in many orders.
 
-A search goes wrong early or is done soon, so it gets few steps and then another chance with its choices in another order: by
-size, area, time alive or sections covered, more or less shaken. Capacities are tried in turn: the bound itself, and between the
-bound and the best placement so far. A search that ends without a placement proves a higher bound.
+A search fails early or ends soon, so it gets few steps and is restarted with its choices in another order: by size, area, live
+range or sections covered, perturbed at random. Capacities are tried in turn: the bound itself, and between the bound and the best
+placement so far. A search that ends without a placement proves a higher bound.
 
-Before, buffers are put on a skyline (`stacking.py`). Where there are too many to search, they are joined to blocks
+Before, buffers are put on a skyline (`skyline.py`). Where there are too many to search, they are joined to blocks
 (`joining.py`), and those are placed in this way if there are few of them. Then all are put on a skyline again, in other ways.
 
-Of many blocks a search is long but a skyline is soon made. So the best skyline is made again and again, each time with some of
-its weights changed; the change is kept where it does no harm. That and the search take turns.
+With many blocks a search is slow but a skyline is fast. So the best skyline is improved by local search: some of its weights are
+changed, and the change is kept where the peak is not higher. This and the search alternate.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from ptir_tools.core.records import NamedTuple, dataclass
 from ptir_tools.plan.joining import join
 from ptir_tools.plan.placement import Interval, Timeline, peak, place, timeline
 from ptir_tools.plan.search import Buffers, Outcome, search
-from ptir_tools.plan.stacking import DRAWN, SETTINGS, Setting, stack
+from ptir_tools.plan.skyline import DRAWN, SETTINGS, Setting, stack
 
-FEWEST = 500  # blocks: of fewer, a search does better than a skyline with changed weights
-_ROUND = 40_000  # steps until it is the turn of the other
+FEWEST = 500  # blocks: with fewer, the search is better than local search of skylines
+_ROUND = 40_000  # steps before the two alternate
 LARGEST = 2000  # intervals: beyond, a search of this kind finds nothing that greedy orders do not
-BLOCKS = 8000  # joined: of more, too few skylines could be made
-_LOOKS = 1500  # in the time of a step
-_MANY = 1 << 40  # steps, whose looks the kernel can count
+BLOCKS = 8000  # joined: with more, too few skylines could be made
+_LOOKS = 1500  # looks in the time of a step
+_MANY = 1 << 40  # the most steps whose looks the kernel can count
 _TAKEN = 400  # looks in the time that an interval takes to be put into an order
 _JOINING = 12  # steps, in the time that an interval takes to be joined
 _COVERED = 4000  # sections covered in all by buffers that make a step of the search twice as long
-_STEPS = 2  # of a search, per buffer: one that is not done by then went wrong early
-_LONGER = 9  # every so many searches one gets more, for what only a long one finds or proves
+_STEPS = 2  # of a search, per buffer: one that has not ended by then failed early
+_LONGER = 9  # one of so many searches gets more steps
 _SHAKEN = (0.1, 0.5, 2.0, 8.0)
 _SENSES = 4
 _CHANGED, _DEVIATION = 0.03, 1.0  # the share of weights that is changed, and by how much
@@ -47,9 +47,8 @@ Watch = Callable[[int, int], None]
 
 @dataclass(slots=True, frozen=True)
 class Budget:
-    """When to stop: after so many steps in all, or seconds of CPU (None: no such end), or at a peak that is good enough.
-
-    `watch(peak, bound)` is called again and again until then, with the bytes of the best so far.
+    """When to stop: after so many steps, or seconds of CPU (None: no limit), or at a peak that is low enough. `watch(peak,
+    bound)` is called repeatedly with the bytes of the best so far.
     """
 
     steps: int
@@ -59,7 +58,7 @@ class Budget:
 
 
 class Placement(NamedTuple):
-    """Offsets, and what is known to be impossible to go below."""
+    """Offsets, and a proven lower bound of the peak."""
 
     offsets: list[int]
     bound: int
@@ -70,8 +69,8 @@ def improve(
 ) -> Placement:
     """A placement with a peak no higher than that of `offsets`. Deterministic unless it runs out of seconds.
 
-    `along` is the `timeline` of the intervals, where it is known. More bytes than 64 bits count are left where they are.
-    What is `joined` is not joined again.
+    `along` is the `timeline` of the intervals, where it is known. Offsets that need more than 64 bits are returned unchanged.
+    With `joined`, intervals are not joined again.
     """
     along = along or timeline(intervals)
     top = peak(intervals, offsets)
@@ -107,7 +106,7 @@ class _Task:
     def improve(self, joined: bool) -> Sequence[int] | None:
         """The best offsets found, in units; None when none are better."""
         many = len(self.alive) > LARGEST
-        self.stack(((setting, []) for setting in SETTINGS), self.left // 4)  # so that joining 62,000 is left
+        self.stack(((setting, []) for setting in SETTINGS), self.left // 4)  # so that steps for joining 62,000 are left
         if many and not joined:
             self.join()
             if not self.done():
@@ -124,7 +123,7 @@ class _Task:
         return self.best_offsets
 
     def done(self) -> bool:
-        """Whether the placement is good enough, or the time is over."""
+        """Whether the placement is low enough, or the budget is used up."""
         if self.watch is not None:
             self.watch(self.best * self.unit, self.bound * self.unit)
         return self.best <= max(self.target, self.bound) or self.left <= 0 or process_time() > self.end
@@ -135,7 +134,7 @@ class _Task:
             self.best_offsets, self.best = offsets, top
 
     def stack(self, ways: Iterable[tuple[Setting, list[float]]], steps: int) -> None:
-        """By a skyline, in at most so many steps; each way is a setting and what is added to the weights."""
+        """Place by a skyline, in at most so many steps; each way is a setting and additions to the weights."""
         allowed = min(steps, _MANY) * _LOOKS
         for setting, added in ways:
             if allowed < (begun := _TAKEN * len(self.alive)):
@@ -157,14 +156,14 @@ class _Task:
             yield Setting(*map(self.random.choice, DRAWN)), []
 
     def shaken(self) -> Iterator[tuple[Setting, list[float]]]:
-        """The best way so far, with something added to some of its weights."""
+        """The best way so far, with some of its weights perturbed."""
         while True:
             _, setting, added = self.stacked
             weights, draw = added or [0.0] * len(self.alive), self.random
             yield setting, [x + draw.gauss(0, _DEVIATION) if draw.random() < _CHANGED else x for x in weights]
 
     def join(self) -> None:
-        """As blocks; that takes three quarters of what is left."""
+        """Place joined blocks, with three quarters of the remaining budget."""
         if self.done() or self.left < (cost := _JOINING * len(self.alive)):
             return
         self.left -= cost
@@ -179,7 +178,7 @@ class _Task:
         self.left -= budget.steps
 
     def search(self, steps: int) -> None:
-        """By searches in many orders, until so many steps are taken."""
+        """Search in many orders, for at most so many steps."""
         stop = self.left - steps
         usual = _STEPS * len(self.alive)
         price = 1 + (sum(self.buffers.upper) - sum(self.buffers.lower)) // _COVERED
@@ -196,11 +195,11 @@ class _Task:
                 self.bound = max(self.bound, capacity + 1)
 
     def top(self, offsets: Sequence[int]) -> int:
-        """Where a placement ends."""
+        """The peak of a placement."""
         return max(map(int.__add__, offsets, self.buffers.size))
 
     def capacity(self, attempt: int, target: int) -> int:
-        """The target; for one round of orders in four something between it and the best so far."""
+        """The target; for one of four rounds of orders a capacity between it and the best so far."""
         rounds, between = divmod(attempt // _SENSES, 4)
         if between != 1:
             return target
@@ -208,7 +207,7 @@ class _Task:
         return target + int((self.best - 1 - target) * share)
 
     def rank(self, attempt: int) -> list[int]:
-        """In which order buffers are tried: big ones first, in one of four senses; from the third round on, shaken."""
+        """The order of buffers: big ones first, by one of four measures; from the third round on, perturbed."""
         b, noise = self.buffers, 0.0 if attempt < 2 * _SENSES else self.random.choice(_SHAKEN)
         sense = attempt % _SENSES
         keys: list[float] = []

@@ -1,7 +1,7 @@
-"""Intervals joined to blocks that leave no gap: one above the other where they live at the same time, one after the other where
-one ends as the next begins and both have one size. A block is placed as one interval.
+"""Joins intervals to blocks without gaps: stacked where they have the same live range, in sequence where one ends as the next
+begins and the sizes are equal. A block is placed as one interval.
 
-What can be joined in one way only is joined first, then what could be in several. Small ones go first.
+Intervals with only one way to be joined are joined first, then those with several. Small ones go first.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from itertools import islice
 from ptir_tools.core.records import dataclass
 from ptir_tools.plan.placement import Interval
 
-_SURE, _FREE, _ANY = range(3)  # one way to join; a stack of what nothing can follow; whatever fits
+_SURE, _FREE, _ANY = range(3)  # one way to join; a stack that nothing can follow; any that fit
 
 _Table = dict[tuple[int, int], dict[int, None]]  # of a key the intervals, in order
 
 
 @dataclass(slots=True)
 class Blocks:
-    """Intervals that make up others: those given come first. `parts` of a block are two that are earlier; one above the other
-    where they live at the same time. `whole` are those that are in no other."""
+    """Intervals and the blocks made of them; the given ones come first. `parts` of a block are two earlier ones, stacked where
+    their live ranges are equal. `whole` are those that are in no block."""
 
     intervals: list[Interval]
     parts: dict[int, tuple[int, int]]
@@ -39,7 +39,7 @@ class Blocks:
 
 
 def join(intervals: Sequence[Interval]) -> Blocks:
-    """The intervals, which are not empty, in as few blocks as are found."""
+    """The intervals, which are not empty, joined to few blocks."""
     return _Join(intervals).run()
 
 
@@ -80,7 +80,7 @@ class _Join:
         yield (x.upper, x.size), self.ends
 
     def pairs(self, i: int, level: int) -> Iterator[tuple[int, int]]:
-        """What may be joined with `i`, the best first: (below, above) or (before, after)."""
+        """The pairs in which `i` may be joined, the best first: (below, above) or (before, after)."""
         x = self.intervals[i]
         after, before = self.starts.get((x.upper, x.size)), self.ends.get((x.lower, x.size))
         if after and (level == _ANY or len(after) * len(self.ends[x.upper, x.size]) == 1):
@@ -105,11 +105,11 @@ class _Join:
             for key, table in self.keys(part):
                 table[key].pop(k)
         stack = x.lower == y.lower
-        made = Interval(x.lower, x.upper, x.size + y.size) if stack else Interval(x.lower, y.upper, x.size)
+        result = Interval(x.lower, x.upper, x.size + y.size) if stack else Interval(x.lower, y.upper, x.size)
         self.parts[len(self.intervals)] = i, j
-        self.intervals.append(made)
+        self.intervals.append(result)
         self.add(len(self.intervals) - 1)
-        self.retry(x, y, made)
+        self.retry(x, y, result)
 
     def retry(self, *changed: Interval) -> None:
         """Try again the intervals that have fewer choices now."""

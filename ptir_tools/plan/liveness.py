@@ -1,4 +1,4 @@
-"""Which values take storage, which share it, and how long each piece of storage lives.
+"""Liveness: which values have storage, which share it, and the live range of each storage.
 
 Positions: parameters are born at 0, op i runs at i + 1, results are read at len(body) + 1. A live range is inclusive. Beyond
 gpt.rs's planner: a view keeps its source alive, ranges of all that share storage are joined, and an operand that dies at an
@@ -35,10 +35,9 @@ Leaf = tuple[Value, Path]
 
 @dataclass(slots=True, eq=False)
 class Buffer:
-    """The place of one leaf of a value. `root` owns the storage (itself when nothing is shared).
-
-    `usage` is that of the storage: parameter and constant live outside, result is handed out, temporary is in the arena,
-    workspace is what a region needs while it runs. `alias`: how `root`'s storage is shared (identity, view or in-place).
+    """The buffer of one leaf of a value. `root` owns the storage (itself when nothing is shared). `usage` of the storage:
+    parameter and constant are outside, result is returned, temporary is in the arena, workspace is the memory of a running
+    region. `alias`: how `root`'s storage is shared (identity, view or in-place).
     """
 
     name: str
@@ -52,7 +51,7 @@ class Buffer:
     above: Buffer | None = None
     strides: Strides = ()
     offset: int | None = None
-    parts: int = 1  # into how many it is cut for the devices of a mesh: `nbytes` is one of them
+    parts: int = 1  # the number of shards on a mesh: `nbytes` is the size of one
 
     @property
     def root(self) -> Buffer:
@@ -72,7 +71,7 @@ class Buffer:
 
 @dataclass(slots=True, eq=False)
 class Liveness:
-    """The buffers of a block, in order of definition; which leaf of which value each holds; what regions work in."""
+    """The buffers of a block in order of definition, the leaves that they hold, and the workspaces of regions."""
 
     buffers: list[Buffer] = field(default_factory=list)
     places: dict[Leaf, Buffer] = field(default_factory=dict)
@@ -96,7 +95,8 @@ def operand_leaves(x: Operand) -> list[Leaf]:
 
 
 def carried(op: Op) -> int:
-    """How many leaves a loop carries: its first results, and the first parameters of its regions. 0 of any other op."""
+    """The number of leaves that a loop carries: its first results, and the first parameters of its regions. 0 for any other
+    op."""
     loop = op.defn.control
     return sum(1 for x in op.operands[: loop.carries(op)] for _ in leaves(operand_type(x))) if isinstance(loop, Loop) else 0
 
@@ -169,7 +169,7 @@ class _Walk:
         for v in op.results:
             for path, t in leaves(v.type):
                 if len(self.steps[at - 1]) > 1 and self.last.get((v, path), at) <= at:
-                    continue  # never leaves its step
+                    continue  # is not used outside of its step
                 b = self.add(v, path, t, at, usage)
                 if not path:
                     self.share_view(op, b)
@@ -178,7 +178,7 @@ class _Walk:
                 self.lay_out(leaf)
 
     def lay_out(self, leaf: Leaf) -> None:
-        """Store a stack in the order of axes in which its only use reads it, so that the use sees it row-major."""
+        """Store a stack in the axis order of its only use, so that the use reads it row-major."""
         b, users = self.result.places[leaf], self.users.get(leaf, [])
         if len(users) != 1 or (op := users[0]) is None or op.defn.view is None or b.type is None:
             return
@@ -217,7 +217,7 @@ class _Walk:
         return self.result.places.get(read[0]) if len(read) == 1 else None
 
     def results(self) -> None:
-        """A returned value that is a whole piece of storage is handed out; others are copied when the block ends."""
+        """A returned value that has its storage alone is returned without a copy; others are copied when the block ends."""
         for x in self.block.results:
             for leaf in operand_leaves(x):
                 b = self.result.places[leaf]
@@ -225,8 +225,7 @@ class _Walk:
                     b.root.usage = "result"
 
     def reuse(self, step: Sequence[Op], op: Op, at: int) -> None:
-        """Place the result over an operand of the step that dies there, if nothing in the step uses that storage in another
-        order."""
+        """Reuse the storage of an operand that dies at the step for the result, if the step does not use it in another order."""
         if isinstance(op.defn.control, Loop):
             return self.reuse_carried(op, at)
         out = self.result.places.get((op.result, ())) if op.results else None
@@ -249,7 +248,7 @@ class _Walk:
                 return
 
     def reuse_carried(self, op: Op, at: int) -> None:
-        """Place a carried value in the storage of its first value, if that dies there and the op reads it once."""
+        """Reuse the storage of a carried value's initial value, if that dies there and has one use in the op."""
         first: list[Buffer | None] = []
         for x in op.operands:
             first += [None] if isinstance(x, Literal) else [self.result.places[leaf] for leaf in operand_leaves(x)]
@@ -260,12 +259,12 @@ class _Walk:
                 self.write_over(source, out)
 
     def can_reuse(self, source: Buffer, out: Buffer, at: int) -> bool:
-        """Whether `source` is a whole piece of storage that dies at `at` and fits `out`."""
+        """Whether `source` has its storage alone, dies at `at` and fits `out`."""
         same = source.type is out.type and source.parts == out.parts and _same_bytes(source)
         return same and source.root.usage in self.writable and source.start < at == source.root.end
 
     def write_over(self, source: Buffer, out: Buffer) -> None:
-        """Give `out` the storage of `source`, which is handed out when `out` is."""
+        """Give `out` the storage of `source`, which is returned when `out` is."""
         if out.usage == "result" and source.root.usage == "temporary":
             source.root.usage = "result"
         out.share(source, "in-place")

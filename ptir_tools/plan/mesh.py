@@ -1,6 +1,6 @@
-"""A mesh of devices, and how the values of a program are cut into parts for it.
+"""A mesh of devices, and the shardings of a program's values over it.
 
-An axis of a value is cut over axes of the mesh, into equal parts. What is cut over no axis is whole on every device.
+An axis of a value is sharded over axes of the mesh, into equal parts. A value that is not sharded is replicated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ptir_tools.core.types import TensorType
 from ptir_tools.plan.liveness import Leaf, leaves, operand_leaves
 
 INVALID = "InvalidSharding"
-Spec = tuple[tuple[str, ...], ...]  # the axes of the mesh over which each axis of a value is cut
+Spec = tuple[tuple[str, ...], ...]  # for each axis of a value, the mesh axes over which it is sharded
 _AXIS = regex(r"\s*([A-Za-z_]\w*)\s*=\s*([0-9]{1,9})\s*\Z")
 _LISTED = 12
 
@@ -43,7 +43,7 @@ class Mesh:
         return prod(self.axes.values())
 
     def parts(self, axes: Sequence[str]) -> int:
-        """Into how many parts cutting over `axes` divides."""
+        """The number of shards over `axes`."""
         return prod(self.axes[a] for a in axes)
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ def spec_text(spec: Spec) -> str:
 
 
 class Sharding(NamedTuple):
-    """A mesh, and how some values of the entry are cut, by name."""
+    """A mesh, and the shardings of some values of the entry, by name."""
 
     mesh: Mesh
     specs: tuple[tuple[str, Spec], ...] = ()
@@ -122,10 +122,9 @@ def leaf_type(leaf: Leaf) -> TensorType | None:
 
 
 def placed(program: Program, sharding: Sharding, diagnostics: Diagnostics) -> dict[Leaf, Spec]:
-    """How the leaves of the entry's values that `sharding` names are cut; every axis of each has its entry.
-
-    `program` is static. What cannot be is reported as InvalidSharding, all of it: an unknown name, an unknown axis of the mesh or
-    one that is used twice, more axes than the value has, an extent that is not divided into equal parts.
+    """The shardings of the leaves that `sharding` names, with an entry for every axis. `program` is static. All errors are
+    reported as InvalidSharding: an unknown name, an unknown mesh axis or one that is used twice, more axes than the value has, an
+    extent that is not divided into equal parts.
     """
     known: dict[str, _Named] = {}
     for name, entry in _named(program.main):
@@ -133,12 +132,12 @@ def placed(program: Program, sharding: Sharding, diagnostics: Diagnostics) -> di
     wanted: dict[Leaf, Spec] = {}
     for name, spec in sharding.specs:
         bare = name.removeprefix("%")
-        if not (meant := _meant(bare, known)):
-            near = near_names(bare, known)
+        if not (matches := _meant(bare, known)):
+            suggestions = near_names(bare, known)
             listed = f"there are: {', '.join(list(known)[:_LISTED])}" + (", …" if len(known) > _LISTED else "")
-            help = f"did you mean `{near[0]}`?" if near else listed
+            help = f"did you mean `{suggestions[0]}`?" if suggestions else listed
             diagnostics.error(INVALID, f"no input, result or value is called `{bare}`", program.main.loc, help=help)
-        for one in meant:
+        for one in matches:
             named, full = known[one], (*spec, *[()] * (known[one].type.rank - len(spec)))
             faults = list(_faults(spec, named.type, sharding.mesh))
             if not faults and wanted.get(named.leaf, full) != full:
@@ -174,7 +173,7 @@ def _faults(spec: Spec, t: TensorType, mesh: Mesh) -> Iterator[str]:
 
 
 class Placing(NamedTuple):
-    """Where `placed` found its leaves: which inputs and results, by position among all leaves, and which other values by name."""
+    """The leaves of `placed`: inputs and results by position among all leaves, other values by name."""
 
     inputs: tuple[Spec | None, ...]
     results: tuple[Spec | None, ...]
@@ -182,7 +181,7 @@ class Placing(NamedTuple):
 
 
 def placing(program: Program, wanted: Mapping[Leaf, Spec]) -> Placing:
-    """`wanted` in terms that hold for another form of `program`, too."""
+    """`wanted` in terms that also hold for a rewritten `program`."""
     main = program.main
     inputs = tuple(wanted.get((p, path)) for p in main.params for path, _ in leaves(p.type))
     read: list[Leaf | None] = []
@@ -194,12 +193,12 @@ def placing(program: Program, wanted: Mapping[Leaf, Spec]) -> Placing:
 
 
 def spread(block: Region, mesh: Mesh, wanted: Mapping[Leaf, Spec]) -> dict[Leaf, Spec]:
-    """How every leaf of a block is cut, where only `wanted` ones are given: as `core.factors` says of each op, from operands to
-    results and back, until nothing changes. Inputs and constants that are not in `wanted` are whole, and so is a value of which
-    nothing is known."""
+    """Sharding propagation: the shardings of all leaves of a block from those in `wanted`, by `core.factors` of each op, forward
+    and backward until a fixpoint. Inputs and constants that are not in `wanted`, and values without information, are
+    replicated."""
     results = dict(wanted)
     changed = bool(wanted)
-    while changed:  # what the way back leaves as it is, the way there would, too
+    while changed:  # if backward changes nothing, forward would not either
         for op in block.body:
             _cut_more(op, mesh, results, wanted)
         changed = False
@@ -209,7 +208,7 @@ def spread(block: Region, mesh: Mesh, wanted: Mapping[Leaf, Spec]) -> dict[Leaf,
 
 
 def _cut_more(op: Op, mesh: Mesh, results: dict[Leaf, Spec], wanted: Mapping[Leaf, Spec]) -> bool:
-    """Cut the result of an op, and those of its operands that ops made, as the others of them are; whether any was."""
+    """Propagate shardings between an op's result and those of its operands that ops made. Returns whether any changed."""
     if len(op.results) != 1:
         return False
     values = [*op.operands, op.results[0]]

@@ -1,9 +1,9 @@
-"""Orders of a block's ops with a low peak.
+"""Scheduling: orders of a block's ops with a low peak.
 
-What storage an order needs at each op is modelled: views cost nothing and keep their source alive, an elementwise op may write
-over an operand that dies there. Small blocks are searched for the best order, among the sets of ops that may have run. In others
-ops are taken one by one, the one that frees most first. An order is taken only where the analysis of live ranges says that it is
-better. The work is counted, so that a block gets the same order on every machine.
+A model gives the live bytes at each op: views are free and keep their source alive, an elementwise op may overwrite an operand
+that dies there. For small blocks the best order is searched over sets of completed ops. For others ops are picked greedily, the
+one that frees most first. An order is used only where the liveness analysis confirms a lower peak. Work is counted in steps, so
+the result is the same on every machine.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ptir_tools.plan.liveness import Buffer, Liveness, analyze
 from ptir_tools.plan.placement import Interval, lower_bound
 
 ORDERS = ("program", "min-peak")
-_STATES = 20_000  # sets of ops that the search looks at before it gives up
-_LOOKS = 1_000_000  # ops that it looks at in them
-_ORDERED = 20_000  # ops that are put into order again while that helps
+_STATES = 20_000  # the most sets of ops of the search
+_LOOKS = 1_000_000  # the most ops that it looks at in them
+_ORDERED = 20_000  # ops of a block that is ordered repeatedly while the peak falls
 
 
 def least_peak(block: Region) -> list[Op] | None:
@@ -75,7 +75,7 @@ class _State:
 
 
 class _Model:
-    """Which storage each op makes and reads, by number; sizes in bytes."""
+    """The storage that each op defines and reads, by number; sizes in bytes."""
 
     def __init__(self, block: Region, live: Liveness) -> None:
         self.ops = block.body
@@ -93,10 +93,10 @@ class _Model:
             of_value.setdefault(v, []).append(unit)
         self.inputs = [sum({1 << index[v.op] for v in op.values() if v.op in index}) for op in self.ops]
         self.reads = [sorted({u for v in op.values() for u in of_value.get(v, ())}) for op in self.ops]
-        made = [
+        results = [
             sorted({u for v in op.results for u in of_value.get(v, ())} - set(self.reads[i])) for i, op in enumerate(self.ops)
         ]
-        self.makes = made
+        self.makes = results
         self.users = [0] * len(self.size)
         for i in range(n):
             for u in {*self.reads[i], *self.makes[i]}:
@@ -118,7 +118,7 @@ class _Model:
         return _State(done, state.live + makes - sum(dying)), during
 
     def ready(self, done: int) -> Iterator[int]:
-        """The ops that may run next, in order of the program."""
+        """The ready ops, in program order."""
         return (i for i, needs in enumerate(self.inputs) if not done >> i & 1 and not needs & ~done)
 
     def best(self) -> list[int] | None:
@@ -139,8 +139,8 @@ class _Model:
         return None
 
     def moves(self, state: _State, peak: int) -> list[tuple[int, _State, int]]:
-        """(op, state after it, bytes while it runs) of what may run next. One that leaves no more alive than there is, and needs
-        no more than `peak` meanwhile, is the only one: whatever comes later is no worse for it."""
+        """(op, state after it, bytes while it runs) of the ready ops. An op that does not raise the live bytes, and stays below
+        `peak` while it runs, is the only one: it never hurts to run it first."""
         results = []
         for i in self.ready(state.done):
             after, during = self.run(state, i)
@@ -150,9 +150,8 @@ class _Model:
         return results
 
     def greedy(self, key: Callable[[int, int], tuple[int, ...]]) -> list[int]:
-        """Whatever has the least key next: of how much more is alive while an op runs, and after it.
-
-        That changes for an op only when it becomes the last that uses some storage; then it is looked at again."""
+        """A greedy order by the least key: the growth of live bytes while an op runs, and after it. This changes only when an op
+        becomes the last use of some storage; then its key is updated."""
         waiting = [bin(needs).count("1") for needs in self.inputs]
         uses = [bin(ops).count("1") for ops in self.users]  # of each piece of storage, by ops that have not run
         followers: list[list[int]] = [[] for _ in self.ops]
@@ -185,14 +184,14 @@ class _Model:
         return order
 
     def needs(self, i: int, uses: list[int]) -> tuple[int, int]:
-        """How much more is alive while op `i` runs, and after it, when `uses` are left of each piece of storage."""
+        """The growth of live bytes while op `i` runs, and after it, with `uses` remaining uses of each storage."""
         makes = sum(self.size[u] for u in self.makes[i])
         dying = [self.size[u] for u in self.reads[i] if uses[u] == 1]
         over = makes if self.over[i] and makes in dying else 0
         return makes + self.space[i] - over, makes - sum(dying) - sum(self.size[u] for u in self.makes[i] if uses[u] == 1)
 
     def depth_first(self) -> list[int]:
-        """Each op as late as it can be: what the results need, operand by operand, the biggest first."""
+        """A depth-first order: each op as late as possible, operands of the results first, the biggest first."""
         weight = [sum(self.size[u] for u in units) for units in self.makes]
         followed = reduce(or_, self.inputs, 0)
         last = [i for i in range(len(self.ops)) if not followed >> i & 1]
@@ -208,7 +207,7 @@ def _grown(during: int, after: int) -> tuple[int, ...]:
 
 
 def _storage(b: Buffer) -> Buffer:
-    """What `b` is a view of."""
+    """The storage that `b` is a view of."""
     while b.parent is not None and b.alias != "in-place":
         b = b.parent
     return b

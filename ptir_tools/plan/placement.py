@@ -1,8 +1,8 @@
 """Offsets for intervals of known size: dynamic storage allocation.
 
-Greedy: intervals in some order, each in the lowest (or the tightest) gap between those that live at the same time; the best
-of several orders wins, as many as can be tried with so many looks at overlapping pairs (`PAIRS`, five times as many in C). Where
-there are more pairs, only one order is tried, in which the live set is all that is scanned.
+Greedy: intervals in some order, each in the lowest (or tightest) gap between those alive at the same time. The best of several
+orders is used; `PAIRS` limits the looks at overlapping pairs (five times as many in C). With more pairs only one order is tried,
+which scans only the live set.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Interval:
 
 
 class Timeline(NamedTuple):
-    """What is alive when: the intervals that are not empty, sorted by start, end and size; the sections of time that they cover,
-    of which a new one begins where one starts after another has ended; for how long each is alive; the most bytes alive at once;
-    and how many pairs live at the same time."""
+    """The nonempty intervals sorted by start, end and size; the sections of time that they cover (a section begins where an
+    interval starts after another has ended); the lengths of live ranges; the most bytes alive at once; and the number of
+    overlapping pairs."""
 
     order: array[int]
     sections: Buffers
@@ -44,7 +44,7 @@ class Timeline(NamedTuple):
 
     @property
     def countable(self) -> bool:
-        """Whether the bytes of all together are a number that the kernel can count."""
+        """Whether the sum of all bytes fits the kernel's integers."""
         return sum(self.sections.size) < _COUNTED
 
 
@@ -92,7 +92,7 @@ def _swept(intervals: Sequence[Interval], used: Iterable[int]) -> Timeline:
 
 
 def lower_bound(intervals: Sequence[Interval]) -> int:
-    """The most bytes live at one time: no placement needs less."""
+    """The most bytes alive at one time, a lower bound of every placement."""
     return timeline(intervals).bound
 
 
@@ -226,7 +226,7 @@ def _best_fit(taken: list[Gap], size: int) -> int:
 
 
 def _in_order_of_birth(along: Timeline, count: int) -> list[int]:
-    """First fit by start, scanning only what is alive."""
+    """First fit by start, which scans only live intervals."""
     offsets = [0] * count
     live: list[tuple[int, int, int]] = []  # (offset, end, last section), by offset
     for i, lower, upper, size in zip(along.order, along.sections.lower, along.sections.upper, along.sections.size, strict=True):

@@ -29,7 +29,7 @@ else:
     spaces = lazy("ptir_tools.plan.spaces")
     validate = lazy("ptir_tools.plan.validate")
 
-ALIGN = 64  # bytes: a cache line, and what vector loads like
+ALIGN = 64  # bytes: a cache line, and the alignment of vector loads
 ALGORITHMS = ("auto", "greedy", "quick", "exact")
 _QUICK = 8000  # steps of a search: some ten milliseconds
 _AUTO = 1_500_000  # some seconds; counted, so that a plan is the same on every machine
@@ -42,7 +42,8 @@ Partition = Callable[[Region], Sequence[Sequence[Op]]]
 class Method:
     """How offsets are found: `greedy` by the best of several orders; `exact` goes on searching until the peak is proved least, is
     at most `limit`, or so many `seconds` of CPU have passed for an arena; `auto` does so for so many steps
-    that take some seconds and `quick` for some milliseconds, both where the kernel was built. `watch` sees a search go on."""
+    that take some seconds and `quick` for some milliseconds, both where the kernel was built. `watch` reports the progress of a
+    search."""
 
     algorithm: str = "auto"
     seconds: float = 10.0
@@ -68,9 +69,9 @@ class Method:
 class BlockPlan:
     """The buffers of one function or region. `peak` is the size of its arena, `lower_bound` the most bytes alive in it at once.
 
-    In a region, results are placed in the arena, too; its parameters have storage of the op that runs it. On a mesh it is what
-    one device has; `cuts` says how the buffers are cut that are not whole. `capacity` is what the target has of the space;
-    `proved`: no placement of these live ranges has a lower peak.
+    In a region, results are placed in the arena, too; its parameters have storage of the op that runs it. On a mesh it is the
+    plan of one device; `cuts` has the shardings of buffers. `capacity` is the size of the target's space; `proved`: no placement
+    of these live ranges has a lower peak.
     """
 
     name: str
@@ -143,8 +144,8 @@ def plan(program: Program, *, align: int = ALIGN, method: Method | str = "auto",
     """Plan every function of `program`; `method` may be the name of an algorithm.
 
     With `sharding` it is the plan of one device of the mesh: the entry's values are cut as it says, those made of them as
-    `mesh.spread` says. Raises Violation("UnboundSymbol") when an extent is symbolic, UsageError for an algorithm that there is
-    not, Rejected for a sharding that cannot be.
+    `mesh.spread` says. Raises Violation("UnboundSymbol") when an extent is symbolic, UsageError for an unknown algorithm,
+    Rejected for an invalid sharding.
     """
     result = Plan(align=align, method=Method(method) if isinstance(method, str) else method)
     if sharding is not None:
@@ -198,26 +199,26 @@ def plan_block(
     peaks = {r: into.regions[r].peak for r in _regions(block)}
     steps = partition(block) if partition is not None else None
     live = analyze(block, steps, {op: workspace(op, peaks, into.align) for op in block.body if op.regions}, parts)
-    made = BlockPlan(block.name, live, inner=not isinstance(block, Function), mesh=into.mesh)
-    made.cuts = {live.places[leaf]: spec for leaf, spec in cut.items() if leaf in live.places}
-    return _placed(made, into)
+    result = BlockPlan(block.name, live, inner=not isinstance(block, Function), mesh=into.mesh)
+    result.cuts = {live.places[leaf]: spec for leaf, spec in cut.items() if leaf in live.places}
+    return _placed(result, into)
 
 
-def _placed(made: BlockPlan, of: Plan) -> BlockPlan:
-    """`made`, with an offset for every buffer."""
-    placed = list(made.placed())
+def _placed(result: BlockPlan, of: Plan) -> BlockPlan:
+    """`result`, with an offset for every buffer."""
+    placed = list(result.placed())
     wanted = intervals(placed, of.align)
     along = timeline(wanted)
     offsets, bound = place(wanted, along), along.bound
-    if peak(wanted, offsets) > bound and (budget := of.method.budget(made.capacity)) is not None:
+    if peak(wanted, offsets) > bound and (budget := of.method.budget(result.capacity)) is not None:
         offsets, bound = exact.improve(wanted, offsets, budget, along)
     for b, at in zip(placed, offsets, strict=True):
         b.offset = at
-    for b in made.buffers:
+    for b in result.buffers:
         b.offset = b.root.offset
-    made.peak, made.lower_bound = peak(wanted, offsets), along.bound
-    made.proved = made.peak <= max(bound, made.lower_bound)
-    return made
+    result.peak, result.lower_bound = peak(wanted, offsets), along.bound
+    result.proved = result.peak <= max(bound, result.lower_bound)
+    return result
 
 
 def intervals(buffers: Iterable[Buffer], align: int) -> list[Interval]:

@@ -1,4 +1,4 @@
-"""A search for offsets within a capacity: branch and bound over what is at the lowest free height.
+"""A search for offsets within a capacity: branch and bound over the buffer at the lowest free height.
 
 Time is cut into sections, the largest sets of buffers alive at once; a buffer covers consecutive sections. A solution can be
 packed so that every buffer is on the ground or on another. So the search looks at the least height that any unplaced
@@ -10,7 +10,7 @@ Cut off is whatever leaves a section without room: the least height in it plus a
 capacity. Unplaced buffers that share no section with others are searched apart, so that one part's dead end does not try the
 other's choices again. A buffer that nothing unplaced overlaps is tried once: elsewhere it could not be better.
 
-`native/placement.c` is this search, step for step.
+`native/placement.c` is the same search, step for step.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Outcome(IntEnum):
 
 @dataclass(slots=True, frozen=True)
 class Buffers:
-    """What is to be placed, sorted by its first section: it covers the sections [lower, upper). The kernel takes arrays."""
+    """The buffers to place, sorted by first section; each covers the sections [lower, upper). The kernel takes arrays."""
 
     lower: array[int]
     upper: array[int]
@@ -47,7 +47,7 @@ class Buffers:
 
 @cache
 def kernel() -> ModuleType | None:
-    """The extension; None when it was not built, and what is here serves."""
+    """The extension; None when it was not built, and the Python code is used."""
     try:
         return import_module("ptir_tools._native")
     except ModuleNotFoundError:
@@ -137,7 +137,7 @@ class _Search:
         return (Outcome.PLACED if solved else Outcome.IMPOSSIBLE), self.offsets, self.steps
 
     def decision(self, part: list[int]) -> _Decision:
-        """What to decide first about `part`."""
+        """The first decision about `part`."""
         h = min(self.lowest[x] for x in part)
         ready = [x for x in part if self.lowest[x] == h == self.floor[x]]
         section = self.choose(ready, h)
@@ -194,7 +194,7 @@ class _Search:
         return others
 
     def leave_empty(self, d: _Decision) -> bool:
-        """Nothing is at the height in the section."""
+        """Decide that nothing is at the height in the section."""
         covering = [x for x in d.part if self.covers(x, d.section)]
         raised = min(self.lowest[x] if self.lowest[x] > d.h else self.support(x, d.section) for x in covering)
         if raised > self.capacity - self.total[d.section]:
@@ -250,7 +250,7 @@ class _Search:
         return True
 
     def support(self, x: int, but: int) -> int:
-        """The least top of what is not placed, overlaps `x` and does not cover the section `but`."""
+        """The least top of the unplaced buffers that overlap `x` and do not cover the section `but`."""
         tops = (self.lowest[y] + self.size[y] for y in self.overlapping[x] if not self.placed[y] and not self.covers(y, but))
         return min(tops, default=_NEVER)
 

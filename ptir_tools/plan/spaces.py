@@ -1,4 +1,4 @@
-"""Plans of dialects that have memory spaces of their own: one arena per space, next to what the target has of it."""
+"""Plans of dialects with memory spaces: one arena per space, with the target's capacity."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ptir_tools.plan.liveness import Buffer, Liveness
 def arenas(given: Iterable[Arena]) -> Iterator[tuple[str, Liveness, int | None]]:
     """(name, live ranges, capacity) of each space."""
     for arena in given:
-        made = [
+        results = [
             Buffer(b.name, b.type if isinstance(b.type, TensorType) else None, b.nbytes, b.start, b.end - 1)
             for b in arena.buffers
         ]
-        for b, source in zip(made, arena.buffers, strict=True):
+        for b, source in zip(results, arena.buffers, strict=True):
             if source.parent is not None:
-                b.share(made[source.parent], source.alias)
-        yield arena.name, Liveness(made), arena.capacity
+                b.share(results[source.parent], source.alias)
+        yield arena.name, Liveness(results), arena.capacity

@@ -33,8 +33,8 @@ def to_svg(plan: Plan) -> Iterator[str]:
 
 
 def _chart(title: str, block: BlockPlan, top: float) -> Iterator[str]:
-    said = f"peak {block.peak} bytes, lower bound {block.lower_bound}, ratio {block.ratio:.4f}"
-    yield f'<text x="{_LEFT:g}" y="{top + 18:g}">{html.escape(f"{title}: {said}" if title else said)}</text>\n'
+    caption = f"peak {block.peak} bytes, lower bound {block.lower_bound}, ratio {block.ratio:.4f}"
+    yield f'<text x="{_LEFT:g}" y="{top + 18:g}">{html.escape(f"{title}: {caption}" if title else caption)}</text>\n'
     yield f'<rect x="{_LEFT:g}" y="{top + _TOP:g}" width="{_WIDTH:g}" height="{_HEIGHT:g}" fill="#f4f4f4" stroke="#888"/>\n'
     placed = [b for b in block.placed() if b.nbytes]
     if not placed:

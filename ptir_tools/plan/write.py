@@ -10,7 +10,7 @@ from ptir_tools.plan.liveness import Buffer
 from ptir_tools.plan.mesh import Spec, spec_text
 from ptir_tools.plan.record import BlockPlan, Plan
 
-Json: TypeAlias = dict[str, Any]  # what JSON holds, as Python has it
+Json: TypeAlias = dict[str, Any]  # JSON values in Python
 COLUMNS = ("value", "bytes", "live", "offset", "usage", "alias")
 
 
@@ -28,9 +28,9 @@ def heading(title: str, block: BlockPlan) -> list[str]:
     """The lines above the table of a block: how good its plan is, the bytes outside the arena, and for whom it is."""
     capacity = f", capacity {block.capacity}" if block.capacity is not None else ""
     least = " (no placement is lower)" if block.proved and block.peak > block.lower_bound else ""
-    said = f"peak {block.peak} bytes{least}, lower bound {block.lower_bound}, ratio {block.ratio:.4f}{capacity}"
+    summary = f"peak {block.peak} bytes{least}, lower bound {block.lower_bound}, ratio {block.ratio:.4f}{capacity}"
     outside = ", ".join(f"{u} {block.nbytes(u)}" for u in ("parameter", "constant", "result")) + " bytes"
-    lines = [f"{title}: {said}" if title else said, outside]
+    lines = [f"{title}: {summary}" if title else summary, outside]
     if block.mesh is not None:
         lines.append(f"each of the {block.mesh.devices} devices of {block.mesh} takes {block.total} bytes")
     return lines

@@ -1,1 +1,1 @@
-"""Rewriting: the rewriter, the one greedy driver, patterns, rules as data, folding. Specification: PTIR rewrite system."""
+"""Rewriting: the rewriter, the greedy driver, patterns, rules as data, folding. Specification: PTIR rewrite system."""

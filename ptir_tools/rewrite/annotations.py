@@ -1,4 +1,4 @@
-"""Which annotations name which values of a block, so that an edit can drop and report the annotations that it invalidates."""
+"""An index of annotations by the values that they name, so that an edit can drop and report those that it invalidates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ptir_tools.core.ir import Annotation, Function, Region, Value
 
 
 class Annotations:
-    """The annotations of `block`, if it is a function, by the values that they name. What is dropped is reported."""
+    """The annotations of `block`, if it is a function, by the values that they name. Dropped ones are reported."""
 
     def __init__(self, block: Region, diagnostics: Diagnostics | None) -> None:
         self.listed = block.annotations if isinstance(block, Function) else []
@@ -21,7 +21,7 @@ class Annotations:
                 self.naming[v].append(a)
 
     def all(self) -> list[Annotation]:
-        """The annotations that there are now."""
+        """The current annotations."""
         return list(self.listed)
 
     def drop_naming(self, values: Iterable[Value], why: str) -> None:

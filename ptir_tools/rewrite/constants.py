@@ -27,7 +27,7 @@ def literal_of(x: Operand) -> Literal | None:
 
 def known(x: Operand, results: dict[Value, Data | None], most: int | None = None) -> Data | None:
     """The array of an operand that follows from constants alone; None for others, and where a value on the way has more than
-    `most` bytes, fails or must not be computed. `results` keeps what was found of each value."""
+    `most` bytes, fails or must not be computed. `results` caches the array of each value."""
 
     def maker(v: Value) -> Op | None:
         op, t = v.op, v.type
@@ -75,7 +75,7 @@ def source(x: Operand) -> Operand:
 
 
 def scalar_of(x: Operand) -> Any:
-    """The one number that all elements of a constant have, as a Python number; None for everything else.
+    """The splat value of a constant as a Python number; None for everything else.
 
     Looks through broadcasts, as captured programs write their scalars.
     """
@@ -131,7 +131,7 @@ def same_op(a: Op, b: Op, depth: int = 1) -> bool:
         for i, x in enumerate(xs):
             if x is not (y := ys[i]):
                 if x.__class__ is Value is y.__class__ and (x.op is None or y.op is None or x.op.defn is not y.op.defn):
-                    return False  # at first sight, as most that differ
+                    return False  # most ops differ here already
                 apart.append((x, y))
     if a.attrs and d.key(a.attrs) != d.key(b.attrs):
         return False

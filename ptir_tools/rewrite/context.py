@@ -1,5 +1,5 @@
-"""The input and output of passes: floats, limits, steps, statistics, and the rewriters that go from pass to pass.
-`ptir_tools.passes` finds and runs them."""
+"""The context of passes: options, limits, steps, statistics, and the rewriters that passes share. `ptir_tools.passes` finds and
+runs them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EFFECTS = {Floats.STRICT: Effect.EXACT, Floats.DEFAULT: Effect.ORDER, Floats.FAS
 
 
 class PassFailure(Exception):
-    """A pass made a program that does not verify: a fault of the toolkit. `faults` are the verifier's findings."""
+    """A pass made a program that does not verify: a bug of the toolkit. `faults` are the verifier's diagnostics."""
 
     def __init__(self, name: str, faults: Diagnostics) -> None:
         first = next((d.message for d in faults if d.severity is Severity.ERROR), "?")
@@ -64,12 +64,12 @@ class PassContext:
     `options` are those of the pass that runs. `statistics[pass]` counts rewrites, folds, erased ops and each rule by name. `log`
     is called with a record per step. `seed` shuffles the greedy driver's worklist (tests).
 
-    A step is a rewrite or a fold of the greedy driver, what a pass says is one (`step`), or else all that the pass does. After
-    `step_limit` of them nothing more is done, which is how the guilty one is found.
+    A step is a rewrite or fold of the greedy driver, one that a pass counts by `step`, or else the whole pass. After `step_limit`
+    steps nothing more is done; `bisect` uses that to find the guilty step.
     """
 
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
-    limits: Limits = field(default_factory=current)  # those in force where it is made
+    limits: Limits = field(default_factory=current)  # the limits in force where it is made
     floats: Floats = Floats.DEFAULT
     options: dict[str, Attribute] = field(default_factory=dict)
     verify_each: bool = True
@@ -83,15 +83,15 @@ class PassContext:
     verifying: float = 0.0  # seconds that `verify_each` took
     running: str = ""
     edits: int = 0
-    known: dict[str, Array] = field(default_factory=dict, repr=False)  # values that passes took parameters to have, by name
+    known: dict[str, Array] = field(default_factory=dict, repr=False)  # values that passes assumed for parameters, by name
     steps: int = 0
     step_limit: int | None = None
-    unnamed: Unnamed = field(default_factory=dict, repr=False)  # by the pass that runs, for the log
+    unnamed: Unnamed = field(default_factory=dict, repr=False)  # of the current pass, for the log
     undefined: set[tuple[str, str]] | None = field(default=None, repr=False)  # before the pass: (function, symbol)
-    kept: dict[Region, Rewriter] = field(default_factory=dict, repr=False)  # while a pipeline runs: pass hands on to pass
+    kept: dict[Region, Rewriter] = field(default_factory=dict, repr=False)  # while a pipeline runs: passes share them
 
     def count(self, what: str, n: int = 1) -> None:
-        """Add `n` to the statistic `what` of the pass that runs."""
+        """Add `n` to the statistic `what` of the current pass."""
         self.statistics.setdefault(self.running, Counter())[what] += n
 
     def took(self, steps: int) -> None:
@@ -121,7 +121,7 @@ class PassContext:
             self.tally(self.drive(rw, patterns, self.greedy(**more)))
 
     def tally(self, stats: GreedyStats) -> None:
-        """Add what the driver did to the statistics of the pass that runs."""
+        """Add the driver's counts to the statistics of the current pass."""
         self.count("rewrites", stats.rewrites)
         self.count("folds", stats.folds)
         self.count("erased", stats.erased)
@@ -129,7 +129,7 @@ class PassContext:
             self.count(name, n)
 
     def drive(self, rw: Rewriter, patterns: FrozenPatternSet, config: GreedyConfig) -> GreedyStats:
-        """Run the greedy driver; its rewrites and folds are steps. Warns when `max_iterations` may have kept it from the end."""
+        """Run the greedy driver; its rewrites and folds are steps. Warns when `max_iterations` may have stopped it."""
         stats = apply_patterns_and_fold_greedily(rw, patterns, config)
         done = stats.rewrites + stats.folds
         self.took(done)
@@ -148,8 +148,8 @@ class PassContext:
             return False
         self.took(1)
         if self.log is not None:
-            text, made = op_text(root, self.unnamed), [op_text(op, self.unnamed) for op in after]
-            step = {"event": "changed op", "pattern": name, "root": text, "before": text, "after": made}
+            text, results = op_text(root, self.unnamed), [op_text(op, self.unnamed) for op in after]
+            step = {"event": "changed op", "pattern": name, "root": text, "before": text, "after": results}
             self.record(step | {"loc": root.loc})
         return True
 
@@ -159,16 +159,15 @@ class PassContext:
             self.log({"pass": self.running, **step})
 
     def rewriters(self, program: Program, *, live: bool = False) -> Iterator[Rewriter]:
-        """A rewriter for each function and shared region, finished when the loop goes on; what an op runs comes before it.
-
-        `live`: what is dead may be left out from the start (`Rewriter.erase_dead` counts it)."""
+        """Yields a rewriter for each function and shared region, and finishes it; regions come before the blocks that run them.
+        `live`: dead ops may be left out from the start (`Rewriter.erase_dead` counts them)."""
         for block in innermost_first(program):
             with self.rewriter(program, block, live=live) as rewriter:
                 yield rewriter
                 self.edits += rewriter.edits
 
     def rewriter(self, program: Program, block: Region, *, live: bool = False) -> Rewriter:
-        """A rewriter of one block that reports dropped annotations here: that of the pass before, where there is one."""
+        """A rewriter of one block that reports dropped annotations here; the previous pass's rewriter is reused."""
         rewriter = self.kept.get(block)
         if rewriter is None or not rewriter.resume():
             rewriter = Rewriter(block, program.dialect, self.diagnostics, live=live, program=program)

@@ -1,12 +1,10 @@
 """The greedy driver: apply patterns and fold until nothing changes. Specification: PTIR rewrite system, "Greedy driver".
 
-The worklist is a stack, seeded so that ops are popped bottom-up. An edit puts back what may match now: the op that changed
-and, where nothing comes of it there, its users, as far up as patterns look. The failure cache is the distance that stands
-next to an op on the worklist: how far below it the nearest change is. A pattern that failed there before is not tried again
-unless it looks that far.
+The worklist is a stack, seeded so that ops are popped bottom-up. An edit queues the changed op and, if nothing matches there, its
+users, as far up as patterns look. The failure cache is the distance stored with an op on the worklist: how many levels below it
+the nearest change is. A pattern that failed before is tried again only if it looks that far.
 
-A block that a driver has brought to its fixpoint is not searched again: the next drive with the same patterns begins with
-what was edited since.
+A block at its fixpoint is not searched again: the next run with the same patterns begins with the ops edited since.
 """
 
 from __future__ import annotations
@@ -32,8 +30,8 @@ if TYPE_CHECKING:
 else:
     random = lazy("random")
 
-_AGAIN = 1024  # rewrites at one place, next to one for each op
-_WIDE = 16  # operands: more make an op wait
+_AGAIN = 1024  # rewrites at one location, besides one for each op
+_WIDE = 16  # operands; an op with more is delayed
 _SEED, _NEW = -1, -2  # distances: what uses the op is on the worklist, too, and if it is new, perhaps nothing does
 
 CostModel = Callable[[Op, Pattern, Rewriter], int]
@@ -45,8 +43,7 @@ class GreedyConfig:
 
     `cost_model` replaces the benefit in the choice among patterns. `seed` pops the worklist in a random order (tests).
     `expensive_checks`: a success changes the block, a failure does not, the block verifies after each step, and at the end
-    nothing matches any more.
-    `fold_first`: what equals a value by its declaration is replaced before patterns are tried, not after.
+    nothing matches any more. `fold_first`: declared folds are applied before patterns, not after.
     """
 
     max_iterations: int | None = None
@@ -73,9 +70,9 @@ class GreedyStats:
 def apply_patterns_and_fold_greedily(rw: Rewriter, patterns: FrozenPatternSet, config: GreedyConfig | None = None) -> GreedyStats:
     """Rewrite the block of `rw` and the blocks nested in it to a fixpoint, or until `max_iterations`.
 
-    A pattern or fold that raises is a fault: it is reported as a warning "BrokenRule", and the block is driven again from
-    where it was, without that rule. Under expensive checks, or where `rw` has no diagnostics, its exception goes on.
-    Raises LimitExceeded, naming the patterns, when they undo each other; BrokenPattern under expensive checks.
+    A pattern or fold that raises is reported as a warning "BrokenRule"; the block is restored and driven again without that rule.
+    Under expensive checks, or where `rw` has no diagnostics, the exception propagates. Raises LimitExceeded, naming the patterns,
+    when they undo each other; BrokenPattern under expensive checks.
     """
     config, broken = config or GreedyConfig(), set[str]()
     if config.expensive_checks or rw.diagnostics is None:
@@ -105,7 +102,8 @@ class _Failed(Exception):
 
 
 def _owner(error: Exception) -> str:
-    """Who wrote the rule that raised: `ptir`, or the file and line in a plug-in. The rule is the first outside of it."""
+    """The owner of the rule that raised: `ptir`, or the file and line in a plug-in. The rule is the first frame outside of
+    `ptir`."""
     at = error.__traceback__
     while at is not None:
         module = str(at.tb_frame.f_globals.get("__name__"))
@@ -120,7 +118,7 @@ def _owner(error: Exception) -> str:
 def _on_constants(op: Op) -> bool:
     """Whether it is an elementwise op on constants."""
     for x in op.operands:
-        if x.__class__ is Value and ((made := x.op) is None or not made.defn.is_constant):
+        if x.__class__ is Value and ((result := x.op) is None or not result.defn.is_constant):
             return False
     return bool(op.operands) and ELEMENTWISE in op.defn.traits
 
@@ -134,7 +132,7 @@ class _Driver:
         self, rw: Rewriter, patterns: FrozenPatternSet, config: GreedyConfig, broken: Container[str] | None = None
     ) -> None:
         self.rw = rw
-        self.broken = broken  # rules that are left out; None: what a rule raises goes on
+        self.broken = broken  # disabled rules; None: exceptions of rules propagate
         self.patterns = patterns
         effects = Effect.RANGE, config.effect  # of integers and of floats
         self.watchers = [[patterns.watchers(uses, effect) for effect in effects] for uses in (False, True)]
@@ -142,16 +140,16 @@ class _Driver:
         self.effect = config.effect
         self.fold_first = config.fold_first and config.enable_constant_fold
         self.stats = GreedyStats()
-        self.seeds = 0  # the first so many of the ops that there were at the beginning are still to be visited, last to first
-        self.stack: list[Op] = []  # what comes before them
-        self.queued: dict[Op, int] = {}  # what is on the stack: how far below it the nearest change is
-        self.later: list[Op] = []  # what waits until the stack is empty
-        self.dead: list[Op] = []  # what has lost its last use
-        self.tried = -1  # after how many edits what was refused was tried again
-        self.left = 0  # how many more rewrites and folds there may be
+        self.seeds = 0  # so many of the initial ops are still to be visited, last to first
+        self.stack: list[Op] = []  # ops to visit before them
+        self.queued: dict[Op, int] = {}  # by op on the stack: the distance to the nearest change below it
+        self.later: list[Op] = []  # ops delayed until the stack is empty
+        self.dead: list[Op] = []  # ops that lost their last use
+        self.tried = -1  # the edit count at which refused rewrites were tried again
+        self.left = 0  # the remaining rewrites and folds
         self.recent: deque[str] = deque(maxlen=16)
-        self.fewest = rw.order.count  # ops that there ever were
-        self.again: dict[Loc, int] = {}  # rewrites per place in the source since there were so few
+        self.fewest = rw.order.count  # all ops so far
+        self.again: dict[Loc, int] = {}  # rewrites per location since the op count was this low
         self.watch = Watch(rw, config.expensive_checks, config.log) if config.expensive_checks or config.log else None
         self.random = None if config.seed is None else random.Random(config.seed)
 
@@ -183,7 +181,7 @@ class _Driver:
 
     def check_fixpoint(self) -> None:
         """Try all patterns once more. Raises BrokenPattern for a pattern that matches now: it looks deeper than its `depth` or
-        its looks say."""
+        its looks declare."""
         for op in list(self.rw.order.current_ops()):
             if self.rw.alive(op) and not self.rw.idle(op):
                 result = self.patterns.candidates(op)
@@ -232,7 +230,7 @@ class _Driver:
         """Put on the worklist the ops that were `touched` since this block was done, and ops with regions, which may have
         changed."""
         rw = self.rw
-        rw.listen = self.touched  # what the sweep frees is heard, too
+        rw.listen = self.touched  # the listener is called for freed ops, too
         with_regions = [op for op in rw.order.current_ops() if op.regions]
         for op in dict.fromkeys([*with_regions, *touched]):
             if rw.alive(op):
@@ -245,7 +243,7 @@ class _Driver:
         if event is FREED:
             for v in op.results:
                 if v.users:
-                    if v.type.__class__ is TupleType:  # what matches at `op` may depend on whether it is used whole
+                    if v.type.__class__ is TupleType:  # patterns at `op` may depend on uses of the whole tuple
                         self.queue(op, 0)
                     return self.requeue_users(op, 1, -1, uses=True)
             return self.dead.append(op)
@@ -254,26 +252,26 @@ class _Driver:
         if op.defn.is_constant and event is INSERTED:
             self.dead.append(op)  # unless it is used by then
         elif op.defn.is_constant:
-            self.requeue_users(op, 0, -1)  # as if they had another operand: who looks through a broadcast of it is looked at, too
+            self.requeue_users(op, 0, -1)  # as for a new operand: ops that look through a broadcast of it are queued, too
         else:
             self.queue(op, _NEW if event is INSERTED else 0)
 
     def queue(self, op: Op, distance: int) -> None:
-        """Put `op` on the worklist: what is `distance` below it has changed."""
+        """Put `op` on the worklist after a change `distance` levels below it."""
         before = self.queued.get(op)
-        if before is None and op.slot < self.seeds:  # it is still to be visited, or gone
+        if before is None and op.slot < self.seeds:  # not visited yet, or erased
             before = _SEED
         if before is None:
             (self.later if len(op.operands) > _WIDE else self.stack).append(op)
             self.queued[op] = distance
-        elif before < 0 == distance:  # what uses it may have been visited already
+        elif before < 0 == distance:  # its users may have been visited already
             self.requeue_users(op, 1, -1)
         elif distance < before:
             self.queued[op] = distance
 
     def requeue_users(self, op: Op, distance: int, levels: int, uses: bool = False) -> None:
-        """Put on the worklist what looks down to `op`, `distance` below it; bit k of `levels`: `op` may stand k - 1 levels below
-        the root of a pattern that looks at what changed. `uses`: what changed is who uses it."""
+        """Put on the worklist the users that look down to `op`, `distance` below them; bit k of `levels`: `op` may be k - 1
+        levels below the root of a pattern that looks at the change. `uses`: its uses changed."""
         watching = self.watchers[uses]
         for v in op.results:
             if not (watchers := watching[FLOATS[v.type]][op.defn]):
@@ -289,7 +287,7 @@ class _Driver:
         """Visit the ops on the worklist until it is empty, or no more rewrites are allowed."""
         stack, queued, dead, ops = self.stack, self.queued, self.dead, self.rw.order.ops
         candidates, unused, kept, idle = self.patterns.candidates, self.rw.unused, self.rw.kept, self.rw.idle
-        rooted = None if self.config.enable_constant_fold else self.patterns.by_root  # without folding, nothing is done to others
+        rooted = None if self.config.enable_constant_fold else self.patterns.by_root  # without folding, other ops are skipped
         while self.left > 0:
             if stack:
                 op = self.popped() if self.random is not None else stack.pop()
@@ -299,7 +297,7 @@ class _Driver:
                 if (seed := ops[self.seeds]) is None or seed.defn.is_constant or (rooted is not None and seed.defn not in rooted):
                     continue
                 op, distance = seed, _SEED
-            elif self.later:  # what reads all operands of a wide op is done when they are, not once for each
+            elif self.later:  # a wide op is visited once after all its operands
                 stack.extend(self.later)
                 self.later.clear()
                 continue
@@ -324,7 +322,7 @@ class _Driver:
                 self.requeue_users(op, 1, -1)
 
     def try_again(self) -> bool:
-        """Put on the worklist the ops whose rewrite was refused because an error would vanish, if anything was edited since."""
+        """Queue the ops whose rewrite was refused because an error would vanish, if anything was edited since."""
         rw = self.rw
         if not rw.refused or self.tried == rw.edits:
             return False
@@ -352,13 +350,13 @@ class _Driver:
                 if self.watch is not None:
                     self.watch.swept([op])
 
-    # What is done at an op
+    # Rewriting one op
 
     def visit(self, op: Op, result: Candidates, distance: int) -> bool:
-        """Apply the first pattern that matches at `op`, or fold it; whether anything was done. Patterns that look no further
-        than `distance` have failed."""
-        near = distance < FOLD_DEPTH
-        if (first := self.fold_first and result.folds) and near and self.fold(op, declared_fold):
+        """Apply the first pattern that matches at `op`, or fold it. Returns whether anything changed. Patterns that look no
+        further than `distance` have failed."""
+        in_reach = distance < FOLD_DEPTH
+        if (first := self.fold_first and result.folds) and in_reach and self.fold(op, declared_fold):
             return True
         patterns = result.allowed[self.effect]
         if len(patterns) < len(result.patterns) and not has_floats(op):
@@ -380,7 +378,7 @@ class _Driver:
                     self.queue(op, 0)
                     self.fold(op)
                 return True
-        return near and (result.computes or (result.folds and not first)) and self.fold(op)
+        return in_reach and (result.computes or (result.folds and not first)) and self.fold(op)
 
     def watched(self, op: Op, p: Pattern) -> bool:
         return self.watch is not None and self.watch.step(p.name, op, lambda: p.match_and_rewrite(op, self.rw))
@@ -393,11 +391,11 @@ class _Driver:
         return _Failed(rule, op, error)
 
     def may_fold(self, op: Op) -> bool:
-        """Whether folding of ops like `op` is asked for and has not failed."""
+        """Whether ops like `op` may be folded: it is enabled and has not failed."""
         return self.config.enable_constant_fold and not (self.broken and _folding(op) in self.broken)
 
     def folded(self, ops: Sequence[Op]) -> Iterator[tuple[Op, FoldResult]]:
-        """What each of `ops` folds to."""
+        """The fold result of each of `ops`."""
         result = fold_each(ops, self.rw)
         for op in ops:
             try:
@@ -408,7 +406,7 @@ class _Driver:
                 raise self.failed(_folding(op), op, error) from error
 
     def fold(self, op: Op, by: Callable[[Op], FoldResult] | None = None) -> bool:
-        """Replace `op` by what it folds to: a value that equals its result, or a constant."""
+        """Fold `op`: replace it by an equal value or a constant."""
         if not self.may_fold(op):
             return False
         try:
@@ -452,7 +450,7 @@ class _Driver:
             self.fewest = ops
             if self.again:
                 self.again.clear()
-        elif loc:  # new ops are at the place of what they replace
+        elif loc:  # new ops have the location of the ops that they replace
             self.again[loc] = n = self.again.get(loc, 0) + 1
             if n > _AGAIN + ops:
                 raise self.endless(n, loc)

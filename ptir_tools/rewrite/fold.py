@@ -21,8 +21,8 @@ from ptir_tools.rewrite.constants import literal_of
 from ptir_tools.rewrite.inspector import Inspector
 from ptir_tools.rewrite.uniform import elements_of, uniform, uniform_each
 
-_BARRIER = ELEMENTWISE | MOVEMENT  # an op that is both returns its operand; it is there to be seen (stop_gradient)
-_CONTEXT = Context()  # what is folded asks nothing of it
+_BARRIER = ELEMENTWISE | MOVEMENT  # an op that is both returns its operand and must stay visible (stop_gradient)
+_CONTEXT = Context()  # folded ops do not use the context
 
 
 @dataclass(slots=True, frozen=True)
@@ -50,7 +50,7 @@ class Materialize(FoldResult):
 
 
 NOTHING = Nothing()
-FOLD_DEPTH = 2  # folding looks at the op and at what defines its operands
+FOLD_DEPTH = 2  # folding reads the op and the definitions of its operands
 
 
 def may_compute(d: OpDef, origins: Sequence[object]) -> bool:
@@ -61,7 +61,8 @@ def may_compute(d: OpDef, origins: Sequence[object]) -> bool:
 
 @cache
 def foldable(d: OpDef) -> bool:
-    """Whether an op on constants may be computed: no effects, no regions, no random stream, and not there to be seen."""
+    """Whether an op on constants may be folded: no effects, no regions, no random stream, and not an op that must stay
+    visible."""
     barrier = d.traits & _BARRIER == _BARRIER
     return d.is_pure and d.implemented and not (d.regions or d.is_constant or barrier or RANDOM in d.traits)
 
@@ -89,13 +90,12 @@ def try_fold(op: Op, rw: Inspector) -> FoldResult:
     literal = _literal(op, t, literals, rw)
     if literal is None:
         return NOTHING
-    inline = not t.shape and all(isinstance(x, Literal) for x in op.operands)  # what is written inline stays so
+    inline = not t.shape and all(isinstance(x, Literal) for x in op.operands)  # inline literals stay inline
     return ReplacedBy(literal) if inline else Materialize(literal)
 
 
 def fold_each(ops: Sequence[Op], rw: Inspector) -> Iterator[tuple[Op, FoldResult]]:
-    """The result of `try_fold` for each of `ops`, which are elementwise and on constants; many of a kind cost little more than
-    one."""
+    """The result of `try_fold` for each of `ops`, which are elementwise and on constants; they are computed in batches."""
     known = uniform_each(
         op for op in ops if op.defn.fold is None and foldable(op.defn) and not isinstance(op.operands[0], Literal)
     )
@@ -111,7 +111,7 @@ def _literal(op: Op, t: TensorType, literals: Sequence[Literal], rw: Inspector) 
     traits = op.defn.traits
     if MOVEMENT in traits and len(literals) == 1:
         if t.count > literals[0].type.count:
-            return None  # a broadcast of a constant is the shortest way to say it
+            return None  # a broadcast of a constant is its shortest form
         if literals[0].splat and t.count > 1:
             return Literal(t, literals[0].data, splat=True)
     if ELEMENTWISE in traits and t.count and (elements := elements_of(literals)) is not None:
@@ -124,7 +124,7 @@ def _literal(op: Op, t: TensorType, literals: Sequence[Literal], rw: Inspector) 
 
 
 def _allowed(op: Op, literals: Sequence[Literal], rw: Inspector) -> int:
-    """How many bytes the result may have: those of the constants that it replaces, but at least the limit."""
+    """The most bytes of the result: those of the constants that it replaces, but at least the limit."""
     replaced = 0
     for x, literal in zip(op.operands, literals, strict=True):
         if isinstance(x, Literal) or (isinstance(x, Value) and rw.uses(x) == 1):
@@ -133,5 +133,5 @@ def _allowed(op: Op, literals: Sequence[Literal], rw: Inspector) -> int:
 
 
 def _long(literals: Sequence[Literal]) -> bool:
-    """Whether to read the literals takes long: one splat may mean any number of elements."""
+    """Whether reading the literals would take long: a splat may have any number of elements."""
     return sum(x.type.nbytes for x in literals) > max(16 * current().fold_bytes, 4 * sum(len(x.data or b"") for x in literals))

@@ -1,4 +1,4 @@
-"""Queries on a block whose uses, order and versions are known: the reading half of the rewriter.
+"""Queries on a block with tables of uses, order and versions: the read-only half of the rewriter.
 
 Specification: PTIR rewrite system, "Program rewriter", and "Fast verifier per instruction".
 """
@@ -20,7 +20,7 @@ from ptir_tools.rewrite.uses import User, Uses, operands_of, value_named
 class Inspector:
     """The tables of `block` and of the blocks nested in it that capture values, built in one sweep.
 
-    `live`: ops without effects that nothing uses are left out from the start.
+    `live`: dead ops are left out from the start.
     """
 
     def __init__(self, block: Region, *, live: bool = False) -> None:
@@ -89,7 +89,7 @@ class Inspector:
         return self.uses_of.count(v)
 
     def unused(self, op: Op) -> bool:
-        """Whether nothing uses any result of `op`."""
+        """Whether `op` has no uses."""
         for v in op.results:  # noqa: SIM110  (asked for every op, several times)
             if v.users:
                 return False
@@ -116,7 +116,7 @@ class Inspector:
         return self.order.block_of(op)
 
     def place(self, op: Op) -> int:
-        """A number that grows along the block of `op`."""
+        """A number that increases along the block of `op`."""
         return self.order.place(op)
 
     def following(self, op: Op) -> Op | None:

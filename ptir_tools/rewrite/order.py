@@ -1,7 +1,6 @@
 """The order of the ops of several blocks, under insertion, removal and comparison in constant time.
 
-Each op has a slot, whose number it carries; slots are linked. Once somebody asks for it they carry sparse labels, so that
-"before" is a comparison of two integers.
+Each op has a slot number; slots are linked. On demand they get sparse labels, so that "before" is a comparison of two integers.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _GAP = 1 << 32
 class Order:
     """Doubly linked slots. Slot `heads[block]` is that block's sentinel: the one before its first and after its last op.
 
-    `ops` has the op of each slot, None for a sentinel; one whose `slot` is 0 is gone. `count`: how many are there.
+    `ops` has the op of each slot, None for a sentinel; an erased op has slot 0. `count`: the number of ops.
     """
 
     __slots__ = ("_labels", "blocks", "count", "heads", "next", "ops", "prev")

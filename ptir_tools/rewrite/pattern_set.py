@@ -1,8 +1,7 @@
 """Sets of patterns, indexed by root op and sorted by benefit. Specification: PTIR rewrite system, "PatternSet".
 
-Which patterns may match at an op follows from its declaration, from what defines its operands and, where rules name numbers,
-from which of those its constant operands are. It is worked out once per such kind of op; after that nearly all that cannot
-match is not tried.
+The candidate patterns of an op depend on its declaration, on the definitions of its operands and, where rules name numbers, on
+the values of its constant operands. They are computed once per kind of op, so that few patterns are tried in vain.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from ptir_tools.rewrite.constants import element_of, is_number, literal_of, numb
 from ptir_tools.rewrite.fold import FOLD_DEPTH, foldable, may_compute
 from ptir_tools.rewrite.patterns import Effect, Look, Pattern, is_constant, named, origin
 
-_MANY = 4  # operands; what defines those of an op with more is not looked up
+_MANY = 4  # operands; of an op with more their definitions are not looked up
 _NONE: frozenset[object] = frozenset()
 
 
@@ -30,8 +29,8 @@ class PatternSet:
     store: list[Pattern] = field(default_factory=list)
 
     def add(self, *patterns: Pattern) -> PatternSet:
-        """Add patterns; those of equal benefit are tried in this order. Raises TypeError for what is none, such as the class of
-        one."""
+        """Add patterns; those of equal benefit are tried in this order. Raises TypeError for an object that is not a pattern,
+        such as a class."""
         for p in patterns:
             if not isinstance(p, Pattern):
                 raise TypeError(f"{p!r} is not a pattern")
@@ -45,9 +44,9 @@ class PatternSet:
 
 
 class Candidates:
-    """What may be done at ops of one kind: `patterns`, highest benefit first, whether the declaration `folds`, whether the op
-    may be on constants (`computes`). `allowed[e]` are the patterns that change floats no more than the effect `e`; `depth` is
-    how far the deepest looks, folding included; 0: there is nothing."""
+    """The candidates for ops of one kind: `patterns`, highest benefit first, whether the declaration `folds`, whether the op may
+    be on constants (`computes`). `allowed[e]` are the patterns that change floats no more than the effect `e`; `depth` is how far
+    the deepest looks, folding included; 0: there is nothing."""
 
     __slots__ = ("allowed", "computes", "depth", "folds", "narrowed", "patterns", "positions")
 
@@ -64,8 +63,8 @@ class Candidates:
 
 
 class Watchers(dict[OpDef, dict[OpDef, int]]):
-    """Per op, the users of it that some pattern looks down from to it, worked out when first asked for; bit k: that user stands
-    k levels below the root. Folding looks, too."""
+    """Per op, the users from which a pattern looks down to it, computed on demand; bit k: the user is k levels below the root.
+    Folding looks, too."""
 
     def __init__(self, looks: Callable[[], Iterable[Look]]) -> None:
         super().__init__()
@@ -111,7 +110,7 @@ class FrozenPatternSet:
         self._watchers: dict[tuple[bool, Effect], Watchers] = {}
 
     def watchers(self, uses: bool, floats: Effect) -> Watchers:
-        """Who looks down. `uses`: because a use may be gone; `floats`: at their root, patterns of at most that effect count."""
+        """The watchers: `uses`: of lost uses; `floats`: only patterns of at most that effect."""
         if (result := self._watchers.get((uses, floats))) is None:
             result = self._watchers[uses, floats] = Watchers(partial(self._looks, uses, floats))
         return result
@@ -123,7 +122,7 @@ class FrozenPatternSet:
                     yield look
 
     def candidates(self, op: Op) -> Candidates:
-        """What may be done at an op like this one; see `narrow` for one with `positions`."""
+        """The candidates for an op of this kind; see `narrow` for one with `positions`."""
         d, operands = op.defn, op.operands
         if len(operands) == 2:  # the usual case, without a list
             x, y = operands
@@ -148,7 +147,7 @@ class FrozenPatternSet:
         return cached
 
     def narrow(self, result: Candidates, operands: Sequence[Operand]) -> Candidates:
-        """Those of `result` whose numbers the constant operands are."""
+        """The candidates of `result` whose numbers equal the constant operands."""
         key = tuple([self._numbers_of(operands[i]) for i in result.positions])
         narrowed = result.narrowed.get(key)
         if narrowed is None:
@@ -165,6 +164,6 @@ class FrozenPatternSet:
 
     def _matched_by(self, dtype: DType, data: bytes) -> frozenset[object]:
         result = number(dtype, data)
-        if result not in self._values:  # the usual case; what equals one may still be of another kind
+        if result not in self._values:  # the usual case; an equal number may be of another kind
             return _NONE
         return frozenset(exact(n) for n in self._numbers if is_number(result, n))

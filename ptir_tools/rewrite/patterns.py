@@ -29,7 +29,7 @@ class Effect(IntEnum):
     RANGE = 5  # a NaN or infinity may become a number, or the other way round
 
 
-# What defines an operand, as far as choosing patterns goes: an op's declaration, the class Literal, or None for a parameter.
+# The origin of an operand: its op's declaration, the class Literal, or None for a parameter.
 Origin = OpDef | type[Literal] | None
 
 # (op, user of it, level of the user: 0 is the root): a pattern looks from the user down to the op; None is any op.
@@ -46,7 +46,7 @@ class Pattern(ABC):
     """A rewrite anchored at a root op. `roots` are full op names or families of a dialect (`ptir.add`, `ptir.compare`); `name`
     is that of the class, with hyphens, unless it has another.
 
-    `depth`: how many levels of definitions, the root's included, decide whether it matches. `numbers`: operands, by position,
+    `depth`: the number of levels of definitions, including the root, that the match depends on. `numbers`: operands, by position,
     that must be constants of that number where they are constants at all.
     """
 
@@ -63,17 +63,17 @@ class Pattern(ABC):
             cls.name = _hyphened(cls.__name__)
 
     def admits(self, origins: Sequence[Origin]) -> bool:
-        """Whether it can match a root whose operands have these origins; a quick no spares the attempt."""
+        """Whether it can match a root whose operands have these origins: a quick filter."""
         return True
 
     def looks_through(self) -> Iterable[Look]:
-        """Where it looks down; by default it may look anywhere, as deep as `depth` says."""
+        """The edges along which it looks down; by default all, to `depth`."""
         if self.depth > 1:
             yield from ((None, d, 0) for root in self.roots for d in named(root))
         yield from ((None, None, level) for level in range(1, self.depth - 1))
 
     def looks_for_uses(self) -> Iterable[Look]:
-        """Where it may match because what it looks down to has lost a use; by default everywhere."""
+        """The edges where a lost use may let it match; by default all."""
         return self.looks_through()
 
     @abstractmethod
@@ -84,8 +84,8 @@ class Pattern(ABC):
 class OpView:
     """A typed view of an op: operands by group name, attributes by name.
 
-    `view.x` is the operand `x` (a tuple for a variadic group), `view.perm` the attribute `perm`. A subclass says in `of` what it
-    is a view of, and annotates what it names.
+    `view.x` is the operand `x` (a tuple for a variadic group), `view.perm` the attribute `perm`. A subclass names its ops in
+    `of`, and annotates the operands and attributes.
     """
 
     __slots__ = ("root", "rw")
@@ -134,7 +134,7 @@ class OpView:
         return x if isinstance(x, Value) else None
 
     def defined_by(self, x: Operand, short: str) -> OpView | None:
-        """The view of the op that defines `x`, when it is a `short` of the same dialect."""
+        """The view of the defining op of `x`, when it is a `short` of the same dialect."""
         op = x.op if isinstance(x, Value) else None
         if op is None or op.defn.name != f"{self.rw.dialect.name}.{short}":
             return None
@@ -145,8 +145,8 @@ class OpView:
         return has_one_use(self.rw, x, self.root)
 
     def replace(self, by: Operand) -> bool:
-        """Let the users of the result use `by`, and erase the root; False, with what was made for it gone, where a user may not
-        have it (a constant index out of range, say) or an error at run time would vanish."""
+        """Replace the uses of the result by `by`, and erase the root. False, with new ops erased, where a user does not accept it
+        (such as a constant index out of range) or an error at run time would vanish."""
         if not self.rw.accepts(self.result, by):
             self.rw.take_back(by)
             return False
@@ -158,8 +158,8 @@ V = TypeVar("V", bound=OpView)
 
 
 class OpRewritePattern(Pattern, Generic[V]):
-    """A pattern over the view of its root, `OpRewritePattern[CastView]`: a cheap `may_match`, then `rewrite`. The roots are what
-    the view is of, unless it names others."""
+    """A pattern over the view of its root, `OpRewritePattern[CastView]`: a cheap `may_match`, then `rewrite`. The roots are the
+    ops of the view, unless it names others."""
 
     view: type[OpView] = OpView
 
@@ -247,7 +247,7 @@ def rewrites(
 
 
 def origin(x: Operand) -> Origin:
-    """What defines `x`. The op behind an element of a tuple counts as well."""
+    """The origin of `x`; for an element of a tuple, the op of the tuple."""
     if isinstance(x, Literal):
         return Literal
     v = x if isinstance(x, Value) else x.value
@@ -271,7 +271,7 @@ def named(name: str) -> list[OpDef]:
 
 
 class Floats(dict[Type, bool]):
-    """Whether a type has floating-point numbers in it; worked out when first asked for."""
+    """Whether a type has floating-point numbers, computed on demand."""
 
     def __missing__(self, t: Type) -> bool:
         tensors = [leaf for leaf in leaves(t) if isinstance(leaf, TensorType)]

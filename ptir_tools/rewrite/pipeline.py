@@ -13,14 +13,14 @@ from ptir_tools.core.records import dataclass, field
 
 _NAME = regex(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _VALUE = regex(r'"[^"\n]*"|[^",{}()\s]+')
-_NEAR = 60  # characters of a line that are shown before and behind an error
+_NEAR = 60  # characters of a line that are shown before and after an error
 _BLANK = regex(r"(?:\s|(?:#|//)[^\n]*)*")
 
 
 @dataclass(slots=True, frozen=True)
 class Step:
     """One pass of a pipeline: its options as text, and for a pass over passes what is in parentheses. `at`: its offset;
-    `options_at`: where the name and the value of each option stand."""
+    `options_at`: the offsets of the name and the value of each option."""
 
     name: str
     at: int
@@ -39,8 +39,8 @@ def _quoted(value: str) -> str:
 
 
 def point(text: str, at: int, message: str, length: int = 1) -> UsageError:
-    """An error that shows the line of the pipeline, or what is near in a long one, with carets under `length` characters from
-    offset `at`."""
+    """An error that shows the line of the pipeline, or a part of a long one, with carets under `length` characters from offset
+    `at`."""
     start = text.rfind("\n", 0, at) + 1
     line, column = text[start:].partition("\n")[0].expandtabs(1), at - start
     where = f" (line {text.count(chr(10), 0, at) + 1})" if "\n" in text.strip() else ""
@@ -52,7 +52,7 @@ def point(text: str, at: int, message: str, length: int = 1) -> UsageError:
 
 
 def parse(text: str) -> tuple[Step, ...]:
-    """The steps of a pipeline text. Raises UsageError pointing at what is wrong."""
+    """The steps of a pipeline text. Raises UsageError with the location of the error."""
     reader = _Reader(text)
     steps = reader.steps(nesting=0)
     if reader.at < len(reader.text):
@@ -64,7 +64,7 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
-        self.line_ended = False  # between the last token and what comes
+        self.line_ended = False  # between the last token and the next
         self.blank()
 
     def error(self, message: str) -> UsageError:

@@ -1,8 +1,8 @@
 """The only way to change a program inside a pass: edits that keep users, order, results, annotations and names right.
 
 A rewriter serves one function or isolated region together with the regions nested in it that capture values. It builds its
-tables in one sweep; an edit costs what it touches; `finish` writes the bodies back, and the rewriter may go on until there is
-another of the same block. Specification: PTIR rewrite system, "Program rewriter".
+tables in one sweep; the cost of an edit is that of its ops; `finish` writes the bodies back, and the rewriter may continue until
+the block gets another one. Specification: PTIR rewrite system, "Program rewriter".
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ptir_tools.rewrite.uses import User, Uses, value_named
 
 
 class Event(Enum):
-    """What happened to an op, for listeners."""
+    """An edit of an op, for listeners."""
 
     INSERTED = auto()
     CHANGED = auto()  # its operands, attributes or regions
@@ -48,7 +48,7 @@ class Event(Enum):
 
 _FEW = 64  # users of a value, or new ops, that are looked at
 
-INSERTED, CHANGED, FREED = Event.INSERTED, Event.CHANGED, Event.FREED  # said for every edit
+INSERTED, CHANGED, FREED = Event.INSERTED, Event.CHANGED, Event.FREED  # made for every edit
 
 
 class Rewriter(Inspector):
@@ -63,27 +63,28 @@ class Rewriter(Inspector):
         live: bool = False,
         program: Program | None = None,
     ) -> None:
-        """`live`: what is dead is left out from the start. `program`: what a region is in, where all of that is finished."""
+        """`live`: dead ops are left out from the start. `program`: the program of a region, where its other rewriters are
+        finished."""
         self._definers = Definers.of(block, dialect, program)
-        self.kept: set[Op] = set()  # what was to go and stayed, because it defines a symbol
+        self.kept: set[Op] = set()  # unused ops that stay because they define a symbol
         live = live and self._definers is None
         super().__init__(block, live=live)
         self.dialect = dialect
         self.diagnostics = diagnostics
         self.listen: Callable[[Op, Event], None] | None = None
-        self.edits = 0  # how many changes there were since it was made or has resumed
-        self._earlier = 0  # how many before that
-        self._written = 0  # how many of `edits` the bodies show
+        self.edits = 0  # the number of edits since it was made or resumed
+        self._earlier = 0  # the number before that
+        self._written = 0  # the number of `edits` that the bodies reflect
         block.edition += 1  # what ops and values say of themselves is from now on said by this rewriter
         self._edition = block.edition
         self._new: set[Value] = set()
-        self.refused: set[Op] = set()  # roots that stay for an error's sake; a use more of it somewhere may let them go
-        self._failing: bool | None = None  # whether an op here may fail at run time; None: not looked yet
-        self._journal: list[Op] | None = None  # what was changed since somebody settled
+        self.refused: set[Op] = set()  # roots that stay to keep an error; another use of the failing op may free them
+        self._failing: bool | None = None  # whether an op here may fail at run time; None: unknown
+        self._journal: list[Op] | None = None  # the ops changed since the last `mark_done`
         self._settled: dict[Hashable, tuple[int, int]] = {}
         self._guard: Guard | None = None
         self._annotations = Annotations(block, diagnostics)
-        self._swept = -1  # after how many changes there was nothing dead
+        self._swept = -1  # the edit count at which nothing was dead
         if live:
             self._leave_out()
 
@@ -94,11 +95,11 @@ class Rewriter(Inspector):
         if kind is None:
             self.finish()
 
-    # What may fail
+    # Ops that may fail
 
     def drops_failure(self, root: Op, kept: Iterable[Operand]) -> bool:
-        """Whether an op that may fail at run time would be dead without `root`, although `kept` is used, or is `root`: its error
-        would vanish (docs/ptir.md, "Errors at run time"). One that new ops of its kind take the place of is not lost."""
+        """Whether an op that may fail at run time would become dead without `root`, although `kept` is used, or is `root` itself:
+        its error would vanish (docs/ptir.md, "Errors at run time"). An op that new ops of its kind replace is not lost."""
         if self._failing is None:
             self._failing = any(op.defn.fails is not None or op.regions for op in self.order.current_ops())
         if not (self._failing and self._drops_failure(root, kept)):
@@ -137,7 +138,7 @@ class Rewriter(Inspector):
         return False
 
     def take_back(self, x: Operand) -> None:
-        """Erase the new ops that make `x`, if nothing uses them. Listeners are not called, as if the ops had never existed."""
+        """Erase the new ops that define `x`, if they have no uses. Listeners are not called."""
         listen, journal, self.listen, self._journal = self.listen, self._journal, None, None
         operands = [x]
         while operands:
@@ -160,7 +161,7 @@ class Rewriter(Inspector):
         self._all_lost(v)
 
     def accepts(self, v: Value, by: Operand) -> bool:
-        """As the inspector's method, and also that no error vanishes (`drops_failure`). Results may have the names of their
+        """Like the inspector's method, and also whether no error vanishes (`drops_failure`). Results may have the names of their
         values (`Dialect.renames_results`). There a value that becomes a result must be made by an op and not be a result
         already."""
         named = self.dialect.renames_results and self.is_result(v)
@@ -171,8 +172,7 @@ class Rewriter(Inspector):
         return v.op is None or not self.drops_failure(v.op, (by,))
 
     def allows(self, given: Iterable[tuple[Value, Operand]]) -> bool:
-        """Whether the dialect lets these values become what is given, one after the other: its `guard` is made for a rewriter
-        when it is asked first."""
+        """Whether the dialect allows these replacements, one after the other; its `guard` is made on first use."""
         if self.dialect.guard is None:
             return True
         if self._guard is None:
@@ -231,7 +231,7 @@ class Rewriter(Inspector):
     # Changing in place
 
     def set_operands(self, op: Op, operands: Sequence[Operand]) -> None:
-        """Give `op` other operands of the same types; the types of its results stay."""
+        """Set operands of `op`, of the same types; the types of its results stay."""
         old = op.operands
         self.uses_of.forget(op)
         op.operands = tuple(operands)
@@ -299,10 +299,8 @@ class Rewriter(Inspector):
     # Taking out and putting in
 
     def erase(self, op: Op) -> bool:
-        """Take `op` out, with the blocks nested in it; whether it is gone.
-
-        An op that alone defines a symbol which something still mentions stays, unused, and so does what it uses. Raises
-        ValueError when a result is used by anything else.
+        """Erase `op` with the blocks nested in it. Returns whether it is gone: the only op that defines a symbol which is still
+        mentioned stays, unused, with its operands. Raises ValueError when a result has other uses.
         """
         if not self.unused(op):
             users = {u for v in op.results for u in self.uses_of.of(v)}
@@ -324,7 +322,7 @@ class Rewriter(Inspector):
         return True
 
     def idle(self, op: Op) -> bool:
-        """Whether `op` was to go, and is here only because it defines a symbol: no rewrite of it is worth anything."""
+        """Whether `op` is unused and only stays because it defines a symbol: rewriting it is pointless."""
         return op in self.kept and self.unused(op)
 
     def _forget(self, op: Op) -> None:
@@ -347,7 +345,7 @@ class Rewriter(Inspector):
                 self._remove_uses(r, r.results)
 
     def erase_unused(self, op: Op) -> bool:
-        """Erase `op` if it has no effect and no user; whether it was erased."""
+        """Erase `op` if it has no effect and no user. Returns whether it was erased."""
         if not op.defn.is_pure:
             return False
         for v in op.results:
@@ -397,7 +395,7 @@ class Rewriter(Inspector):
         return self._insert(op, self.block_of(at), at, at.loc)
 
     def move_before(self, at: Op, op: Op) -> None:
-        """Put `op`, which is elsewhere, before `at`; what it uses is defined there, and what uses it comes later."""
+        """Move `op` before `at`; its operands must dominate `at`, and its users come later."""
         self.order.remove(op)
         self.order.insert(op, self.block_of(at), at)
         self.edits += 1
@@ -448,7 +446,7 @@ class Rewriter(Inspector):
         op.results = (Value(literal.type, "", op),)
         return self.insert_before(at, op)
 
-    # Who hears of it
+    # Listeners
 
     def _changed(self, op: Op) -> None:
         self._changes.append(op)
@@ -457,7 +455,7 @@ class Rewriter(Inspector):
         self._tell(op, CHANGED)
 
     def _remove_uses(self, user: User, operands: Sequence[Operand]) -> None:
-        """Take out the uses of `operands` by `user`, all before anyone hears of it."""
+        """Remove the uses of `operands` by `user`, then call listeners."""
         rare = self.uses_of.remove(user, operands)
         listen, journal = self.listen, self._journal
         if not rare or (listen is None and journal is None):
@@ -480,7 +478,7 @@ class Rewriter(Inspector):
             self._journal.append(op)
 
     def mark_done(self, who: Hashable) -> None:
-        """Record that `who` has nothing more to do here."""
+        """Record that `who` is at a fixpoint here."""
         if self._journal is None:
             self._journal = []
         self._settled[who] = self._earlier + self.edits, len(self._journal)
@@ -501,7 +499,7 @@ class Rewriter(Inspector):
         block = block or self.block
         return self.order.body(block) if self.edits != self._written else [*block.body]
 
-    # Going back
+    # Snapshots
 
     def restore(self, before: Snapshot) -> None:
         """Restore the block from the snapshot `before`, and rebuild the tables."""
@@ -521,12 +519,12 @@ class Rewriter(Inspector):
     # Writing back
 
     def _drop_open_annotations(self) -> None:
-        """Drop the annotations that compute what is used outside of them now and not exported."""
+        """Drop the annotations with values that are now used outside of them and not exported."""
         self._annotations = Annotations(self.block, self.diagnostics)  # a pass may have made some
         for a in self._annotations.all():
-            made = dict.fromkeys(v for op in a.body for v in op.results)
-            inner = (v for v in made if v not in a.exports)
-            used = (v for v in inner if self.is_result(v) or any(r not in made for u in self.users_of(v) for r in u.results))
+            results = dict.fromkeys(v for op in a.body for v in op.results)
+            inner = (v for v in results if v not in a.exports)
+            used = (v for v in inner if self.is_result(v) or any(r not in results for u in self.users_of(v) for r in u.results))
             if (v := next(used, None)) is not None:
                 self._annotations.drop(a, v, "is used outside of it")
 
@@ -566,8 +564,8 @@ class Rewriter(Inspector):
 
 
 class Snapshot:
-    """The block of a rewriter as it is now, with those nested in it: ops in order, what they are, results, names, annotations,
-    and how much was reported."""
+    """A snapshot of a rewriter's block and nested blocks: ops in order with their fields, results, names, annotations, and the
+    number of diagnostics."""
 
     def __init__(self, rw: Rewriter) -> None:
         self.blocks = [(b, rw.body(b), [*b.params], [*b.results], [*b.result_types]) for b in rw.blocks()]

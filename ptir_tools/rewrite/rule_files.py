@@ -1,7 +1,7 @@
-"""Where the rows of rule lists are kept, one file per list and Python version: what a list says is parsed once.
+"""The cache of compiled rule lists, one file per list and Python version, so that each list is parsed once.
 
-A file is named by the dialect, the text and the version of Python. It is used only when the compiler of rules is the same and the
-ops are still declared as it takes them to be. What cannot be read is compiled anew, and what cannot be written is not.
+The key of a file is the dialect, the text and the version of Python. It is used only when the rule compiler and the declarations
+of its ops are unchanged. A file that cannot be read is compiled again; errors of writing are ignored.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ptir_tools.rewrite.patterns import named
 from ptir_tools.rewrite.rule_pattern import Row
 
 HERE = os.path.join(os.path.dirname(__file__), "compiled")
-KEPT = 64  # files; older ones go
+KEPT = 64  # files; older ones are deleted
 
 
 def rows(text: str, dialect: Dialect, compile_rules: Callable[[str, Dialect], list[Row]]) -> Sequence[Row]:
-    """The rows of a rule list: those of its file, else what `compile_rules` makes of it, for which a file is then written."""
+    """The rows of a rule list: from its file, else compiled by `compile_rules` and written to a file."""
     path = _path(text, dialect)
     if (result := _read(path)) is None:
         result = compile_rules(text, dialect)
@@ -48,7 +48,7 @@ def _read(path: str) -> list[Row] | None:
 
 
 def _write(path: str, results: Sequence[Row]) -> None:
-    """Write the file of a rule list, if that is possible; when there are too many, the oldest go."""
+    """Write the file of a rule list, if possible; when there are too many, the oldest are deleted."""
     ops = {row.root for row in results} | {value for row in results for _, kind, value in row.symbols if kind == "op"}
     facts = tuple((name, _declared(name)) for name in sorted(ops))
     content = marshal.dumps((_stamp(), facts, tuple(map(tuple, results))))  # type: ignore[arg-type]
@@ -67,7 +67,7 @@ def _write(path: str, results: Sequence[Row]) -> None:
 
 @cache
 def _stamp() -> tuple[bytes, int]:
-    """What a file depends on besides its rules and the ops: the byte code of Python, and the compiler of rules."""
+    """The other dependences of a file: Python's byte code version, and the rule compiler."""
     try:
         with open(os.path.join(os.path.dirname(__file__), "rules.py"), "rb") as file:
             return MAGIC_NUMBER, crc32(file.read())
@@ -76,7 +76,7 @@ def _stamp() -> tuple[bytes, int]:
 
 
 def _declared(name: str) -> tuple[object, ...] | None:
-    """What the code of rows takes the op or family `name` to be; None when there is no such."""
+    """The declaration that the code of rows assumes for the op or family `name`; None when there is none."""
     try:
         return tuple((d.name, d.commutes, tuple(g.kind for g in d.groups), tuple(d.attr_index)) for d in named(name))
     except KeyError:

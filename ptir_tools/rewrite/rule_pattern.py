@@ -1,4 +1,4 @@
-"""What a rule written as text (`rewrite.rules`) becomes: rows of plain data, and patterns that read them when first needed."""
+"""Compiled rules (`rewrite.rules`): rows of plain data, and patterns that read them on first use."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ptir_tools.rewrite.rewriter import Rewriter
 
 Meaning = Any  # a text, a number, an `exact` key or a pair, as the kind of a symbol says
 Number = complex  # or an int, float or bool
-CONST = "const"  # in the place of an op: what a constant may come from
+CONST = "const"  # instead of an op: the origins of a constant
 RowLook = tuple[str | None, str, int]  # as `Look`, by name
-Symbol = tuple[str, str, Meaning]  # what the code of a row calls it, a kind, a value: see `RuleList.meaning`
+Symbol = tuple[str, str, Meaning]  # its name in the code of a row, a kind, a value: see `RuleList.meaning`
 
 
 class Row(NamedTuple):
@@ -31,26 +31,28 @@ class Row(NamedTuple):
     root: str
     effect: int
     depth: int
-    wants: tuple[str | None, ...]  # what defines the operands of the root
+    wants: tuple[str | None, ...]  # the origins of the root's operands
     numbers: tuple[tuple[int, float], ...]
     looks: tuple[RowLook, ...]
-    looks_for_uses: bool  # whether it asks how often something is used
-    same: tuple[tuple[int, int], ...]  # operands of the root that must be one
-    symbols: tuple[Symbol, ...]  # what the code refers to besides words
-    match: bytes  # the code of a function of the root and the rewriter: what the rule binds, or something false
-    build: bytes  # that of a function of a `Site` and what was bound: the new operand; none where an operand is there
+    looks_for_uses: bool  # whether it depends on use counts
+    same: tuple[tuple[int, int], ...]  # operands of the root that must be equal
+    symbols: tuple[Symbol, ...]  # the symbols of the code, besides the vocabulary
+    match: bytes  # code of the match: from the root and the rewriter to the bindings, or a false value
+    build: (
+        bytes  # code of the right side: from a `Site` and the bindings to the new operand; none where it is an existing operand
+    )
 
 
 @dataclass(slots=True, eq=False)
 class RuleList:
-    """What the rows of one list share."""
+    """Data shared by the rows of one list."""
 
     dialect: Dialect
-    words: dict[str, object]  # what their code may refer to
+    words: dict[str, object]  # the names available to their code
     splat: Callable[[TensorType, Number], list[Op]]
 
     def function(self, code: bytes, row: Row) -> Callable[..., Any]:
-        """The function that `code` of `row` is."""
+        """The function of `code`, in `row`."""
         known = self.words | {name: self.meaning(kind, value) for name, kind, value in row.symbols}
         result: CodeType = marshal.loads(code)
         return FunctionType(result, known)
@@ -129,7 +131,7 @@ class RulePattern(Pattern):
 
 
 def _stands(by: Operand, root: Op, rw: Rewriter) -> bool:
-    """Let what is there already replace `root`."""
+    """Replace `root` by an existing value."""
     result = root.results[0]
     if operand_type(by) is not result.type or not rw.accepts(result, by):
         return False
@@ -139,7 +141,7 @@ def _stands(by: Operand, root: Op, rw: Rewriter) -> bool:
 
 @dataclass(slots=True, eq=False)
 class Site:
-    """The ops of a right side while it is built. Nothing is inserted before the whole is known to be well typed."""
+    """Builds the ops of a right side. They are inserted only when all are well typed."""
 
     result: Value
     splat: Callable[[TensorType, Number], list[Op]]

@@ -108,7 +108,7 @@ class _Compiler:
         self.dialect = dialect
         self.bound: set[str] = {"root", "rw"}
         self.inner: set[str] = set()  # those of them that are operands below the root's
-        self.symbols: dict[str, Symbol] = {}  # what the code of a row refers to besides words
+        self.symbols: dict[str, Symbol] = {}  # the symbols of a row's code, besides the vocabulary
 
     def error(self, message: str) -> ValueError:
         return ValueError(f"rule {self.name}: {message}")
@@ -185,7 +185,7 @@ class _Compiler:
         return CONST if "const" in marks or not isinstance(node, ast.Name) else None
 
     def looks(self, call: ast.Call, level: int = 0) -> Iterator[RowLook]:
-        """From where to where the left side looks."""
+        """The edges along which the left side looks down."""
         for a in call.args:
             if (below := self.wanted(a)) is not None:
                 yield below, self.full(call), level
@@ -195,13 +195,13 @@ class _Compiler:
                 yield from self.looks(inner, level + 1)
 
     def left(self, call: ast.Call, condition: str) -> str:
-        """The text of the match: tests joined by `and`."""
+        """The code of the match: tests joined by `and`."""
         self.bound, self.inner = {"root", "rw"}, set()
         tests = [*self.op(call, "root"), *([f"({condition})"] if condition else [])]
         return " and ".join(tests) or "True"
 
     def know(self, kind: str, value: object) -> str:
-        """How the code calls what `rewrite.rule_pattern.RuleList.meaning` makes of this."""
+        """The name in the code for a symbol of `rewrite.rule_pattern.RuleList.meaning`."""
         return self.symbols.setdefault(repr((kind, value)), (f"_{len(self.symbols)}", kind, value))[0]
 
     def op(self, call: ast.Call, op: str) -> Iterator[str]:
@@ -214,17 +214,17 @@ class _Compiler:
         if family:
             self.bound.add(family)
             yield f"[{family} := {op}]"
-        asked: list[str] = []  # what costs more comes last
+        checks: list[str] = []  # expensive checks come last
         for i, a in enumerate(call.args):
-            yield from self.operand(a, op, f"{op}.operands[{i}]", asked)
-        yield from asked
+            yield from self.operand(a, op, f"{op}.operands[{i}]", checks)
+        yield from checks
 
-    def operand(self, node: ast.expr, user: str, x: str, asked: list[str]) -> Iterator[str]:
-        """The tests of `x`, an operand of `user`; those of its marks are added to `asked`."""
+    def operand(self, node: ast.expr, user: str, x: str, checks: list[str]) -> Iterator[str]:
+        """The tests of `x`, an operand of `user`; those of its marks are added to `checks`."""
         node, marks = unmarked(node)
         if isinstance(node, ast.NamedExpr):
-            yield from self.operand(node.value, user, x, asked)
-            yield from self.operand(node.target, user, x, asked)
+            yield from self.operand(node.value, user, x, checks)
+            yield from self.operand(node.target, user, x, checks)
         elif isinstance(node, ast.Name):
             top = user == "root" and node.id not in self.inner
             if not top and node.id not in self.bound:
@@ -239,7 +239,7 @@ class _Compiler:
         else:
             yield f"is_number(scalar_of({x}), {self.know('number', ast.literal_eval(node))})"
         for mark in marks:
-            asked.append(_MARKS[mark].format(x=x, user=user))
+            checks.append(_MARKS[mark].format(x=x, user=user))
 
     def variable(self, name: str, x: str, same: str) -> Iterator[str]:
         """Bind `name` to `x`, or test that it is bound to the same."""
@@ -267,7 +267,7 @@ class _Compiler:
     # Right sides
 
     def right(self, node: ast.expr, top: bool = False) -> str:
-        """The text that builds a right side."""
+        """The code that builds a right side."""
         if isinstance(node, ast.Name):
             if node.id not in self.bound:
                 raise self.error(f"`{node.id}` is not bound")
@@ -285,8 +285,8 @@ class _Compiler:
             raise self.error(f"the family `{family}` is not matched on the left")
         operands = "".join(f"{self.right(a)}, " for a in call.args)
         attributes = ", ".join(f"{k.arg!r}: {ast.unparse(k.value)}" for k in call.keywords if k.arg)
-        made = f"site.like({family}" if family else f"site.op({self.know('op', self.full(call))}"
-        return f"{made}, ({operands}), {{{attributes}}})"
+        result = f"site.like({family}" if family else f"site.op({self.know('op', self.full(call))}"
+        return f"{result}, ({operands}), {{{attributes}}})"
 
 
 _MARKS = {"const": "constant({x})", "var": "not constant({x})", "once": "has_one_use(rw, {x}, {user})"}
@@ -314,7 +314,7 @@ def _same(call: ast.Call) -> tuple[tuple[int, int], ...]:
 
 
 def _depth(node: ast.expr) -> int:
-    """Levels of definitions that a left side looks at."""
+    """The number of levels of definitions that a left side reads."""
     node, marks = unmarked(node)
     if isinstance(node, ast.NamedExpr):
         return _depth(node.value)

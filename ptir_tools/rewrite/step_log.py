@@ -1,5 +1,5 @@
-"""Seeing what a driver does: the expensive checks of each step, and the step log. Specification: PTIR rewrite system,
-"Verification and debug"."""
+"""Debugging of the driver: the expensive checks of each step, and the step log. Specification: PTIR rewrite system, "Verification
+and debug"."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ptir_tools.rewrite.inspector import Inspector
 
 Record = dict[str, Any]  # a step, as a line of the log has it in JSON
 Log = Callable[[Record], None]
-Unnamed = dict[Value, int]  # values that get their names when the pass has ended, numbered as they are met
+Unnamed = dict[Value, int]  # values that are named when the pass ends, numbered in order of appearance
 
 
 class BrokenPattern(Exception):
@@ -20,8 +20,8 @@ class BrokenPattern(Exception):
 
 
 class Watch:
-    """What sees every step. `checks`: a success changes the block, a failure does not, what is replaced is of the identical
-    type, and no step adds what does not verify. `log` is called with a record per step."""
+    """Checks and logs every step. `checks`: a success changes the block, a failure does not, replaced values have the identical
+    type, and no step adds verifier errors. `log` is called with a record per step."""
 
     def __init__(self, rw: Inspector, checks: bool, log: Log | None) -> None:
         self.rw = rw
@@ -32,7 +32,7 @@ class Watch:
         self.known = set(rw.verify()) if checks else set[str]()  # an index that binding symbols has put out of bounds, for one
 
     def step(self, name: str, root: Op, action: Callable[[], bool]) -> bool:
-        """Do `action`, which says whether it changed anything. Raises BrokenPattern when it breaks a rule."""
+        """Run `action`, which returns whether it changed anything. Raises BrokenPattern when it breaks a check."""
         before, text = fingerprint(self.rw) if self.checks else None, op_text(root, self.unnamed)
         self.changed.clear()
         returned = self.returned() if self.log is not None else ""
@@ -52,7 +52,7 @@ class Watch:
         return success
 
     def returned(self) -> str:
-        """What the block returns, as text."""
+        """The results of the block as text."""
         return f"return {', '.join(_operand_text(x, self.unnamed) for x in self.rw.block.results)}"
 
     def swept(self, ops: Iterable[Op]) -> None:

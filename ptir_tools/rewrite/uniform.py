@@ -1,4 +1,4 @@
-"""Elementwise ops on operands of equal elements: one element says all. Answers are remembered, and computed many at a time."""
+"""Elementwise ops on splats: one element is computed. Results are cached, and computed in batches."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ptir_tools.rewrite.constants import element_of, literal_of
 Elements = tuple[tuple[DType, bytes], ...]  # one of each operand
 Question = tuple[OpDef, object, DType, Elements]  # the attributes by their key, which tells 0.0 and -0.0 apart
 _REMEMBERED = 1 << 16
-_CONTEXT = Context()  # what is computed asks nothing of it
+_CONTEXT = Context()  # the computation does not use the context
 _answers: dict[Question, bytes | None] = {}
 
 
 def elements_of(literals: Iterable[Literal | None]) -> Elements | None:
-    """The element that each literal consists of, or repeats; None when one has several, or is not there."""
+    """The element of each splat literal; None when one is not a splat, or has no payload."""
     results = []
     for x in literals:
         if x is None or (data := element_of(x)) is None:
@@ -30,7 +30,7 @@ def elements_of(literals: Iterable[Literal | None]) -> Elements | None:
 
 
 def uniform(d: OpDef, attrs: tuple[object, ...], dtype: DType, elements: Elements) -> bytes | None:
-    """The one element, of `dtype`, that an elementwise op gives on operands of equal elements; None where it would fail."""
+    """The element, of `dtype`, of an elementwise op on splats; None where it would fail."""
     question = (d, d.key(attrs), dtype, elements)
     if question not in _answers:
         _remember([question], _compute(d, attrs, dtype, [elements]) or [None])
@@ -39,12 +39,12 @@ def uniform(d: OpDef, attrs: tuple[object, ...], dtype: DType, elements: Element
 
 def uniform_each(ops: Iterable[Op]) -> dict[Op, bytes]:
     """Those of `ops`, elementwise and on constants, that `uniform` has an answer for; those of a kind are computed together."""
-    asked: dict[Op, Question] = {}
+    by_op: dict[Op, Question] = {}
     kinds: defaultdict[object, dict[Question, Op]] = defaultdict(dict)
     for op in ops:
         d, t, elements = op.defn, op.results[0].type, elements_of(map(literal_of, op.operands))
         if isinstance(t, TensorType) and elements is not None:
-            asked[op] = question = (d, d.key(op.attrs), t.dtype, elements)
+            by_op[op] = question = (d, d.key(op.attrs), t.dtype, elements)
             if question not in _answers:
                 kinds[d, question[1], t.dtype, *[dtype for dtype, _ in elements]][question] = op
     for questions in kinds.values():
@@ -52,7 +52,7 @@ def uniform_each(ops: Iterable[Op]) -> dict[Op, bytes]:
         answers = _compute(d, op.attrs, dtype, [elements for *_, elements in questions])
         if answers is not None:
             _remember(questions, answers)
-    results = {op: uniform(d, op.attrs, dtype, elements) for op, (d, _, dtype, elements) in asked.items()}
+    results = {op: uniform(d, op.attrs, dtype, elements) for op, (d, _, dtype, elements) in by_op.items()}
     return {op: data for op, data in results.items() if data is not None}
 
 

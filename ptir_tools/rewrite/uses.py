@@ -1,4 +1,4 @@
-"""Which ops use which values: tables built in one sweep, and updated by edits at a cost of what they touch.
+"""Use lists: tables built in one sweep, and updated by edits.
 
 They are at the values (`Value.users`), once per use. A value used a few times has its entries removed at once. Of one used
 often, a removal is only counted, and the entries that are gone are dropped together when its users are next asked for.
@@ -14,9 +14,9 @@ from ptir_tools.core.types import TupleType
 from ptir_tools.rewrite.order import Order
 
 User = Op | Region  # a region uses what it returns
-_WIDE = 16  # what has more operands is indexed, so that finding a value among them is quick
+_WIDE = 16  # a user with more operands is indexed, so that a value is quickly found among them
 _OFTEN = 16  # a value with more uses than this
-_FEW = 2  # uses, perhaps those of one user, or of two that are equal: what asks whether a value is used alone looks again
+_FEW = 2  # uses, perhaps of one user or of two equal ones: `has_one_use` is checked again at this count
 
 
 class Uses:
@@ -26,7 +26,7 @@ class Uses:
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        self._stale: dict[Value, int] = {}  # how many entries of a value used often are gone
+        self._stale: dict[Value, int] = {}  # the number of removed entries of a value with many uses
         self._wide: dict[User, defaultdict[Value, list[int]]] = {}
 
     def enter(self, block: Region, live: bool) -> set[Op]:
@@ -89,7 +89,7 @@ class Uses:
         return rare
 
     def forget(self, user: User) -> None:
-        """Drop what is known about where `user` has its operands: it gets others."""
+        """Drop the index of the operands of `user`, which get replaced."""
         self._wide.pop(user, None)
 
     def count(self, v: Value) -> int:

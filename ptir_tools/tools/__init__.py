@@ -1,4 +1,4 @@
-"""What developers do with programs, as functions. The command line parses, calls them and shows what they give.
+"""Developer tools as functions. The command line parses arguments, calls them and prints the results.
 
 | module | function | what it does |
 |---|---|---|
@@ -12,8 +12,8 @@
 | `observers` | `Printer`, `Tracer` | observers of a pipeline: programs between passes, a Chrome trace |
 | `profile` | `Profile(program)` | how long each op of a run took |
 | `reproduce` | `describe(...)`, `read(source)` | reproducers of crashes in passes |
-| `expectations` | `compare(source, diagnostics)` | comments that say what should be found in a program |
+| `expectations` | `compare(source, diagnostics)` | comments with the diagnostics that a program should have |
 | `explanations` | `all_codes()` | every diagnostic code, with its meaning and examples |
-| `manuals`, `language`, `server` | `page`, `Document`, `serve` | the manual of an op; what an editor asks; the language server |
+| `manuals`, `language`, `server` | `page`, `Document`, `serve` | the manual of an op; services for editors; the language server |
 | `diff`, `info`, `stats`, `graph`, `fix` | `plain_text`, `describe`, `count`, `dot`, `fixed_text` | what these commands show |
 """

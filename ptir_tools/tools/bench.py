@@ -1,4 +1,4 @@
-"""How long a program takes: single runs, timed after a warm-up."""
+"""Benchmarks: single runs of a program, timed after a warm-up."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 else:
     runtime = lazy("ptir_tools.bridges.onnx.runtime")
 
-WARM_UP = 3  # runs before those that count
+WARM_UP = 3  # warm-up runs
 
 
 @dataclass(slots=True)
 class Measured:
-    """The runs of one program: `seconds` of each, sorted; `cpu` is the processor time of all, `warm_up` that of making it ready
-    and running it before. `flops` is the arithmetic of one run, 0 where it depends on values."""
+    """The timed runs of one program: `seconds` of each, sorted; `cpu` is the processor time of all, `warm_up` that of preparation
+    and warm-up runs. `flops` is the arithmetic of one run, 0 where it depends on values."""
 
     name: str
     seconds: list[float]
@@ -36,7 +36,7 @@ class Measured:
     flops: int
 
     def percentile(self, percent: float) -> float:
-        """The seconds that `percent` of the runs took at most."""
+        """The percentile of the runs' seconds."""
         return percentile(self.seconds, percent)
 
 
@@ -50,7 +50,7 @@ def measure(
     peer: str | None = None,
 ) -> Measured:
     """Run a verified program for `min_time` seconds or, where given, `runs` times, on the engine of `options` or on a `peer`.
-    Raises as `engines.run` and the peer do."""
+    Raises like `engines.run` and the peer."""
     options = options or RunOptions()
     ready: Compiled | Runner
     ready = Compiled(program, options, reuse=True) if peer is None else runtime.ready(program, options.threads)

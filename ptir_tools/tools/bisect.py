@@ -1,4 +1,4 @@
-"""Finding the step of a pipeline that makes a program go wrong."""
+"""Bisection: the step of a pipeline that breaks a program."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ else:
     engines = lazy("ptir_tools.engines")
     compare = lazy("ptir_tools.engines.compare")
 
-# Whether a program is good; the arrays are what the pipeline took parameters to be.
+# Whether a program is good; the arrays are the values that the pipeline assumed for parameters.
 Good = Callable[[Program, "dict[str, Array]"], bool]
 
 
@@ -40,10 +40,10 @@ def runs_as_before(program: Program, runs: int = 3, options: engines.RunOptions 
     """A check: a program is good if it gives the outputs of `program` on random inputs (`compare.check`). It raises
     UsageError if no element of any output has a bound."""
 
-    def good(made: Program, known: dict[str, Array]) -> bool:
+    def good(result: Program, known: dict[str, Array]) -> bool:
         checks = [
             compare.check(first, second, runs=runs, options=options, constants=known if first is program else None, finite=finite)
-            for first, second in compare.entries(program, made)
+            for first, second in compare.entries(program, result)
         ]
         diverged = any(entry.diverged for entry in checks)
         if not diverged and any(entry.compared_nothing for entry in checks):
@@ -61,10 +61,9 @@ def bisect(
     context: Callable[[], PassContext] = PassContext,
     progress: Callable[[str], None] = lambda line: None,
 ) -> Guilty | None:
-    """The guilty step of `pipeline`, or None if the program is good after all of them.
-
-    A step is one rewrite or fold, one merge of `cse`, or all that another pass does; a pass that crashes is bad. `context` makes
-    what each run of the passes is given. Raises UsageError if `program` itself is bad.
+    """The guilty step of `pipeline`, or None if the program is good after all of them. A step is one rewrite or fold, one merge
+    of `cse`, or a whole other pass; a pass that crashes is bad. `context` makes the context of each run of the passes. Raises
+    UsageError if `program` itself is bad.
     """
     trial = _Trial(program, pipeline, good, context)
     if not trial.good(0):
@@ -84,35 +83,35 @@ def bisect(
 
 
 class _Trial:
-    """The pipeline, run on copies of the program with so many steps."""
+    """Runs the pipeline on copies of the program, with a limit on steps."""
 
     def __init__(self, program: Program, pipeline: str, good: Good, context: Callable[[], PassContext]) -> None:
         self.program, self.pipeline, self.check, self.context = program, pipeline, good, context
         self.records: list[Record] = []
-        self.known: dict[str, Array] = {}  # what the last run took parameters to be
+        self.known: dict[str, Array] = {}  # the values that the last run assumed for parameters
         self.crash = ""
 
     def run(self, steps: int | None, log: Callable[[Record], None] | None = None) -> Program | None:
         """The program after `steps` steps (None: all); None, and `crash`, when a pass fails."""
-        made, context = clone(self.program), self.context()
+        result, context = clone(self.program), self.context()
         context.step_limit, context.log = steps, log
         self.crash = ""
         try:
-            run_pipeline(made, self.pipeline, context)
+            run_pipeline(result, self.pipeline, context)
         except (UsageError, Rejected, LimitExceeded, MemoryError, OSError):
             raise
         except Exception as error:
             self.crash = f"{context.running}: {type(error).__name__}: {error}"
             return None
         self.known = context.known
-        return made
+        return result
 
     def count(self) -> int:
-        """How many steps the pipeline takes; one that crashes counts."""
+        """The number of steps of the pipeline; one that crashes counts."""
         self.run(None, lambda record: None if record["event"] == "erased" else self.records.append(record))
         return len(self.records) + bool(self.crash)
 
     def good(self, steps: int) -> bool:
         """Whether the program is good after `steps` steps."""
-        made = self.run(steps)
-        return made is not None and self.check(made, self.known)
+        result = self.run(steps)
+        return result is not None and self.check(result, self.known)

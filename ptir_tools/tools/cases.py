@@ -1,4 +1,4 @@
-"""Conformance cases: the form in which MIND's public specification gives its tests (`conformance.md`), shared by Tiny.
+"""Conformance cases in the format of MIND's public specification (`conformance.md`), also used for Tiny.
 
     description: "…"
     category: shapes                # MIND: autodiff asks for the gradient module
@@ -58,14 +58,14 @@ STATUSES = ("success", "error")
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A value of YAML and the part of the text that says it."""
+    """A value of YAML and its part of the text."""
 
     value: dict[str, Node] | list[Node] | Scalar
     span: Span
 
 
 class Malformed(Exception):
-    """What is not read, and where."""
+    """An error in a case, and its location."""
 
     def __init__(self, message: str, span: Span) -> None:
         super().__init__(message)
@@ -73,7 +73,7 @@ class Malformed(Exception):
 
 
 def tree(text: str) -> Node:
-    """The value of one document of YAML, without anchors and tags, which say nothing in a case. Raises Malformed."""
+    """The value of one YAML document, without anchors and tags, which cases do not use. Raises Malformed."""
     whole: Node | None = None
     open_: list[Node] = []  # the lists and mappings around the next value, of which keys are the first, third, … item
     try:
@@ -89,18 +89,18 @@ def tree(text: str) -> Node:
                     raise Malformed(f"nested more than {_DEEPEST} deep", span)
                 continue
             if isinstance(event, yaml.ScalarEvent):
-                made = Node(event.value if event.style else _scalar(event.value), span)
+                result = Node(event.value if event.style else _scalar(event.value), span)
             elif isinstance(event, (yaml.SequenceEndEvent, yaml.MappingEndEvent)):
-                made = open_.pop()
-                made.span = Span(made.span.start, event.end_mark.index)
+                result = open_.pop()
+                result.span = Span(result.span.start, event.end_mark.index)
                 if isinstance(event, yaml.MappingEndEvent):
-                    made.value = _mapping(made.value)
+                    result.value = _mapping(result.value)
             else:
                 continue
             if open_:
-                open_[-1].value.append(made)  # type: ignore[union-attr]
+                open_[-1].value.append(result)  # type: ignore[union-attr]
             else:
-                whole = made
+                whole = result
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         at = mark.index if mark else 0
@@ -128,7 +128,7 @@ def _mapping(items: object) -> dict[str, Node]:
 
 
 def _scalar(word: str) -> Scalar:
-    """What a plain scalar says: a word of YAML, a number, or text."""
+    """The value of a plain scalar: a YAML word, a number, or text."""
     if word.lower() in _WORDS:
         return _WORDS[word.lower()]
     if _INTEGER.fullmatch(word):
@@ -206,9 +206,9 @@ class _Reading:
             self._error(f"this does not go with status {STATUSES[case.fails]}", unfit)
         if case.fails:
             error = self._needed(wanted, "error", at)
-            said = self._keys(error, "code", "message_contains", "location")
-            case.code, case.message = self._text(said, "code", error), self._text(said, "message_contains")
-            place = self._keys(said["location"], "line", "column") if "location" in said else {}
+            fields = self._keys(error, "code", "message_contains", "location")
+            case.code, case.message = self._text(fields, "code", error), self._text(fields, "message_contains")
+            place = self._keys(fields["location"], "line", "column") if "location" in fields else {}
             case.line, case.column = (self._whole(place.get(name)) for name in ("line", "column"))
         elif "output" in wanted:
             output = self._keys(wanted["output"], "ir", "gradient_module", "result", "results")
@@ -219,16 +219,16 @@ class _Reading:
             case.results = [self._result(x) for x in listed]
 
     def _result(self, node: Node) -> Result:
-        said = self._keys(node, "dtype", "shape", "values", "values_pattern", "tolerance")
-        shape = tuple(self._whole(x) or 0 for x in self._list(self._needed(said, "shape", node)))
+        fields = self._keys(node, "dtype", "shape", "values", "values_pattern", "tolerance")
+        shape = tuple(self._whole(x) or 0 for x in self._list(self._needed(fields, "shape", node)))
         values = ""
-        if "values" in said:
-            values = self._spelled(said["values"])
-        elif (pattern := self._text(said, "values_pattern", node)) in PATTERNS:
+        if "values" in fields:
+            values = self._spelled(fields["values"])
+        elif (pattern := self._text(fields, "values_pattern", node)) in PATTERNS:
             values = str(PATTERNS[pattern])
-        elif "values_pattern" in said:
-            self._error(f"values_pattern is one of {', '.join(PATTERNS)}", said["values_pattern"])
-        return Result(self._text(said, "dtype", node), shape, values, self._number(said.get("tolerance")))
+        elif "values_pattern" in fields:
+            self._error(f"values_pattern is one of {', '.join(PATTERNS)}", fields["values_pattern"])
+        return Result(self._text(fields, "dtype", node), shape, values, self._number(fields.get("tolerance")))
 
     def _error(self, message: str, node: Node) -> None:
         self.diagnostics.error("InvalidCase", message, node.span)
@@ -244,8 +244,8 @@ class _Reading:
         result = self._mapping(node)
         for key, x in result.items():
             if key not in known:
-                near = did_you_mean(near_names(key, known), f"known here: {', '.join(known)}")
-                self.diagnostics.warning("InvalidCase", f"`{key}` is not read", x.span, help=near)
+                suggestion = did_you_mean(near_names(key, known), f"known here: {', '.join(known)}")
+                self.diagnostics.warning("InvalidCase", f"`{key}` is not read", x.span, help=suggestion)
         return {key: x for key, x in result.items() if key in known}
 
     def _needed(self, results: dict[str, Node], key: str, at: Node) -> Node:

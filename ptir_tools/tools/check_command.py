@@ -1,4 +1,4 @@
-"""A shell command that says whether a program is good (`bisect`) or interesting (`reduce`)."""
+"""A shell command that decides whether a program is good (`bisect`) or interesting (`reduce`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CheckCommand:
         self.suffix = FORMATS[form].suffix.lstrip(".") or form
         self.timeout = timeout
         self.runs = 0
-        self.said = ""  # of the first program: how the command ended, and what it printed last
+        self.said = ""  # of the first program: the command's status and the end of its output
 
     def __call__(self, text: str) -> bool:
         """Whether the command exits with 0 for a program of this text."""
@@ -52,7 +52,7 @@ class CheckCommand:
 
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
-        """Adds the output of the command to an error that is raised inside because the first program was refused."""
+        """Context manager that adds the command's output to an error about the refused first program."""
         try:
             yield
         except UsageError as error:
@@ -61,7 +61,7 @@ class CheckCommand:
             raise
 
     def _run(self, words: list[str], given: IO[bytes], printed: IO[bytes]) -> int | None:
-        """The exit code; None after the timeout. Processes that the command has started end with it."""
+        """The exit code; None after the timeout. The command's own child processes are ended, too."""
         try:
             child = subprocess.Popen(words, stdin=given, stdout=printed, stderr=printed, start_new_session=True)
         except OSError as error:
@@ -70,7 +70,7 @@ class CheckCommand:
             try:
                 return child.wait(self.timeout)
             except BaseException as error:
-                with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                with contextlib.suppress(ProcessLookupError):  # it has already ended
                     os.killpg(child.pid, signal.SIGKILL)
                 if isinstance(error, subprocess.TimeoutExpired):
                     return None
@@ -78,7 +78,7 @@ class CheckCommand:
 
 
 def _ended(status: int | None, printed: IO[bytes], folder: str) -> str:
-    """How the command ended, and the end of what it printed."""
+    """The status of the command, and the end of its output."""
     printed.seek(max(0, printed.seek(0, os.SEEK_END) - _SHOWN))
     text = printed.read().decode("utf-8", "replace").replace(folder + os.sep, "")
     how = "the command did not end in time" if status is None else f"the command ended with exit code {status}"
@@ -87,7 +87,7 @@ def _ended(status: int | None, printed: IO[bytes], folder: str) -> str:
 
 
 def _words(command: str) -> list[str]:
-    """The words of the command, the place of the path among them unless `sh` runs it."""
+    """The words of the command, with the placeholder of the path unless `sh` runs it."""
     lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     try:

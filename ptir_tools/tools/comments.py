@@ -1,4 +1,4 @@
-"""Comments that survive a translation: where source and target both have them, they stand by what their statement became."""
+"""Comments in translations: where both formats have them, they are next to the translation of their statement."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Kept:
 def carried(lines: Sequence[str], form: str, before: Program, after: Program) -> list[str]:
     """`lines`, the text of `after` in format `form`, with the comments of the text that `before` was read from.
 
-    Those of a statement that left no trace stand by the next one, those before the first one at the top.
+    Those of a statement without a translation are at the next one, those before the first one at the top.
     """
     to, source = FORMATS[form], before.source
     if to.lines_before is None or source is None or before.format not in FORMATS or not FORMATS[before.format].comments_found:
@@ -43,7 +43,7 @@ def carried(lines: Sequence[str], form: str, before: Program, after: Program) ->
 
 
 def _places(before: Program, source: Source, body: Sequence[Op], first: int) -> list[tuple[int, int, int]]:
-    """Per op of the source's text, in its order: its line, and the first and the last line of `lines` that it became."""
+    """Per op of the source's text, in order: its line, and the first and last line of its translation in `lines`."""
     became: dict[int, list[int]] = {}
     for i, op in enumerate(body):
         became.setdefault(op.loc, []).append(first + i)

@@ -1,4 +1,4 @@
-"""Outputs of a run held to those of another engine, or to the arrays of a file."""
+"""Comparison of outputs with those of another engine, or with the arrays of a file."""
 
 from __future__ import annotations
 
@@ -32,9 +32,8 @@ else:
 def across_engines(
     program: Program, inputs: Mapping[str, Array], outputs: Mapping[str, Array], other: str, options: RunOptions
 ) -> tuple[list[compare.Divergence], dict[str, int]]:
-    """Where another engine or peer differs by more than the computed bound allows, and how many elements nothing bounds.
-
-    The reference is what both are held to.
+    """The divergences of another engine or peer beyond the computed bounds, and the number of elements without a bound. Both are
+    compared with the reference.
     """
     expected, tolerances = compare.reference_outputs(program, inputs, options)
     result = compare.compare(expected, outputs, tolerances)
@@ -47,7 +46,8 @@ def across_engines(
 
 
 def moved(before: Program, after: Program, options: RunOptions) -> list[str]:
-    """How far each output of `after` is from that of `before` on random inputs, a line for each; free symbols get small sizes.
+    """The distance of each output of `after` from that of `before` on random inputs, a line for each; free symbols get small
+    sizes.
 
     Raises as `engines.run` does.
     """
@@ -76,14 +76,14 @@ def _as(x: Array, t: Type | None) -> Array:
 def first_diverging(
     program: Program, inputs: Mapping[str, Array], other: str, options: RunOptions
 ) -> tuple[compare.Divergence, Op] | None:
-    """The first value of the entry that another engine or peer, or the engine of `options`, computes otherwise than the computed
-    bound allows, and the op that makes it. Values that a peer does not name are passed over. Raises UsageError for PTO."""
+    """The first value of the entry on which another engine or peer, or the engine of `options`, differs beyond the bound, and its
+    op. Values that a peer does not name are skipped. Raises UsageError for PTO."""
     if program.dialect.executor is not None:
         raise UsageError(f"--all-values is for tensors that are values, which {program.dialect.name} has not")
     wide = clone(program)
-    made = [op for op in wide.main.body if len(op.results) == 1 and isinstance(op.result.type, TensorType)]
-    wide.main.results = [op.result for op in made]
-    wide.main.result_types = [op.result.type for op in made]
+    results = [op for op in wide.main.body if len(op.results) == 1 and isinstance(op.result.type, TensorType)]
+    wide.main.results = [op.result for op in results]
+    wide.main.result_types = [op.result.type for op in results]
     wide.main.attrs.pop("output_names", None)
     names = result_names(wide.main)
     expected, tolerances = compare.reference_outputs(wide, inputs, options)
@@ -92,7 +92,7 @@ def first_diverging(
         sides.append((runtime.values(program, wide, inputs, names), compare.for_peer(expected, tolerances)))
     elif other != "reference":
         sides.append((run(wide, inputs, options.on(other)), tolerances))
-    for op, name in zip(made, names, strict=True):
+    for op, name in zip(results, names, strict=True):
         for side, allowed in sides:
             if name in side and name in expected:
                 divergence = compare.diverging(name, expected[name], side[name], allowed.get(name, compare.EXACT))
@@ -104,8 +104,8 @@ def first_diverging(
 def against_file(
     path: str, outputs: Mapping[str, Array], tolerance: compare.Tolerance, *, by_position: bool = False
 ) -> list[compare.Divergence]:
-    """Where the outputs differ from the arrays of a file, matched by name, or else by position, when there are as many. A lone
-    .npy is matched with a lone output."""
+    """The divergences of the outputs from the arrays of a file, matched by name, or else by position, when there are as many. A
+    .npy is matched with a single output."""
 
     def fits(name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
         if name and name not in outputs and not by_position:
@@ -128,7 +128,8 @@ def against_file(
 
 
 def _like(expected: Array, actual: Array) -> Array:
-    """Floats of another precision are compared as they are; what .npz widened when it was written is widened here, too."""
+    """`expected` for a comparison with `actual`: dtypes that .npz widens are widened, floats of another precision are
+    unchanged."""
     wide = arrayfiles.widened(actual).dtype
     both_float = expected.dtype.kind in "f" and wide.kind == "f"
     return expected.astype(wide) if both_float and expected.dtype != wide else arrayfiles.widened(expected)

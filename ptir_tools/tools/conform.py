@@ -1,6 +1,6 @@
-"""Whether an implementation of MIND Core IR or of Tiny IR does what conformance cases say (form: `tools.cases`).
+"""Conformance of an implementation of MIND Core IR or Tiny IR with conformance cases (format: `tools.cases`).
 
-The implementation is this toolkit, or a command. Each case asks one task of it; what it answers is compared here.
+The implementation is this toolkit, or a command. Each case has one task; the answer is compared here.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from ptir_tools.tools.inputs import Inputs, dtype_of, generated, shape_of
 IRS = ("mind", "tiny")
 TASKS = ("verify", "canonicalize", "gradient", "run")
 GRADIENT = "autodiff,canonicalize"
-_TOLERANCES = {"f64": 1e-12, "f16": 1e-3, "bf16": 1e-2}  # where a case gives none; for all others:
+_TOLERANCES = {"f64": 1e-12, "f16": 1e-3, "bf16": 1e-2}  # the default tolerance; for all others:
 _TOLERANCE = 1e-6
-# Codes that the public cases of MIND use for what its catalogue gives another code; they count where the words are right, too.
+# Codes of MIND's public cases that differ from its catalogue; they pass where the message is right, too.
 _SAME = {"E4003": "E3007"}
 _SKIPPED_PROFILES = {"gpu": "no GPU is used"}
 
@@ -61,7 +61,7 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class Answer:
-    """What an implementation answers: errors, or the text of a module, or its outputs."""
+    """The answer of an implementation: errors, or the text of a module, or its outputs."""
 
     errors: list[Found] = field(default_factory=list)
     text: str = ""
@@ -69,24 +69,24 @@ class Answer:
 
 
 class Implementation(Protocol):
-    """Something that a case can be put to. Raises Unable when there is no answer at all."""
+    """An implementation: a function from task and case to an answer. Raises Unable when there is no answer."""
 
     def __call__(self, task: str, case: Case) -> Answer: ...
 
 
 class Unable(Exception):
-    """An implementation did not answer, or not in the form that was asked for."""
+    """An implementation did not answer, or not in the required format."""
 
 
 class Outcome(NamedTuple):
-    """How a case ended: passed, failed or skipped, and why."""
+    """The outcome of a case: passed, failed or skipped, and why."""
 
     status: str
     reason: str = ""
 
 
 def evaluate(case: Case, ir: str, answer: Implementation) -> Outcome:
-    """Put one case to an implementation. Raises UsageError for a command that cannot be run."""
+    """Run one case on an implementation. Raises UsageError for a command that cannot be run."""
     if case.module is None:
         return Outcome("skipped", "input.source is a program of the surface language")
     if case.profile in _SKIPPED_PROFILES:
@@ -101,7 +101,7 @@ def evaluate(case: Case, ir: str, answer: Implementation) -> Outcome:
 
 
 def task_of(case: Case) -> str:
-    """What is asked of an implementation."""
+    """The task of a case."""
     if case.ir is not None:
         return "canonicalize"
     if case.category == "autodiff" or case.gradient is not None:
@@ -110,12 +110,12 @@ def task_of(case: Case) -> str:
 
 
 def _error_differs(case: Case, answer: Answer) -> str:
-    """What is wrong with the errors of a case that must fail; empty when nothing is."""
+    """The mismatch of the errors of a case that must fail; empty when there is none."""
     wanted = Found(case.code, case.message, case.line, case.column)
     if any(_is(wanted, entry) for entry in answer.errors):
         return ""
-    said = "; ".join(map(str, answer.errors)) or "no error"
-    return f"expected {wanted}\nfound {said}"
+    message = "; ".join(map(str, answer.errors)) or "no error"
+    return f"expected {wanted}\nfound {message}"
 
 
 def _is(wanted: Found, result: Found) -> bool:
@@ -150,12 +150,12 @@ def _program(text: str, ir: str, case: Case, what: str) -> Program:
 
 
 def _spelled(text: str, ir: str, case: Case, what: str) -> str:
-    """A module in the one spelling that this toolkit prints, so that only what it says is compared."""
+    """A module in this toolkit's canonical spelling, so that only its content is compared."""
     return "".join(load_format(ir).write(_program(text, ir, case, what), Diagnostics(), Options()))  # type: ignore[misc]
 
 
 def _outputs(program: Program, case: Case, engine: str = "auto") -> list[Array]:
-    """What a program makes of the inputs of a case; for a gradient module, those not given are random. Raises Unable."""
+    """The outputs of a program on the inputs of a case; for a gradient module, missing inputs are random. Raises Unable."""
     chosen = Inputs(tuple(case.tensors.items()), bindings=case.bind, random=0 if case.gradient is not None else None)
     try:
         return list(run(program, chosen.arrays(program), RunOptions(engine=engine, bindings=case.bind)).values())
@@ -203,7 +203,7 @@ def _array(port: Port, text: str) -> Array:
 
 
 def _values_differ(k: int, wanted: Array, result: Array, tolerance: float) -> str:
-    """The first element that is off by more than `tolerance`, in units of the expected one where that is above 1."""
+    """The first element that differs by more than `tolerance`, relative to the expected one where that is above 1."""
     w, f = arrays.widen(wanted), arrays.widen(result)
     off = w != f
     if w.dtype.kind == "f":
@@ -285,9 +285,9 @@ class Command:
                 with open(places[place], "w", encoding="utf-8", newline="") as file:
                     file.write(text)
             words = [re.sub(r"\{(task|file|inputs)\}", lambda m: places[m[1]], word) for word in shlex.split(self.command)]
-            status, out, said = _ran(words, self.timeout)
+            status, out, errors = _ran(words, self.timeout)
         if status:
-            return Answer(_reported(f"{out}\n{said}", case))
+            return Answer(_reported(f"{out}\n{errors}", case))
         return Answer(outputs=_read_outputs(out, self.ir)) if task == "run" else Answer(text=out)
 
 
@@ -300,7 +300,7 @@ def _ran(words: Sequence[str], timeout: float | None) -> tuple[int, str, str]:
         raise UsageError(f"--command {words[0]}: {(error.strerror or str(error)).lower()}") from None
     with child:
         try:
-            out, said = child.communicate(timeout=timeout)
+            out, errors = child.communicate(timeout=timeout)
         except BaseException as error:
             with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
                 os.killpg(child.pid, signal.SIGKILL)
@@ -309,11 +309,11 @@ def _ran(words: Sequence[str], timeout: float | None) -> tuple[int, str, str]:
             raise
     if child.returncode < 0:
         raise Unable(f"the command was ended by signal {-child.returncode}")
-    return child.returncode, out.decode("utf-8", "replace"), said.decode("utf-8", "replace")
+    return child.returncode, out.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
 
 
 def _reported(text: str, case: Case) -> list[Found]:
-    """What a failing command says of the error that the case expects: all of it is the message."""
+    """The error that a failing command reports, in terms of the expected one: its whole output is the message."""
     codes = [code for code in (case.code, _SAME.get(case.code, "")) if code and re.search(rf"\b{re.escape(code)}\b", text)]
     place = f"{case.line or ''}:{case.column or ''}"
     there = case.line is None or re.search(rf"(?<!\d){re.escape(place)}(?!\d)", text) is not None
@@ -325,9 +325,9 @@ def _read_outputs(text: str, ir: str) -> list[Array]:
     try:
         listed = json.loads(text)
         results = []
-        for k, said in enumerate(listed if isinstance(listed, list) else [listed]):
-            t = tensor(load_dialect(ir).dtypes()[said["dtype"]], tuple(said["shape"]))
-            results.append(_array(Port(f"output {k}", t), json.dumps(said["values"])))
+        for k, entry in enumerate(listed if isinstance(listed, list) else [listed]):
+            t = tensor(load_dialect(ir).dtypes()[entry["dtype"]], tuple(entry["shape"]))
+            results.append(_array(Port(f"output {k}", t), json.dumps(entry["values"])))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise Unable(f"the outputs are not in the form of a list of dtype, shape, values: {error}") from None
     return results

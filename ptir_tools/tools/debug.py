@@ -1,4 +1,4 @@
-"""--check-nan: which op makes the first NaN or infinity, and what came in with an input or a constant."""
+"""--check-nan: the op that makes the first NaN or infinity, and those that inputs and constants have."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class NonFinite:
         self.diagnostics = diagnostics
         self.ports = signature(program, function)
         self.params = entry(program, function).params
-        self.infinite: set[Value] = set()  # what held an infinity when it was last seen
+        self.infinite: set[Value] = set()  # values that had an infinity when last computed
         self.origins = _origins(program)
 
     def given(self, inputs: Mapping[str, Array]) -> None:
-        """Look at the inputs, by name; an infinity is a warning."""
+        """Check the inputs, by name; an infinity is a warning."""
         held = []
         for p in self.ports:
             nan, infinity = _holds(inputs.get(p.name))
@@ -45,7 +45,7 @@ class NonFinite:
         self.infinite.update(p for p in self.params if any(flatten(nest(p.type, leaves))))
 
     def ran(self, op: Op, results: Sequence[object]) -> None:
-        """Look at what `op` made."""
+        """Check the results of `op`."""
         for v, data in zip(op.results, results, strict=False):
             nan, infinity = _holds(data)
             if nan:
@@ -67,7 +67,7 @@ class NonFinite:
         self.diagnostics.raise_if_errors()
 
     def _infinite(self, x: Operand, seen: frozenset[Value] = frozenset()) -> bool:
-        """Whether `x` may hold an infinity. A parameter may when what becomes it may."""
+        """Whether `x` may have an infinity. A parameter may when one of its operands may."""
         if isinstance(x, Literal):
             return _holds(arrays.from_literal(x))[1]
         v = x.value if isinstance(x, Element) else x
@@ -81,7 +81,7 @@ class NonFinite:
 
 
 def _origins(program: Program) -> dict[Value, list[Operand]]:
-    """What becomes each parameter: of a region, its op's last operands, and what the op's regions give at its position."""
+    """The sources of each parameter: of a region, its op's last operands, and the results of the op's regions at its position."""
     results: dict[Value, list[Operand]] = {p: [] for f in program.functions for p in f.params}
     for op in (op for block in program.blocks() for op in block.body):
         for region in op.regions:
@@ -94,7 +94,7 @@ def _origins(program: Program) -> dict[Value, list[Operand]]:
 
 
 def _constants(op: Op) -> list[Array]:
-    """What is written in the op itself: inline operands, and attributes that are values."""
+    """The constants in the op itself: inline operands, and attributes that are values."""
     written = [arrays.from_literal(x) for x in (*op.operands, *op.attrs) if isinstance(x, Literal)]
     return written + [np.asarray(x) for x in op.attrs if isinstance(x, float)]
 

@@ -1,4 +1,4 @@
-"""The structure of a program as text, for comparing programs whose names and layout differ."""
+"""The structure of a program as text, to compare programs whose names and layout differ."""
 
 from __future__ import annotations
 

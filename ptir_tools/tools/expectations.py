@@ -1,4 +1,4 @@
-"""`verify --verify-diagnostics`: a program says what should be found in it."""
+"""`verify --verify-diagnostics`: comments in a program list its expected diagnostics."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ class _Expected:
 
 
 def compare(source: Source, diagnostics: Diagnostics) -> None:
-    """Replace what was found by what is wrong with it: an expectation not met, a finding not expected.
-
-    A pattern is searched in `CODE: message`. A finding without a place counts as on line 1.
+    """Replace diagnostics by mismatches: an expectation that was not met, an unexpected diagnostic. A pattern is searched in
+    `CODE: message`. A diagnostic without a location is on line 1.
     """
     expected = list(_expected(source, errors := Diagnostics(source)))
     for d in diagnostics.sorted():
@@ -36,7 +35,7 @@ def compare(source: Source, diagnostics: Diagnostics) -> None:
         match = next((e for e in expected if not e.met and e.fits(d, line)), None)
         if match is not None:
             match.met = True
-        elif d.code != "JsonComment":  # without comments JSON could say nothing
+        elif d.code != "JsonComment":  # JSON has expectations only in comments
             errors.error("UnexpectedDiagnostic", f"unexpected {d.severity}: {d.code}: {d.message}", d.span)
     for e in expected:
         if not e.met:

@@ -148,7 +148,7 @@ EXPLAIN: tuple[Code, ...] = (
 
 
 def all_codes() -> list[tuple[str, Code]]:
-    """(owner, code) of every code that can be explained, by owner and name; `any` owns what concerns all formats."""
+    """(owner, code) of every code that can be explained, by owner and name; `any` owns the codes of all formats."""
     results = [("any", c) for c in (*FORMATS, *ONNX, *STABLEHLO, *TRANSLATION, *PLANS, *EXPLAIN)]
     results += [(name, c) for name, dialect in DIALECTS.items() for c in dialect.explain()]
     return sorted(results, key=lambda row: (row[0], row[1].code))
@@ -184,5 +184,5 @@ def markdown_page(known: list[tuple[str, Code]]) -> Iterator[str]:
 
 
 def first_sentence(text: str) -> str:
-    """What `text` says first, without its point."""
+    """The first sentence of `text`, without its full stop."""
     return " ".join(text.split()).partition(". ")[0].rstrip(".")

@@ -9,7 +9,7 @@ from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 
-ROUNDS = 10  # a fix may uncover the next fault
+ROUNDS = 10  # a fix may uncover the next error
 
 
 def fixed_text(
@@ -18,7 +18,7 @@ def fixed_text(
     diagnostics: Diagnostics,
     options: Options | None = None,
 ) -> str:
-    """The text after as many rounds as bring something. `parse` reads a text; `diagnostics` is left with what remains."""
+    """The text after fixes are applied until nothing changes. `parse` reads a text; `diagnostics` gets the remaining errors."""
     text = source.text
     for _ in range(ROUNDS):
         diagnostics.items.clear()

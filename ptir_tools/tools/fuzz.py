@@ -1,4 +1,4 @@
-"""A differential campaign: random programs through engines, passes, formats and translations; what disagrees is a finding.
+"""Differential fuzzing: random programs through engines, passes, formats and translations; a disagreement is a finding.
 
 A campaign is a sequence of cases, each made from a seed: a random program of one IR and the probes to try on it. A probe is a
 line such as `opt cse,dce` or `translate tiny`, so that it can be tried again on any program: that is how findings are reduced.
@@ -49,21 +49,21 @@ else:
     inputs = lazy("ptir_tools.engines.inputs")
     run_options = lazy("ptir_tools.engines.options")
 
-# What a finding can be. `refused`: what was accepted before is refused after, or on one engine and not on another.
+# The kinds of findings. `refused`: a program is accepted before and refused after, or on one engine and not on another.
 KINDS = ("wrong-number", "internal", "refused", "not-idempotent", "round-trip", "signal", "hang", "memory")
 _LONGEST_PIPELINE = 4
 _FAULTY = 4  # a run of one program in so many may end in an error
-_BATCH = 500  # cases of one IR that a child process runs: what it has loaded and cached serves all
+_BATCH = 500  # cases of one IR per child process, which shares its loaded modules and caches
 _SHARE = 0.3  # of the probes that not every case has
 _REDUCING = 60.0  # seconds to make one finding smaller
 _REFUSALS = (Rejected, Violation, LimitExceeded, UsageError)
 
-# An evaluator that shares no code with the engines: what is wrong with a run of a verified program on these inputs, if anything.
+# An independent evaluator: the error of a run of a verified program on these inputs, if any.
 Oracle = Callable[[Program, "Mapping[str, Array]"], str | None]
 
 
 class Problem(NamedTuple):
-    """What a probe found: one of KINDS, and the first thing that is wrong. `place` tells problems of one kind apart."""
+    """A problem found by a probe: one of KINDS, and the first error. `place` distinguishes problems of one kind."""
 
     kind: str
     message: str
@@ -83,9 +83,9 @@ class Finding:
 
     @property
     def signature(self) -> tuple[str, ...]:
-        """What findings of one cause have in common, as far as that can be said."""
-        said = re.sub(r"[%@^]?\b[\w.]*\d[\w.]*", "N", self.problem.message)[:60]
-        return self.ir, self.probe.partition(" ")[0], self.problem.kind, self.problem.place or said
+        """A key that is mostly equal for findings with one cause."""
+        message = re.sub(r"[%@^]?\b[\w.]*\d[\w.]*", "N", self.problem.message)[:60]
+        return self.ir, self.probe.partition(" ")[0], self.problem.kind, self.problem.place or message
 
     def __str__(self) -> str:
         return f"{self.ir} {self.seed}: {self.problem.kind} in `{self.probe}`: {self.problem.message}"
@@ -93,9 +93,8 @@ class Finding:
 
 @dataclass(slots=True)
 class Campaign:
-    """What to try. `count` cases of each of `irs`, or as many as fit into `minutes`; with neither, 100.
-
-    `folder` takes a golden case for each finding, reduced unless `reduce` is false; `oracle` checks runs of the reference engine.
+    """The options of a campaign. `count` cases of each of `irs`, or as many as fit into `minutes`; with neither, 100. `folder`
+    gets a golden case for each finding, reduced unless `reduce` is false; `oracle` checks runs of the reference engine.
     `progress(cases, findings)` is called after each case.
     """
 
@@ -112,7 +111,7 @@ class Campaign:
 
 @dataclass(slots=True)
 class Report:
-    """What a campaign did: cases and probes by IR, one finding of each signature, and how often each signature came."""
+    """The report of a campaign: cases and probes by IR, one finding of each signature, and the count of each signature."""
 
     cases: Counter[str] = field(default_factory=Counter)
     probes: Counter[str] = field(default_factory=Counter)
@@ -120,7 +119,7 @@ class Report:
     often: Counter[tuple[str, ...]] = field(default_factory=Counter)
 
     def of(self, ir: str) -> int:
-        """How many findings there are of an IR, each time counted."""
+        """The number of findings of an IR, duplicates included."""
         return sum(n for signature, n in self.often.items() if signature[0] == ir)
 
 
@@ -170,7 +169,7 @@ def _cases(asked: Campaign, count: int, end: float | None) -> Iterator[tuple[str
 
 
 def _batch(asked: Campaign, ir: str, seeds: range, end: float | None) -> Iterator[tuple[int, list[Finding]]]:
-    """The findings of each seed; where a child dies the next one goes on with the next seed."""
+    """The findings of each seed; after a crash a new child goes on with the next seed."""
     left = seeds
     while left:
         seed, text, done = left.start, "", list[Finding]()
@@ -193,7 +192,7 @@ def _batch(asked: Campaign, ir: str, seeds: range, end: float | None) -> Iterato
 
 
 def _work(announce: Announce, asked: Campaign, ir: str, seeds: range) -> Iterator[object]:
-    """What the child does for each seed: the text of the program, its findings, None at the end."""
+    """The child's work for each seed: yields the text of the program, its findings, None at the end."""
     gc.freeze()
     for seed in seeds:
         announce("generate")
@@ -250,7 +249,7 @@ def _others(ir: str, draw: random.Random) -> Iterator[str]:
 
 
 def _pipeline(ir: str, draw: random.Random) -> str:
-    """Passes in some order."""
+    """Passes in random order."""
     known = [name for name in passes.names(ir) if not _is_special(name, ir)]
     return ",".join(draw.choices(known, k=draw.randint(1, _LONGEST_PIPELINE)))
 
@@ -261,12 +260,13 @@ def _ways(ir: str) -> Sequence[str]:
 
 
 def _is_special(name: str, ir: str) -> bool:
-    """Whether a pass makes another program: it asks for something by name (a file, inputs), or computes with less precision."""
+    """Whether a pass changes the program's results: it needs an argument (a file, inputs), or computes with less precision."""
     return passes.measured(name, ir) or any(value == "" for value in passes.options_of(name, ir).values())
 
 
 def tried_on(text: str, ir: str, probe: str, oracle: Oracle | None = None) -> Problem | None:
-    """What `probe` finds in the program `text`, in this process; None for nothing, and for text that is no such program."""
+    """The problem that `probe` finds in the program `text`, in this process; None without a problem, and for an invalid
+    program."""
     what, _, how = probe.partition(" ")
     try:
         program = _program(text, ir)
@@ -316,14 +316,14 @@ def write_case(finding: Finding, folder: str) -> str:
     form = DIALECTS[finding.ir].formats[0]
     mark, name = form.comment, f"{finding.ir}_{finding.problem.kind}_{finding.seed}_{finding.probe.split()[0]}"
     path = os.path.join(folder, name + form.suffix)
-    said = " ".join(finding.problem.message.split())
+    message = " ".join(finding.problem.message.split())
     with open(path, "w", encoding="utf-8", newline="\n") as file:
-        file.write(f"{mark} RUN: {command(finding)}\n{mark} {finding.problem.kind}: {said}\n{finding.text}")
+        file.write(f"{mark} RUN: {command(finding)}\n{mark} {finding.problem.kind}: {message}\n{finding.text}")
     return path
 
 
 def command(finding: Finding) -> str:
-    """A command line that does to the file `%s` what finding `finding`: with the same sizes, inputs and options."""
+    """A command line that reproduces `finding` on the file `%s`: with the same sizes, inputs and options."""
     what, _, how = finding.probe.partition(" ")
     ir, program = finding.ir, _read(finding.text, finding.ir)
     sizes = compare.small_sizes(program, {}) if program is not None and symbols.symbols(program) else {}
@@ -349,7 +349,7 @@ def command(finding: Finding) -> str:
 
 
 def _write(program: Program, form: str) -> Problem | None:
-    """Written and read it is the same program: it is written the same again, and in the IR's own format."""
+    """Round trip: a program that is written and read is written the same again, also in the IR's own format."""
     entry, own = FORMATS[form], program.dialect.name
     try:
         first = "".join(_texts(program, form))
@@ -364,7 +364,7 @@ def _write(program: Program, form: str) -> Problem | None:
 
 
 def _fmt(program: Program, _: str) -> Problem | None:
-    """Laid out it is the same program, and laid out twice the same text."""
+    """Formatting keeps the program, and is idempotent."""
     form = program.dialect.name
     layout = load_format(form).layout
     if layout is None:
@@ -380,8 +380,8 @@ def _fmt(program: Program, _: str) -> Problem | None:
 
 def _run(program: Program, way: str, special: bool = False, strict: bool = False) -> Problem | None:
     """Another engine, or another order of completion, gives the reference's numbers, or fails as it does: in another order, an
-    error of another op may come first. It has run on other inputs before, so that what it left in its memory shows. `special`:
-    on ends of dtypes, infinities and NaN; `strict`: with every rounding as the program writes it."""
+    error of another op may come first. It has run on other inputs before, so that stale memory shows. `special`: on ends of
+    dtypes, infinities and NaN; `strict`: with every rounding as the program writes it."""
     static, given = _inputs(program, special)
     ordered = program.dialect.executor is not None
     options = run_options.RunOptions(order=way) if ordered else run_options.RunOptions(engine=way, strict_fp=strict)
@@ -402,38 +402,38 @@ def _unlike_failures(want: object, got: object, here: str, there: str) -> Proble
     first, second = (x.partition(":")[0] if isinstance(x, str) else "" for x in (want, got))
     if first == second:
         return None
-    said = [x if isinstance(x, str) else "runs" for x in (want, got)]
-    return Problem("refused", f"{here}: {said[0]}; {there}: {said[1]}")
+    outcomes = [x if isinstance(x, str) else "runs" for x in (want, got)]
+    return Problem("refused", f"{here}: {outcomes[0]}; {there}: {outcomes[1]}")
 
 
 def _opt(program: Program, pipeline: str, expensive: bool = False) -> Problem | None:
     """After passes it verifies and gives the same numbers."""
     chosen = pipeline or program.dialect.pipeline
-    made, context = clone(program), passes.PassContext(Diagnostics(program.source))
+    result, context = clone(program), passes.PassContext(Diagnostics(program.source))
     context.expensive_checks = expensive
     try:
-        passes.run_pipeline(made, chosen, context)
+        passes.run_pipeline(result, chosen, context)
     except _REFUSALS as error:
         return None if pipeline else Problem("refused", f"the default pipeline: {error}")
     if context.diagnostics.errors:
         return None if pipeline else Problem("refused", f"the default pipeline: {context.diagnostics.sorted()[0].message}")
-    text = "".join(_texts(made, made.dialect.name))
-    if _read(text, made.dialect.name) is None:
-        return Problem("refused", f"what passes made is refused when it is read: {_first_error(text, made.dialect.name)}")
-    return _agree(program, made, context.known)
+    text = "".join(_texts(result, result.dialect.name))
+    if _read(text, result.dialect.name) is None:
+        return Problem("refused", f"what passes made is refused when it is read: {_first_error(text, result.dialect.name)}")
+    return _agree(program, result, context.known)
 
 
 def _translate(program: Program, target: str) -> Problem | None:
     """A translation verifies and gives the same numbers, and so does the way back, where there is one."""
     kept: dict[str, Literal] | None = {} if DIALECTS[target].constants_given else None
-    made = _translated(program, target, kept)
-    if made is None:
+    result = _translated(program, target, kept)
+    if result is None:
         return None
     known = {name: arrays.from_literal(x) for name, x in (kept or {}).items()}
-    diagnostics = Diagnostics(made.source)
-    if not verify(made, diagnostics):
+    diagnostics = Diagnostics(result.source)
+    if not verify(result, diagnostics):
         return Problem("refused", f"what was translated to {target} does not verify: {diagnostics.sorted()[0].message}")
-    text = "".join(_texts(made, target))
+    text = "".join(_texts(result, target))
     if (read := _read(text, target)) is None:
         return Problem("round-trip", f"what was translated to {target} is refused: {_first_error(text, target)}")
     if problem := _agree(program, read, known):
@@ -460,7 +460,7 @@ _PROBES: dict[str, Callable[[Program, str], Problem | None]] = {
 
 
 def _compared(program: Program, oracle: Oracle | None) -> Problem | None:
-    """What an evaluator of the caller's says."""
+    """The problem that the caller's evaluator reports."""
     if oracle is None:
         return None
     static, given = _inputs(program)
@@ -479,8 +479,8 @@ def _agree(before: Program, after: Program, known: Mapping[str, Array] | None = 
     want = _outcome(lambda: engines.run(static, given, options))
     if isinstance(want, str):
         sizes = compare.small_sizes(before, {})
-        taken = compare.arguments(after, given, known or {}, sizes)
-        got = _outcome(lambda: engines.run(after, taken, replace(options, bindings=sizes)))
+        bound = compare.arguments(after, given, known or {}, sizes)
+        got = _outcome(lambda: engines.run(after, bound, replace(options, bindings=sizes)))
         if carried or before.dialect is not after.dialect:
             lost = not isinstance(got, str) and want.partition(":")[0] not in before.dialect.codes.untranslated
             return Problem("refused", f"before: {want}; after: runs") if lost else None
@@ -501,7 +501,7 @@ def _inputs(program: Program, special: bool = False) -> tuple[Program, dict[str,
 
 
 def _outcome(run: Callable[[], T]) -> T | str:
-    """What a run gives, or what it says when it fails."""
+    """The outputs of a run, or its error message."""
     try:
         return run()
     except _REFUSALS as error:
@@ -515,7 +515,7 @@ def _said(error: Exception) -> str:
 
 
 def _texts(program: Program, form: str) -> Iterator[str]:
-    """The pieces of `program` in a format. Raises Rejected when it cannot be said there."""
+    """The text of `program` in a format, in pieces. Raises Rejected when the format cannot express it."""
     write, diagnostics = load_format(form).write, Diagnostics(program.source)
     if write is not None:
         yield from write(program, diagnostics, Options())
@@ -543,7 +543,7 @@ def _first_error(text: str, form: str) -> str:
 
 
 def _translated(program: Program, target: str, constants: dict[str, Literal] | None = None) -> Program | None:
-    """`program` in another IR; None when that cannot say it. `constants` takes those that the IR keeps outside."""
+    """`program` in another IR; None when it cannot be translated. `constants` gets those that the IR stores outside."""
     return convert.translate(program, target, Diagnostics(program.source), Options(constants=constants))
 
 
@@ -555,7 +555,7 @@ def _same_text(one: str, other: str, kind: str, what: str) -> Problem | None:
 
 
 def _internal(error: Exception) -> Problem:
-    """An exception that no one expects, with the place in the package that raised it."""
+    """An unexpected exception, with its location in the package."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "ptir_tools" in f.filename or "passes" in f.filename]
     place = f"{os.path.basename(frames[-1].filename)} {frames[-1].name}" if frames else ""
     return Problem("internal", f"{type(error).__name__}: {error} ({place})"[:300], f"{type(error).__name__} {place}")

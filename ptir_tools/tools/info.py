@@ -1,4 +1,4 @@
-"""What is in a program: its functions, their signatures, symbols, op counts."""
+"""A summary of a program: functions, signatures, symbols, op counts."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _PAIR = regex(r"\(([^(),\[\]]+),([^(),\[\]]+)\)")  # a complex number, as text P
 
 @dataclass(slots=True)
 class Inputs:
-    """What a command line says about inputs: `--input`, `--inputs`, `--random`, `--special`, `--cast-inputs`, and bindings."""
+    """The input options of a command line: `--input`, `--inputs`, `--random`, `--special`, `--cast-inputs`, and bindings."""
 
     given: tuple[tuple[str, str], ...] = ()
     files: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class Inputs:
     weights: tuple[str, ...] = ()
 
     def arrays(self, program: Program) -> dict[str, Array]:
-        """One array per port of `program` that is spoken of, in order of the ports.
+        """One array per port of `program` that the options give, in order of the ports.
 
         Raises UsageError for what does not fit, OSError for a file, Violation("UnboundSymbol") for an extent that stays open.
         """
@@ -97,12 +97,12 @@ class Inputs:
         whole = text.count(",") == len(extents) - 1
         if not (whole and isinstance(t, ShapedType) and t.is_memory and len(extents) == len(t.shape)):
             raise UsageError(f"--shape {port.name}={text} does not fit {port.text}")
-        made = t.with_shape(extents)
+        result = t.with_shape(extents)
         require_shape(port, extents)
-        return made
+        return result
 
     def _specs(self, program: Program, ports: Sequence[Port]) -> dict[str, str]:
-        """What `--input` says, by the port's name."""
+        """The SPECs of `--input`, by port name."""
         specs: dict[str, str] = {}
         for name, spec in self.given:
             port = resolve(program, ports, name, self.function)
@@ -129,7 +129,7 @@ class Inputs:
         return results
 
     def _from_weights(self, ports: Mapping[str, Port]) -> dict[str, Array]:
-        """The arrays of the files of `--weights` that are called like an input; the first file that has one counts."""
+        """The arrays of the files of `--weights` with the name of an input; the first file that has one is used."""
         results: dict[str, Array] = {}
         for path in self.weights:
             archive = arrayfiles.Archive(path)
@@ -143,7 +143,7 @@ class Inputs:
         return arrayfiles.load(match["path"], match["key"], lambda _, shape, dtype: self._header_fits(port, shape, dtype))
 
     def _header_fits(self, port: Port, shape: tuple[int, ...], dtype: np.dtype) -> None:
-        """Raise what is wrong with an array of a file before its data are read. Raises UsageError, LimitExceeded."""
+        """Check the header of an array in a file before its data are read. Raises UsageError, LimitExceeded."""
         require_shape(port, shape)
         converted(port, np.empty(0, dtype), self.cast)
         require_memory(math.prod(shape) * dtype.itemsize)
@@ -179,7 +179,7 @@ def _numbers(program: Program, ports: Sequence[Port], shaped: Mapping[str, Type]
 
 
 def fitted(port: Port, array: Array, cast: bool = False) -> Array:
-    """`array` in the dtype of `port`: as it is, its raw bytes read so, or a wider one whose every value is representable.
+    """`array` in the dtype of `port`: unchanged, its raw bytes reinterpreted, or narrowed if every value is representable.
 
     `cast` converts by the cast table instead. Raises UsageError.
     """
@@ -268,7 +268,7 @@ def _between(port: Port, dtype: DType, shape: tuple[int, ...], low: str, high: s
 
 
 def _file_meant(port: Port, text: str) -> str | None:
-    """How a file is given, where a text looks like the name of one."""
+    """The help for a text that looks like a file name."""
     named = text.partition(":")[0].endswith((".npy", ".npz", ".safetensors")) or os.path.exists(text)
     return f"an array in a file is given with @: --input {port.name}=@{text}" if named else None
 
@@ -290,8 +290,8 @@ def _from_text(port: Port, text: str, dtype: DType) -> Array:
         if not _representable(x, dtype):
             raise UsageError(f"input `{port.name}` is {port.text}, which cannot hold {str(x).lower()}")
     if dtype.is_integer:
-        made = np.array(flat, np.uint64 if dtype.max > 2**63 - 1 else np.int64)
-        return arrays.narrow(made, dtype).reshape(shape) if dtype.bits != 64 else made.reshape(shape)
+        result = np.array(flat, np.uint64 if dtype.max > 2**63 - 1 else np.int64)
+        return arrays.narrow(result, dtype).reshape(shape) if dtype.bits != 64 else result.reshape(shape)
     if dtype.is_complex:
         return arrays.narrow(np.array(flat, np.complex128), dtype).reshape(shape)
     exact = flat if dtype is F64 else [decimals.narrowing(x) for x in flat]

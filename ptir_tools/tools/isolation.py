@@ -22,7 +22,7 @@ else:
     resource = lazy("resource")
 
 SECONDS = 5.0
-PATIENCE = 12  # times as long may pass where the machine is busy with other things
+PATIENCE = 12  # the factor of wall time over processor time on a busy machine
 BYTES = 1 << 30
 
 
@@ -38,11 +38,10 @@ Announce = Callable[[str], None]
 
 
 def isolated(function: Callable[[Announce], Iterable[T]], seconds: float = SECONDS, memory: int = BYTES) -> Iterator[T | Died]:
-    """What `function` yields, which must pickle, run in a child process; at last a `Died` when that did not come to its end.
-
-    `function` gets `announce(what)`, which names what comes next and starts the clock anew: nothing announced may take more than
-    `seconds` of the processor, or `PATIENCE` times as long, nor the child `memory` bytes more than this process has. Raises
-    OSError on systems that cannot fork.
+    """The objects that `function` yields (picklable) in a child process; the last is a `Died` when the child did not finish.
+    `function` gets `announce(what)`, which names the next task and restarts the clock: a task may take `seconds` of processor
+    time, or `PATIENCE` times as much wall time, and the child `memory` bytes more than this process. Raises OSError on systems
+    that cannot fork.
     """
     if not hasattr(os, "fork"):
         raise OSError("programs are run in child processes, which this system cannot fork")
@@ -86,7 +85,7 @@ def isolated(function: Callable[[Announce], Iterable[T]], seconds: float = SECON
 
 
 class _Clock:
-    """The time that a child takes from now on."""
+    """The time of a child from now on."""
 
     def __init__(self, child: int) -> None:
         self.child = child
@@ -94,7 +93,7 @@ class _Clock:
         self.spent = self.processor()
 
     def processor(self) -> float | None:
-        """The seconds that it had of the processor; None where the system does not say."""
+        """Its processor seconds; None where the system does not report them."""
         try:
             with open(f"/proc/{self.child}/stat", encoding="utf-8") as file:
                 fields = file.read().rpartition(")")[2].split()
@@ -103,7 +102,7 @@ class _Clock:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def took(self, seconds: float) -> bool:
-        """Whether that is more than `seconds`."""
+        """Whether it has used more than `seconds`."""
         now, passed = self.processor(), time.monotonic() - self.start
         if now is None or self.spent is None:
             return passed > seconds
@@ -111,7 +110,7 @@ class _Clock:
 
 
 def _end(child: int) -> str:
-    """How a child ended that sent nothing."""
+    """The way in which a child ended without a result."""
     _, status = os.waitpid(child, 0)
     return (
         signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"exit status {os.waitstatus_to_exitcode(status)}"
@@ -139,7 +138,7 @@ def _work(function: Callable[[Announce], Iterable[object]], pipe: connection.Con
 
 
 def _used() -> int:
-    """The address space that this process has; where the system does not say, none."""
+    """The address space of this process; 0 where the system does not report it."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[0]) * resource.getpagesize()

@@ -39,7 +39,7 @@ class Hover:
 
 @dataclass(slots=True)
 class Document:
-    """A text as an editor holds it. `program` is the last that could be read, `diagnostics` what is wrong with the text now."""
+    """A text as an editor holds it. `program` is the last that could be read, `diagnostics` are those of the current text."""
 
     name: str
     options: Options = field(default_factory=Options)

@@ -88,10 +88,10 @@ def _cases(source: Source, diagnostics: Diagnostics) -> Iterator[Case]:
         elif missing := [name for name in ("INPUT", "EXPECTED") if name not in results]:
             diagnostics.error("SyntaxError", f"`run_test` without `{missing[0]}:`", Span(*m.span()))
         else:
-            said = dict(_SAID.findall(source.text[slice(*results["META"])])) if "META" in results else {}
-            params = [i for i, role in enumerate(re.findall(r"\w+", said.get("roles", ""))) if role == "Param"]
+            metadata = dict(_SAID.findall(source.text[slice(*results["META"])])) if "META" in results else {}
+            params = [i for i, role in enumerate(re.findall(r"\w+", metadata.get("roles", ""))) if role == "Param"]
             given, expected = (source.part(*results[name]) for name in ("INPUT", "EXPECTED"))
-            yield Case(source.position(m.start())[0], given, expected, said.get("pipeline"), params)
+            yield Case(source.position(m.start())[0], given, expected, metadata.get("pipeline"), params)
         results = results if m[1] else {}
     if results:
         diagnostics.error("SyntaxError", "a test without `run_test` at its end", next(iter(results.values())))

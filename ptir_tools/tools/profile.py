@@ -120,10 +120,10 @@ class _Frame:
     def drawn(self, x: float, level: int, scale: float, whole: float) -> Iterator[str]:
         """The frame from `x` on, with those inside it below."""
         wide = self.seconds * scale
-        said = f"{self.title}: {self.seconds * 1e6:.1f} us, {self.seconds / (whole or 1.0):.1%}"
+        label = f"{self.title}: {self.seconds * 1e6:.1f} us, {self.seconds / (whole or 1.0):.1%}"
         shown = self.title if len(self.title) * _LETTER < wide else self.title[: max(int(wide / _LETTER) - 1, 0)]
         color = _FLAMES[(len(self.title) + level) % len(_FLAMES)]
-        yield f'<g><title>{escape(said)}</title><rect x="{x:.2f}" y="{level * _TALL}" width="{wide:.2f}" height="{_TALL - 1}"'
+        yield f'<g><title>{escape(label)}</title><rect x="{x:.2f}" y="{level * _TALL}" width="{wide:.2f}" height="{_TALL - 1}"'
         yield f' fill="{color}" stroke="#fff" stroke-width=".5"/><text x="{x + 3:.2f}" y="{level * _TALL + 13}">{escape(shown)}'
         yield "</text></g>\n"
         for frame in self.inside.values():
@@ -146,9 +146,9 @@ class Profile:
     def warmed(self, run: Callable[[], T]) -> T:
         """What `run` gives; its time is that of the warm-up."""
         start = time.perf_counter()
-        made = run()
+        result = run()
         self.warm_up += time.perf_counter() - start
-        return made
+        return result
 
     @contextmanager
     def run(self) -> Iterator[None]:

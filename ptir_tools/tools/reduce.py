@@ -137,10 +137,10 @@ class Reducer:
 
     def attempt(self, what: str, edit: shrinking.Edit) -> bool:
         """Apply `edit` to a copy of the program, and keep it if it is interesting."""
-        made = clone(self.program)
-        if not edit(made) or not self.sound(made):
+        result = clone(self.program)
+        if not edit(result) or not self.sound(result):
             return False
-        return self.keep(what, made)
+        return self.keep(what, result)
 
     def try_text(self, what: str, text: str) -> bool:
         """Keep the program of `text` if it is interesting."""
@@ -149,33 +149,33 @@ class Reducer:
         self.read.add(text)
         diagnostics = Diagnostics()
         try:
-            made = reading.read(Source("<reduced>", text), diagnostics, self.options, self.program.format)
+            result = reading.read(Source("<reduced>", text), diagnostics, self.options, self.program.format)
         except LimitExceeded:
             return False
-        if made is None or diagnostics.errors:
+        if result is None or diagnostics.errors:
             return False
-        symbols.bind(made, self.bindings)
-        return self.sound(made) and self.keep(what, made)
+        symbols.bind(result, self.bindings)
+        return self.sound(result) and self.keep(what, result)
 
-    def sound(self, made: Program) -> bool:
-        """Whether `made` verifies, where it has to."""
+    def sound(self, result: Program) -> bool:
+        """Whether `result` verifies, where it has to."""
         if self.allow_invalid:
             return True
-        diagnostics = Diagnostics(made.source)
+        diagnostics = Diagnostics(result.source)
         try:
-            return verify(made, diagnostics, self.options) and not diagnostics.errors
+            return verify(result, diagnostics, self.options) and not diagnostics.errors
         except LimitExceeded:
             return False
 
-    def keep(self, what: str, made: Program) -> bool:
-        """Go on from `made` if it is interesting."""
-        text = self.written(made)
+    def keep(self, what: str, result: Program) -> bool:
+        """Go on from `result` if it is interesting."""
+        text = self.written(result)
         if text is None or text in self.tried:
             return False
         self.tried.add(text)
         if not self.interesting(text):
             return False
-        self.program, self.text = made, text
+        self.program, self.text = result, text
         self.report(what)
         return True
 
@@ -184,13 +184,13 @@ class Reducer:
         if self.progress is not None:
             self.progress(Smaller(self.text, sum(len(b.body) for b in self.program.blocks()), what))
 
-    def written(self, made: Program) -> str | None:
-        """The text of `made`; None when its format cannot say it."""
-        diagnostics, write = Diagnostics(made.source), load_format(made.format).write
+    def written(self, result: Program) -> str | None:
+        """The text of `result`; None when its format cannot say it."""
+        diagnostics, write = Diagnostics(result.source), load_format(result.format).write
         if write is None:
-            raise UsageError(f"{made.format} can be read, not written")
+            raise UsageError(f"{result.format} can be read, not written")
         try:
-            text = "".join(write(made, diagnostics, self.options))
+            text = "".join(write(result, diagnostics, self.options))
         except Violation:  # of a program that was not verified
             return None
         return None if diagnostics.errors else text

@@ -64,10 +64,10 @@ def describe(
             pieces = program_text(program, program.format, diagnostics, options)
             if not diagnostics.errors:
                 text, left, limit = "".join(pieces), str(position.step), again.steps_left
-    asked = [f"--{name.replace('_', '-')}" for name in flags]
+    arguments = [f"--{name.replace('_', '-')}" for name in flags]
     bounds = {"--max-iterations": context.max_iterations, "--bisect-limit": limit}
-    asked += [f"{flag} {n}" for flag, n in bounds.items() if n is not None]
-    head = (f"version: {__version__}", f"pipeline: {left}", f"flags: {' '.join(asked)}")
+    arguments += [f"{flag} {n}" for flag, n in bounds.items() if n is not None]
+    head = (f"version: {__version__}", f"pipeline: {left}", f"flags: {' '.join(arguments)}")
     return "".join(f"{comment} {line}\n" for line in head) + text
 
 

@@ -63,19 +63,19 @@ class Text:
         """A finding as editors show it."""
         severities = types.DiagnosticSeverity
         severity = {"error": severities.Error, "warning": severities.Warning}.get(d.severity, severities.Information)
-        said = "\n".join([d.message, *d.notes, *([f"help: {d.help}"] if d.help else [])])
+        message = "\n".join([d.message, *d.notes, *([f"help: {d.help}"] if d.help else [])])
         related = [
             types.DiagnosticRelatedInformation(types.Location(uri, self.range(label.span)), label.text) for label in d.labels
         ]
         span = d.span or Span(0, 0)
         end = min(max(span.end, span.start + 1), len(self.document.text))
         shown = self.range(Span(span.start, max(end, span.start)))
-        return types.Diagnostic(shown, said, severity, d.code, source=_SOURCE, related_information=related)
+        return types.Diagnostic(shown, message, severity, d.code, source=_SOURCE, related_information=related)
 
 
 def serve(options: Options) -> server.LanguageServer:
     """The server, not yet started. Raises ModuleNotFoundError where pygls is not installed."""
-    made = server.LanguageServer("ptir", __version__)
+    result = server.LanguageServer("ptir", __version__)
     documents: dict[str, Document] = {}
 
     def text_of(uri: str) -> Text:
@@ -84,12 +84,12 @@ def serve(options: Options) -> server.LanguageServer:
         return Text(documents[uri])
 
     def changed(uri: str) -> None:
-        opened = made.workspace.get_text_document(uri)
+        opened = result.workspace.get_text_document(uri)
         document = documents.setdefault(uri, Document(opened.path or uri, options))
         document.change(opened.source.replace("\r\n", "\n"))
         text = Text(document)
         results = [text.diagnostic(d, uri) for d in document.diagnostics]
-        made.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, results, opened.version))
+        result.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, results, opened.version))
 
     def _changed(params: types.DidOpenTextDocumentParams | types.DidChangeTextDocumentParams) -> None:
         changed(params.text_document.uri)
@@ -97,7 +97,7 @@ def serve(options: Options) -> server.LanguageServer:
     def _closed(params: types.DidCloseTextDocumentParams) -> None:
         uri = params.text_document.uri
         documents.pop(uri, None)
-        made.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
+        result.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
 
     def _hover(params: types.HoverParams) -> types.Hover | None:
         text = text_of(params.text_document.uri)
@@ -192,5 +192,5 @@ def serve(options: Options) -> server.LanguageServer:
         (_symbols, types.TEXT_DOCUMENT_DOCUMENT_SYMBOL, None),
     ]
     for answer, method, about in answers:
-        made.feature(method, about)(answer)
-    return made
+        result.feature(method, about)(answer)
+    return result

@@ -74,10 +74,10 @@ def returning(number: int, at: int) -> Edit:
 
     def edit(program: Program) -> bool:
         block = numbered(program, number)
-        if not isinstance(block, Function) or not block.results or not (made := block.body[at].results):
+        if not isinstance(block, Function) or not block.results or not (result := block.body[at].results):
             return False
-        changed = block.results != [made[0]]
-        _return(program, block, [made[0]], [0])
+        changed = block.results != [result[0]]
+        _return(program, block, [result[0]], [0])
         return changed
 
     return edit
@@ -172,12 +172,12 @@ def by_parameter(rw: Rewriter, op: Op, v: Value) -> Operand | None:
         or not isinstance(v.type, TensorType)
     ):
         return None
-    taken = {p.name for p in block.params} | {x.name for o in block.ops() for x in o.results}
-    name = next(str(k) for k in count(len(block.params)) if str(k) not in taken)
+    used = {p.name for p in block.params} | {x.name for o in block.ops() for x in o.results}
+    name = next(str(k) for k in count(len(block.params)) if str(k) not in used)
     if "input_names" in block.attrs:
         block.attrs["input_names"] = [*block.attrs["input_names"], f"in{name}"]
-    block.params.append(made := Value(v.type, name))
-    return made
+    block.params.append(result := Value(v.type, name))
+    return result
 
 
 def zeroed(number: int, span: range) -> Edit:
@@ -258,8 +258,8 @@ def smaller_numbers(text: str) -> Iterator[tuple[str, str]]:
     matches = sorted({int(m[0]) for m in _INTEGER.finditer(text)} - {0, 1}, reverse=True)
     for n in matches:
         for smaller in below(n):
-            made = _INTEGER.sub(lambda m, n=n, to=smaller: str(to) if int(m[0]) == n else m[0], text)  # type: ignore[misc]
-            yield f"{n} as {smaller}", made
+            result = _INTEGER.sub(lambda m, n=n, to=smaller: str(to) if int(m[0]) == n else m[0], text)  # type: ignore[misc]
+            yield f"{n} as {smaller}", result
 
 
 def below(n: int) -> list[int]:

@@ -49,10 +49,10 @@ def count(program: Program) -> list[Row]:
 
 def total(rows: Iterable[Row]) -> Row:
     """The sum of all rows."""
-    made = Row("total")
+    result = Row("total")
     for row in rows:
-        made.add(row)
-    return made
+        result.add(row)
+    return result
 
 
 def _row(op: Op, name: str) -> Row:

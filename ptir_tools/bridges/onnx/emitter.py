@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import prod
 
-from ptir_tools.bridges.onnx.scope import Attribute
+from ptir_tools.bridges.onnx.protocols import Attribute
 from ptir_tools.bridges.onnx.table import NUMBERS
 from ptir_tools.convert.legality import NOT_TRANSLATABLE
 from ptir_tools.core import arrays
@@ -103,24 +103,24 @@ Extent = Dim | tuple[Dim, ...]  # several are their product
 
 
 def refused(message: str, help: str | None = None) -> Violation:
-    """What a form raises for what ONNX cannot say."""
+    """The Violation that a lowering raises for what ONNX cannot express."""
     return Violation(NOT_TRANSLATABLE, message, help=help)
 
 
 @dataclass(slots=True, eq=False)
 class Body:
-    """The nodes of a graph, or of one inside it, which sees what is around it."""
+    """The nodes of a graph or of a subgraph, which sees the values of its outer graphs."""
 
     outer: Body | None = None
     nodes: list[onnx.NodeProto] = field(default_factory=list)
-    extents: dict[Sym, tuple[Out, int]] = field(default_factory=dict)  # where a symbol is measured: a value and its axis
+    extents: dict[Sym, tuple[Out, int]] = field(default_factory=dict)  # by symbol, a value and an axis that has this extent
     measured: dict[Sym, Out] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
 class Out:
-    """A value of the graph. `array` is the content of a constant; `spread` is what it repeats, when no node does so yet; `moved`
-    is what it is a transpose of, and `base` the constant that it was made of."""
+    """A value of the graph. `array` is the content of a constant. `spread` is the operand of a broadcast that has no node yet.
+    `moved` is the operand of a transpose, and `base` the constant that it was made of."""
 
     name: str
     dtype: DType
@@ -130,7 +130,7 @@ class Out:
     spread: Out | None = None
     moved: tuple[Out, tuple[int, ...]] | None = None
     base: Out | None = None
-    made: bool = True  # by a node, a parameter, or as a constant
+    made: bool = True  # a node, parameter or initializer defines it
 
     @property
     def rank(self) -> int:
@@ -142,30 +142,30 @@ Tree: TypeAlias = "Nested[Out]"  # what a value became: of a tuple, a tuple
 
 
 class InError(Exception):
-    """An operand was refused before, so its reader is not reported."""
+    """An operand was refused before, so the op that reads it is not reported."""
 
 
 class Emitter:
-    """Appends nodes to a body, by the idioms and the forms of ops. `op` is the op of PTIR at hand. `as_onnx`: what ONNX leaves
-    open may be, as it was where the program was read from ONNX: a NaN among numbers that are ordered, digits next to zero."""
+    """Appends nodes to a body, by the idioms and lowerings of ops. `op` is the current PTIR op. With `as_onnx` the result may
+    differ where ONNX leaves it open: NaNs in orderings, the last digits next to zero."""
 
     def __init__(
         self,
-        forms: Mapping[str, Callable[..., Tree]],
+        lowerings: Mapping[str, Callable[..., Tree]],
         idioms: Mapping[str, Sequence[Callable[[Emitter, Op], Tree | None]]],
         opset: int,
         lossy: bool,
         as_onnx: bool,
         diagnostics: Diagnostics,
     ) -> None:
-        self.forms, self.idioms, self.opset, self.diagnostics = forms, idioms, opset, diagnostics
+        self.lowerings, self.idioms, self.opset, self.diagnostics = lowerings, idioms, opset, diagnostics
         self.lossy, self.as_onnx = lossy, as_onnx
         self.main = self.body = Body()
         self.names: set[str] = set()
-        self.new: list[str] = []  # names in the order in which they came
-        self.wanted: dict[Value, str] = {}  # what values of the outermost block are called
-        self.reads: Counter[Value] = Counter()  # how often values are read, as results of a block included
-        self.values: dict[Value, Tree | None] = {}  # None for what was refused
+        self.new: list[str] = []  # names in the order in which they were made
+        self.wanted: dict[Value, str] = {}  # names of the values of the outermost block
+        self.reads: Counter[Value] = Counter()  # the number of uses of each value, uses as block results included
+        self.values: dict[Value, Tree | None] = {}  # None: the op was refused
         self.constants: dict[str, Out] = {}
         self.known: dict[object, Out] = {}
         self.literals: dict[Literal, Out] = {}
@@ -205,11 +205,9 @@ class Emitter:
     def __call__(
         self, name: str, *xs: Out | None, result: DType | None = None, shape: Sequence[Dim] | None = None, **attrs: Attribute
     ) -> Out:
-        """The output of a node. The shape is that of the first operand unless given, or what ONNX broadcasts them to. `result` is
-        the dtype of a result that is not of the operands'.
-
-        What ONNX Runtime does not compute in the dtype of the operands is computed in a wider one, and cast back. Raises
-        Violation for an operator, attribute or dtype that the operator set has not.
+        """The output of a node. The default shape is that of the first operand, or of the operands broadcast by ONNX. `result` is
+        the result's dtype where it differs from the operands'. An operator that ONNX Runtime lacks in this dtype is computed in a
+        wider one, and cast back. Raises Violation for an operator, attribute or dtype that the operator set has not.
         """
         return self.several(name, 1, *xs, result=result, shape=shape, **attrs)[0]
 
@@ -222,7 +220,7 @@ class Emitter:
         shape: Sequence[Dim] | None = None,
         **attrs: object,
     ) -> list[Out]:
-        """The outputs of a node, all of one shape. Raises as a call does."""
+        """The outputs of a node, all of one shape. Raises like `__call__`."""
         schema = self.schema(name)
         for attr in attrs:
             if attr not in schema.attributes:
@@ -286,7 +284,7 @@ class Emitter:
         return True
 
     def _machine(self, name: str, dtype: DType, types: Collection[str]) -> DType:
-        """What `name` is computed in for operands of `dtype`. Raises Violation."""
+        """The dtype in which the operator `name` computes operands of `dtype`. Raises Violation."""
 
         def taken(d: DType) -> bool:
             return d in NUMBERS and _spelled(d) in types
@@ -304,7 +302,7 @@ class Emitter:
         raise refused(f"{name} of operator set {self.opset} takes no {dtype}")
 
     def cast(self, x: Out, dtype: DType) -> Out:
-        """`x` by `Cast` of ONNX: integers wrap, floats are rounded; fp8 does not saturate."""
+        """`x` converted by ONNX's `Cast`: integers wrap, floats are rounded; fp8 does not saturate."""
         if x.dtype is dtype:
             return x
         if x.spread is not None and not x.made:
@@ -324,7 +322,7 @@ class Emitter:
     # Ops, blocks and graphs
 
     def read(self, x: Operand) -> Tree:
-        """What an operand became. Raises InError where it was refused."""
+        """The output for an operand. Raises InError where it was refused."""
         if isinstance(x, Literal):
             return self.literal(x)
         result = self.values[x.value if isinstance(x, Element) else x]
@@ -336,13 +334,13 @@ class Emitter:
         return result[x.index]
 
     def tensor(self, x: Operand) -> Out:
-        """What an operand, which is no tuple, became. Raises as `read` does."""
+        """The output for an operand that is not a tuple. Raises InError where it was refused."""
         result = self.read(x)
         assert isinstance(result, Out)
         return result
 
     def block(self, block: Region, arguments: Sequence[Tree]) -> list[Tree]:
-        """What the results of a block become. Raises InError where one was refused."""
+        """The outputs for the results of a block. Raises InError where one was refused."""
         for p, given in zip(block.params, arguments, strict=True):
             self.values[p] = given
         read = (*block.results, *(x for op in block.body for x in op.operands))
@@ -352,17 +350,17 @@ class Emitter:
         return [self.read(x) for x in block.results]
 
     def convert(self, op: Op) -> Tree | None:
-        """What the result of `op` becomes by its form; None where it is refused, or reads what was."""
+        """The output for the result of `op`, by its lowering. None where the op is refused, or reads a refused value."""
         outer, stem = self.op, self.stem
         self.op, self.stem = op, op.result.name
         mark, first = len(self.new), len(self.body.nodes)
         try:
             operands = [self.read(x) for x in op.operands]
-            form = self.forms.get(op.name)
-            if form is None:
+            lowering = self.lowerings.get(op.name)
+            if lowering is None:
                 raise refused("the numbers that it draws are others in ONNX" if op.defn.is_random else "ONNX has no such op")
             result = next((y for idiom in self.idioms.get(op.name, ()) if (y := idiom(self, op)) is not None), None)
-            result = form(self, op, *operands) if result is None else result
+            result = lowering(self, op, *operands) if result is None else result
         except InError:
             return None
         except Violation as violation:
@@ -382,7 +380,7 @@ class Emitter:
         return result
 
     def _called(self, y: Out, v: Value, suffix: str, nodes: Sequence[onnx.NodeProto]) -> None:
-        """Give a value that is new the name of a value of PTIR."""
+        """Give a new output the name of a PTIR value."""
         self.names.discard(y.name)
         new = self.wanted.pop(v) if v in self.wanted and not suffix else self.fresh(v.name + suffix)
         if self.constants.pop(y.name, None) is not None:
@@ -397,8 +395,8 @@ class Emitter:
     def graph(
         self, block: Region, arguments: Sequence[Tree] | None, first: Sequence[Out] = (), test: Region | None = None
     ) -> onnx.GraphProto:
-        """A block as a GraphProto: on `arguments` of what is around it, or (None) on parameters of its own. With `first`, which
-        are parameters before those, it is the body of a Loop: `test` runs after it."""
+        """A block as a GraphProto: on `arguments` of the outer graph, or (None) on its own parameters. With `first`, parameters
+        before those, it is the body of a Loop, and `test` runs after it."""
         outer, self.body = self.body, Body(self.body)
         try:
             given = list(first)
@@ -424,17 +422,17 @@ class Emitter:
         return self.graph(body, None, inner, test)
 
     def parameter(self, p: Value, given: list[Out]) -> Tree:
-        """A parameter of the graph at work, its leaves added to `given`."""
+        """A parameter of the current graph; its leaves are added to `given`."""
         types = leaves(p.type)
         names = [p.name] if not isinstance(p.type, TupleType) else [f"{p.name}.{k}" for k in range(len(types))]
-        made = []
+        results = []
         for name, t in zip(names, types, strict=True):
             assert isinstance(t, TensorType)
             y = Out(self.fresh(name), t.dtype, t.shape, self.body)
             self.seen(y)
-            made.append(y)
-        given.extend(made)
-        return nest(p.type, iter(made))
+            results.append(y)
+        given.extend(results)
+        return nest(p.type, iter(results))
 
     @staticmethod
     def info(name: str, dtype: DType, shape: Shape) -> onnx.ValueInfoProto:
@@ -470,7 +468,7 @@ class Emitter:
         return self.constant(arrays.narrow(np.asarray(value, wide), dtype), dtype)
 
     def literal(self, literal: Literal, name: str = "") -> Out:
-        """A constant of PTIR; equal elements are one number that is repeated. Raises Violation when the payload is not there."""
+        """A PTIR constant; a splat is one number, broadcast. Raises Violation when the payload is missing."""
         if (cached := self.literals.get(literal)) is not None:
             return cached
         if literal.data is None:
@@ -488,7 +486,7 @@ class Emitter:
     # Extents
 
     def seen(self, y: Out) -> None:
-        """Remember where symbols can be measured: not on what is only made from its extents."""
+        """Remember that `y` has the extents of its symbols, unless it is only made from extents."""
         if y.spread is not None and not y.made:
             return
         for axis, d in enumerate(y.shape):
@@ -504,7 +502,7 @@ class Emitter:
         return None
 
     def extent(self, d: Dim) -> Out:
-        """An extent as a vector of one si64. Raises Violation for a symbol that nothing has had so far."""
+        """An extent as a vector of one si64. Raises Violation for a symbol that is not the extent of an earlier value."""
         if isinstance(d, int):
             return self.ints([d])
         source = self._source(d)
@@ -522,7 +520,7 @@ class Emitter:
         return x.body.measured[d]
 
     def extents(self, shape: Sequence[Extent], free: bool = False) -> Out:
-        """A vector of extents; with `free` one that is not a number may be -1."""
+        """A vector of extents; with `free`, one symbolic extent may be -1."""
         flat = [d if isinstance(d, tuple) else (d,) for d in shape]
         fixed = [prod(d for d in ds if isinstance(d, int)) for ds in flat]
         symbols = [[d for d in ds if isinstance(d, Sym)] for ds in flat]
@@ -546,14 +544,14 @@ class Emitter:
     # Movement
 
     def expand(self, x: Out, shape: Shape, name: str = "") -> Out:
-        """`x` repeated to `shape`; the node comes when someone needs it whole."""
+        """`x` broadcast to `shape`; the node is made when its full value is needed."""
         if x.shape == shape:
             return x
         source = x.spread if x.spread is not None and not x.made else x
         return Out(self.fresh(name), x.dtype, shape, self.body, spread=source, made=False)
 
     def whole(self, x: Out) -> Out:
-        """`x`, made."""
+        """`x`, its pending broadcast made as a node."""
         if x.made or x.spread is None:
             return x
         x.made = True
@@ -577,7 +575,7 @@ class Emitter:
         self.body.nodes.append(onnx.helper.make_node("Identity", [y.name], [x.name]))
 
     def _loose(self, xs: Sequence[Out | None], shape: Shape) -> list[Out | None]:
-        """The operands, of which those that repeat something are what they repeat, as long as the shape comes out."""
+        """The operands without their pending broadcasts, as long as ONNX broadcasts them to `shape`."""
         loose = [x.spread if x is not None and x.spread is not None else x for x in xs]
         for k, x in enumerate(xs):
             if broadcast([y.shape for y in loose if y is not None]) == shape:
@@ -586,11 +584,11 @@ class Emitter:
         return loose
 
     def nan_is_zero(self, y: Out, x: Out) -> Out:
-        """Integers `y` that are made of floats `x`, 0 where that is NaN: ONNX leaves open what becomes of it."""
+        """Integers `y` converted from floats `x`, with 0 where `x` is NaN, which ONNX leaves open."""
         return y if self.as_onnx else self("Where", self("IsNaN", x), self.scalar(0, y), y, shape=y.shape)
 
     def reshape(self, x: Out, shape: Sequence[Extent]) -> Out:
-        """`x` in another shape, in which an extent may be a product."""
+        """`x` in another shape; an extent may be a product."""
         flat = tuple(_one(d) for d in shape)
         if flat == x.shape and not any(isinstance(d, tuple) for d in shape):
             return x
@@ -629,14 +627,14 @@ class Emitter:
         return y
 
     def pad(self, x: Out, low: Sequence[int], high: Sequence[int], fill: Out, shape: Shape) -> Out:
-        """`x` with `fill` around it."""
+        """`x` padded with `fill`."""
         if not any(low) and not any(high):
             return x
         y: Out = self("Pad", x, self.ints([*low, *high]), fill, shape=shape)
         return y
 
     def reduce(self, name: str, x: Out, axes: Sequence[int], keepdims: bool, shape: Shape) -> Out:
-        """A reduction over axes, of which some are given."""
+        """A reduction over at least one axis."""
         if "axes" in self.schema(name).attributes:
             y: Out = self(name, x, axes=list(axes), keepdims=int(keepdims), shape=shape)
         else:
@@ -644,7 +642,7 @@ class Emitter:
         return y
 
     def reduction(self, name: str) -> str:
-        """How ScatterND and ScatterElements combine. Raises Violation when the operator set does not know it."""
+        """The reduction attribute of ScatterND and ScatterElements. Raises Violation when the operator set does not know it."""
         if self.opset < _REDUCTIONS[name]:
             raise refused(f"a scatter of operator set {self.opset} does not combine by {name}", f"--opset {_REDUCTIONS[name]}")
         return name
@@ -656,7 +654,7 @@ def _only(types: Collection[str]) -> DType:
 
 
 def _spelled(d: DType) -> str:
-    """A dtype as schemas spell it."""
+    """A dtype in the spelling of operator schemas."""
     return f"tensor({_NAMES.get(d) or d.numpy})"
 
 
@@ -670,7 +668,7 @@ def _dtypes() -> dict[object, DType]:
 
 
 def _one(d: Extent) -> Dim:
-    """The extent of a type that a product is."""
+    """A product of extents as one extent of a type."""
     if not isinstance(d, tuple):
         return d
     symbols = [x for x in d if isinstance(x, Sym)]
@@ -683,7 +681,7 @@ def _product(symbols: Sequence[Sym], number: int) -> Sym:
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """The shape that ONNX makes of shapes; () when they do not fit."""
+    """The shape to which ONNX broadcasts `shapes`; () when they do not fit."""
     rank = max(map(len, shapes), default=0)
     out: list[Dim] = []
     for at in range(-rank, 0):
@@ -696,16 +694,16 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
 
 def needed(nodes: Sequence[onnx.NodeProto], results: Iterable[str]) -> list[onnx.NodeProto]:
     """The nodes that the results need, in order."""
-    wanted, outputs = set(results), []
+    live, outputs = set(results), []
     for node in reversed(nodes):
-        if wanted.intersection(node.output):
+        if live.intersection(node.output):
             outputs.append(node)
-            wanted.update(read_by(node))
+            live.update(read_by(node))
     return outputs[::-1]
 
 
 def read_by(node: onnx.NodeProto) -> Iterator[str]:
-    """The names that a node reads, those read in its graphs included."""
+    """The names that a node reads, including those read in its subgraphs."""
     yield from node.input
     for attribute in node.attribute:
         if attribute.HasField("g"):

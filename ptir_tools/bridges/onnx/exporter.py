@@ -1,12 +1,12 @@
-"""From PTIR to a ModelProto: the program is made ready, its ops become nodes by their forms, its constants initializers."""
+"""PTIR to a ModelProto: the program is prepared, its ops are lowered to nodes, its constants become initializers."""
 
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
 from ptir_tools.bridges.onnx.emitter import Emitter, InError, Out, needed, read_by
-from ptir_tools.bridges.onnx.forms import CALLS, FORMS
 from ptir_tools.bridges.onnx.idioms import IDIOMS
+from ptir_tools.bridges.onnx.lowerings import CALLS, LOWERINGS
 from ptir_tools.bridges.onnx.table import METADATA, NUMBERS
 from ptir_tools.convert.legality import NOT_TRANSLATABLE
 from ptir_tools.core import arrays
@@ -26,7 +26,7 @@ else:
     onnx = lazy("onnx")
 
 OPSET, OLDEST = 21, 13
-LARGEST = (1 << 31) - (1 << 20)  # bytes of a protobuf message, less some for the graph
+LARGEST = (1 << 31) - (1 << 20)  # bytes of initializers: the limit of protobuf, less some for the graph
 _ALIGN = 64
 
 
@@ -37,8 +37,8 @@ def model(
     lossy: bool = False,
     data: tuple[str, IO[bytes]] | None = None,
 ) -> onnx.ModelProto | None:
-    """The ModelProto of a PTIR program that verifies, or None after reporting every op that ONNX cannot say. `data` is a file for
-    the bytes of big constants, and what the model calls it. Raises UsageError for an operator set that is not known here."""
+    """The ModelProto of a verified PTIR program, or None after reporting every op that ONNX cannot express. `data` is a file for
+    the bytes of big constants, and its name in the model. Raises UsageError for an operator set that is not known here."""
     newest = onnx.defs.onnx_opset_version()
     chosen = OPSET if opset is None else opset
     if not OLDEST <= chosen <= newest:
@@ -49,27 +49,27 @@ def model(
 
 
 def made_ready(program: Program, opset: int) -> Program:
-    """A copy in which what ONNX has operators for is a custom call, and every other custom call that is known is its ops."""
+    """A copy with custom calls where ONNX has an operator for them; other known custom calls are decomposed."""
     ready, context = clone(program), PassContext(verify_each=False)
     run_pipeline(ready, "recognize", context)
     for rw in context.rewriters(ready):
-        for op in [op for op in rw.body() if expandable(op) and not _has_form(op, opset)]:
+        for op in [op for op in rw.body() if expandable(op) and not _has_lowering(op, opset)]:
             expand(op, rw)
     for p in ready.main.params:
         p.name = program.attrs.get("inputs", {}).get(p.name, p.name)
     return ready
 
 
-def _has_form(op: Op, opset: int) -> bool:
+def _has_lowering(op: Op, opset: int) -> bool:
     entry = CALLS.get(op.attr("target"))
     return entry is not None and entry[1](op, opset)
 
 
 class Exporter(Emitter):
-    """One program on its way to ONNX."""
+    """Exports one program."""
 
     def __init__(self, program: Program, opset: int, lossy: bool, diagnostics: Diagnostics) -> None:
-        super().__init__(FORMS, IDIOMS, opset, lossy, lossy or METADATA in program.attrs, diagnostics)
+        super().__init__(LOWERINGS, IDIOMS, opset, lossy, lossy or METADATA in program.attrs, diagnostics)
         self.program = program
 
     def model(self, data: tuple[str, IO[bytes]] | None) -> onnx.ModelProto | None:
@@ -86,7 +86,7 @@ class Exporter(Emitter):
             return None
         try:
             named = [self._output(y, name, params) for y, name in zip(results, outputs, strict=True)]
-        except Violation as violation:  # a result is only made here, and its extents are those of no value
+        except Violation as violation:  # a result is only made here: no value has its extents
             self.diagnostics.violation(violation, main.loc)
             return None
         nodes = needed(self.main.nodes, [y.name for y in named])
@@ -108,7 +108,7 @@ class Exporter(Emitter):
         return self._model(graph)
 
     def _names(self) -> list[str]:
-        """The names of the outputs. A value that is one is called so from the start; the others keep their names."""
+        """The names of the outputs. A value that is an output has that name from the start; other values keep theirs."""
         main, given = self.program.main, list[str]()
         for x, name in zip(main.results, result_names(main), strict=True):
             t = operand_type(x)
@@ -131,7 +131,7 @@ class Exporter(Emitter):
         return Out(name, y.dtype, y.shape, self.main)
 
     def _infos(self, names: set[str]) -> list[onnx.ValueInfoProto]:
-        """The types of the values that the program names."""
+        """The ValueInfoProtos of the values that have names in the program."""
         outs = (y for tree in self.values.values() for y in flatten(tree) if isinstance(y, Out) and y.body is self.main)
         return [self.info(y.name, y.dtype, y.shape) for name, y in {y.name: y for y in outs}.items() if name in names]
 

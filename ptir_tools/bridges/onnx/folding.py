@@ -1,4 +1,4 @@
-"""What is known while a model is read is computed while it is read: shapes above all, symbols included."""
+"""Constant folding while a model is read: mostly of shapes, which may have symbols."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ Fold = Callable[..., Found]
 
 
 def fold(node: Node, operands: Sequence[Array]) -> list[Array | None] | None:
-    """The outputs of a node of known operands, or None when it must be left to run."""
+    """The outputs of a node with constant operands, or None when it is not folded."""
     if (entry := FOLDS.get(node.op)) is None:
         return None
     try:
         with np.errstate(all="ignore"):
-            made = entry(node, *operands)
-    # An extent that is not known, or what the handler explains.
+            result = entry(node, *operands)
+    # An unknown extent, or a refusal that the handler explains.
     except (TypeError, ValueError, IndexError, NotImplementedError, RuntimeError):
         return None
-    if made is None:
+    if result is None:
         return None
-    return [None if x is None else settled(np.asarray(x)) for x in (made if isinstance(made, list) else [made])]
+    return [None if x is None else settled(np.asarray(x)) for x in (result if isinstance(result, list) else [result])]
 
 
 def _same(ufunc: Callable[..., Array]) -> Fold:
@@ -52,7 +52,7 @@ def _flags(ufunc: Callable[..., Array]) -> Fold:
 
 
 def _equal(_: Node, x: Array, y: Array) -> Array | None:
-    """An extent is never negative; other comparisons of one wait for the run."""
+    """An extent is never negative; other comparisons of one are not folded."""
     pairs = np.broadcast(x, y)
     out = np.empty(pairs.shape, np.bool_)
     for i, (a, b) in enumerate(pairs):
@@ -87,7 +87,7 @@ def _cast(node: Node, x: Array) -> Array | None:
 
 
 def cast(x: Array, target: DType) -> Array | None:
-    """A known array as another dtype; None when it must be left to run."""
+    """A constant array in another dtype; None when it is not folded."""
     if x.dtype == object:
         return x if target is SI64 else None
     if target not in (F32, F64, SI32, SI64, I1) or (x.dtype.kind not in "iubf" and x.dtype.name != "bfloat16"):
@@ -198,7 +198,7 @@ def _transpose(node: Node, x: Array) -> Array | None:
     return np.transpose(x, node.attr("perm"))
 
 
-# Operators on whole numbers and flags that say shapes and places, computed by the reference of ONNX.
+# Operators on integers and flags, as shapes and indices need them; ONNX's reference computes them.
 _REFERENCE = (
     "ArgMax", "ArgMin", "Compress", "GatherElements", "GatherND", "NonZero", "OneHot", "Pad", "Pow", "ScatterElements",
     "ScatterND", "Sign", "Tile", "TopK", "Trilu", "Unique",
@@ -206,7 +206,7 @@ _REFERENCE = (
 
 
 def _by_reference(node: Node, *xs: Array) -> list[Array] | None:
-    """The outputs by the evaluator of ONNX: of whole numbers, flags, and what is picked of other constants."""
+    """The outputs by ONNX's reference evaluator: of integers, flags, and selections of other constants."""
     if any(x.dtype == object for x in xs):
         return None
     first = xs[0].dtype.kind
@@ -214,12 +214,12 @@ def _by_reference(node: Node, *xs: Array) -> list[Array] | None:
         return None
     given = {f"x{i}": x for i, x in enumerate(xs)}
     names = [f"y{k}" for k in range(node.outputs)]
-    made = onnx.helper.make_node(node.op, list(given), names, **node.attrs)
+    result = onnx.helper.make_node(node.op, list(given), names, **node.attrs)
     infos = [
         onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
         for name, x in given.items()
     ]
-    graph = onnx.helper.make_graph([made], "one", infos, [onnx.helper.make_tensor_value_info(name, 7, None) for name in names])
+    graph = onnx.helper.make_graph([result], "one", infos, [onnx.helper.make_tensor_value_info(name, 7, None) for name in names])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", node.opset)])
     return list(reference.ReferenceEvaluator(model).run(None, given))
 

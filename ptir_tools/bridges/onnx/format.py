@@ -1,4 +1,4 @@
-"""The door of the bridge: bytes to a program, and a program to bytes."""
+"""The ONNX format: bytes to a program, and a program to bytes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ if TYPE_CHECKING:
     import onnx
     from google.protobuf import message as protobuf
 
-    from ptir_tools.bridges.onnx import exporter, importer
-    from ptir_tools.bridges.onnx import part as parts
+    from ptir_tools.bridges.onnx import exporter, importer, submodel
 else:
     onnx = lazy("onnx")
     protobuf = lazy("google.protobuf.message")
     exporter = lazy("ptir_tools.bridges.onnx.exporter")
     importer = lazy("ptir_tools.bridges.onnx.importer")
-    parts = lazy("ptir_tools.bridges.onnx.part")
+    submodel = lazy("ptir_tools.bridges.onnx.submodel")
 
 Ends = tuple[Sequence[str], Sequence[str]]
 INSTALL = "this is ONNX: pip install '.[onnx]'"
@@ -35,7 +34,7 @@ INSTALL = "this is ONNX: pip install '.[onnx]'"
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
     """The program of an ONNX file. Raises UsageError when the package `onnx` is not installed."""
     data = source.data or b""
-    if os.path.exists(source.name):  # weights are big: they are read from the file when they are wanted
+    if os.path.exists(source.name):  # weights are big: they are read from the file when needed
         source.data, data = b"", wire.without_weights(data, os.path.basename(source.name))
     model = parsed(data, diagnostics)
     constants = options[PLACEHOLDERS]
@@ -75,11 +74,11 @@ def parsed(data: bytes, diagnostics: Diagnostics) -> onnx.ModelProto | None:
 def translated(
     model: onnx.ModelProto | None, source: Source, diagnostics: Diagnostics, constants: Mapping[str, object], between: Ends
 ) -> Program | None:
-    """The program of a ModelProto; `constants` are inputs that are known, `between` which part of it is wanted."""
+    """The program of a ModelProto; `constants` replace inputs, `between` selects a part of the model."""
     if model is None:
         return None
     if any(between):
-        model = parts.part(model, *between)
+        model = submodel.submodel(model, *between)
     with collector_paused():
         try:
             result = importer.Importer(model, source, diagnostics, constants).program()
@@ -92,13 +91,15 @@ def translated(
 
 
 def encode(program: Program, diagnostics: Diagnostics, options: Options) -> bytes:
-    """The bytes of `program` as an ONNX model; none after an op that ONNX cannot say. Raises UsageError without `onnx`."""
+    """The bytes of `program` as an ONNX model; empty after reporting an op that ONNX cannot express. Raises UsageError without
+    `onnx`."""
     result = exported(program, diagnostics, options)
     return b"" if result is None else result.SerializeToString()
 
 
 def exported(program: Program, diagnostics: Diagnostics, options: Options) -> onnx.ModelProto | None:
-    """`program` as a ModelProto, or None after reporting every op that ONNX cannot say. Raises UsageError without the package."""
+    """`program` as a ModelProto, or None after reporting every op that ONNX cannot express. Raises UsageError without the
+    package."""
     try:
         onnx.ModelProto  # noqa: B018
     except ModuleNotFoundError:

@@ -1,7 +1,7 @@
-"""What several ops of PTIR are as one operator of ONNX.
+"""Several PTIR ops as one ONNX operator.
 
-An idiom takes the emitter and the op that makes the result. It gives that result as the output of one operator, or None. The
-nodes of the other ops stay only where something else reads them.
+An idiom takes the emitter and the last op. It returns the output of one operator, or None where it does not match. Nodes of the
+other ops stay only where they have other uses.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from math import inf, isfinite, prod
 
 from ptir_tools.bridges.onnx.emitter import Emitter, Out
-from ptir_tools.bridges.onnx.forms import quantizes, steps
-from ptir_tools.bridges.onnx.scope import Attribute
+from ptir_tools.bridges.onnx.lowerings import quantizes, steps
+from ptir_tools.bridges.onnx.protocols import Attribute
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F16, F32, F64, SI8, SI32, SI64, UI8, DType
 from ptir_tools.core.ir import Op, Operand, Value
@@ -37,19 +37,19 @@ def idiom(*names: str) -> Callable[[Idiom], Idiom]:
 
 
 def _made(x: Operand, *names: str) -> Op | None:
-    """The op that makes `x`, when it is one of `names`."""
+    """The defining op of `x`, when its name is in `names`."""
     op = x.op if isinstance(x, Value) else None
     return op if op is not None and op.defn.short in names else None
 
 
 def _number(e: Emitter, x: Operand) -> float | None:
-    """The one finite or infinite number that `x` repeats; None for everything else."""
+    """The number that `x` is a splat of, infinities included; None for everything else."""
     array = _known(e, x)
     return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
 
 def _known(e: Emitter, x: Operand) -> Array | None:
-    """What a constant repeats, as an array; None for what is not constant."""
+    """The array that `x` is a broadcast of; None where `x` is not constant."""
     result = e.read(x)
     if not isinstance(result, Out):
         return None
@@ -57,7 +57,7 @@ def _known(e: Emitter, x: Operand) -> Array | None:
 
 
 def _with_number(e: Emitter, op: Op | None) -> tuple[Operand, float] | None:
-    """The operand of an op of two that is not one number, and the number that the other is."""
+    """Of a binary op with a splat operand: the other operand, and the splat's number."""
     if op is None:
         return None
     for x, y in (op.operands, op.operands[::-1]):
@@ -67,7 +67,7 @@ def _with_number(e: Emitter, op: Op | None) -> tuple[Operand, float] | None:
 
 
 def _scaled(e: Emitter, x: Operand) -> tuple[Operand, float] | None:
-    """What `x` is a multiple of, and by which number."""
+    """The value that `x` is a multiple of, and the factor."""
     if (result := _with_number(e, _made(x, "mul"))) is not None:
         return result
     if (op := _made(x, "div")) is not None and (n := _number(e, op.operands[1])):
@@ -98,7 +98,7 @@ def _sqrt(e: Emitter, op: Op) -> Out | None:
 
 
 def _flag(e: Emitter, flag: Operand, x: Operand) -> float | None:
-    """The number that `flag` says `x` equals."""
+    """The number that the comparison `flag` compares `x` with."""
     equal = _made(flag, "compare_eq")
     result = _with_number(e, equal)
     return result[1] if result is not None and result[0] is x else None
@@ -159,7 +159,7 @@ def _sigmoid(e: Emitter, op: Op) -> Out | None:
 
 
 def _bounds(e: Emitter, op: Op | None) -> tuple[Operand, float, float] | None:
-    """What is bounded below and above by two numbers."""
+    """A value clamped by two numbers: the value and both bounds."""
     if op is None:
         return None
     if op.defn.short == "clamp":
@@ -174,7 +174,7 @@ def _bounds(e: Emitter, op: Op | None) -> tuple[Operand, float, float] | None:
 
 
 def _hard_sigmoid(e: Emitter, x: Operand) -> tuple[Operand, float, float] | None:
-    """What `x` is the hard sigmoid of, its slope and offset."""
+    """Where `x` is a hard sigmoid: its operand, slope and offset."""
     bounded = _bounds(e, _made(x, "minimum", "maximum", "clamp"))
     if bounded is None or bounded[1:] != (0, 1):
         return None
@@ -212,12 +212,12 @@ def _bounded(e: Emitter, op: Op) -> Out | None:
 
 
 def _only_here(e: Emitter, x: Operand) -> bool:
-    """Whether `x` is read once: what makes it is not computed twice."""
+    """Whether `x` has one use, so that its op is not computed twice."""
     return isinstance(x, Value) and e.reads[x] == 1
 
 
 def _matrix(e: Emitter, x: Operand, contracted: int) -> tuple[Out, bool]:
-    """A matrix whose axis `contracted` is summed over, and whether that is its first."""
+    """A matrix whose axis `contracted` is contracted, and whether that is its first axis."""
     y = e.tensor(x)
     if y.moved is not None and y.moved[1] == (1, 0):
         return y.moved[0], contracted == 1
@@ -245,8 +245,8 @@ def _gemm(e: Emitter, op: Op) -> Out | None:
         c = c.spread if c.spread is not None and not c.made else c
         if c.rank > 2 or any(d not in (1, full) for d, full in zip(c.shape[::-1], e.shape[::-1], strict=False)):
             continue
-        said = all(isfinite(n) and n and (dtype is F32 or float(np.float32(n)) == n) for n in (alpha, beta))  # ONNX has f32
-        if not said or any(0 in e.tensor(x).shape for x in dot.operands):
+        fits_f32 = all(isfinite(n) and n and (dtype is F32 or float(np.float32(n)) == n) for n in (alpha, beta))  # ONNX has f32
+        if not fits_f32 or any(0 in e.tensor(x).shape for x in dot.operands):
             continue
         (a, left), (b, right) = (_matrix(e, x, axes[0] % 2) for x, axes in zip(dot.operands, sums, strict=True))
         how: dict[str, Attribute] = {"transA": int(left), "transB": int(not right), "alpha": alpha, "beta": beta}
@@ -256,7 +256,7 @@ def _gemm(e: Emitter, op: Op) -> Out | None:
 
 
 def _convolved(e: Emitter, product: Operand, bias: Sequence[Out]) -> Out | None:
-    """Patches times a matrix of weights, of one or three spatial axes: those of two are recognized before."""
+    """Patches times a weight matrix, with one or three spatial axes; two are recognized by another idiom."""
     dot = _made(product, "dot_general")
     patches = _made(dot.operands[0], "extract_patches") if dot is not None else None
     if dot is None or patches is None or _dtype(dot) is not F32:
@@ -308,7 +308,7 @@ def _convolution_with_bias(e: Emitter, op: Op) -> Out | None:
 
 @idiom("div", "mul")
 def _mean(e: Emitter, op: Op) -> Out | None:
-    """A sum divided by how many it has: of a reduction, or of windows."""
+    """A sum divided by the number of its terms: a reduction, or a window reduction."""
     result = None
     for sum_, y in (op.operands, op.operands[::-1]) if op.defn.short == "mul" else (op.operands,):
         total = _made(sum_, "reduce_sum", "reduce_window")
@@ -339,7 +339,7 @@ def _mean(e: Emitter, op: Op) -> Out | None:
 
 
 def pooled(op: Op, x: Out) -> dict[str, Attribute] | None:
-    """The attributes of the pool that a `reduce_window` is; None where no pool has such windows."""
+    """The attributes of a pool operator for a `reduce_window`; None where no pool has such windows."""
     window, strides, dilation = op.attr("window_dims"), op.attr("strides"), op.attr("window_dilation")
     pads = op.attr("padding")
     lead = all(window[a] == strides[a] == 1 and pads[a] == (0, 0) for a in (0, 1)) if x.rank > 2 else False
@@ -359,7 +359,7 @@ def pooled(op: Op, x: Out) -> dict[str, Attribute] | None:
 
 
 def _inside(op: Op, x: Out) -> Array | None:
-    """How many taps of each window of a `reduce_window` are not padding; None where an extent is a symbol."""
+    """The number of taps of each window of a `reduce_window` that are not padding; None where an extent is a symbol."""
     counts = np.ones((), np.float64)
     assert isinstance(op.result.type, TensorType)
     spaces = zip(x.shape[2:], op.result.type.shape[2:], strict=True)
@@ -373,7 +373,7 @@ def _inside(op: Op, x: Out) -> Array | None:
 
 @idiom("reduce_window")
 def _max_pool(e: Emitter, op: Op) -> Out | None:
-    """The largest of each window. ONNX leaves open what becomes of a NaN: a second pool finds them."""
+    """The maximum of each window. ONNX does not define pools of NaNs: a second pool finds them."""
     x = e.tensor(op.operands[0])
     accum = op.attr("accum_dtype") or default_accum(x.dtype)
     if op.attr("reduce") != "max" or x.dtype not in (F32, F64, SI8, UI8) or accum not in (x.dtype, default_accum(x.dtype)):
@@ -392,7 +392,7 @@ def _max_pool(e: Emitter, op: Op) -> Out | None:
 
 @idiom("take", "gather")
 def _gathered(e: Emitter, op: Op) -> Out | None:
-    """Indices that count from the end when they are negative, as they do in ONNX."""
+    """A gather whose negative indices count from the end, as in ONNX."""
     x, at = op.operands
     chosen = _made(at, "select")
     if chosen is None:
@@ -409,7 +409,7 @@ def _gathered(e: Emitter, op: Op) -> Out | None:
 
 @idiom("quantize")
 def _quantized(e: Emitter, op: Op) -> Out | None:
-    """A quotient in f32, rounded to steps of one."""
+    """A quotient in f32, rounded to whole numbers."""
     quotient, target = _made(op.operands[0], "div"), op.attr("output_dtype")
     if (
         quotient is None

@@ -1,4 +1,4 @@
-"""From a ModelProto to PTIR: scopes of values, nodes in order, functions expanded, refusals collected."""
+"""ModelProto to PTIR: nodes are translated in order, functions are expanded, and refused nodes are collected."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from ptir_tools.bridges import extents
+from ptir_tools.bridges.extent_ops import measured
 from ptir_tools.bridges.extents import Size
-from ptir_tools.bridges.measures import measured
 from ptir_tools.bridges.onnx.folding import fold
 from ptir_tools.bridges.onnx.ops import contrib
-from ptir_tools.bridges.onnx.scope import Attribute, Datum, Items, Scope
+from ptir_tools.bridges.onnx.protocols import Attribute, Datum, Items, Scope
 from ptir_tools.bridges.onnx.table import (
     DOMAIN,
     HANDLERS,
@@ -47,21 +47,21 @@ else:
     onnx = lazy("onnx")
 
 _OTHER = regex(r"[^\w.$]")
-_POISON = cast("Datum", object())  # the value of what was refused: those who read it say nothing
+_POISON = cast("Datum", object())  # the value of a refused node: its readers are not reported
 _DOMAINS = {"ai.onnx": ""}  # two names of the default domain
-_BINDING = 1 << 12  # elements that folding takes
+_BINDING = 1 << 12  # the most elements of an array that is folded
 
 
-# What a node whose operands and attributes are not those of its operator makes of a handler.
+# The exceptions of handlers for a node whose operands or attributes do not fit its operator.
 MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class _Poisoned(Exception):
-    """A node reads what was refused."""
+    """A node reads a refused value."""
 
 
 class Place:
-    """Where the ops that are appended come from: the line of their node."""
+    """The source location of appended ops: the line of their node."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -80,7 +80,7 @@ class Values(Scope):
     ) -> None:
         self.importer, self.block, self.opsets, self.attrs, self.top = importer, block, opsets, attrs, top
         self.values: dict[str, Datum] = {}
-        self.made: dict[int, tuple[Array, Tensor]] = {}  # tensors of known arrays, by identity
+        self.made: dict[int, tuple[Array, Tensor]] = {}  # tensors of constant arrays, by identity
 
     def datum(self, name: str) -> Datum:
         """The value called `name`. Raises Violation when nothing defines it."""
@@ -98,10 +98,10 @@ class Values(Scope):
             raise refused(f"`{name}` is a sequence, and a tensor is wanted" if name else "a sequence is where a tensor is wanted")
         entry = self.made.get(id(datum))
         if entry is None:
-            made = self._symbolic(datum) if datum.dtype == object else self._constant(datum)
-            if self.top and name and isinstance(made.operand, Value):
-                made.named(spelled(name))
-            self.made[id(datum)] = entry = (datum, made)
+            result = self._symbolic(datum) if datum.dtype == object else self._constant(datum)
+            if self.top and name and isinstance(result.operand, Value):
+                result.named(spelled(name))
+            self.made[id(datum)] = entry = (datum, result)
         return entry[1]
 
     def _constant(self, array: Array) -> Tensor:
@@ -128,7 +128,7 @@ _DTYPES: dict[str, DType] = {d.numpy: d for d in NUMBERS}
 
 
 def _bytes(array: Array, dtype: DType) -> bytes:
-    """The little-endian bytes of an array: those that it looks at, when it looks at bytes as they are."""
+    """The little-endian bytes of an array, without a copy where it is a view of such bytes."""
     base: object = array
     while isinstance(base, np.ndarray) and base.base is not None:
         base = base.base
@@ -152,10 +152,10 @@ class Importer:
         self.place = Place(source)
         self.functions = {(_domain(f.domain), f.name, f.overload): f for f in model.functions}
         self.locs: dict[int, Loc] = {}
-        self.kept: list[onnx.NodeProto] = []  # the nodes, whose identity is their key
+        self.kept: list[onnx.NodeProto] = []  # keeps the nodes alive, since their identity is their key
         self.needed: dict[str, None] = {}  # inputs that must be constants
-        self.inputs: dict[str, str] = {}  # what the model calls a parameter
-        self.meanings: dict[Sym, Size] = {}  # the products of extents that symbols are equal to
+        self.inputs: dict[str, str] = {}  # parameters by their names in the model
+        self.equalities: dict[Sym, Size] = {}  # the products of extents that symbols are equal to
         self.counts: dict[Operand, list[Size]] = {}  # the integers and extents that tensors of another dtype hold
         self.graph = Graph()
         self.graph.caller = self.place  # type: ignore[assignment]
@@ -191,28 +191,28 @@ class Importer:
         return program
 
     def _named_once(self, graph: onnx.GraphProto) -> None:
-        """Report what two values or two outputs are called, and an operator set that the package `onnx` does not know."""
-        made = [(v.name, self._guard(v.name)) for v in graph.input]
-        made += [(name, self.locs[id(node)]) for node in graph.node for name in node.output if name]
-        for what, names in (("values", made), ("outputs", [(v.name, 0) for v in graph.output])):
+        """Report names that two values or two outputs have, and an operator set that the package `onnx` lacks."""
+        results = [(v.name, self._guard(v.name)) for v in graph.input]
+        results += [(name, self.locs[id(node)]) for node in graph.node for name in node.output if name]
+        for what, names in (("values", results), ("outputs", [(v.name, 0) for v in graph.output])):
             seen: set[str] = set()
             for name, loc in names:
                 if name in seen:
                     self.diagnostics.error("InvalidModel", f"two {what} are called `{name}`", loc or None)
                 seen.add(name)
-        for name, kept in Counter(t.name for t in graph.initializer).items():
-            if kept > 1:
+        for name, count in Counter(t.name for t in graph.initializer).items():
+            if count > 1:
                 self.diagnostics.error("InvalidModel", f"two initializers are called `{name}`", None)
-        newest, asked = onnx.defs.onnx_opset_version(), _opsets(self.model).get("", 1)
-        if not 1 <= asked <= newest:
-            message = f"the model is of operator set {asked}, and the package `onnx` {onnx.__version__} knows 1 to {newest}"
+        newest, opset = onnx.defs.onnx_opset_version(), _opsets(self.model).get("", 1)
+        if not 1 <= opset <= newest:
+            message = f"the model is of operator set {opset}, and the package `onnx` {onnx.__version__} knows 1 to {newest}"
             self.diagnostics.error("UnsupportedOnnx", message, None, help="pip install -U onnx")
 
     def _guard(self, name: str) -> Loc:
         return self.locs.get(hash(name), 0)
 
     def _list(self, graph: onnx.GraphProto) -> None:
-        """Give the source a text, a line per node, which diagnostics point into."""
+        """Set the source's text to a listing, one line per node, for the spans of diagnostics."""
         lines: list[str] = []
         at = 0
 
@@ -269,12 +269,12 @@ class Importer:
             scope.values[s.values.name] = self.dense(s)
 
     def outside(self, scope: Scope, name: str) -> str:
-        """The dtype of a constant that PTIR has not, and that is kept in a wider one; else nothing."""
+        """The name of the dtype of a constant that PTIR lacks and that is stored in a wider one; else ""."""
         entry = scope.values.get(name)
         return self.widened[id(entry)][1] if id(entry) in self.widened else ""
 
     def array(self, t: onnx.TensorProto) -> Array:
-        """The array of a TensorProto. One of a dtype that PTIR has not is in a wider one, which has all its numbers. Raises
+        """The array of a TensorProto. A dtype that PTIR lacks becomes a wider one, which has all its numbers. Raises
         Violation."""
         if t.data_type in WIDER and t.data_location != 1:
             result: Array = onnx.numpy_helper.to_array(t).astype(arrays.numpy_dtype(WIDER[t.data_type]))
@@ -284,8 +284,8 @@ class Importer:
         if t.data_location == 1:
             return self._external(t, dtype)
         try:
-            made: Array = onnx.numpy_helper.to_array(t).view(arrays.numpy_dtype(dtype))
-            return made
+            output: Array = onnx.numpy_helper.to_array(t).view(arrays.numpy_dtype(dtype))
+            return output
         except (ValueError, TypeError, IndexError) as error:
             raise Violation("InvalidModel", f"initializer `{t.name}` does not have the bytes of its type: {error}") from None
 
@@ -320,7 +320,7 @@ class Importer:
         return out
 
     def _results(self, scope: Scope, name: str) -> list[tuple[str, Tensor]]:
-        """The results that the output called `name` is: one, or one for each element of a sequence."""
+        """The results for the output `name`: one, or one for each element of a sequence."""
         try:
             datum = scope.datum(name)
             parts = {f"{name}.{k}": x for k, x in enumerate(datum.items)} if isinstance(datum, Items) else {name: datum}
@@ -333,7 +333,7 @@ class Importer:
         return [(part, x) for part, x in results if x is not None]
 
     def run(self, nodes: Sequence[onnx.NodeProto], scope: Scope) -> None:
-        """Translate nodes in order; what is refused is reported, and what depends on it is passed over."""
+        """Translate nodes in order. A refused node is reported, and nodes that depend on it are skipped."""
         for proto in nodes:
             before = self.place.loc
             self.place.loc = self.locs.get(id(proto), before)
@@ -355,7 +355,7 @@ class Importer:
             self.place.loc = before
 
     def _output(self, outputs: Sequence[Datum], k: int, proto: onnx.NodeProto, scope: Scope) -> Datum:
-        """Output `k` of a node, named; what it does not make is reported."""
+        """Output `k` of a node, named; a missing one is reported."""
         if k >= len(outputs) or outputs[k] is None:
             message = f"output {k} of {proto.op_type}, `{proto.output[k]}`, is not one that is computed here"
             self.diagnostics.error("UnsupportedOnnx", message, self.place.loc)
@@ -363,14 +363,14 @@ class Importer:
         return self._named(outputs[k], proto.output[k], scope)
 
     def _malformed(self, proto: onnx.NodeProto, scope: Scope, error: Exception) -> str:
-        """What the checker of ONNX says about a node that cannot be read, else what went wrong."""
+        """The message of ONNX's checker for a malformed node, else that of the exception."""
         context = onnx.checker.C.CheckerContext()
         context.ir_version, context.opset_imports = self.model.ir_version or 1, dict(scope.opsets)
         try:
             onnx.checker.check_node(proto, context)
         except (onnx.checker.ValidationError, *MALFORMED) as result:
-            said = str(result).strip().splitlines()
-            return said[0] if said else f"{proto.op_type} is malformed"
+            lines = str(result).strip().splitlines()
+            return lines[0] if lines else f"{proto.op_type} is malformed"
         return f"{proto.op_type} cannot be read: {type(error).__name__}: {error}"
 
     def _named(self, datum: Datum, name: str, scope: Scope) -> Datum:
@@ -413,8 +413,8 @@ class Importer:
                 raise refused(f"there is no translation of {proto.op_type}")
         operands = [scope.datum(name) if name else None for name in proto.input]
         if handler is not None:
-            made = handler(node)
-            return list(made) if isinstance(made, Sequence) else [made]
+            result = handler(node)
+            return list(result) if isinstance(result, Sequence) else [result]
         return self.expand(self._body(schema, proto, opset, operands, scope), proto, {**defaults, **attrs}, scope)
 
     def _attribute(self, a: onnx.AttributeProto, scope: Scope) -> Attribute:
@@ -447,10 +447,10 @@ class Importer:
         if any(a.ref_attr_name for a in proto.attribute):
             del plain.attribute[:]
             given = [(a, scope.attrs.get(a.ref_attr_name) if a.ref_attr_name else a) for a in proto.attribute]
-            made = (x if x is a else onnx.helper.make_attribute(a.name, x) for a, x in given if x is not None)
-            plain.attribute.extend(made)
-        made = schema.get_context_dependent_function_with_opset_version(max(versions), plain.SerializeToString(), types)
-        return onnx.FunctionProto.FromString(made)
+            result = (x if x is a else onnx.helper.make_attribute(a.name, x) for a, x in given if x is not None)
+            plain.attribute.extend(result)
+        result = schema.get_context_dependent_function_with_opset_version(max(versions), plain.SerializeToString(), types)
+        return onnx.FunctionProto.FromString(result)
 
     def expand(self, body: onnx.FunctionProto, proto: onnx.NodeProto, attrs: Mapping[str, object], scope: Scope) -> list[Datum]:
         """The outputs of a function, whose nodes are appended to the block of the caller."""
@@ -468,17 +468,17 @@ class Importer:
         self.depth -= 1
         if self.diagnostics.errors > errors:
             raise _Poisoned
-        asked = [k < len(proto.output) and bool(proto.output[k]) for k in range(len(body.output))]
-        return [inner.datum(name) if used else None for name, used in zip(body.output, asked, strict=True)]
+        requested = [k < len(proto.output) and bool(proto.output[k]) for k in range(len(body.output))]
+        return [inner.datum(name) if used else None for name, used in zip(body.output, requested, strict=True)]
 
     def region_scope(self, outer: Scope, block: Block) -> Values:
-        """A scope for a subgraph whose nodes go into a region: known values are seen, others must be passed in."""
+        """A scope for a subgraph that becomes a region: constant values are visible, others must be passed in."""
         inner = Values(self, block, outer.opsets, outer.attrs, False)
         inner.values = {k: v for k, v in outer.values.items() if not isinstance(v, (Tensor, Items))}
         return inner
 
     def inner_scope(self, outer: Scope) -> Values:
-        """A scope for a subgraph whose nodes are appended in place: it sees everything."""
+        """A scope for a subgraph that is inlined: all outer values are visible."""
         inner = Values(self, outer.block, outer.opsets, outer.attrs, False)
         inner.values, inner.made = dict(outer.values), outer.made
         return inner
@@ -488,7 +488,7 @@ class Importer:
         return [name for name in free_names(graph) if isinstance(outer.values.get(name), (Tensor, Items))]
 
     def counted(self, datum: Datum) -> list[Size] | None:
-        """The integers and extents that a datum holds, in whatever dtype; None when it holds others or is not known."""
+        """The integers and extents in a datum of any dtype; None when it holds other values or is not constant."""
         if isinstance(datum, Tensor):
             return self.counts.get(datum.operand)
         if datum is None or isinstance(datum, Items):
@@ -498,7 +498,7 @@ class Importer:
         return extents.as_dims(datum)
 
     def wanted(self, scope: Scope, name: str) -> None:
-        """Remember the inputs that the value called `name` is made of: it must be known."""
+        """Record the inputs that the value `name` is computed from: they must be constant."""
         entry = scope.values.get(name)
         stack = [entry.operand] if isinstance(entry, Tensor) else []
         seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""ONNX Runtime as the other side of a comparison: it runs the file that the program was read from, else the program as ONNX."""
+"""ONNX Runtime as a peer for comparisons: it runs the file that the program was read from, else the program exported to ONNX."""
 
 from __future__ import annotations
 
@@ -22,37 +22,35 @@ if TYPE_CHECKING:
     import onnxruntime
 
     from ptir_tools.bridges.onnx import format as onnx_format
-    from ptir_tools.bridges.onnx import importer
-    from ptir_tools.bridges.onnx import part as parts
+    from ptir_tools.bridges.onnx import importer, submodel
 else:
     onnx_format = lazy("ptir_tools.bridges.onnx.format")
     importer = lazy("ptir_tools.bridges.onnx.importer")
     onnx = lazy("onnx")
-    parts = lazy("ptir_tools.bridges.onnx.part")
+    submodel = lazy("ptir_tools.bridges.onnx.submodel")
     onnxruntime = lazy("onnxruntime")
 
 NAME = "onnxruntime"
 INSTALL = "this is ONNX Runtime: pip install '.[onnx]'"
-# What NumPy has no dtype for comes and goes as one that holds it.
+# A dtype that NumPy lacks is passed as a wider one.
 _HELD = {BF16: F32, FP8_E4M3: F32, FP8_E5M2: F32, SI4: SI8, UI4: UI8}
 _HELD_BY_NAME = {dtype.numpy: held.numpy for dtype, held in _HELD.items()}
 _PLAIN = ("bool", *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)), "float16", "float32", "float64")
 _INNER = ".typed"
-_MESSAGE = (1 << 31) - 1  # bytes of a model that is handed on in memory
-_NEWEST_IR = regex(r"max supported IR version: (\d+)")  # in what ONNX Runtime says of a model of a newer one
+_MESSAGE = (1 << 31) - 1  # bytes of a model that is passed in memory
+_NEWEST_IR = regex(r"max supported IR version: (\d+)")  # in ONNX Runtime's message about a model of a newer IR version
 
 
 def outputs(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The outputs of a program in order, from ONNX Runtime on the CPU; `inputs` are its own by name.
-
-    Raises Rejected for a program that ONNX cannot say, UsageError for what ONNX Runtime cannot run, and without it.
+    """The outputs of a program in order, from ONNX Runtime on the CPU; `inputs` are arrays by name. Raises Rejected for a program
+    that ONNX cannot express, UsageError for one that ONNX Runtime cannot run, and where it is not installed.
     """
     return ready(program, plain=True)(inputs)
 
 
 def ready(program: Program, threads: int = 0, plain: bool = False) -> Runner:
-    """What gives the outputs of a program, as `outputs` does, as often as it is called; `threads` are one per core where 0.
-    `plain`: quantized operators are computed as the model says, not fused with those around them, which rounds otherwise."""
+    """A function of inputs that returns outputs as `outputs` does; `threads` 0 means one per core. With `plain`, quantized
+    operators are not fused with others, which would round differently."""
     require_runtime()
     source = program.source
     if source is not None and source.data is not None:
@@ -60,10 +58,10 @@ def ready(program: Program, threads: int = 0, plain: bool = False) -> Runner:
         model: str | onnx.ModelProto = source.name if whole else _model(program)
     else:
         diagnostics = Diagnostics(source)
-        made = onnx_format.exported(program, diagnostics, Options())
+        result = onnx_format.exported(program, diagnostics, Options())
         diagnostics.raise_if_errors()
-        assert made is not None
-        model = made
+        assert result is not None
+        model = result
     sessions: list[tuple[onnxruntime.InferenceSession, list[DType | None]]] = []
 
     def call(inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -76,15 +74,15 @@ def ready(program: Program, threads: int = 0, plain: bool = False) -> Runner:
 
 
 def values(program: Program, wide: Program, inputs: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
-    """What ONNX Runtime gives for the values `names` of `program`, as far as its file names them; `wide` has them as outputs, and
-    is what runs where there is no file. Raises as `outputs` does."""
+    """ONNX Runtime's arrays for the values `names` of `program`, as far as its file has these names; `wide` has them as outputs,
+    and runs where there is no file. Raises like `outputs`."""
     require_runtime()
     source = program.source
     if source is None or source.data is None:
         return dict(zip(names, outputs(wide, inputs).values(), strict=True))
     model = _model(program)
-    wanted, own = set(names), {value.name for value in model.graph.output}
-    more = [name for node in model.graph.node for name in node.output if importer.spelled(name) in wanted and name not in own]
+    requested, own = set(names), {value.name for value in model.graph.output}
+    more = [name for node in model.graph.node for name in node.output if importer.spelled(name) in requested and name not in own]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in more)
     own = program.attrs.get("inputs", {})
     entry = run(model, {own.get(name, name): x for name, x in inputs.items()})
@@ -93,22 +91,22 @@ def values(program: Program, wide: Program, inputs: Mapping[str, Array], names: 
 
 
 def _model(program: Program) -> onnx.ModelProto:
-    """The model that a program was read from, or the part of it."""
+    """The model, or the part of a model, that a program was read from."""
     source = program.source
     assert source is not None
     model = onnx.load(source.name) if os.path.exists(source.name) else onnx.ModelProto.FromString(source.data)
-    return parts.part(model, *program.attrs["part"]) if "part" in program.attrs else model
+    return submodel.submodel(model, *program.attrs["part"]) if "part" in program.attrs else model
 
 
 def peer(data: bytes) -> tuple[str, Runner] | None:
-    """The name of ONNX Runtime, and what runs the model in `data` on it; None without it."""
+    """The name of ONNX Runtime, and a function that runs the model in `data`; None where it is not installed."""
     if importlib.util.find_spec(NAME) is None:
         return None
     return NAME, partial(run, onnx.ModelProto.FromString(data))
 
 
 def require_runtime() -> None:
-    """Raise UsageError, with the line that installs it, unless ONNX Runtime is there."""
+    """Raise UsageError, with the install command, unless ONNX Runtime is installed."""
     try:
         onnxruntime.InferenceSession  # noqa: B018
     except ModuleNotFoundError:
@@ -116,8 +114,8 @@ def require_runtime() -> None:
 
 
 def run(model: str | onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The outputs of a model by name, in order: a ModelProto, or the path of its file. Inputs are called as in it, or as the
-    importer spells these names. Raises UsageError for what ONNX Runtime cannot run.
+    """The outputs by name, in order, of a model: a ModelProto, or the path of its file. Inputs have the model's names, or the
+    importer's spelling of them. Raises UsageError for a model that ONNX Runtime cannot run.
     """
     return _outputs(*_opened(model, inputs, 0, True), inputs)
 
@@ -125,7 +123,7 @@ def run(model: str | onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, 
 def _opened(
     model: str | onnx.ModelProto, inputs: Mapping[str, Array], threads: int, plain: bool
 ) -> tuple[onnxruntime.InferenceSession, list[DType | None]]:
-    """A session for inputs of these dtypes, and the own dtype of each output that comes as another."""
+    """A session for inputs of these dtypes, and the model's dtype of each output that is returned in another."""
     dtypes: list[DType | None] = []
     if not isinstance(model, str) or any(x.dtype.name not in _PLAIN for x in inputs.values()):
         if isinstance(model, str):
@@ -151,7 +149,7 @@ def _outputs(session: onnxruntime.InferenceSession, dtypes: list[DType | None], 
 
 
 def _with_plain_ports(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[DType | None]]:
-    """A copy with inputs and outputs of dtypes that NumPy has, and the own dtype of each output where it is another."""
+    """A copy whose signature has only dtypes of NumPy, and the model's dtype of each output that changed."""
     copy = type(model)()
     copy.CopyFrom(model)
     before, after, dtypes = list["onnx.NodeProto"](), list["onnx.NodeProto"](), list[DType | None]()
@@ -192,12 +190,12 @@ def _renamed(graph: onnx.GraphProto, old: str, new: str) -> None:
 
 
 def _with_ir(model: str | bytes, version: int) -> bytes | None:
-    """The model as one of this version of the IR, where it is of a newer one: operators are judged by their own version."""
-    made = onnx.load(model) if isinstance(model, str) else onnx.ModelProto.FromString(model)
-    if made.ir_version <= version or made.ByteSize() > _MESSAGE:
+    """The model with its IR version lowered to `version`: operators have versions of their own."""
+    result = onnx.load(model) if isinstance(model, str) else onnx.ModelProto.FromString(model)
+    if result.ir_version <= version or result.ByteSize() > _MESSAGE:
         return None
-    made.ir_version = version
-    whole: bytes = made.SerializeToString()
+    result.ir_version = version
+    whole: bytes = result.SerializeToString()
     return whole
 
 

@@ -1,11 +1,11 @@
-"""The table of operators, and what a handler sees of its node."""
+"""The table of handlers of ONNX operators, and the node as a handler sees it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from ptir_tools.bridges import extents
-from ptir_tools.bridges.onnx.scope import Attribute, Datum, Items, Scope
+from ptir_tools.bridges.onnx.protocols import Attribute, Datum, Items, Scope
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dtypes import (
@@ -55,14 +55,14 @@ NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
 NAMES = {
     8: "strings", 18: "float8e4m3fnuz", 20: "float8e5m2fnuz", 23: "float4e2m1", 24: "float8e8m0", 25: "uint2", 26: "int2",
 }  # fmt: skip
-# What holds all numbers of a dtype that PTIR has not, and the operands that may be constants of one: they give numbers.
+# The wider dtype for each one that PTIR lacks, and the operands that may be constants of such a dtype.
 WIDER: dict[int, DType] = {18: F16, 20: F16, 23: FP8_E4M3, 24: F32, 25: UI4, 26: SI4}
 KEPT = {"DequantizeLinear": (0, 1, 2), "Cast": (0,), "CastLike": (0,)}
 NARROW = (BF16, F16, FP8_E4M3, FP8_E5M2)
 
 
 def handles(*names: str, domain: str = "") -> Callable[[H], H]:
-    """Make a function the handler of operators. It takes a `Node` and gives a datum per output."""
+    """Register a function as the handler of operators. It takes a `Node` and returns a datum per output."""
 
     def register(handler: H) -> H:
         HANDLERS.update({(domain, name): handler for name in names})
@@ -72,24 +72,24 @@ def handles(*names: str, domain: str = "") -> Callable[[H], H]:
 
 
 def refuses(reason: str, *names: str, domain: str = "") -> None:
-    """Say why operators have no handler."""
+    """Register the reason why operators have no handler."""
     REFUSED.update({(domain, name): reason for name in names})
 
 
 def refused(reason: str, help: str | None = None) -> Violation:
-    """What a handler raises for what PTIR cannot express."""
+    """The Violation that a handler raises for what PTIR cannot express."""
     return Violation("UnsupportedOnnx", reason, help=help)
 
 
 def dtype_of(number: int) -> DType:
-    """The dtype with the ONNX number `number`. Raises Violation for one that PTIR has not."""
+    """The dtype with the ONNX number `number`. Raises Violation for one that PTIR lacks."""
     if number not in DTYPES:
         raise refused(f"PTIR has no {NAMES.get(number, f'type {number}')}")
     return DTYPES[number]
 
 
 class Node:
-    """A node of ONNX at work: its operands, attributes and the block that its translation is appended to."""
+    """The ONNX node that is translated: its operands, its attributes and the block that gets the new ops."""
 
     def __init__(
         self, scope: Scope, proto: onnx.NodeProto, attrs: dict[str, Attribute], opset: int, defaults: dict[str, object]
@@ -99,7 +99,7 @@ class Node:
         self.block: Block = scope.block
 
     def __len__(self) -> int:
-        """How many operands there are, those left out in between included."""
+        """The number of operands, omitted ones in between included."""
         return len(self.proto.input)
 
     def has(self, i: int) -> bool:
@@ -108,7 +108,7 @@ class Node:
         return bool(name) and self.scope.values.get(name, name) is not None
 
     def datum(self, i: int) -> Datum:
-        """Operand `i` as it is: a tensor, an array that is known, or None."""
+        """Operand `i`: a tensor, a constant array, or None."""
         return self.scope.datum(self.proto.input[i]) if self.has(i) else None
 
     def __getitem__(self, i: int) -> Tensor:
@@ -127,7 +127,7 @@ class Node:
         return [self[i] for i in range(len(self))]
 
     def known(self, i: int) -> Array:
-        """Operand `i`, which must be known now, as an array. Raises Violation("OnnxNeedsConstant")."""
+        """Operand `i`, which must be constant, as an array. Raises Violation("OnnxNeedsConstant")."""
         result = self.datum(i)
         if isinstance(result, Tensor):
             self.scope.importer.wanted(self.scope, self.proto.input[i])
@@ -143,7 +143,7 @@ class Node:
         return result
 
     def array(self, i: int) -> Array | None:
-        """Operand `i` where it is an array that is known, else None."""
+        """Operand `i` where it is a constant array, else None."""
         result = self.datum(i)
         return result if isinstance(result, np.ndarray) else None
 
@@ -171,7 +171,7 @@ class Node:
 
     @property
     def outputs(self) -> int:
-        """How many outputs there are, those left out in between included."""
+        """The number of outputs, omitted ones in between included."""
         return len(self.proto.output)
 
     def wants(self, k: int) -> bool:
@@ -195,11 +195,11 @@ class Node:
         return self.block.constant(np.asarray(values), dtype)
 
     def iota(self, shape: Sequence[Dim], dtype: DType, at: int) -> Tensor:
-        """Elements that count along an axis."""
+        """0, 1, 2, … along an axis."""
         return self.block.op("iota", list(shape), dtype, at)
 
     def call(self, op: str, *operands: object, **attrs: Attribute) -> Tensor:
-        """An op of PTIR by name. Raises Violation when this PTIR has none of that name."""
+        """A PTIR op by name. Raises Violation when PTIR has none of that name."""
         if f"ptir.{op}" not in OPS:
             raise refused(f"PTIR has no `{op}`")
         return self.block.op(op, *operands, **attrs)
@@ -220,8 +220,8 @@ def axis(a: int, rank: int) -> int:
 
 
 def one_shape(*shapes: Shape) -> tuple[Dim, ...]:
-    """The shape to which ONNX broadcasts tensors of these shapes. A symbol meets another extent as its equal: that is checked at
-    run time. Raises Violation when they do not fit."""
+    """The shape to which ONNX broadcasts tensors of these shapes. A symbol is taken as equal to any other extent; the run checks
+    it. Raises Violation when they do not fit."""
     rank = max(map(len, shapes))
     out: list[Dim] = []
     for at in range(rank):
@@ -235,13 +235,13 @@ def one_shape(*shapes: Shape) -> tuple[Dim, ...]:
 
 
 def stretched(x: Tensor, shape: Shape) -> Tensor:
-    """`x` broadcast to `shape`; a symbol that must equal another extent is reshaped to it, which the run checks."""
+    """`x` broadcast to `shape`. A symbol that must equal another extent is reshaped to it, which the run checks."""
     if x.shape == shape:
         return x
     lead = len(shape) - x.rank
-    wanted = [d if d == 1 or d == e else e for d, e in zip(x.shape, shape[lead:], strict=True)]
-    if tuple(wanted) != x.shape:
-        x = x.reshape(wanted)
+    target = [d if d == 1 or d == e else e for d, e in zip(x.shape, shape[lead:], strict=True)]
+    if tuple(target) != x.shape:
+        x = x.reshape(target)
     return x if x.shape == shape else x.broadcast_to(shape)
 
 
@@ -252,7 +252,7 @@ def together(*xs: Tensor) -> list[Tensor]:
 
 
 def wide(x: Tensor) -> Tensor:
-    """`x` in f32 when it is of a narrower float: composites are computed so, and rounded once."""
+    """`x` in f32 when it is a narrower float: composites are computed in f32 and rounded once."""
     return x.cast(F32) if x.dtype in NARROW else x
 
 

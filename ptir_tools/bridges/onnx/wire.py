@@ -1,7 +1,7 @@
-"""The bytes of a ModelProto without its big weights, which stay where they are in the file.
+"""The bytes of a ModelProto without its big weights, which stay in the file.
 
-protobuf copies all bytes of a model when it parses them. What it is given here says of each big initializer where its bytes
-are, in the way that ONNX has for data outside of the file.
+protobuf copies all bytes of a model when it parses them. Here each big initializer is replaced by ONNX's external data: a
+reference to its bytes in the file.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _tensor(data: memoryview, begin: int, stop: int, name: str) -> Iterator[byte
 
 
 def _fields(data: memoryview, at: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
-    """Of each field its number, where it starts, where its content does, and where it ends. Raises IndexError and ValueError."""
+    """For each field: its number, and the offsets of its start, its content and its end. Raises IndexError and ValueError."""
     while at < stop:
         start = at
         key, at = _number(data, at)
@@ -63,7 +63,7 @@ def _fields(data: memoryview, at: int, stop: int) -> Iterator[tuple[int, int, in
 
 
 def _number(data: memoryview, at: int) -> tuple[int, int]:
-    """A varint, and where it ends."""
+    """A varint and the offset of its end."""
     value = shift = 0
     while shift < 70:
         byte = data[at]

@@ -1,4 +1,4 @@
-"""The bytecode of StableHLO: what jaxlib makes of it is read as text, and what is written as text becomes bytecode."""
+"""StableHLO bytecode: jaxlib converts it to text, which is read, and written text to bytecode."""
 
 from __future__ import annotations
 

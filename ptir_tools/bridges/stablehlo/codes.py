@@ -6,7 +6,7 @@ EXPLAIN: tuple[Code, ...] = (
     Code(
         "UnsupportedStableHLO",
         "A StableHLO program has what PTIR cannot express. That is several devices, input and output while it runs, types that "
-        "PTIR has not, extents that depend on data, or a custom call that no one knows. All such ops are reported at once, each "
+        "PTIR has not, extents that depend on data, or an unknown custom call. All such ops are reported at once, each "
         "with its reason.",
     ),
 )

@@ -99,7 +99,7 @@ def _bytes(digits: str) -> bytes:
 
 
 def _blob(data: bytes, t: TensorType) -> Literal:
-    """Little-endian elements, each in whole bytes; of i1, also eight to a byte. One alone is repeated."""
+    """Little-endian elements, each in whole bytes; i1 also eight to a byte. A single element is a splat."""
     count, size = prod(t.static_shape), t.dtype.size
     if t.dtype.kind is Kind.BOOL and len(data) == -(-count // 8) != count:
         bits = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")[:count]
@@ -115,7 +115,7 @@ def _blob(data: bytes, t: TensorType) -> Literal:
 
 
 def _resource(key: str, text: str) -> bytes:
-    """The bytes that `{-# dialect_resources … #-}` has under `key`, after four that say how they are aligned."""
+    """The bytes that `{-# dialect_resources … #-}` has under `key`, after the four bytes of their alignment."""
     match = re.search(rf'\b{re.escape(key)}\s*:\s*"0x([0-9A-Fa-f]*)"', text)
     if match is None:
         raise Violation("InvalidLiteral", f"there is no resource `{key}` at the end of the text")

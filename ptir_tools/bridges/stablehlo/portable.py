@@ -1,6 +1,6 @@
-"""What only jaxlib can do: bytecode of StableHLO, and its versioned form VHLO, to text and back. The extra `xla`.
+"""Conversion of StableHLO bytecode and VHLO to text and back, by jaxlib (the extra `xla`).
 
-Bytes that are damaged may end the process or keep it busy for ever. So it works in a process of its own: this module as a script.
+Damaged bytes may crash jaxlib or make it loop for ever. So it runs in a subprocess: this module as a script.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ SECONDS = 20  # for the start, and for each megabyte
 
 
 def text_of(data: bytes, diagnostics: Diagnostics, named: str) -> str | None:
-    """The StableHLO text of a module in bytecode, or in the text of VHLO; None after reporting what is wrong. `named` says which.
-    Raises UsageError without jaxlib."""
+    """The StableHLO text of a module in bytecode, or in VHLO text; None after reporting an error. `named` is the input in
+    messages. Raises UsageError without jaxlib."""
     result = _answer("read", data, diagnostics, named)
     return None if result is None else result.decode("utf-8")
 
 
 def bytecode_of(text: str, diagnostics: Diagnostics) -> bytes:
-    """The portable bytecode of a module of StableHLO; nothing after reporting what is wrong. Raises UsageError without jaxlib."""
+    """The portable bytecode of a StableHLO module; empty after reporting an error. Raises UsageError without jaxlib."""
     return _answer("write", text.encode("utf-8"), diagnostics, "bytecode of StableHLO") or b""
 
 
 def _answer(what: str, data: bytes, diagnostics: Diagnostics, named: str) -> bytes | None:
-    """What the script answers; None after reporting why it does not."""
+    """The output of the script; None after reporting an error."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     command = [sys.executable, "-m", __name__, what]
     seconds = SECONDS * (1 + len(data) / (1 << 20))
     try:
         ran = subprocess.run(command, input=data, env=environment, capture_output=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
-        diagnostics.error("InvalidModel", f"jaxlib does not get through this {named}: it is damaged")
+        diagnostics.error("InvalidModel", f"jaxlib cannot read this {named}: it is damaged")
         return None
     if ran.returncode == MISSING:
         raise UsageError(f"{named} needs jaxlib: pip install '.[xla]'")
@@ -57,7 +57,7 @@ def _answer(what: str, data: bytes, diagnostics: Diagnostics, named: str) -> byt
         return ran.stdout
     lines = [line for line in ran.stderr.decode("utf-8", "replace").splitlines() if "error:" in line]
     reason = lines[0].partition("error:")[2].strip() if lines else "it is damaged"
-    diagnostics.error("InvalidModel", f"jaxlib does not take this {named}: {reason}")
+    diagnostics.error("InvalidModel", f"jaxlib rejects this {named}: {reason}")
     return None
 
 
@@ -81,7 +81,7 @@ def work(what: str, data: bytes) -> bytes:
 
 
 def main(what: str) -> int:
-    """Answer standard input on standard output; the exit code."""
+    """Convert standard input to standard output; returns the exit code."""
     try:
         result = work(what, sys.stdin.buffer.read())
     except ImportError:

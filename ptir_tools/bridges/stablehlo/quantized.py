@@ -1,4 +1,4 @@
-"""Quantized values: integers that represent numbers. An op on them is the op on the numbers, its result quantized again."""
+"""Quantized values: an op dequantizes its operands, computes, and quantizes its result."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ CONTRACTIONS = ("stablehlo.dot_general", "stablehlo.convolution", "stablehlo.dot
 
 @dataclass(slots=True)
 class Value:
-    """A quantized tensor: its integers, and what they represent."""
+    """A quantized tensor: its integers and its quantized type."""
 
     storage: Tensor
     type: Quantized
 
 
 def _laid(site: Site, numbers: Sequence[float], q: Quantized, dtype: DType) -> Tensor:
-    """A number per tensor, or per index of an axis, in the shape of the tensor."""
+    """A number per tensor, or per index of an axis, broadcast to the shape of the tensor."""
     shape = q.storage.shape
     if q.axis is None:
         return site.full(numbers[0], q.storage.with_dtype(dtype))
@@ -54,27 +54,27 @@ def perform(site: Site, handler: Handler, operands: Sequence[object], types: Seq
     if name == "stablehlo.bitcast_convert":
         (x,), (t,) = operands, types
         (storage,) = site.each([x.storage if isinstance(x, Value) else x])
-        wanted = t.storage if isinstance(t, Quantized) else t
-        if storage.type is not wanted:
+        storage_type = t.storage if isinstance(t, Quantized) else t
+        if storage.type is not storage_type:
             raise refused("bits of quantized values as another dtype")
         return [Value(storage, t) if isinstance(t, Quantized) else storage]
     dtype = F64 if name in CONTRACTIONS else None
-    given = [dequantize(site, x, dtype or x.type.expressed) if isinstance(x, Value) else x for x in operands]
+    numbers = [dequantize(site, x, dtype or x.type.expressed) if isinstance(x, Value) else x for x in operands]
     if name in ("stablehlo.uniform_quantize", "stablehlo.uniform_dequantize"):
-        result: object = given
+        result: object = numbers
     else:
         site.scope.expressed = dtype
         try:
-            result = handler(site, *given)
+            result = handler(site, *numbers)
         finally:
             site.scope.expressed = None
     results = list(result) if isinstance(result, (list, tuple)) else [result]
-    made: list[object] = []
+    outputs: list[object] = []
     for x, t in zip(results, types, strict=True):
         if isinstance(t, Quantized):
-            made += [quantize(site, y, t) for y in site.each([x])]
+            outputs += [quantize(site, y, t) for y in site.each([x])]
         elif isinstance(x, Tensor) and isinstance(t, TensorType) and x.dtype is not t.dtype:
-            made.append(x.cast(t.dtype))
+            outputs.append(x.cast(t.dtype))
         else:
-            made.append(x)
-    return made
+            outputs.append(x)
+    return outputs

@@ -1,4 +1,4 @@
-"""StableHLO text to PTIR: functions, calls (which are inlined), scopes and regions. What ops mean is in `ops`."""
+"""StableHLO text to PTIR: functions, calls (which are inlined), scopes and regions. The handlers of ops are in `ops`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from types import FrameType
 from ptir_tools.bridges.stablehlo import ops as ops
 from ptir_tools.bridges.stablehlo import portable, quantized  # declared before a program is read
 from ptir_tools.bridges.stablehlo.checks import Checks
-from ptir_tools.bridges.stablehlo.meanings import Meanings
 from ptir_tools.bridges.stablehlo.scopes import POISON, InError, Scope, fits, read_names
+from ptir_tools.bridges.stablehlo.symbolic import SymbolicElements
+from ptir_tools.bridges.stablehlo.symbolic_rules import note
 from ptir_tools.bridges.stablehlo.syntax import Block, FunctionText, Item, ModuleText, Parameter, Product, Statement, Typed, parse
 from ptir_tools.bridges.stablehlo.table import HANDLERS, REFUSED, Entry, Site, plain
-from ptir_tools.bridges.stablehlo.tracking import note
 from ptir_tools.bridges.stablehlo.types import UNSUPPORTED, Kind, Quantized, Tuple, refused, type_of
 from ptir_tools.bridges.stablehlo.types import Token as TokenType
 from ptir_tools.core.collector import collector_paused
@@ -35,7 +35,7 @@ CALLS = ("call", "func.call")
 
 
 class _Here:
-    """The place of the op at hand, which the builder gives to what is appended."""
+    """The source location of the current op, which appended ops get."""
 
     source = None
 
@@ -59,7 +59,7 @@ class Reader:
         self.calls: list[str] = []  # the functions that are being inlined
         self.reported: set[Loc] = set()
         self.symbols = 0
-        self.meanings = Meanings()
+        self.symbolic = SymbolicElements()
         self.checks = Checks()
         self.count = 0
 
@@ -76,11 +76,11 @@ class Reader:
                 self.collect([s for region in item.regions() for s in region.body])
             elif item.name == "func.func":
                 self.collect([_generic_function(item)])
-            elif item.name != "sdy.mesh":  # what is cut over devices there runs on one here
+            elif item.name != "sdy.mesh":  # a sharded program runs on one device here
                 self.diagnostics.error("SyntaxError", f"`{item.name}` is not in a function", item.loc)
 
     def roots(self) -> list[FunctionText]:
-        """The functions of the program: those that nothing in it calls, and those said to be public; `main` comes first."""
+        """The functions of the program: those that are not called in it, and public ones; `main` is first."""
         called: set[str] = set()
         for f in self.functions.values():
             for s in statements(f.body):
@@ -94,7 +94,7 @@ class Reader:
         return sorted(results, key=lambda f: f.name != "main")
 
     def program(self) -> Program | None:
-        """The program of the functions; None after reporting what is wrong."""
+        """The program of the functions; None after reporting errors."""
         roots = self.roots()
         if not roots:
             self.diagnostics.error("UndefinedValue", "there is no function that is not called by others", 0)
@@ -137,7 +137,7 @@ class Reader:
                 self.diagnostics.violation(violation, text.loc)
 
     def parameter(self, p: Parameter, t: Kind, block: Target) -> object:
-        """What a parameter of a function of the program is; an extent `?` becomes a symbol."""
+        """The value of a parameter; an extent `?` becomes a symbol."""
         if isinstance(t, TokenType):
             raise refused("a token is a parameter")
         if isinstance(t, Tuple):
@@ -159,7 +159,7 @@ class Reader:
     # Statements
 
     def error(self, violation: Violation, s: Statement) -> None:
-        """Report what is wrong with an op, once where it is inlined several times."""
+        """Report an error of an op, once even where it is inlined several times."""
         loc = violation.loc or s.loc
         if loc in self.reported:
             return
@@ -194,7 +194,7 @@ class Reader:
             at += count
 
     def values(self, s: Statement, scope: Scope) -> list[object]:
-        """What the results of an op are. Raises Violation, InError."""
+        """The values of the results of an op. Raises Violation, InError."""
         if s.name in CALLS:
             return self.call(s, scope)
         if (entry := self.handlers.get(s.name)) is None:
@@ -211,8 +211,8 @@ class Reader:
             return quantized.perform(site, entry.handler, operands, types if len(types) == count else types[-1:] * count)
         count, most = len(operands), entry.most
         if count < entry.least or (most is not None and count > most):
-            wanted = f"{entry.least}" if most == entry.least else f"{entry.least} or more" if most is None else f"up to {most}"
-            raise Violation("OperandCountMismatch", f"`{s.name}` takes {wanted} operands, got {count}")
+            expected = f"{entry.least}" if most == entry.least else f"{entry.least} or more" if most is None else f"up to {most}"
+            raise Violation("OperandCountMismatch", f"`{s.name}` takes {expected} operands, got {count}")
         if s.returned is not None and s.given is not None:
             self.declared(s, operands, scope)
         if not entry.values:
@@ -257,7 +257,7 @@ class Reader:
         return results
 
     def returned(self, s: Statement, scope: Scope) -> list[object]:
-        """What a return gives. Raises Violation, InError."""
+        """The operands of a return. Raises Violation, InError."""
         self.here.loc = s.loc
         try:
             return [self.operand(token, scope) for token in read_names(s.pieces)]
@@ -266,7 +266,7 @@ class Reader:
             raise InError from None
 
     def call(self, s: Statement, scope: Scope) -> list[object]:
-        """The results of a function, whose ops are appended here."""
+        """The results of a called function, whose ops are inlined here."""
         names = _symbols(s)
         require(len(names) == 1, "SyntaxError", "a call names one function")
         operands = [self.operand(token, scope) for token in read_names(s.pieces)]
@@ -303,7 +303,7 @@ def statements(block: Block | None) -> list[Statement]:
 
 
 def _symbols(s: Statement) -> list[Token]:
-    """The functions that an op names."""
+    """The function symbols in an op."""
     tokens: list[Token] = []
     todo: list[object] = list(s.pieces)
     for x in todo:
@@ -348,7 +348,7 @@ def _generic_function(s: Statement) -> FunctionText:
 
 
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
-    """The program in `source`; None after reporting what is wrong, or cannot be expressed, at every op."""
+    """The program in `source`; None after reporting every op that is wrong or cannot be expressed."""
     if _VERSIONED.search(source.text):
         text = portable.text_of(source.text.encode("utf-8"), diagnostics, "VHLO")
         if text is None:

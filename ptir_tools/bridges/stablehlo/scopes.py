@@ -1,4 +1,4 @@
-"""What names mean while a block is read, and what isolated regions are given of the outside."""
+"""Scopes of names while a block is read, and the outer values that isolated regions capture."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ptir_tools.bridges.constants import known
 from ptir_tools.bridges.stablehlo.checks import Checks
-from ptir_tools.bridges.stablehlo.meanings import Meanings
+from ptir_tools.bridges.stablehlo.symbolic import SymbolicElements
 from ptir_tools.bridges.stablehlo.syntax import Binding, Block, Clause, FunctionText, Parameter, Statement
 from ptir_tools.bridges.stablehlo.types import Quantized, Tuple, refused, type_of
 from ptir_tools.bridges.stablehlo.types import Token as TokenType
@@ -19,14 +19,14 @@ from ptir_tools.dialects.ptir.builder.build import Block as Target
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.grammars.parser import Token
 
-POISON = None  # the value of an op in error: whoever reads it stays silent
+POISON = None  # the value of an op in error: its readers are not reported
 RETURNS = ("return", "func.return", "stablehlo.return", "mhlo.return", "chlo.return")
 
 
 class Reader(Protocol):
-    """What a scope sees of the reader of a text."""
+    """Protocol of the reader, for scopes."""
 
-    meanings: Meanings
+    symbolic: SymbolicElements
     checks: Checks
 
     @property
@@ -44,14 +44,14 @@ class InError(Exception):
 
 
 class Scope:
-    """The names that a block sees, the block of PTIR that it is read into, and the shape that scalars have there: a region on
-    scalars can be read on whole tensors (`lift`)."""
+    """The names visible in a block, the PTIR block that gets the ops, and the shape of scalars there (`lift`): a region on
+    scalars can be read on whole tensors."""
 
     def __init__(self, reader: Reader, block: Target, outer: Scope | None = None, lift: Shape | None = None) -> None:
         self.reader, self.block, self.outer = reader, block, outer
         self.lift: Shape | None = lift if lift is not None else outer.lift if outer else None
         self.lifts = lift is not None
-        self.expressed: DType | None = None  # of the numbers that quantized values mean, where it is not their own
+        self.expressed: DType | None = None  # the dtype of dequantized values, where it differs from their own
         self.values: dict[str, list[object]] = {}
 
     def define(self, token: Token | None, name: str, values: Sequence[object]) -> None:
@@ -60,7 +60,7 @@ class Scope:
         self.values[name] = list(values)
 
     def lookup(self, token: str) -> object:
-        """What `%name` or `%name#index` means. Raises Violation for what nothing defines, InError for what is in error."""
+        """The value of `%name` or `%name#index`. Raises Violation for an undefined name, InError for a value in error."""
         name, _, index = token[1:].partition("#")
         result, at = self.find(name), int(index or 0)
         require(at < len(result), "UndefinedValue", f"%{name} has {len(result)} results")
@@ -69,7 +69,7 @@ class Scope:
         return result[at]
 
     def find(self, name: str) -> list[object]:
-        """The values of a name; what an outer scope has is brought to the shape of scalars here."""
+        """The values of a name; those of an outer scope are broadcast to the shape of scalars here."""
         if (result := self.values.get(name)) is not None:
             return result
         if self.outer is None:
@@ -80,7 +80,7 @@ class Scope:
         return result
 
     def lifted(self, x: object) -> object:
-        """A scalar as a tensor of the shape that scalars have here."""
+        """A scalar broadcast to the shape that scalars have here."""
         if not isinstance(x, Tensor) or x.shape or not self.lift:
             return x
         return self.block.op("broadcast_to", x, result_shape=self.lift)
@@ -103,16 +103,17 @@ class Scope:
         """
         inner = Scope(self.reader, self.block, self, lift)
         inner.parameters(region.params, arguments)
-        result = inner.body(region)
-        require(count in (None, len(result)), "OperandCountMismatch", f"a region gives {len(result)} results, {count} are wanted")
-        return result
+        results = inner.body(region)
+        message = f"a region returns {len(results)} results, {count} are expected"
+        require(count in (None, len(results)), "OperandCountMismatch", message)
+        return results
 
     def lifted_scope(self, lift: Shape) -> Scope:
         """A scope inside, in the same block, where scalars have the shape `lift`."""
         return Scope(self.reader, self.block, self, lift)
 
     def capture(self, regions: Sequence[Block]) -> Capture:
-        """What isolated regions are given of this scope."""
+        """The values of this scope that isolated regions capture."""
         return Capture(self, regions)
 
     def parameters(self, params: Sequence[Parameter], arguments: Sequence[object]) -> None:
@@ -124,7 +125,7 @@ class Scope:
             self.define(p.called, p.called[1:], [x])
 
     def body(self, region: Block) -> list[object]:
-        """Append the ops of a region; what it returns. Raises InError when that is in error."""
+        """Append the ops of a region and return its results. Raises InError when one is in error."""
         for i, statement in enumerate(region.body):
             if statement.name in RETURNS:
                 if i < len(region.body) - 1:
@@ -134,7 +135,7 @@ class Scope:
         raise Violation("SyntaxError", "a block ends with a return")
 
     def region(self, types: Sequence[Type], build: Build) -> Region:
-        """A region of PTIR, which sees its parameters only, with what `build` appends to it and gives as its results."""
+        """An isolated PTIR region, with the ops that `build` appends and the results that it returns."""
         graph = self.block.graph
         region = Region(f"r{len(graph.program.regions)}")
         graph.program.regions.append(region)
@@ -153,7 +154,7 @@ Build = Callable[[Scope, list[Tensor]], Sequence[object]]  # from the parameters
 
 
 class Capture:
-    """Outer values that isolated regions are given: as arguments, or, when they are constants, made again inside."""
+    """Outer values that isolated regions capture: as arguments, or, for constants, rematerialized inside."""
 
     def __init__(self, scope: Scope, regions: Sequence[Block], bound: Sequence[str] = ()) -> None:
         names = {name: None for region in regions for name in free_names(region) if name not in bound}
@@ -172,14 +173,14 @@ class Capture:
         return [x.type for x in self.arguments]
 
     def bind(self, inner: Scope, params: Sequence[Tensor]) -> None:
-        """Give the names their meaning inside, `params` being the parameters for the arguments."""
+        """Bind the captured names inside a region; `params` are the parameters for the arguments."""
         for name, values in self.values.items():
             results: list[object] = []
             for i, x in enumerate(values):
                 if isinstance(x, Tensor) and (name, i) in self.places:
                     param = params[self.places[name, i]]
-                    if (meaning := inner.reader.meanings.of(x)) is not None:
-                        inner.reader.meanings.values[param.operand] = meaning
+                    if (meaning := inner.reader.symbolic.of(x)) is not None:
+                        inner.reader.symbolic.values[param.operand] = meaning
                     results.append(param)
                 elif isinstance(x, Tensor):
                     defn, operands, attrs = _constant(x) or ("", (), {})
@@ -190,7 +191,7 @@ class Capture:
 
 
 def _constant(x: Tensor) -> tuple[str, tuple[Operand, ...], dict[str, Attribute]] | None:
-    """The op that makes a constant again: its name, operands and attributes. None for anything else."""
+    """The op that rematerializes a constant: its name, operands and attributes. None for other values."""
     op = x.operand.op if isinstance(x.operand, Value) else None
     if op is None or any(isinstance(o, Value) for o in op.operands) or known(x) is None:
         return None
@@ -215,7 +216,7 @@ def free_names(region: Block) -> dict[str, None]:
 
 
 def read_names(pieces: Sequence[object]) -> list[Token]:
-    """The operands among pieces."""
+    """The operand tokens among parsed pieces."""
     results: list[Token] = []
     for piece in pieces:
         if isinstance(piece, Token):
@@ -232,7 +233,7 @@ def _bound(piece: object) -> list[str]:
 
 
 def fits(declared: object, t: Type) -> bool:
-    """Whether a value of type `t` may be declared so: extents `?` and symbols are any."""
+    """Whether a value of type `t` fits the declared type: extents `?` and symbols match any extent."""
     if not isinstance(declared, TensorType) or not isinstance(t, TensorType):
         return True
     if declared is t:

@@ -1,4 +1,4 @@
-"""StableHLO text to statements: what the rules of the grammar make. Nothing is resolved; `reader` does that."""
+"""StableHLO text to statements, by the rules of the grammar. `reader` resolves names."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Parameter:
 
     @property
     def called(self) -> Token:
-        """The name. Raises Violation where there is none: a function that has a body names its parameters."""
+        """The name. Raises Violation where there is none: a function with a body must name its parameters."""
         if self.name is None:
             raise Violation("SyntaxError", f"a parameter of type {self.type} has no name")
         return self.name
@@ -138,7 +138,7 @@ class Alias:
 
 
 Item = FunctionText | ModuleText | Statement  # of a file or module
-Children = list[Any]  # what the rules inside a rule have made
+Children = list[Any]  # the results of the rules inside a rule
 
 
 class Values(list[object]):
@@ -151,10 +151,10 @@ class Angle(dict[str, Typed]):
 
 @dataclass(slots=True)
 class Clause:
-    """A clause that is put together with others: parameters, results, a signature, a tail."""
+    """A clause of a statement: parameters, results, a signature, a tail."""
 
     field: str
-    value: Any  # as it is called
+    value: Any  # by name
 
 
 def symbol(token: Token) -> str:
@@ -202,14 +202,14 @@ def _region(items: Children) -> Block:
 @located
 def _op(items: Children, start: int, end: int) -> Statement:
     results = _results(items.pop(0)) if items[0].type == "RESULT" else []
-    made = Statement(items[0].strip('"'), items[0], results, [], start=start, end=end)
-    pieces = made.pieces
+    result = Statement(items[0].strip('"'), items[0], results, [], start=start, end=end)
+    pieces = result.pieces
     for x in items[1:]:
         if isinstance(x, Clause) and x.field == "signature":
-            (made.given, made.returned), pieces = x.value, made.tails
+            (result.given, result.returned), pieces = x.value, result.tails
         elif x is not None:
             pieces.append(x)
-    return made
+    return result
 
 
 def _signature(items: Children) -> Clause:
@@ -255,7 +255,7 @@ _NAMED = regex(r"[!#][\w.$]+")
 
 
 class _Aliases:
-    """The values of aliases, which replace their names. An alias is defined before what uses it."""
+    """Aliases and their values, which replace the names. An alias is defined before its uses."""
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self.diagnostics = diagnostics
@@ -263,7 +263,7 @@ class _Aliases:
         self.characters = 0
 
     def define(self, alias: Alias) -> None:
-        """Define an alias; a second of one name is reported."""
+        """Define an alias; a duplicate is reported."""
         if alias.name in self.values:
             message = f"{alias.name} is defined twice"
             self.diagnostics.error("RedefinedValue", message, pack(alias.name.start_pos, alias.name.end_pos))
@@ -285,7 +285,7 @@ class _Aliases:
                     todo.append(getattr(x, name))
 
     def valued(self, x: object) -> object:
-        """`x`, a part of a tree, with the values of aliases in it. Raises LimitExceeded."""
+        """`x`, a part of a tree, with aliases replaced by their values. Raises LimitExceeded."""
         if isinstance(x, Typed) and isinstance(x.value, Token) and x.type is None and x.value in self.values:
             result = self.values[x.value]
             return Typed(self.valued(x.value), result.type)
@@ -302,7 +302,7 @@ class _Aliases:
             raise LimitExceeded(f"the values of aliases are longer than {current().file_bytes} characters", "--max-file-bytes")
         try:
             grammars.check_depth(text, current())
-        except LimitExceeded as limit:  # its place is one in the value of an alias
+        except LimitExceeded as limit:  # its span is in the value of an alias
             limit.loc = x.loc
             raise
         kind = x.type if whole is None or not isinstance(whole.value, Token) else whole.value.type

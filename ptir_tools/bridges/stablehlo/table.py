@@ -1,8 +1,7 @@
-"""The table of ops, and what a handler sees of the op at hand.
+"""The table of handlers of StableHLO ops, and the current op as a handler sees it.
 
-A handler takes a `Site` and the operands, and gives a value per result: a Tensor, or a tuple of them for several results. It
-raises Violation for what PTIR cannot express. Pretty and generic forms give the same attributes: `spelled` says which word of
-the pretty form is which attribute of the generic one.
+A handler takes a `Site` and the operands. It returns a Tensor, or a tuple of them for several results. It raises Violation for
+what PTIR cannot express. `spelled` maps words of the pretty form to attributes of the generic form.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from inspect import Parameter as Argument
 from inspect import signature
 
 from ptir_tools.bridges.constants import known
+from ptir_tools.bridges.extent_ops import repeated
 from ptir_tools.bridges.extents import Size
-from ptir_tools.bridges.measures import repeated
 from ptir_tools.bridges.stablehlo import literals
-from ptir_tools.bridges.stablehlo.meanings import Meanings
 from ptir_tools.bridges.stablehlo.scopes import Scope
+from ptir_tools.bridges.stablehlo.symbolic import SymbolicElements
 from ptir_tools.bridges.stablehlo.syntax import Angle, Binding, Block, Clause, Keyed, Parameter, Product, Statement, Typed, Values
 from ptir_tools.bridges.stablehlo.types import Token as TokenType
 from ptir_tools.bridges.stablehlo.types import Tuple, refused, type_of
@@ -41,14 +40,14 @@ from ptir_tools.grammars.parser import Token
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-Plain = Any  # an attribute as Python has it: a number, text, list, dict or array; who asks for it knows which
+Plain = Any  # an attribute in Python: a number, text, list, dict or array
 Handler = Callable[..., object]
 H = TypeVar("H", bound=Handler)
 
 
 @dataclass(slots=True, frozen=True)
 class Entry:
-    """A handler: how many operands it takes (`most` None: any number), and how attributes are called in the pretty form."""
+    """A handler, its operand counts (`most` None: any number), and the names of attributes in the pretty form."""
 
     handler: Handler
     least: int
@@ -63,7 +62,7 @@ CUSTOM: dict[str, Handler] = {}  # the handlers of custom calls, by target
 
 
 def handles(*names: str, values: bool = False, **spelled: str) -> Callable[[H], H]:
-    """Make a function the handler of ops; `spelled` maps words of the pretty form to attributes."""
+    """Register a function as the handler of ops; `spelled` maps words of the pretty form to attributes."""
 
     def register(handler: H) -> H:
         HANDLERS.update(dict.fromkeys(names, entry(handler, values, spelled)))
@@ -82,13 +81,13 @@ def entry(handler: Handler, values: bool = False, spelled: Mapping[str, str] | N
 
 
 def refuses(reason: str, *names: str) -> None:
-    """Say why ops have no handler."""
+    """Register the reason why ops have no handler."""
     REFUSED.update(dict.fromkeys(names, reason))
 
 
 @dataclass(slots=True, frozen=True)
 class Part:
-    """A part of an axis whose extent no op has. Whatever reads it but a rotation is refused."""
+    """A part of an axis with an extent that no op gives. Only a rotation may read it."""
 
     whole: Tensor
     axis: int
@@ -98,7 +97,7 @@ class Part:
 
 
 class Fields(dict[str, list[int]]):
-    """The fields of a dialect attribute as lists of integers."""
+    """The fields of a dialect attribute, as lists of integers."""
 
     def axes(self, name: str) -> list[int]:
         """A list; absent, it is empty."""
@@ -112,8 +111,8 @@ class Fields(dict[str, list[int]]):
 
 
 class Site:
-    """An op of StableHLO at hand: its attributes, regions and declared result types, and the block that its translation is
-    appended to."""
+    """The StableHLO op that is translated: its attributes, regions and declared result types, and the block that gets the new
+    ops."""
 
     def __init__(self, scope: Scope, statement: Statement, spelled: Mapping[str, str]) -> None:
         self.scope, self.statement, self.spelled = scope, statement, spelled
@@ -163,9 +162,9 @@ class Site:
                 self.parameters.append(piece.value)
 
     @property
-    def meanings(self) -> Meanings:
-        """What small integers are, in terms of extents."""
-        return self.scope.reader.meanings
+    def symbolic(self) -> SymbolicElements:
+        """The symbolic elements of small integer tensors."""
+        return self.scope.reader.symbolic
 
     # Types
 
@@ -184,13 +183,13 @@ class Site:
     def type(self) -> TensorType:
         """The declared type of the only result."""
         result = self.types
-        require(len(result) == 1, "OperandCountMismatch", f"one result is wanted, there are {len(result)}")
+        require(len(result) == 1, "OperandCountMismatch", f"one result is expected, there are {len(result)}")
         return self.tensor_type(result[0])
 
     def tensor_type(self, t: object) -> TensorType:
         """`t`, which must be a tensor's."""
         if not isinstance(t, TensorType):
-            raise Violation("OperandTypeMismatch", f"a tensor is wanted, not {t}")
+            raise Violation("OperandTypeMismatch", f"a tensor is expected, not {t}")
         return t
 
     @property
@@ -211,8 +210,8 @@ class Site:
             return default
         return plain(self.attrs[name], self.scope.reader.text)
 
-    def _wrong(self, name: str, wanted: str) -> Violation:
-        return Violation("InvalidAttributeValue", f"`{name}` is not {wanted}")
+    def _wrong(self, name: str, expected: str) -> Violation:
+        return Violation("InvalidAttributeValue", f"`{name}` is not {expected}")
 
     def ints(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
         """A list of integers."""
@@ -227,9 +226,9 @@ class Site:
         return checked_axes(self.ints(name, default), rank, name)
 
     def counts(self, name: str, rank: int, least: int, default: int | None = None) -> tuple[int, ...]:
-        """A list of one integer per axis, none under `least`; absent, all are `default`."""
+        """A list of one integer per axis, each at least `least`; absent, all are `default`."""
         result = self.ints(name, None if default is None else [default] * rank)
-        require(len(result) == rank, "InvalidAttributeValue", f"`{name}` has {len(result)} entries, {rank} are wanted")
+        require(len(result) == rank, "InvalidAttributeValue", f"`{name}` has {len(result)} entries, {rank} are expected")
         require(all(n >= least for n in result), "InvalidAttributeValue", f"`{name}` has an entry under {least}")
         return result
 
@@ -289,14 +288,14 @@ class Site:
         return self.block.op(name, *operands, **attrs)
 
     def full(self, number: Number | np.generic | Array, t: TensorType) -> Tensor:
-        """A tensor of type `t`, all of it `number`, wrapped or rounded to the dtype."""
+        """A splat of `number`, wrapped or rounded to the dtype, of type `t`."""
         one = np.asarray(number)
         if one.dtype != arrays.numpy_dtype(t.dtype):
             one = scalars.element(_scalar(number, t.dtype), t.dtype)
         return self.splat(arrays.to_literal(one, tensor(t.dtype)), t.shape)
 
     def splat(self, one: Literal, shape: Shape) -> Tensor:
-        """A tensor of `shape`, all of it the scalar literal `one`."""
+        """A splat of the scalar literal `one` in `shape`."""
         if not shape:
             return self.block.op("constant", value=one)
         return self.block.op("broadcast_to", Tensor(self.block, one), result_shape=self.known(shape))
@@ -308,7 +307,7 @@ class Site:
         )
 
     def known(self, shape: Shape) -> Shape:
-        """`shape`, all of whose extents are said. Raises Violation."""
+        """`shape`, whose extents must all be known. Raises Violation."""
         if UNKNOWN in shape:
             raise refused("the extents of the result depend on data")
         return shape
@@ -318,7 +317,7 @@ class Site:
         return self.op("iota", shape=tuple(shape), dtype=dtype, axis=axis)
 
     def broadcast(self, x: Tensor, shape: Shape, dims: Sequence[int]) -> Tensor:
-        """`x` as `broadcast_in_dim` has it: its axis `i` is axis `dims[i]` of `shape`."""
+        """`x` broadcast as by `broadcast_in_dim`: its axis `i` is axis `dims[i]` of `shape`."""
         if x.shape == tuple(shape) and tuple(dims) == tuple(range(len(dims))):
             return x
         order = sorted(range(len(dims)), key=lambda i: dims[i])
@@ -333,33 +332,33 @@ class Site:
                 x = x.reshape(placed)
         if x.shape == tuple(shape):
             return x
-        composite = self.meanings.composite
+        composite = self.symbolic.composite
         lead = len(shape) - x.rank
-        made = {
+        results = {
             a: composite[n]
             for a, n in enumerate(shape)
             if isinstance(n, Sym) and n in composite and (a < lead or x.shape[a - lead] == 1)
         }
-        if not made:
+        if not results:
             return x.broadcast_to(shape)
-        x = x.broadcast_to([1 if a in made else n for a, n in enumerate(shape)])
-        for a, extent in made.items():
+        x = x.broadcast_to([1 if a in results else n for a, n in enumerate(shape)])
+        for a, extent in results.items():
             x = x.taken(repeated(self.block.constant(np.zeros(1), SI64), 0, extent, refused), a)
         return x
 
     def constant(self, x: Tensor, what: str) -> Array:
-        """The elements of `x`, which must be known while reading. Raises Violation otherwise."""
+        """The elements of `x`. Raises Violation unless it is a constant."""
         if (result := known(x)) is None:
             raise refused(f"`{what}` is not known when the program is read")
         return result
 
     def each(self, fields: Sequence[object]) -> Iterator[Tensor]:
-        """Only tensors. Raises Violation for a tuple or token."""
+        """The fields, which must be tensors. Raises Violation for a tuple or token."""
         for x in fields:
             if isinstance(x, Part):
                 raise x.refusal
             if not isinstance(x, Tensor):
-                raise Violation("OperandTypeMismatch", "a tensor is wanted, not a tuple or token")
+                raise Violation("OperandTypeMismatch", "a tensor is expected, not a tuple or token")
             yield x
 
 
@@ -382,12 +381,12 @@ def _scalar(number: Number | np.generic | Array, dtype: DType) -> scalars.Scalar
 
 
 def index_dtype(elements: int) -> DType:
-    """The narrower dtype that numbers so many elements."""
+    """The narrower index dtype that can number so many elements."""
     return SI32 if elements < 2**31 else SI64
 
 
 def plain(value: object, text: str = "") -> Plain:
-    """A value of an attribute as Python has it: numbers, texts, lists, dicts."""
+    """An attribute value in Python: numbers, texts, lists, dicts."""
     if isinstance(value, Typed):
         if isinstance(value.value, Token) and value.value.type == "DENSE":
             t = type_of(str(value.type)) if value.type is not None else None

@@ -1,4 +1,4 @@
-"""Types as MLIR spells them, and what they are in PTIR. The table serves reading and writing."""
+"""MLIR's types and their PTIR types, for reading and writing."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ Kind = TensorType | Token | Tuple | Quantized
 
 
 def refused(reason: str, help: str | None = None) -> Violation:
-    """What a handler raises for what PTIR cannot express."""
+    """The Violation that a handler raises for what PTIR cannot express."""
     return Violation(UNSUPPORTED, reason, help=help)
 
 
 @cache
 def type_of(text: str) -> Kind:
-    """The type spelled `text`; an extent `?` is UNKNOWN. Raises Violation for one that PTIR has not."""
+    """The type spelled `text`; an extent `?` is UNKNOWN. Raises Violation for one that PTIR lacks."""
     if text in ("!stablehlo.token", "!mhlo.token"):
         return TOKEN
     if text.startswith("tuple<"):
@@ -119,7 +119,7 @@ def _quantized(m: re.Match[str], shape: list[Dim]) -> Quantized:
 
 
 def dtype_of(text: str) -> DType:
-    """The dtype spelled `text`. Raises Violation for one that PTIR has not."""
+    """The dtype spelled `text`. Raises Violation for one that PTIR lacks."""
     if (result := DTYPES.get(text.replace(" ", ""))) is None:
         what = "quantized types" if text.startswith("!quant") else f"type {text}"
         raise refused(f"PTIR has no {what}")
@@ -133,7 +133,7 @@ def type_text(t: TensorType) -> str:
 
 
 def _parts(text: str) -> list[str]:
-    """What commas separate, outside of brackets."""
+    """The parts that commas separate, outside of brackets."""
     parts, depth, at = [], 0, 0
     for i, c in enumerate(text):
         depth += (c in "<(") - (c in ">)")

@@ -1,4 +1,4 @@
-"""PTIR as StableHLO text: what JAX lowers the program to. Needs the extra `xla`."""
+"""PTIR to StableHLO text, lowered by JAX (the extra `xla`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ptir_tools.bridges.xla.devices import on_paper
 from ptir_tools.bridges.xla.function import require_jax, unknown_ops, without_calls
-from ptir_tools.bridges.xla.table import MEANING
+from ptir_tools.bridges.xla.table import LOWERINGS
 from ptir_tools.bridges.xla.tracing import Tracing
 from ptir_tools.core import symbols
 from ptir_tools.core.arrays import numpy_dtype
@@ -48,16 +48,16 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
     if lost:
         return
 
-    cuts, asked = None, options[SHARDING]
-    if isinstance(asked, Sharding):
-        places = placing(program, placed(program, asked, diagnostics))
+    cuts, requested = None, options[SHARDING]
+    if isinstance(requested, Sharding):
+        places = placing(program, placed(program, requested, diagnostics))
         if diagnostics.errors:
             return
-        cuts = on_paper(asked.mesh, places)
+        cuts = on_paper(requested.mesh, places)
 
     def function(*xs: object) -> tuple[object, ...]:
         given = iter(xs)
-        tracing = Tracing(MEANING, current().iterations, keep=None if cuts is None else cuts.keep)
+        tracing = Tracing(LOWERINGS, current().iterations, keep=None if cuts is None else cuts.keep)
         results = tracing.block(main, [nest(p.type, given) for p in main.params])
         return tuple(leaf for r in results for leaf in flatten(r))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ptir_tools.bridges.xla.table import MEANING
+from ptir_tools.bridges.xla.table import LOWERINGS
 from ptir_tools.bridges.xla.tracing import Tracing
 from ptir_tools.core import symbols
 from ptir_tools.core.diagnostics import UsageError
@@ -35,7 +35,7 @@ def require_jax(what: str) -> None:
 
 
 def without_calls(program: Program) -> Program:
-    """`program`, or a copy of it in which the custom calls that this toolkit knows are the ops that define them."""
+    """`program`, or a copy with known custom calls decomposed."""
     if not any(op.defn.traits & CALLS for b in program.blocks() for op in b.body):
         return program
     smaller = clone(program)
@@ -44,13 +44,13 @@ def without_calls(program: Program) -> Program:
 
 
 def unknown_ops(program: Program) -> list[Op]:
-    """The ops of a PTIR program that have no meaning in JAX. Random ops of the outermost block have one: they draw before."""
+    """The ops of a PTIR program that have no lowering in JAX. Random ops of the outermost block draw before the run."""
     drawing = [op for op in program.main.body if op.defn.is_random]
-    return [op for block in program.blocks() for op in block.body if op.name not in MEANING and op not in drawing]
+    return [op for block in program.blocks() for op in block.body if op.name not in LOWERINGS and op not in drawing]
 
 
 def drawn(block: Region, context: Context) -> dict[Op, Data]:
-    """What the random ops of the outermost block draw, by NumPy's generator, as on every engine."""
+    """The arrays that random ops of the outermost block draw, by NumPy's generator, as on every engine."""
     return {op: evaluate(op, (), context) for op in block.body if op.defn.is_random}
 
 
@@ -65,21 +65,21 @@ def to_jax(program: Program, seed: int = 0) -> Callable[..., jax.Array | tuple[j
     require_jax("to_jax")
     ready = without_calls(program)
     for op in unknown_ops(ready):
-        raise UsageError(f"{op.defn.short} cannot be said in JAX{' inside a region' if op.defn.is_random else ''}")
+        raise UsageError(f"{op.defn.short} has no lowering in JAX{' inside a region' if op.defn.is_random else ''}")
     types = [t for p in ready.main.params for t in leaves(p.type) if isinstance(t, TensorType)]
-    made: dict[tuple[tuple[int, ...], ...], Program] = {}
+    entries: dict[tuple[tuple[int, ...], ...], Program] = {}
 
     def function(*xs: jax.Array) -> jax.Array | tuple[jax.Array, ...]:
         if len(xs) != len(types):
             raise UsageError(f"@{ready.main.name} takes {len(types)} arrays, got {len(xs)}")
         shapes = tuple(tuple(x.shape) for x in xs)
-        if shapes not in made:
-            made[shapes] = bound(ready, types, shapes)
-        static = made[shapes]
+        if shapes not in entries:
+            entries[shapes] = bound(ready, types, shapes)
+        static = entries[shapes]
         context = Context(seed=seed, streams=static.streams())
-        tracing = Tracing(MEANING, current().iterations, drawn(static.main, context))
-        given = map(jax.numpy.asarray, xs)  # NumPy's arrays compute by other rules and lack `at`
-        results = tracing.block(static.main, [nest(p.type, given) for p in static.main.params])
+        tracing = Tracing(LOWERINGS, current().iterations, drawn(static.main, context))
+        arguments = map(jax.numpy.asarray, xs)  # NumPy's arrays compute by other rules and lack `at`
+        results = tracing.block(static.main, [nest(p.type, arguments) for p in static.main.params])
         outputs = [leaf for r in results for leaf in flatten(r)]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
     jax = lazy("jax")
 
-WAIT = 300  # seconds for all hosts to come
+WAIT = 300  # seconds in which all hosts must connect
 
 
 @dataclass(slots=True, frozen=True)
@@ -42,4 +42,4 @@ def join(hosts: Hosts) -> None:
         jax.distributed.initialize(hosts.address, hosts.count, hosts.index, initialization_timeout=WAIT)
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise UsageError(f"the {hosts.count} hosts do not come together at {hosts.address}: {reason}") from error
+        raise UsageError(f"the {hosts.count} hosts do not connect at {hosts.address}: {reason}") from error

@@ -1,11 +1,12 @@
-"""What each op of PTIR is in JAX. Floats narrower than f32 are computed in f32 and rounded once, 4-bit integers in 8 bits."""
+"""PTIR ops to JAX: the table of lowerings. Floats narrower than f32 are computed in f32 and rounded once, 4-bit integers in 8
+bits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import product
 
-from ptir_tools.bridges.xla.tracing import Meaning, Tracing, dtype_of
+from ptir_tools.bridges.xla.tracing import Lowering, Tracing, dtype_of
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F32, F64, I1, SI8, SI32, UI8, DType
 from ptir_tools.core.evaluate import Data
@@ -28,15 +29,15 @@ else:
     jnp = lazy("jax.numpy")
     lax = lazy("jax.lax")
 
-MEANING: dict[str, Meaning] = {}
+LOWERINGS: dict[str, Lowering] = {}
 
 
-def means(*names: str) -> Callable[[Meaning], Meaning]:
-    """Declare what the ops `names` are."""
+def lowers(*names: str) -> Callable[[Lowering], Lowering]:
+    """Declare the lowering of the ops `names`."""
 
-    def declare(meaning: Meaning) -> Meaning:
-        MEANING.update({f"ptir.{name}": meaning for name in names})
-        return meaning
+    def declare(lowering: Lowering) -> Lowering:
+        LOWERINGS.update({f"ptir.{name}": lowering for name in names})
+        return lowering
 
     return declare
 
@@ -45,7 +46,7 @@ def means(*names: str) -> Callable[[Meaning], Meaning]:
 
 
 def widened(dtype: DType) -> DType:
-    """What `dtype` is computed in."""
+    """The dtype in which JAX computes `dtype`."""
     if dtype.is_float:
         return F64 if dtype is F64 else F32
     if dtype.bits == 4:
@@ -54,12 +55,12 @@ def widened(dtype: DType) -> DType:
 
 
 def wide(x: X, dtype: DType) -> X:
-    """`x`, of `dtype`, in what it is computed in."""
+    """`x`, of `dtype`, in the dtype in which it is computed."""
     return x.astype(arrays.numpy_dtype(widened(dtype)))
 
 
 def narrow(x: X, dtype: DType) -> X:
-    """What was computed as `dtype`: floats rounded, integers wrapped."""
+    """A computed value converted to `dtype`: floats are rounded, integers wrap."""
     if dtype.bits == 4:
         low = x.astype(jnp.int8) & 15
         x = (low ^ 8) - 8 if dtype.is_signed else low
@@ -106,13 +107,13 @@ def cast(x: X, source: DType, target: DType) -> X:
 
 
 def maps(name: str, function: Callable[..., X]) -> None:
-    """The op `name` is `function` of its elements; a Boolean answer stays one."""
+    """Lower the op `name` to `function`, elementwise; a Boolean result stays i1."""
 
-    def meaning(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    def lowering(op: Op, xs: Sequence[X], t: Tracing) -> X:
         result = function(*(wide(x, dtype_of(op, i)) for i, x in enumerate(xs)))
         return result if result.dtype == bool else narrow(result, result_of(op).dtype)
 
-    MEANING[f"ptir.{name}"] = meaning
+    LOWERINGS[f"ptir.{name}"] = lowering
 
 
 def _away(x: X) -> X:
@@ -180,31 +181,31 @@ for _name, _function in _FUNCTIONS.items():
     maps(_name, _function)
 
 
-@means("select")
+@lowers("select")
 def _select(op: Op, xs: Sequence[X], t: Tracing) -> X:
     which, x, y = xs
     return jnp.where(which, x, y)
 
 
-@means("cast")
+@lowers("cast")
 def _cast(op: Op, xs: Sequence[X], t: Tracing) -> X:
     return cast(xs[0], dtype_of(op), op.attr("dtype"))
 
 
-@means("stop_gradient")
+@lowers("stop_gradient")
 def _stop_gradient(op: Op, xs: Sequence[X], t: Tracing) -> X:
     return lax.stop_gradient(xs[0])
 
 
-def _divided(function: Callable[[X, X], X]) -> Meaning:
-    def meaning(op: Op, xs: Sequence[X], t: Tracing) -> X:
+def _divided(function: Callable[[X, X], X]) -> Lowering:
+    def lowering(op: Op, xs: Sequence[X], t: Tracing) -> X:
         dtype = dtype_of(op)
         x, y = (wide(v, dtype) for v in xs)
         if dtype.is_integer:
             t.fails_where(y == 0)
         return narrow(function(x, y), dtype)
 
-    return meaning
+    return lowering
 
 
 def _mod(x: X, y: X) -> X:
@@ -213,12 +214,12 @@ def _mod(x: X, y: X) -> X:
     return jnp.where(left == 0, jnp.copysign(left, y), result) if jnp.issubdtype(x.dtype, jnp.floating) else result
 
 
-means("div")(_divided(lambda x, y: lax.div(x, y)))
-means("rem")(_divided(lambda x, y: lax.rem(x, y)))
-means("mod")(_divided(_mod))
+lowers("div")(_divided(lambda x, y: lax.div(x, y)))
+lowers("rem")(_divided(lambda x, y: lax.rem(x, y)))
+lowers("mod")(_divided(_mod))
 
 
-@means("pow")
+@lowers("pow")
 def _pow(op: Op, xs: Sequence[X], t: Tracing) -> X:
     dtype = dtype_of(op)
     x, y = (wide(v, dtype) for v in xs)
@@ -248,40 +249,40 @@ def _of_bits(bits: X, dtype: DType) -> X:
     return narrow(bits, dtype) if dtype.bits == 4 else lax.bitcast_convert_type(bits, arrays.numpy_dtype(dtype))
 
 
-def _shift(function: Callable[[X, X, DType], X]) -> Meaning:
-    def meaning(op: Op, xs: Sequence[X], t: Tracing) -> X:
+def _shift(function: Callable[[X, X, DType], X]) -> Lowering:
+    def lowering(op: Op, xs: Sequence[X], t: Tracing) -> X:
         dtype = dtype_of(op)
         x, by = (_unsigned(v, dtype) for v in xs)
         return _of_bits(function(x, by, dtype), dtype)
 
-    return meaning
+    return lowering
 
 
 def _arithmetic(x: X, by: X, dtype: DType) -> X:
-    spare = max(8 - dtype.bits, 0)  # a 4-bit number is moved to the top of its byte, and down again
+    spare = max(8 - dtype.bits, 0)  # a 4-bit integer is shifted to the top of its byte and back
     signed = lax.bitcast_convert_type(x << spare, f"int{max(dtype.bits, 8)}") >> spare
     moved = signed >> jnp.minimum(by, dtype.bits - 1).astype(signed.dtype)
     return lax.bitcast_convert_type(moved, x.dtype)
 
 
-means("shift_left")(_shift(lambda x, by, d: jnp.where(by < d.bits, x << jnp.minimum(by, d.bits - 1), 0)))
-means("shift_right_logical")(_shift(lambda x, by, d: jnp.where(by < d.bits, x >> jnp.minimum(by, d.bits - 1), 0)))
-means("shift_right_arithmetic")(_shift(_arithmetic))
+lowers("shift_left")(_shift(lambda x, by, d: jnp.where(by < d.bits, x << jnp.minimum(by, d.bits - 1), 0)))
+lowers("shift_right_logical")(_shift(lambda x, by, d: jnp.where(by < d.bits, x >> jnp.minimum(by, d.bits - 1), 0)))
+lowers("shift_right_arithmetic")(_shift(_arithmetic))
 
 
-@means("popcount")
+@lowers("popcount")
 def _popcount(op: Op, xs: Sequence[X], t: Tracing) -> X:
     return narrow(lax.population_count(_unsigned(xs[0], dtype_of(op))), dtype_of(op))
 
 
-@means("count_leading_zeros")
+@lowers("count_leading_zeros")
 def _zeros(op: Op, xs: Sequence[X], t: Tracing) -> X:
     dtype = dtype_of(op)
     result = lax.clz(_unsigned(xs[0], dtype))
     return narrow(result - (4 if dtype.bits == 4 else 0), dtype)
 
 
-@means("bitcast")
+@lowers("bitcast")
 def _bitcast(op: Op, xs: Sequence[X], t: Tracing) -> X:
     source, target = dtype_of(op), result_of(op).dtype
     if 4 not in (source.bits, target.bits) or source.bits == target.bits == 4:
@@ -296,7 +297,7 @@ def _bitcast(op: Op, xs: Sequence[X], t: Tracing) -> X:
     return lax.bitcast_convert_type(joined, arrays.numpy_dtype(target))
 
 
-@means("nextafter")
+@lowers("nextafter")
 def _nextafter(op: Op, xs: Sequence[X], t: Tracing) -> X:
     dtype = dtype_of(op)
     word = f"uint{dtype.bits}"
@@ -310,7 +311,7 @@ def _nextafter(op: Op, xs: Sequence[X], t: Tracing) -> X:
     return jnp.where(jnp.isnan(a) | jnp.isnan(b), jnp.asarray(np.nan, arrays.numpy_dtype(dtype)), result)
 
 
-@means("reduce_precision")
+@lowers("reduce_precision")
 def _reduce_precision(op: Op, xs: Sequence[X], t: Tracing) -> X:
     dtype = dtype_of(op)
     own, word = dtype.precision - 1, f"uint{dtype.bits}"
@@ -336,8 +337,8 @@ def _reduce_precision(op: Op, xs: Sequence[X], t: Tracing) -> X:
 # ---- reductions
 
 
-def _accumulated(kind: str, combine: Callable[..., X]) -> Meaning:
-    def meaning(op: Op, xs: Sequence[X], t: Tracing) -> X:
+def _accumulated(kind: str, combine: Callable[..., X]) -> Lowering:
+    def lowering(op: Op, xs: Sequence[X], t: Tracing) -> X:
         source, out = dtype_of(op), result_of(op).dtype
         accum = op.attr("accum_dtype") or default_accum(source)
         x = wide(cast(xs[0], source, accum), accum)
@@ -346,39 +347,39 @@ def _accumulated(kind: str, combine: Callable[..., X]) -> Meaning:
         total = combine(x, axis=axes, keepdims=op.attr("keepdims"), initial=start)
         return cast(narrow(total.astype(x.dtype), accum), accum, out)
 
-    return meaning
+    return lowering
 
 
-means("reduce_sum")(_accumulated("sum", lambda x, **how: jnp.sum(x, dtype=x.dtype, **how)))
-means("reduce_prod")(_accumulated("prod", lambda x, **how: jnp.prod(x, dtype=x.dtype, **how)))
-means("reduce_max")(_accumulated("max", lambda x, **how: jnp.max(x, **how)))
-means("reduce_min")(_accumulated("min", lambda x, **how: jnp.min(x, **how)))
+lowers("reduce_sum")(_accumulated("sum", lambda x, **how: jnp.sum(x, dtype=x.dtype, **how)))
+lowers("reduce_prod")(_accumulated("prod", lambda x, **how: jnp.prod(x, dtype=x.dtype, **how)))
+lowers("reduce_max")(_accumulated("max", lambda x, **how: jnp.max(x, **how)))
+lowers("reduce_min")(_accumulated("min", lambda x, **how: jnp.min(x, **how)))
 
 
-def _over_bits(combine: Callable[[X, X], X], start: int) -> Meaning:
-    def meaning(op: Op, xs: Sequence[X], t: Tracing) -> X:
+def _over_bits(combine: Callable[[X, X], X], start: int) -> Lowering:
+    def lowering(op: Op, xs: Sequence[X], t: Tracing) -> X:
         out = result_of(op)
         x = wide(xs[0], out.dtype)
         first = jnp.asarray(start, widest("int")).astype(x.dtype)
         reduced = lax.reduce(x, first, combine, vocabulary.axes(op.attr("axes"), x.ndim))
         return narrow(reduced, out.dtype).reshape(out.static_shape)
 
-    return meaning
+    return lowering
 
 
-means("reduce_and")(_over_bits(lambda a, b: a & b, -1))
-means("reduce_or")(_over_bits(lambda a, b: a | b, 0))
-means("reduce_xor")(_over_bits(lambda a, b: a ^ b, 0))
+lowers("reduce_and")(_over_bits(lambda a, b: a & b, -1))
+lowers("reduce_or")(_over_bits(lambda a, b: a | b, 0))
+lowers("reduce_xor")(_over_bits(lambda a, b: a ^ b, 0))
 
 
-@means("argmax", "argmin")
+@lowers("argmax", "argmin")
 def _located(op: Op, xs: Sequence[X], t: Tracing) -> X:
     find = lax.argmax if op.defn.short == "argmax" else lax.argmin
     x = wide(xs[0], dtype_of(op))
     return find(x, op.attr("axis") % x.ndim, arrays.numpy_dtype(op.attr("output_dtype"))).reshape(result_of(op).static_shape)
 
 
-@means("cumsum", "cumprod", "cummax", "cummin")
+@lowers("cumsum", "cumprod", "cummax", "cummin")
 def _cumulative(op: Op, xs: Sequence[X], t: Tracing) -> X:
     dtype, kind = dtype_of(op), op.defn.short.removeprefix("cum")
     run = {"sum": lax.cumsum, "prod": lax.cumprod, "max": lax.cummax, "min": lax.cummin}[kind]
@@ -392,7 +393,7 @@ def _cumulative(op: Op, xs: Sequence[X], t: Tracing) -> X:
     return narrow(run(x, axis, reverse), dtype)
 
 
-@means("dot_general")
+@lowers("dot_general")
 def _dot(op: Op, xs: Sequence[X], t: Tracing) -> X:
     source, out = dtype_of(op), result_of(op).dtype
     accum = op.attr("accum_dtype") or default_accum(source)
@@ -403,7 +404,7 @@ def _dot(op: Op, xs: Sequence[X], t: Tracing) -> X:
     return cast(narrow(result, accum), accum, out)
 
 
-@means("layer_norm")
+@lowers("layer_norm")
 def _layer_norm(op: Op, xs: Sequence[X], t: Tracing) -> X:
     dtype, axis = dtype_of(op), op.attr("feature_axis")
     x, gamma, beta = (wide(v, dtype) for v in xs)
@@ -416,56 +417,56 @@ def _layer_norm(op: Op, xs: Sequence[X], t: Tracing) -> X:
 # ---- constants and movement
 
 
-@means("constant")
+@lowers("constant")
 def _constant(op: Op, xs: Sequence[X], t: Tracing) -> X:
     return jnp.asarray(arrays.from_literal(op.attrs[0]))
 
 
-@means("iota")
+@lowers("iota")
 def _iota(op: Op, xs: Sequence[X], t: Tracing) -> X:
     out = result_of(op)
     count = lax.broadcasted_iota(widest("int"), out.static_shape, op.attr("axis") % out.rank)
     return narrow(count, out.dtype) if out.dtype.is_integer else count.astype(arrays.numpy_dtype(out.dtype))
 
 
-@means("reshape")
+@lowers("reshape")
 def _reshape(op: Op, xs: Sequence[X], t: Tracing) -> X:
     return jnp.reshape(xs[0], result_of(op).static_shape)
 
 
-@means("broadcast_to")
+@lowers("broadcast_to")
 def _broadcast(op: Op, xs: Sequence[X], t: Tracing) -> X:
     return jnp.broadcast_to(xs[0], result_of(op).static_shape)
 
 
-@means("transpose")
+@lowers("transpose")
 def _transpose(op: Op, xs: Sequence[X], t: Tracing) -> X:
     return jnp.transpose(xs[0], vocabulary.axes(op.attr("perm"), xs[0].ndim))
 
 
-@means("slice")
+@lowers("slice")
 def _slice(op: Op, xs: Sequence[X], t: Tracing) -> X:
     starts, sizes = op.attr("starts"), op.attr("sizes")
     return lax.slice(xs[0], starts, [a + n for a, n in zip(starts, sizes, strict=True)])
 
 
-@means("concat")
+@lowers("concat")
 def _concat(op: Op, xs: Sequence[X], t: Tracing) -> X:
     return jnp.concatenate(xs, op.attr("axis"))
 
 
-@means("pad")
+@lowers("pad")
 def _pad(op: Op, xs: Sequence[X], t: Tracing) -> X:
     fill = jnp.asarray(scalars.element(op.attr("pad_value"), dtype_of(op)))
     return lax.pad(xs[0], fill, list(zip(op.attr("low"), op.attr("high"), op.attr("interior"), strict=True)))
 
 
-@means("tile")
+@lowers("tile")
 def _tile(op: Op, xs: Sequence[X], t: Tracing) -> X:
     return jnp.tile(xs[0], op.attr("repeats"))
 
 
-@means("extract_patches")
+@lowers("extract_patches")
 def _patches(op: Op, xs: Sequence[X], t: Tracing) -> X:
     (x,), out = xs, result_of(op).static_shape
     fill = jnp.asarray(scalars.element(op.attr("pad_value"), dtype_of(op)))
@@ -481,7 +482,7 @@ def _patches(op: Op, xs: Sequence[X], t: Tracing) -> X:
     return jnp.stack(results, -2).reshape(out)
 
 
-@means("reduce_window")
+@lowers("reduce_window")
 def _window(op: Op, xs: Sequence[X], t: Tracing) -> X:
     source, kind = dtype_of(op), op.attr("reduce")
     accum = op.attr("accum_dtype") or default_accum(source)
@@ -500,12 +501,12 @@ def _window(op: Op, xs: Sequence[X], t: Tracing) -> X:
 
 
 def _bounded(index: X, extent: int, t: Tracing) -> X:
-    """Indices that are in range; one that is not makes the run fail."""
+    """Indices clamped to their range; one out of range makes the run fail."""
     t.fails_where((index < 0) | (index >= extent))
     return jnp.clip(index, 0, max(extent - 1, 0))
 
 
-@means("take")
+@lowers("take")
 def _take(op: Op, xs: Sequence[X], t: Tracing) -> X:
     x, index = xs
     if not x.shape[0]:
@@ -514,7 +515,7 @@ def _take(op: Op, xs: Sequence[X], t: Tracing) -> X:
     return jnp.take(x, _bounded(index, x.shape[0], t), axis=0, mode="clip")
 
 
-@means("gather")
+@lowers("gather")
 def _gather(op: Op, xs: Sequence[X], t: Tracing) -> X:
     x, index = xs
     axis = op.attr("axis") % x.ndim
@@ -528,20 +529,20 @@ def _started(x: X, start: X, sizes: Sequence[int]) -> list[X]:
     return [jnp.clip(start[k], 0, n - size) for k, (n, size) in enumerate(zip(x.shape, sizes, strict=True))]
 
 
-@means("dynamic_slice")
+@lowers("dynamic_slice")
 def _dynamic_slice(op: Op, xs: Sequence[X], t: Tracing) -> X:
     x, start = xs
     return lax.dynamic_slice(x, _started(x, start, op.attr("sizes")), op.attr("sizes")) if x.ndim else x
 
 
-@means("dynamic_update_slice")
+@lowers("dynamic_update_slice")
 def _dynamic_update_slice(op: Op, xs: Sequence[X], t: Tracing) -> X:
     x, update, start = xs
     return lax.dynamic_update_slice(x, update, _started(x, start, op.attr("sizes"))) if x.ndim else update
 
 
 def _placed(x: X, at: Sequence[X], updates: X, kind: str, dtype: DType) -> X:
-    """`updates` combined into `x` at these places; one outside is dropped."""
+    """`updates` combined into `x` at these indices; an index out of range is dropped."""
     if not updates.size or not x.size:
         return x
     if kind in ("and", "or", "xor"):
@@ -557,7 +558,7 @@ def _placed(x: X, at: Sequence[X], updates: X, kind: str, dtype: DType) -> X:
 
 
 def _placed_bits(x: X, at: Sequence[X], updates: X, kind: str, dtype: DType) -> X:
-    """Bit by bit: `and` is the least, `or` the largest, `xor` the sum, modulo 2."""
+    """Bit by bit: `and` is the minimum, `or` the maximum, `xor` the sum modulo 2."""
     width = dtype.bits
     shifts = jnp.arange(width, dtype=widest("uint"))
 
@@ -572,7 +573,7 @@ def _placed_bits(x: X, at: Sequence[X], updates: X, kind: str, dtype: DType) -> 
     return whole.astype(bool) if x.dtype == bool else _of_bits(whole.astype(_unsigned(x, dtype).dtype), dtype)
 
 
-@means("scatter_reduce")
+@lowers("scatter_reduce")
 def _scatter_reduce(op: Op, xs: Sequence[X], t: Tracing) -> X:
     x, index, updates = xs
     axis = op.attr("axis") % x.ndim
@@ -581,7 +582,7 @@ def _scatter_reduce(op: Op, xs: Sequence[X], t: Tracing) -> X:
     return _placed(x, at, updates, op.attr("reduce"), dtype_of(op))
 
 
-@means("scatter_add", "scatter")
+@lowers("scatter_add", "scatter")
 def _scatter(op: Op, xs: Sequence[X], t: Tracing) -> X:
     x, indices, updates = xs
     kind, drop = (op.attr("reduce"), op.attr("drop")) if op.defn.short == "scatter" else ("add", False)
@@ -607,7 +608,7 @@ def _scatter(op: Op, xs: Sequence[X], t: Tracing) -> X:
     return _placed(x, places, ordered, kind, dtype_of(op))
 
 
-@means("segment_reduce")
+@lowers("segment_reduce")
 def _segment_reduce(op: Op, xs: Sequence[X], t: Tracing) -> X:
     data, ids = xs
     source, kind = dtype_of(op), op.attr("kind")
@@ -626,13 +627,13 @@ def _segment_reduce(op: Op, xs: Sequence[X], t: Tracing) -> X:
 
 
 def _sorted(xs: Sequence[X], axis: int, keys: int, descending: bool) -> tuple[X, ...]:
-    """A stable sort; a descending one sorts the reversed axis and reverses the answer."""
+    """A stable sort; a descending one sorts the reversed axis and reverses the result."""
     ordered = [jnp.flip(x, axis) for x in xs] if descending else list(xs)
     result = lax.sort(tuple(ordered), dimension=axis, is_stable=True, num_keys=keys)
     return tuple(jnp.flip(x, axis) for x in result) if descending else tuple(result)
 
 
-@means("sort")
+@lowers("sort")
 def _sort(op: Op, xs: Sequence[X], t: Tracing) -> object:
     keys, axis = op.attr("keys"), op.attr("axis") % xs[0].ndim
     known = [wide(x, dtype_of(op, i)) for i, x in enumerate(xs[:keys])]
@@ -642,7 +643,7 @@ def _sort(op: Op, xs: Sequence[X], t: Tracing) -> object:
     return results if len(results) > 1 else results[0]
 
 
-@means("top_k")
+@lowers("top_k")
 def _top_k(op: Op, xs: Sequence[X], t: Tracing) -> Data:
     (x,), axis = xs, op.attr("axis") % xs[0].ndim
     place = lax.broadcasted_iota(widest("int"), x.shape, axis)
@@ -663,7 +664,7 @@ def _along(values: Sequence[object], x: X, axis: int | None, missing: float) -> 
 
 
 def _to_steps(real: X, axis: int | None, scales: Sequence[float], zeros: Sequence[int], dtype: DType) -> X:
-    # XLA multiplies by the inverse of a constant, which is another number. It does not see that this is 0: no count is above 64.
+    # XLA would multiply by the inverse of a constant, which rounds differently. It cannot fold this 0 (no count is above 64).
     zero = (lax.population_count(lax.bitcast_convert_type(real, f"uint{8 * real.dtype.itemsize}")) >> 8).astype(real.dtype)
     scaled = real / (_along(scales, real, axis, 1) + zero)
     if dtype.is_float:
@@ -676,7 +677,7 @@ def _from_steps(q: X, dtype: DType, axis: int | None, scales: Sequence[float], z
     return (real - _along(zeros, real, axis, 0)) * _along(scales, real, axis, 1)
 
 
-@means("quantize")
+@lowers("quantize")
 def _quantize(op: Op, xs: Sequence[X], t: Tracing) -> X:
     source, out = dtype_of(op), op.attr("output_dtype")
     if not op.attr("scales"):
@@ -684,7 +685,7 @@ def _quantize(op: Op, xs: Sequence[X], t: Tracing) -> X:
     return _to_steps(xs[0].astype(widest("float")), op.attr("axis"), op.attr("scales"), op.attr("zero_points"), out)
 
 
-@means("dequantize")
+@lowers("dequantize")
 def _dequantize(op: Op, xs: Sequence[X], t: Tracing) -> X:
     source, out = dtype_of(op), result_of(op).dtype
     if not op.attr("scales"):
@@ -692,7 +693,7 @@ def _dequantize(op: Op, xs: Sequence[X], t: Tracing) -> X:
     return _from_steps(xs[0], source, op.attr("axis"), op.attr("scales"), op.attr("zero_points")).astype(arrays.numpy_dtype(out))
 
 
-@means("requantize")
+@lowers("requantize")
 def _requantize(op: Op, xs: Sequence[X], t: Tracing) -> X:
     source, out, axis = dtype_of(op), op.attr("output_dtype"), op.attr("axis")
     if not op.attr("scales") and not op.attr("output_scales"):
@@ -705,11 +706,11 @@ def _requantize(op: Op, xs: Sequence[X], t: Tracing) -> X:
 
 
 def packed(op: Op, results: Sequence[Data]) -> Data:
-    """What a control-flow op gives: its one result, or a tuple."""
+    """The result of a control-flow op: one value, or a tuple."""
     return tuple(results) if isinstance(op.results[0].type, TupleType) else results[0]
 
 
-@means("cond")
+@lowers("cond")
 def _cond(op: Op, xs: Sequence[object], t: Tracing) -> object:
     holds, fails = map(t.region, op.regions)
     results, failed = lax.cond(xs[0], holds, fails, *xs[1:])
@@ -717,7 +718,7 @@ def _cond(op: Op, xs: Sequence[object], t: Tracing) -> object:
     return packed(op, results)
 
 
-@means("while")
+@lowers("while")
 def _while(op: Op, xs: Sequence[Data], t: Tracing) -> Data:
     test, body = map(t.region, op.regions)
 
@@ -735,7 +736,7 @@ def _while(op: Op, xs: Sequence[Data], t: Tracing) -> Data:
     return packed(op, state[1])
 
 
-@means("scan")
+@lowers("scan")
 def _scan(op: Op, xs: Sequence[Data], t: Tracing) -> Data:
     count, body = op.attr("carry_count"), t.region(op.regions[0])
 

@@ -1,4 +1,4 @@
-"""A program as calls of JAX: every op by its row in `table.MEANING`, regions as functions of their own."""
+"""A program as calls of JAX: every op by its row in `table.LOWERINGS`, regions as functions."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ if TYPE_CHECKING:
 else:
     jnp = lazy("jax.numpy")
 
-Meaning = Callable[[Op, Sequence[Data], "Tracing"], Data]
+Lowering = Callable[[Op, Sequence[Data], "Tracing"], Data]
 
 
 @dataclass(slots=True)
 class Tracing:
-    """One function under way: which flags say that it fails, what random ops drew before it, and how many iterations a `while`
-    may take. `observe` is called with each op of the outermost block. `keep` cuts the result of an op
-    for the devices of a mesh."""
+    """The trace of one function: its failure flags, what its random ops drew, and the iteration limit of `while`. `observe` is
+    called with each op of the outermost block. `keep` shards the result of an op over a mesh."""
 
-    meaning: dict[str, Meaning]
+    lowering: dict[str, Lowering]
     iterations: int
     drawn: dict[Op, Data] = field(default_factory=dict)
     flags: list[jax.Array] = field(default_factory=list)
@@ -37,7 +36,7 @@ class Tracing:
     keep: Callable[[Op, Data], Data] | None = None
 
     def fails_where(self, mask: jax.Array) -> None:
-        """The run has failed where an element of `mask` holds."""
+        """Mark the run as failed where an element of `mask` is true."""
         self.flags.append(jnp.any(mask))
 
     def failed(self) -> jax.Array:
@@ -45,25 +44,25 @@ class Tracing:
         return jnp.any(jnp.stack(self.flags)) if self.flags else jnp.zeros((), bool)
 
     def region(self, region: Region) -> Callable[..., tuple[tuple[Data, ...], jax.Array]]:
-        """A region as a pure function: its results, and whether it failed."""
+        """A region as a pure function that returns its results, and whether it failed."""
 
         def call(*operands: Data) -> tuple[tuple[Data, ...], jax.Array]:
-            inner = Tracing(self.meaning, self.iterations)
+            inner = Tracing(self.lowering, self.iterations)
             return inner.block(region, operands), inner.failed()
 
         return call
 
     def block(self, block: Region, operands: Sequence[Data]) -> tuple[Data, ...]:
-        """The results of a block on arrays. Raises Violation("NotTranslatable") for an op that has no meaning in JAX."""
+        """The results of a block on arrays. Raises Violation("NotTranslatable") for an op that has no lowering in JAX."""
         known: dict[Value, Data] = dict(zip(block.params, operands, strict=True))
         for op in block.body:
             if op in self.drawn:
                 known[op.results[0]] = self.drawn[op]
                 continue
-            meaning = self.meaning.get(op.name)
-            if meaning is None:
-                raise Violation("NotTranslatable", f"{op.defn.short} has no meaning in JAX here", labels=[(op.loc, "this op")])
-            result = meaning(op, [read(known, x) for x in op.operands], self)
+            lowering = self.lowering.get(op.name)
+            if lowering is None:
+                raise Violation("NotTranslatable", f"{op.defn.short} has no lowering in JAX here", labels=[(op.loc, "this op")])
+            result = lowering(op, [read(known, x) for x in op.operands], self)
             if self.keep is not None:
                 result = self.keep(op, result)
             known[op.results[0]] = result

@@ -27,20 +27,20 @@ from ptir_tools.rewrite.vocabulary import tensor_type
 
 
 def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Program | None:
-    """The PTIR program that computes what `program` does; None after reporting what cannot run."""
+    """The PTIR program equal to `program`; None after reporting ops that cannot run."""
     known = {op.defn.short for op in program.main.body}
     patterns = FORMULAS if "Exp" in known and known & {"Relu", "Log"} else {}
-    made = ModuleEmit(RULES, program.main, diagnostics, options, patterns=patterns).run()
-    if made is not None:
-        PassContext().apply(made, JOINING, effect=Effect.ORDER, enable_constant_fold=False)
-    return made
+    result = ModuleEmit(RULES, program.main, diagnostics, options, patterns=patterns).run()
+    if result is not None:
+        PassContext().apply(result, JOINING, effect=Effect.ORDER, enable_constant_fold=False)
+    return result
 
 
 class ModuleEmit(PtirEmit):
     """A PTIR function made of a module."""
 
     def needed(self, block: Region) -> list[Op]:
-        """All operations, since an error of one that no output needs is one, except what only a formula absorbs."""
+        """All operations, since errors of dead ones count, too; not those that only a formula absorbs."""
         used = {v for op in block.body for v in op.values()}
         wanted, ops = {x for x in block.results if isinstance(x, Value)}, list[Op]()
         for op in reversed(block.body):
@@ -166,7 +166,7 @@ def conv2d(emit: PtirEmit, op: Op, x: Value, f: Value) -> Value:
     it is a pad."""
     window, strides = tensor_type(f).static_shape, op.attr("strides")
     padding = pads(tensor_type(x).static_shape, window, strides, op.attr("padding"))
-    if window == (1, 1, 1, 1) and tuple(strides) == (1, 1) and scalar_of(f) == 1:  # the way of Core v1 to make room
+    if window == (1, 1, 1, 1) and tuple(strides) == (1, 1) and scalar_of(f) == 1:  # in Core v1 this is a pad
         low, high = zip((0, 0), *padding, (0, 0), strict=True)
         return emit.last("pad", x, low=low, high=high)
     patches = emit("extract_patches", x, window=window[:2], strides=strides, padding=padding)

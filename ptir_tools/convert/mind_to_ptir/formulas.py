@@ -1,7 +1,7 @@
-"""MIND to PTIR: the formulas of functions that Core v1 does not have become these functions again.
+"""MIND to PTIR: formulas of functions that Core v1 lacks are recognized as these functions.
 
-The formula of a function is what `ptir_to_mind` makes of it, so that there is no second place where it is written. It gives
-what the function gives for infinities and NaNs, too; within rounding for the rest.
+The formula of a function is the output of `ptir_to_mind`, so it is written once. It agrees with the function for infinities and
+NaNs, and within rounding for the rest.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ptir_tools.core.walks import holds
 from ptir_tools.dialects import load_dialect
 from ptir_tools.rewrite.vocabulary import tensor_type
 
-# What an operand of a formula is: anything, a constant without NaN, what has no sign by its definition, a mask of 0 and 1.
+# Kinds of operands: any value, a constant without NaN, a value that is not negative by its definition, a mask of 0 and 1.
 ANY, NUMBER, UNSIGNED, MASK = "any", "number", "unsigned", "mask"
 _PLAIN = frozenset({"Sum", "Mean", "Add", "Mul", "Reshape", "ExpandDims", "Squeeze", "Transpose", "Slice", "Index", "Gather"})
 _CLEAR = frozenset({"maximum", "minimum", "div", "reciprocal", "rsqrt"})
@@ -37,7 +37,7 @@ _COMPARISONS = tuple(f"compare_{kind}" for kind in ("gt", "lt", "ge", "le", "eq"
 
 @dataclass(slots=True, frozen=True)
 class Formula:
-    """A function of Core v1 while it is converted: its result, and its operands of these kinds."""
+    """A function and its formula: the kinds of its operands, the operands, and the last op."""
 
     function: str
     kinds: tuple[str, ...]
@@ -47,7 +47,7 @@ class Formula:
 
 @cache
 def formula(function: str, dtype: DType, kinds: tuple[str, ...]) -> Formula:
-    """What `ptir_to_mind` makes of a function of operands of these kinds."""
+    """The formula that `ptir_to_mind` makes of a function with operands of these kinds."""
     program, builder = single_function(load_dialect("ptir"))
     shape = tensor(dtype, (2,))
     given: list[Value] = []
@@ -65,16 +65,16 @@ def formula(function: str, dtype: DType, kinds: tuple[str, ...]) -> Formula:
     if function in _COMPARISONS:  # a mask by itself has no form in MIND
         result = builder.op("cast", result, dtype=dtype, name="kept")
     builder.results(result)
-    made = convert(program, Diagnostics(), Options(lossy=True))
-    assert made is not None
-    values = {v.name: v for op in made.main.body for v in op.results} | {p.name: p for p in made.main.params}
+    output = convert(program, Diagnostics(), Options(lossy=True))
+    assert output is not None
+    values = {v.name: v for op in output.main.body for v in op.results} | {p.name: p for p in output.main.params}
     op = values["result"].op
     assert op is not None
     return Formula(function, kinds, tuple(values[f"operand{i}"] for i in range(len(kinds))), op)
 
 
 def _same(a: Operand, b: Operand, bound: dict[Value, Operand], ends: Sequence[Value]) -> dict[Value, Operand] | None:
-    """The values of a formula that `b` is made of, where it is what `a` of it is and `bound` was before; None where it is not."""
+    """Match `b` with the value `a` of a formula: `bound` extended by the values of its operands, or None."""
     assert isinstance(a, Value)
     if a in bound:
         return bound if bound[a] is b else None
@@ -97,14 +97,14 @@ def _same(a: Operand, b: Operand, bound: dict[Value, Operand], ends: Sequence[Va
     return None
 
 
-def _matched(made: Formula, op: Op) -> tuple[Operand, ...] | None:
+def _matched(output: Formula, op: Op) -> tuple[Operand, ...] | None:
     """The operands of a formula whose last instruction `op` is."""
-    last = made.last.results[0]
-    result = _same(last, op.results[0], {}, made.operands)
-    if result is None or any(x not in result for x in made.operands):
+    last = output.last.results[0]
+    result = _same(last, op.results[0], {}, output.operands)
+    if result is None or any(x not in result for x in output.operands):
         return None
-    operands = tuple(result[x] for x in made.operands)
-    fits = zip(operands, made.kinds, strict=True)
+    operands = tuple(result[x] for x in output.operands)
+    fits = zip(operands, output.kinds, strict=True)
     return operands if all(_is_kind(x, kind) for x, kind in fits) else None
 
 

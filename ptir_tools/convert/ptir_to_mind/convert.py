@@ -1,7 +1,7 @@
 """PTIR to MIND: what Core v1 can express, the rest refused at every op at once (`NotTranslatable`).
 
-A broadcast costs nothing where MIND broadcasts by itself (Add, Sub, Mul) and is a product with ones elsewhere. What several
-PTIR ops say and one operation of MIND says too is found by `patterns`.
+A broadcast is free where MIND broadcasts by itself (Add, Sub, Mul) and is a product with ones elsewhere. Several PTIR ops that
+are one MIND operation are recognized by `patterns`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ptir_tools.rewrite.vocabulary import tensor_type
 
 
 def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Program | None:
-    """The MIND module that computes what the entry of `program` does; None after reporting what cannot be said."""
+    """The MIND module equal to the entry of `program`; None after reporting what MIND cannot express."""
     before = diagnostics.errors
     for other in program.functions:
         if other is not program.main:
@@ -53,7 +53,7 @@ def require_one_dtype(op: Op) -> None:
 
 
 def binary(opcode: str) -> Rule:
-    """An operation that broadcasts: broadcasts of its operands are left to it where its result has the right shape."""
+    """An operation that broadcasts: broadcasts of its operands are folded into it where its result has the right shape."""
 
     return lambda emit, op, x, y: broadcasting(emit, opcode, x, y)
 
@@ -89,7 +89,7 @@ def stop_gradient(emit: MindEmit, op: Op, x: Read) -> Value:
 
 
 def cast(emit: MindEmit, op: Op, x: Read) -> Value:
-    """To the dtype that the operand has or is carried in: the operand. To i1: a mask. Of integers: their digits."""
+    """A cast. To the dtype in which the operand is represented: the operand; to i1: a mask; between integers: by digits."""
     source, to = tensor_type(op.operands[0]).dtype, op.attr("dtype")
     if to is I1 and source is not I1:
         return truth(emit, op, x)
@@ -104,7 +104,7 @@ def cast(emit: MindEmit, op: Op, x: Read) -> Value:
 
 
 def broadcast_to(emit: MindEmit, op: Op, x: Read) -> Broadcast:
-    """Kept back until an operation needs it in full."""
+    """A broadcast, delayed until an operation needs its full value."""
     return Broadcast(op.result, emit.narrow(x))
 
 

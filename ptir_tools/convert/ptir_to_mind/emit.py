@@ -23,7 +23,7 @@ _SCALAR_OPCODES = {dtype: opcode for opcode, dtype in SCALARS.items()}
 _NO_CONTROL_FLOW = "Core v1 has no control flow"
 _LOSSY = "--lossy translates it, within 4 units of the last place of 1"
 
-# Why an op cannot be translated, where more can be said than that MIND has nothing like it.
+# Help texts for ops that cannot be translated.
 HELP: dict[str, str] = {
     "layer_norm": "`ptir opt -p decompose` makes it smaller ops, as --lossy does",
     "tanh": _LOSSY,
@@ -38,28 +38,28 @@ HELP: dict[str, str] = {
 
 @dataclass(slots=True, eq=False)
 class Broadcast:
-    """A broadcast of `narrow` that is made only where an operation does not broadcast by itself; then it is `made`."""
+    """A broadcast of `narrow` that is emitted only where an operation does not broadcast by itself; then it is `made`."""
 
     result: Value  # of the source
     narrow: Value
     made: Value | None = None
 
 
-Read = Value | Broadcast | Literal  # an operand as a rule gets it
+Read = Value | Broadcast | Literal  # an operand of a rule
 
 
 class MindEmit(Emit["Value | Broadcast"]):
     """Builds a MIND module. A PTIR value becomes a value of MIND, or a broadcast that is not emitted yet."""
 
     dialect, title, help = "mind", "MIND", HELP
-    arrays: dict[Value, Array | None]  # what values of the source are by constants alone, as far as someone asked
+    arrays: dict[Value, Array | None]  # source values that follow from constants alone, computed on demand
 
     def spelled(self, name: str) -> str:
-        """`name` in MIND's letters."""
+        """`name` spelled for MIND."""
         return spelled(name)
 
     def run(self) -> Program:
-        """The module; what cannot be said is reported."""
+        """The module; what MIND cannot express is reported."""
         self.arrays = {}
         self.parameters()
         self.program.main.attrs["input_names"] = list(
@@ -71,11 +71,11 @@ class MindEmit(Emit["Value | Broadcast"]):
 
     def parameter(self, p: Value, label: str) -> Value:
         """An Input. Raises Violation where MIND has no such type."""
-        made = self.builder.param(p.type, self.name_of(p))
+        result = self.builder.param(p.type, self.name_of(p))
         self.require_fit(p.type)
         require(p.type.dtype is not I1, NOT_TRANSLATABLE, "MIND has no i1; only comparisons inside are carried")  # type: ignore[attr-defined]
         require(0 not in p.type.shape, NOT_TRANSLATABLE, "an extent is 0")  # type: ignore[attr-defined]
-        return made
+        return result
 
     def require_fit(self, t: Type) -> None:
         """Raise Violation unless MIND has the type `t`."""
@@ -89,7 +89,7 @@ class MindEmit(Emit["Value | Broadcast"]):
         require(t.is_static, NOT_TRANSLATABLE, f"{t} has symbolic extents; give them with --bind")
 
     def translated(self, op: Op) -> Value | Broadcast:
-        """The translation of the result of `op`: a constant if it has no elements, or is made of values without elements."""
+        """The translation of the result of `op`: a constant if it or its operands have no elements."""
         if not op.regions and len(op.results) == 1 and (result := self._of_nothing(op)) is not None:
             return self.constant(result, self.name)
         return super().translated(op)
@@ -120,7 +120,7 @@ class MindEmit(Emit["Value | Broadcast"]):
             self.refuse_results(violation)
 
     def result(self, x: Operand) -> Value:
-        """A result under its name: where an op left none, it is a Reshape to the same shape. Raises Violation."""
+        """A result under its name; a Reshape to the same shape where no operation has the name. Raises Violation."""
         require(tensor_type(x).dtype is not I1, NOT_TRANSLATABLE, "MIND has no i1")
         if isinstance(x, Literal):
             self.require_fit(x.type)
@@ -150,7 +150,7 @@ class MindEmit(Emit["Value | Broadcast"]):
         return x.made
 
     def narrow(self, x: Read) -> Value:
-        """`x` not broadcast: for operations that broadcast by themselves."""
+        """`x` without its broadcast, for operations that broadcast by themselves."""
         if isinstance(x, Literal):
             return self.constant(Literal(tensor(x.type.dtype), x.data) if x.splat else x)
         return x.narrow if isinstance(x, Broadcast) else x

@@ -1,10 +1,10 @@
-"""PTIR to MIND: what Core v1 says in several operations, exactly or within rounding.
+"""PTIR to MIND: ops that are several operations of Core v1, exactly or within rounding.
 
-An i1 is carried as 0 or 1 of the dtype of what made it. Of floats, x > y is `1 - n` with `n = Relu(1 - Relu(x - y) * b * b)`,
-b so large that every positive difference becomes 1 or more. A choice is `m * x + (1 - m) * y` without the NaNs of 0 times
-infinity, which Relu makes 0. `Exp(-Exp(x))` is NaN for a NaN and a number from 0 to 1 for all else, which is how NaNs are kept.
-1 / |x| is `Exp(-Log |x|)`, then a step of Newton's method. Infinities, zeros and NaNs give what they should, so that MIND to PTIR
-can make the same ops again; the sign of a zero is lost.
+An i1 is represented as 0 or 1 in the dtype of the values that were compared. Of floats, x > y is `1 - n` with `n = Relu(1 -
+Relu(x - y) * b * b)`, b so large that every positive difference becomes 1 or more. A choice is `m * x + (1 - m) * y` without the
+NaNs of 0 times infinity, which Relu makes 0. `Exp(-Exp(x))` is NaN for a NaN and in 0 … 1 otherwise: it propagates NaNs. 1 / |x|
+is `Exp(-Log |x|)`, then a step of Newton's method. Infinities, zeros and NaNs give the right results, so that MIND to PTIR can
+recover the ops; the sign of a zero is lost.
 
 Of integers, the Mean of x and zeros is a quotient. A number is below 0 where the quotient of its half and a quarter of the range
 is; the signs of both sides show that a difference wraps.
@@ -50,8 +50,8 @@ def of_floats(rule: Rule, note: str = "") -> Rule:
             raise Violation(NOT_TRANSLATABLE, f"{emit.title} has no `{op.defn.short}` of {next(iter(dtypes - set(FLOATS)))}")
         if note:
             emit.note(note)
-        made: Value = rule(emit, op, *operands)
-        return made
+        result: Value = rule(emit, op, *operands)
+        return result
 
     return guarded
 
@@ -83,7 +83,7 @@ def is_number(x: Value) -> bool:
 # Integers
 
 
-PARTS = 64  # a quotient by more is taken in parts, since a Mean of n numbers needs room for n
+PARTS = 64  # a quotient by more is computed in factors, since a Mean of n numbers needs a tensor of n
 
 
 def quotient(emit: MindEmit, x: Value, n: int) -> Value:
@@ -180,7 +180,7 @@ def converted(emit: MindEmit, x: Value, to: DType) -> Value:
 
 
 def quiet(emit: MindEmit, x: Value) -> Value:
-    """NaN for a NaN, from 0 to 1 for all else."""
+    """NaN for a NaN, in 0 … 1 otherwise."""
     return emit("Exp", emit("Neg", emit("Exp", x)))
 
 
@@ -190,12 +190,12 @@ def is_nan(emit: MindEmit, x: Value) -> Value:
     return emit("Relu", emit("Sub", one, emit("Relu", emit("Add", quiet(emit, x), one))))
 
 
-def with_nans(emit: MindEmit, made: Value, *operands: Value) -> Value:
-    """`made`, which has no NaNs, with NaN where one of the operands is NaN."""
+def with_nans(emit: MindEmit, result: Value, *operands: Value) -> Value:
+    """`result`, which has no NaNs, with NaN where one of the operands is NaN."""
     for x in operands:
         if not is_number(x):
-            made = emit("Add", made, emit("Mul", quiet(emit, x), number(emit, 0, tensor_type(x).dtype)))
-    return made
+            result = emit("Add", result, emit("Mul", quiet(emit, x), number(emit, 0, tensor_type(x).dtype)))
+    return result
 
 
 def among_numbers(emit: MindEmit, mask: Value, *operands: Value) -> Value:
@@ -218,14 +218,14 @@ def kept(emit: MindEmit, mask: Value, x: Value) -> Value:
 
 
 def chosen(emit: MindEmit, mask: Value, x: Value, y: Value) -> Value:
-    """x where `mask` is 1, y where it is 0. A NaN that is chosen is made again, as the difference of infinities."""
+    """x where `mask` is 1, y where it is 0. A selected NaN is recomputed as a difference of infinities."""
     other = opposite(emit, mask)
-    made = choice(emit, mask, x, y, other)
+    result = choice(emit, mask, x, y, other)
     for own, v in ((mask, x), (other, y)):
         if not is_number(v):
             grown = emit("Exp", emit("Mul", emit("Mul", own, is_nan(emit, v)), number(emit, 1000, tensor_type(v).dtype)))
-            made = emit("Add", made, emit("Sub", grown, grown))
-    return made
+            result = emit("Add", result, emit("Sub", grown, grown))
+    return result
 
 
 def larger(emit: MindEmit, x: Value, y: Value) -> Value:
@@ -244,11 +244,11 @@ def smaller(emit: MindEmit, x: Value, y: Value) -> Value:
     return with_nans(emit, choice(emit, opposite(emit, other), x, y, other), x, y)
 
 
-def whole(emit: MindEmit, made: Value) -> Value:
-    """`made`, which broadcasts to the result, as the result."""
-    if tensor_type(made).shape != emit.shape:
-        made = stretched(emit, made, emit.type.static_shape)
-    return settled(emit, made)
+def whole(emit: MindEmit, result: Value) -> Value:
+    """`result`, which broadcasts to the result, as the result."""
+    if tensor_type(result).shape != emit.shape:
+        result = stretched(emit, result, emit.type.static_shape)
+    return settled(emit, result)
 
 
 def _pair(build: Callable[[MindEmit, Value, Value], Value]) -> Rule:
@@ -268,7 +268,7 @@ def _select(emit: MindEmit, op: Op, pred: Read, x: Read, y: Read) -> Value:
 
 
 def mask_in(emit: MindEmit, x: Read, dtype: DType) -> Value:
-    """A mask as 0 and 1 of `dtype`: it is carried so, or by integers, or a constant. Raises Violation."""
+    """A mask as 0 and 1 of `dtype`, from its representation, from integers or from a constant. Raises Violation."""
     mask = emit.narrow(x)
     if (source := tensor_type(mask).dtype) is dtype:
         return mask
@@ -390,7 +390,7 @@ def extremes(emit: MindEmit, op: Op, x: Read) -> Value:
     return settled(emit, best if list(back) == sorted(back) else emit("Transpose", best, permutation=back))
 
 
-# Windows at places that data gives
+# Windows at starts that are data
 
 
 def _placed(emit: MindEmit, start: Read, shape: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[int, Value, Value]]:
@@ -519,14 +519,14 @@ def sign(emit: MindEmit, x: Value) -> Value:
 
 
 def ratio(emit: MindEmit, x: Value | None, y: Value, clear: bool) -> Value:
-    """x / y, or 1 / y. Where y or its reciprocal is nearly out of range, that is computed of y times a power of two."""
+    """x / y, or 1 / y. Where y or its reciprocal is nearly out of range, y is first scaled by a power of two."""
     dtype = tensor_type(y).dtype
-    far, step = (2.0**100, 2.0**24) if dtype is F32 else (2.0**1000, 2.0**52)
+    bound, step = (2.0**100, 2.0**24) if dtype is F32 else (2.0**1000, 2.0**52)
     one = number(emit, 1, dtype)
     turn = None if clear else sign(emit, y)
     size = y if turn is None else emit("Mul", y, turn)
-    small = not_above(emit, size, number(emit, 1 / far, dtype))
-    large = not_above(emit, number(emit, far, dtype), size)
+    small = not_above(emit, size, number(emit, 1 / bound, dtype))
+    large = not_above(emit, number(emit, bound, dtype), size)
     up, down = emit("Mul", small, number(emit, step - 1, dtype)), emit("Mul", large, number(emit, 1 / step - 1, dtype))
     factor = emit("Add", emit("Add", up, down), one)
     result = inverse(emit, emit("Mul", size, factor))
@@ -539,7 +539,7 @@ def require_sign(emit: MindEmit, x: Operand) -> bool:
     """Whether `x` is unsigned. Raise Violation where it is not known to be and nothing may be lost: no operation of Core v1 tells
     -0.0 from 0.0, whose reciprocals are infinities of either sign."""
     clear = unsigned(x)
-    help = "--lossy takes it for 0.0"
+    help = "--lossy reads it as 0.0"
     require(clear or emit.options[LOSSY], NOT_TRANSLATABLE, "no operation of Core v1 tells a divisor -0.0 from 0.0", help=help)
     return clear
 
@@ -596,14 +596,14 @@ def _erf(emit: MindEmit, op: Op, x: Read) -> Value:
     for c in reversed(ERFC[:-1]):
         total = emit("Add", emit("Mul", t, total), number(emit, c, dtype))
     power = emit("Exp", emit("Sub", total, emit("Mul", v, v)))
-    near = not_above(emit, size, one)
-    inside = kept(emit, near, emit("Mul", v, v))  # what is not chosen stays finite
+    is_small = not_above(emit, size, one)
+    inside = kept(emit, is_small, emit("Mul", v, v))  # what is not chosen stays finite
     series = number(emit, ERF[-1], dtype)
     for c in reversed(ERF[:-1]):
         series = emit("Add", emit("Mul", inside, series), number(emit, c, dtype))
-    small = emit("Mul", kept(emit, near, v), series)
+    small = emit("Mul", kept(emit, is_small, v), series)
     large = emit("Mul", turn, emit("Sub", one, emit("Mul", t, power)))
-    return whole(emit, emit("Add", small, emit("Mul", opposite(emit, near), large)))
+    return whole(emit, emit("Add", small, emit("Mul", opposite(emit, is_small), large)))
 
 
 def _abs(emit: MindEmit, op: Op, x: Read) -> Value:

@@ -1,7 +1,7 @@
-"""Where several PTIR ops say what one operation of MIND says, and what holds only under a condition or within rounding.
+"""Patterns of several PTIR ops that are one MIND operation, some under a condition or within rounding.
 
-A pattern is a function of the op and the options that gives a Match or None. It looks at definitions only; what it absorbs is
-not translated unless something else uses it.
+A pattern is a function of the op and the options that returns a Match or None. It reads definitions only; an absorbed op is
+translated only where it has other uses.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""PTIR to MIND: what makes a tensor larger, and windows.
+"""PTIR to MIND: pads, concats and windows.
 
-Room is made by a Conv2d by one tap of 1 with Custom padding, which adds no number to another; windows are read by a Gather.
+A pad is a Conv2d by a 1x1 kernel of 1 with Custom padding, which is exact; windows are read by a Gather.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""tanh, erf and powers of 2 out of ops that PTO has, in f32, right to a few units of the last place."""
+"""tanh, erf and powers of 2 composed of PTO's ops, in f32, to a few units of the last place."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _number(like: Value, value: float) -> Literal:
 
 
 def exp2(f: Formula, op: Op, _: Operand) -> Operand | None:
-    """A power of 2 that the cast `op` rounds to f32 once, without f64: exp(n ln 2 / 2), with a whole n, twice, and the rest.
+    """A power of 2 that the cast `op` rounds once to f32, without f64: exp(n ln 2 / 2) twice, with an integer n, times the rest.
 
     `_LN2` has few bits, so that its products by n are exact; half of the power at a time neither overflows nor underflows early.
     """
@@ -80,5 +80,5 @@ def exp2(f: Formula, op: Op, _: Operand) -> Operand | None:
 
 
 APPROXIMATIONS: dict[str, Callable[[Builder, Value], Value]] = {"tanh": tanh, "erf": erf}
-# With --lossy: angles have a range, and a quotient that is 0 / 0 is decided by signs.
+# With --lossy: angles have a limited range, and 0 / 0 is decided by signs.
 LOSSY_FORMULAS: dict[str, Attempt] = {**PERIODIC, "atan2": PAIRS["atan2"]}

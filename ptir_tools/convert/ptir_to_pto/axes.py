@@ -1,8 +1,8 @@
-"""Axes that the values of a kernel share: what loops go over and tiles hold.
+"""The iteration axes that the values of a kernel share, and affine maps from axes to memory.
 
 A dimension of a value is a product of axes, the outermost first; an extent of 1 is the product of none. A reshape splits axes, a
-transpose reorders them, a broadcast adds some: none of the three moves anything. Values of one kernel meet by what the ops
-say is equal; what is read from memory has axes of its own for every use.
+transpose reorders them, a broadcast adds some: none of the three moves anything. Axes of one kernel are unified by its ops; an
+operand in memory has new axes for every use.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ Extent = int | Sym
 
 @dataclass(slots=True, frozen=True)
 class Scaled:
-    """A number times symbols: how far apart neighbors are where what lies between them has extents that are symbols."""
+    """A stride: a number times symbolic extents."""
 
     number: int
     symbols: tuple[Sym, ...]
 
 
 Stride = int | Scaled
-USUAL = 512  # what a symbol is taken to be where extents are compared
+USUAL = 512  # the value assumed for a symbol where extents are compared
 
 
 @dataclass(slots=True, eq=False)
 class Axis:
-    """An extent: a number, or a symbol that a parameter gives. `parts` are the axes that it was split into, or the one that it
-    was found to be equal to."""
+    """An axis and its extent: a number, or a symbol that a parameter gives. `parts` are the axes that it was split into, or the
+    axis that it was unified with."""
 
     size: Extent
     parts: tuple[Axis, ...] = ()
@@ -45,12 +45,12 @@ Dims = tuple[Dim, ...]
 
 
 def fresh(shape: Sequence[Extent]) -> Dims:
-    """Axes of its own for every dimension."""
+    """A new axis for every dimension."""
     return tuple(() if n == 1 else (Axis(n),) for n in shape)
 
 
 def leaves(axes: Sequence[Axis]) -> Dim:
-    """The axes that a product is made of now."""
+    """The current axes of a product, with splits and unifications applied."""
     for a in axes:
         if a.parts:
             return tuple([leaf for a in axes for leaf in (leaves(a.parts) if a.parts else (a,))])
@@ -58,7 +58,7 @@ def leaves(axes: Sequence[Axis]) -> Dim:
 
 
 def resolved(dims: Dims) -> Dims:
-    """`dims` in the axes of now."""
+    """`dims` in the current axes."""
     return tuple(map(leaves, dims))
 
 
@@ -68,9 +68,8 @@ def flat(dims: Dims) -> Dim:
 
 
 def equal(xs: Sequence[Axis], ys: Sequence[Axis]) -> None:
-    """Let two products of one size be the same elements in the same order, splitting axes where one goes on.
-
-    Raises Violation where an extent is not a multiple of the other, or where symbols do not say so.
+    """Unify two products of one size, splitting axes where needed. Raises Violation where an extent is not a multiple of the
+    other, or where symbols leave that open.
     """
     a, b = list(leaves(xs)), list(leaves(ys))
     while a and b:
@@ -86,7 +85,7 @@ def equal(xs: Sequence[Axis], ys: Sequence[Axis]) -> None:
             if not (isinstance(n, int) and isinstance(k, int)):
                 _equal_in_front([*a, x], [*b, y])
                 return
-            require(n % k == 0, NOT_TRANSLATABLE, f"{n} elements cannot be counted out in rows of {k}")
+            require(n % k == 0, NOT_TRANSLATABLE, f"{n} elements cannot be divided into rows of {k}")
             large.parts = (Axis(n // k), Axis(k))
             a += leaves([x])
             b += leaves([y])
@@ -95,8 +94,8 @@ def equal(xs: Sequence[Axis], ys: Sequence[Axis]) -> None:
 
 
 def _equal_in_front(xs: Sequence[Axis], ys: Sequence[Axis]) -> None:
-    """The same for products whose last axes are not alike, and one of these is a symbol. What is left of the one when all
-    that the two begin with is taken off must be a symbol: it is the product of what is left of the other."""
+    """The same for products whose last axes differ, one of them symbolic. After the common prefix, the rest of one product must
+    be a symbol: it equals the rest of the other."""
     a, b = list(leaves(xs)), list(leaves(ys))
     while a and b and (a[0] is b[0] or a[0].size == b[0].size or _split(a[0], b[0]) or _split(b[0], a[0])):
         a, b = list(leaves(a)), list(leaves(b))
@@ -107,12 +106,12 @@ def _equal_in_front(xs: Sequence[Axis], ys: Sequence[Axis]) -> None:
     one, others = (a, b) if len(a) == 1 and not isinstance(a[0].size, int) else (b, a)
     known = len(one) == 1 and bool(others) and not isinstance(one[0].size, int) and one[0] not in others
     texts = [" x ".join(str(x.size) for x in axes) for axes in (a, b)]
-    require(known, NOT_TRANSLATABLE, f"whether {texts[0]} is as much as {texts[1]} is not known", help=BIND)
+    require(known, NOT_TRANSLATABLE, f"it is not known whether {texts[0]} equals {texts[1]}", help=BIND)
     one[0].parts = tuple(others)
 
 
 def _split(x: Axis, y: Axis) -> bool:
-    """Let `x` begin with an axis as large as `y`, where both are numbers; whether it can be so."""
+    """Split `x` so that its outer part has the extent of `y`, where both are numbers. Returns whether that is possible."""
     n, k = x.size, y.size
     if not (isinstance(n, int) and isinstance(k, int)) or n % k:
         return False
@@ -121,7 +120,7 @@ def _split(x: Axis, y: Axis) -> bool:
 
 
 def aligned(xs: Dims, ys: Dims) -> None:
-    """Let two values of one shape be indexed alike. Raises Violation."""
+    """Unify the axes of two values of one shape. Raises Violation."""
     for x, y in zip(xs, ys, strict=True):
         equal(x, y)
 
@@ -133,23 +132,23 @@ def viewed(op: Op, dims: Dims) -> Dims:
         return tuple(dims[a % len(dims)] for a in op.attr("perm"))
     if short == "stop_gradient":
         return dims
-    require(short in MOVES, NOT_TRANSLATABLE, "a part is taken of what is in memory, not of what is computed here")
-    made = fresh(shape)
+    require(short in MOVES, NOT_TRANSLATABLE, "a part of a computed value cannot be read: it must be in memory")
+    result = fresh(shape)
     if short == "reshape":
-        equal(flat(made), flat(dims))
-        return made
-    for x, y, old in zip(reversed(made), reversed(dims), reversed(op.operands[0].type.shape), strict=False):  # type: ignore[union-attr]
+        equal(flat(result), flat(dims))
+        return result
+    for x, y, old in zip(reversed(result), reversed(dims), reversed(op.operands[0].type.shape), strict=False):  # type: ignore[union-attr]
         if old != 1:
             equal(x, y)
-    return made
+    return result
 
 
 BIND = "give it a number with --bind"
-MOVES = ("reshape", "transpose", "broadcast_to", "stop_gradient")  # views of anything: all of it is seen
+MOVES = ("reshape", "transpose", "broadcast_to", "stop_gradient")  # views that show the whole operand
 
 
 def distinct(dims: Dims) -> None:
-    """Refuse a diagonal: one axis twice in a value."""
+    """Refuse a diagonal, a value with one axis twice. Raises Violation."""
     axes = flat(dims)
     if len(set(axes)) < len(axes):
         raise Violation(NOT_TRANSLATABLE, "rows and columns of one value meet each other")
@@ -159,7 +158,7 @@ def size(axes: Sequence[Axis]) -> int:
     """How many elements a product of axes has. Raises Violation where that is not a number."""
     result = count(axes)
     if isinstance(result, Scaled):
-        raise Violation(NOT_TRANSLATABLE, f"{result.symbols[0]} is joined with another extent, and is not a number", help=BIND)
+        raise Violation(NOT_TRANSLATABLE, f"{result.symbols[0]} is collapsed with another extent, and is not a number", help=BIND)
     return result
 
 
@@ -179,17 +178,17 @@ def times(a: Stride, b: Stride) -> Stride:
 
 
 def extent(axes: Sequence[Axis]) -> Extent:
-    """The extent of a product of axes. Raises Violation where several of which one is a symbol are joined."""
+    """The extent of a product of axes. Raises Violation for several axes with a symbolic one among them."""
     return axes[0].size if len(axes) == 1 else size(axes)
 
 
 def usual(n: Extent) -> int:
-    """An extent as a number to compare with others."""
+    """An estimate of an extent, to compare it with others."""
     return n if isinstance(n, int) else USUAL
 
 
 def weight(axes: Sequence[Axis]) -> int:
-    """About how many elements a product of axes has."""
+    """The estimated number of elements of a product of axes."""
     return prod(usual(a.size) for a in axes)
 
 
@@ -197,8 +196,9 @@ def weight(axes: Sequence[Axis]) -> int:
 
 
 @dataclass(slots=True, frozen=True)
-class Spot:
-    """A place along one dimension of memory: `start`, and every axis (and every scalar of the program) times its stride."""
+class AffineExpr:
+    """An affine expression for the index along one dimension of memory: `start`, plus every axis (and scalar) times its
+    stride."""
 
     terms: tuple[tuple[Axis, Stride], ...] = ()
     start: int = 0
@@ -206,33 +206,33 @@ class Spot:
 
     @property
     def axes(self) -> Dim:
-        """The axes that the place depends on."""
+        """The axes that the index depends on."""
         return tuple(a for a, _ in self.terms)
 
     def stride(self, axis: Axis) -> int:
-        """How far apart neighbors of an axis are. Raises Violation where that is not a number."""
+        """The stride of an axis. Raises Violation where that is not a number."""
         result = next(k for a, k in self.terms if a is axis)
         if isinstance(result, Scaled):
             raise Violation(NOT_TRANSLATABLE, f"rows that are {result.symbols[0]} apart are not rows of a tile", help=BIND)
         return result
 
-    def resolved(self) -> Spot:
-        """The same place in the axes of now."""
+    def resolved(self) -> AffineExpr:
+        """The expression in the current axes."""
         terms = [
             (leaf, times(k, count(parts[i + 1 :])))
             for a, k in self.terms
             for parts in [leaves([a])]
             for i, leaf in enumerate(parts)
         ]
-        return Spot(tuple(terms), self.start, self.shifts)
+        return AffineExpr(tuple(terms), self.start, self.shifts)
 
-    def replaced(self, axis: Axis, by: Spot) -> Spot:
-        """The place when `axis` is at `by`."""
+    def replaced(self, axis: Axis, by: AffineExpr) -> AffineExpr:
+        """The expression with `axis` replaced by `by`."""
         k = next((k for a, k in self.terms if a is axis), 0)
         if not k:
             return self
         kept = tuple(t for t in self.terms if t[0] is not axis)
-        return Spot(
+        return AffineExpr(
             (*kept, *((a, times(k, n)) for a, n in by.terms)),
             self.start + _number(times(k, by.start)),
             (*self.shifts, *((v, _number(times(k, n))) for v, n in by.shifts)),
@@ -241,50 +241,49 @@ class Spot:
 
 def _number(n: Stride) -> int:
     if isinstance(n, Scaled):
-        raise Violation(NOT_TRANSLATABLE, f"a part begins behind others of {n.symbols[0]}, which is not a number", help=BIND)
+        raise Violation(NOT_TRANSLATABLE, f"a part begins after {n.symbols[0]} elements, which is not a number", help=BIND)
     return n
 
 
-Spots = tuple[Spot, ...]
+AffineMap = tuple[AffineExpr, ...]
 
 
-def whole(dims: Dims) -> Spots:
-    """All of a memory that has `dims`, row by row."""
-    return tuple(Spot(tuple((a, count(dim[i + 1 :])) for i, a in enumerate(dim))) for dim in dims)
+def whole(dims: Dims) -> AffineMap:
+    """The identity map of a memory that has `dims`."""
+    return tuple(AffineExpr(tuple((a, count(dim[i + 1 :])) for i, a in enumerate(dim))) for dim in dims)
 
 
 @dataclass(slots=True, frozen=True)
-class Look:
-    """A part of a memory. Its dimension `d` is seen from `first[d]` on, in the extents and strides `cuts[d]`. A dimension of what
-    is seen is a product of some of these extents: pairs of a dimension of memory and a position in its cuts."""
+class Subview:
+    """A subview of a memory. Its dimension `d` begins at `first[d]` and has the extents and strides `cuts[d]`. A dimension of the
+    subview is a product of some of these extents: pairs of a dimension of memory and a position in its cuts."""
 
-    first: tuple[Spot, ...]
+    first: tuple[AffineExpr, ...]
     cuts: tuple[tuple[tuple[Extent, int], ...], ...]
     groups: tuple[tuple[tuple[int, int], ...], ...]
 
-    def through(self, spots: Spots, dims: Dims) -> tuple[Spots, Dims]:
-        """Where the elements are, and the dimensions, of this part of a view that has `dims` and whose elements are at `spots`.
-
-        Raises Violation where a part begins or ends within what a reshape joined.
+    def through(self, index_map: AffineMap, dims: Dims) -> tuple[AffineMap, Dims]:
+        """The index map and dimensions of this subview of a view with `dims` and `index_map`. Raises Violation where it begins or
+        ends within an axis that a reshape collapsed.
         """
-        made: list[list[Dim]] = []
+        results: list[list[Dim]] = []
         for dim, start, cut in zip(dims, self.first, self.cuts, strict=True):
             axes = leaves(dim)
-            if start == Spot() and [c for c in cut if c[0] != 1] == [(n, 1) for n in [extent(axes)] if n != 1]:
-                made.append([axes if n != 1 else () for n, _ in cut])
+            if start == AffineExpr() and [c for c in cut if c[0] != 1] == [(n, 1) for n in [extent(axes)] if n != 1]:
+                results.append([axes if n != 1 else () for n, _ in cut])
                 continue
             inner, (n, k) = size(axes[1:]), cut[0]
             counted = isinstance(n, int) and not (start.shifts or start.start % inner or n % inner)
             if len(axes) > 1 and len(cut) == k == 1 and counted and isinstance(n, int):
                 new = fresh([n // inner])[0]
-                by = Spot(tuple((a, 1) for a in new), start.start // inner)
-                spots = tuple(s.replaced(axes[0], by) for s in spots)
-                made.append([(*new, *axes[1:])])
+                by = AffineExpr(tuple((a, 1) for a in new), start.start // inner)
+                index_map = tuple(s.replaced(axes[0], by) for s in index_map)
+                results.append([(*new, *axes[1:])])
                 continue
-            require(len(axes) <= 1, NOT_TRANSLATABLE, "a part is taken of a view that joins extents")
+            require(len(axes) <= 1, NOT_TRANSLATABLE, "a part of a view that collapses extents cannot be read")
             parts = fresh([n for n, _ in cut])
             terms = tuple((a, k) for own, (_, k) in zip(parts, cut, strict=True) for a in own)
             for a in axes:
-                spots = tuple(s.replaced(a, Spot(terms, start.start, start.shifts)) for s in spots)
-            made.append(list(parts))
-        return spots, tuple(tuple(a for d, i in group for a in made[d][i]) for group in self.groups)
+                index_map = tuple(s.replaced(a, AffineExpr(terms, start.start, start.shifts)) for s in index_map)
+            results.append(list(parts))
+        return index_map, tuple(tuple(a for d, i in group for a in results[d][i]) for group in self.groups)

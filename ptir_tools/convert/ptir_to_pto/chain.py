@@ -1,12 +1,12 @@
-"""Kernels that hand rows from one to the next as one: a product, what the vector unit makes of it, and a product of that.
+"""Fusion of kernels that pass rows to each other: a product, vector ops on its rows, and a product of those.
 
-Each goes over the same slices (heads), and in them over the same blocks of rows. In the one kernel the matrix unit does not wait
-for the vector unit: while this works on a block, the first product of the next block and the second one of an earlier block run.
+Each kernel loops over the same slices (heads) and blocks of rows. The fused kernel is software-pipelined: while the vector unit
+works on a block, the first product of the next block and the second product of an earlier block run.
 
     block r      vector ops of r, first product of r + 1, second product of r - LAG
 
-The rows of a slice are written out; the slices are a loop, which carries what is under way from one to the next. A kernel that
-prepares an operand of the first product (turns it) may be part of it: it does the next slice, some of it in each block.
+The rows of a slice are unrolled; the slices are a loop, which carries the pipeline's state. A kernel that transposes an operand
+of the first product may be fused, too: it works on the next slice, a part in each block.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType
 from ptir_tools.passes.pto.pto_software_pipeline import Copies
 
-LAG = 2  # blocks from the rows that are stored to the product that reads them
-MOST = 16  # blocks of rows that are written out
+LAG = 2  # blocks between the store of rows and the product that reads them
+MOST = 16  # the most blocks of rows that are unrolled
 LEAST = LAG + 2
 
 
 @dataclass(slots=True, frozen=True)
 class Nest:
-    """A kernel of two loops: `before` is in the outer one alone, `body` in the inner one. Neither carries anything. A third loop,
-    over `batches`, may be around the two, with `top` in it."""
+    """A kernel of two loops without carried values: `before` is only in the outer loop, `body` in the inner one. A third loop,
+    over `batches`, may be around them, with `top` in it."""
 
     params: list[Value]
     batches: Op | None
@@ -45,7 +45,7 @@ class Nest:
 
     @classmethod
     def of(cls, f: Function) -> Nest | None:
-        """The loops of a kernel; None where there are others."""
+        """The loop nest of a kernel; None where it has other loops."""
         if (outer := _looped(f)) is None or (inner := _looped(outer[1].regions[0])) is None:
             return None
         batches = None
@@ -72,7 +72,7 @@ class Nest:
 
     @property
     def lead(self) -> list[Value]:
-        """The counters that say which slice of memory a block is in."""
+        """The loop counters that select the slice of memory of a block."""
         return [*([self.batches.regions[0].params[0]] if self.batches is not None else []), self.slice]
 
     def kept(self) -> list[Value]:
@@ -80,7 +80,7 @@ class Nest:
         return [v for op in self.before for v in op.results if isinstance(v.type, TileType)]
 
     def cube(self) -> list[Op]:
-        """The ops that the matrix unit needs, and its own."""
+        """The ops of the matrix unit, and those that they depend on."""
         inside = set(self.body)
         results: set[Op] = set()
         todo = [op for op in self.body if unit(op) in ("MTE1", "M")]
@@ -92,8 +92,8 @@ class Nest:
         return [op for op in self.body if op in results]
 
     def share(self, memory: Mapping[Value, Value], private: Container[Value]) -> None:
-        """Let all slices have the place of the first one in memory that is `private`: the next slice is stored there when this
-        one has been read. So the check of order need not follow all slices."""
+        """Let all slices share the storage of the first one in memory that is `private`: a slice is stored after the one before
+        has been read. So the dependence check need not follow all slices."""
         for op in (*self.top, *self.before, *self.body):
             if touches_memory(op) and isinstance(base := memory_of(op), Value) and memory[base] in private:
                 at = op.operands.index(base) + 1
@@ -102,27 +102,26 @@ class Nest:
                     op.operands = (*op.operands[:at], *(integer(0, INDEX) for _ in self.lead), *op.operands[end:])
 
     def accesses(self, memory: Mapping[Value, Value]) -> Iterator[_Access]:
-        """What loads and stores access; `memory` says which memory a parameter is."""
+        """The accesses of loads and stores; `memory` maps parameters to memories."""
         for op in (*self.top, *self.before, *self.body):
             if touches_memory(op):
                 writes = "store" in op.defn.short
-                base, made = memory_of(op), op.operands[0] if writes else op.result
-                assert isinstance(base, Value) and isinstance(base.type, MemRefType) and isinstance(made, Value)
-                assert isinstance(made.type, TileType)
+                base, result = memory_of(op), op.operands[0] if writes else op.result
+                assert isinstance(base, Value) and isinstance(base.type, MemRefType) and isinstance(result, Value)
+                assert isinstance(result.type, TileType)
                 at = [linear(x) for x in op.operands[op.operands.index(base) + 1 :][: base.type.rank]]
                 counters = (*self.lead, self.block)
                 place = tuple((x.const, *(x.terms.get(i, 0) for i in counters), len(x.terms)) for x in at)
                 whole = tuple((0, *(int(i is own) for i in counters), 1) for own in self.lead)
-                one = made.type.rank + len(whole) <= base.type.rank
+                one = result.type.rank + len(whole) <= base.type.rank
                 within = one and place[: len(whole)] == whole
-                yield _Access(memory[base], writes, op in self.body, place, made.type.shape, within)
+                yield _Access(memory[base], writes, op in self.body, place, result.type.shape, within)
 
 
 @dataclass(slots=True, frozen=True)
 class _Access:
-    """A load or store: where it is in a memory, the shape of its tile, and whether it is within what has the number of the slice.
-
-    A place is, per dimension, a number, how often each counter is added, and how many terms there are."""
+    """A load or store: its index in a memory, the shape of its tile, and whether it is inside its own slice. An index is, per
+    dimension, a number, the coefficient of each counter, and the number of terms."""
 
     memory: Value
     writes: bool
@@ -133,7 +132,7 @@ class _Access:
 
 
 def _looped(block: Region) -> tuple[list[Op], Op] | None:
-    """The ops before the loop with which a block ends, and that loop, whose trips are known."""
+    """The ops before the last loop of a block, and that loop, which has a known trip count."""
     if not block.body or any(op.regions for op in block.body[:-1]):
         return None
     *before, loop = block.body
@@ -149,36 +148,36 @@ def _range(loop: Op) -> range:
 
 @dataclass(slots=True)
 class _Work:
-    """What one kernel does in a block, in parts."""
+    """The work of one kernel on a block, in stages."""
 
     nest: Nest
     cube: list[Op]
     made: Value | None  # the accumulator
-    first: list[Op]  # what reads it
+    first: list[Op]  # the ops that read it
     then: list[Op]
     stores: list[Op]
 
     @classmethod
     def of(cls, nest: Nest) -> _Work | None:
-        """The parts; None where the matrix unit makes more than one accumulator."""
+        """The stages; None where there is more than one accumulator."""
         cube = nest.cube()
         inside = {v for op in cube if not op.defn.traits & PURE or unit(op) in ("MTE1", "M") for v in op.results}
         others = [op for op in nest.body if op not in cube]
-        made = list(dict.fromkeys(x for op in others for x in op.values() if x in inside))
-        if len(made) > 1 or any(unit(v.op) != "M" for v in made if v.op is not None):
+        results = list(dict.fromkeys(x for op in others for x in op.values() if x in inside))
+        if len(results) > 1 or any(unit(v.op) != "M" for v in results if v.op is not None):
             return None
         shared = [op for op in nest.body if not any(isinstance(v.type, TileType) for v in op.results) and op.results]
-        first = [op for op in others if op not in shared and made and made[0] in op.operands]
+        first = [op for op in others if op not in shared and results and results[0] in op.operands]
         stores = [op for op in others if op.defn.short == "tile.store"]
         then = [op for op in others if op not in (*first, *stores, *shared)]
         tiles = [op for op in cube if op not in shared]
-        return cls(nest, [*shared, *tiles], made[0] if made else None, [*shared, *first], then, stores)
+        return cls(nest, [*shared, *tiles], results[0] if results else None, [*shared, *first], then, stores)
 
 
 @dataclass(slots=True)
 class _State:
-    """What is under way: the accumulator of the next rows, that of a second product (if any), and tiles that are the same in a
-    slice."""
+    """The state of the pipeline: the accumulator of the next rows, that of a second product (if any), and the tiles that a slice
+    shares."""
 
     acc: Value
     second: Value | None
@@ -186,13 +185,13 @@ class _State:
 
     @property
     def values(self) -> list[Value]:
-        """All of it."""
+        """All values of the state."""
         return [self.acc, *([self.second] if self.second is not None else []), *self.tiles.values()]
 
 
 @dataclass(slots=True)
 class Chain:
-    """One kernel in the making. `memory` says, for each parameter of a kernel, which one it is of the chain."""
+    """Builds the fused kernel. `memory` maps each parameter of a kernel to one of the chain."""
 
     a: _Work
     b: _Work
@@ -238,9 +237,9 @@ class Chain:
             state = self.loop(slices, state)
         state = self.slice(last, None, self.out.number(slices[-2]), state)
         for row in self.rows[-LAG:]:
-            made = self.second(last, row, state.tiles)
+            result = self.second(last, row, state.tiles)
             self.out.copies(*self.end(last, self.rows[self.rows.index(row) - 1], state.second, state.tiles))
-            state = _State(state.acc, made, state.tiles)
+            state = _State(state.acc, result, state.tiles)
         self.out.copies(*self.end(last, self.rows[-1], state.second, state.tiles))
         return self.out.body
 
@@ -257,8 +256,8 @@ class Chain:
         now.tiles = {v: now.tiles[v] for v in kept}
         body.body, body.results = self.out.body, list(now.values)
         self.out = outer
-        made = outer.op("scf.for", *bounds, inits, regions=[body])
-        acc, under_way, *tiles = made.results
+        result = outer.op("scf.for", *bounds, inits, regions=[body])
+        acc, under_way, *tiles = result.results
         return _State(acc, under_way, dict(zip(kept, tiles, strict=True)))
 
     def next(self, i: Value) -> Value:
@@ -268,15 +267,15 @@ class Chain:
     def slice(self, i: Value, after: Value | None, before: Value | None, state: _State) -> _State:
         """All blocks of slice `i`; `after` is the next one (None: there is none), `before` the one before."""
         rows, ahead = self.rows, _range(self.ahead.blocks) if self.ahead is not None and after is not None else range(0)
-        acc, tiles, made = state.acc, dict(state.tiles), state.second
+        acc, tiles, result = state.acc, dict(state.tiles), state.second
         for k, row in enumerate(rows):
             values = self.at(self.a.nest, i, row, tiles)
             assert self.a.made is not None
             values[self.a.made] = acc
             self.out.copies([*self.a.first, *self.a.then], values)
             stores = [self.turned(after, ahead[k])] if after is not None and k < len(ahead) else []
-            if made is not None:
-                stores.append(self.end(*self.lagging(i, before, k - 1), made, tiles))
+            if result is not None:
+                stores.append(self.end(*self.lagging(i, before, k - 1), result, tiles))
             if k == len(rows) - 1 and after is not None:
                 tiles |= self.begin(self.a.nest, after)
                 acc = self.product(after, rows[0], tiles)
@@ -285,27 +284,27 @@ class Chain:
             if k == LAG:
                 tiles |= self.begin(self.b.nest, i)
             if k >= LAG or before is not None:
-                made = self.second(*self.lagging(i, before, k), tiles)
+                result = self.second(*self.lagging(i, before, k), tiles)
             for work in stores:
                 self.out.copies(*work)
             self.out.copies(self.a.stores, values)
-        return _State(acc, made, tiles)
+        return _State(acc, result, tiles)
 
     def lagging(self, i: Value, before: Value | None, k: int) -> tuple[Value, int]:
-        """The slice and row of the second product that is computed with block `k`."""
+        """The slice and row of the second product that runs with block `k`."""
         if k >= LAG:
             return i, self.rows[k - LAG]
         assert before is not None
         return before, self.rows[k - LAG]
 
     def at(self, nest: Nest, i: Value, row: int, tiles: Mapping[Value, Value]) -> dict[Value, Value]:
-        """The values of a block, numbers that are the same in a slice included."""
+        """The values of a block, including scalars that a slice shares."""
         values = self.values | dict(tiles) | {nest.slice: i, nest.block: self.out.number(row)}
         self.out.copies([op for op in nest.before if not any(isinstance(v.type, TileType) for v in op.results)], values)
         return values
 
     def begin(self, nest: Nest, i: Value) -> dict[Value, Value]:
-        """Load what is the same in a slice."""
+        """Load the tiles that a slice shares."""
         values = self.values | {nest.slice: i}
         self.out.copies(nest.before, values)
         return {v: values[v] for v in nest.kept()}
@@ -324,31 +323,31 @@ class Chain:
         assert self.b.made is not None
         return values[self.b.made]
 
-    def end(self, i: Value, row: int, made: Value | None, tiles: Mapping[Value, Value]) -> tuple[list[Op], dict[Value, Value]]:
-        """What follows a second product, stores excepted, which are returned."""
+    def end(self, i: Value, row: int, result: Value | None, tiles: Mapping[Value, Value]) -> tuple[list[Op], dict[Value, Value]]:
+        """The ops after a second product, except stores, which are returned."""
         values = self.at(self.b.nest, i, row, tiles)
-        assert self.b.made is not None and made is not None
-        values[self.b.made] = made
+        assert self.b.made is not None and result is not None
+        values[self.b.made] = result
         self.out.copies([*self.b.first, *self.b.then], values)
         return self.b.stores, values
 
     def turned(self, i: Value, row: int) -> tuple[list[Op], dict[Value, Value]]:
-        """A block of what is prepared for slice `i`, stores excepted, which are returned."""
+        """A block of the transpose for slice `i`, except stores, which are returned."""
         assert self.ahead is not None
         values = self.at(self.ahead, i, row, {})
         self.out.copies([op for op in self.ahead.body if op.defn.short != "tile.store"], values)
         return [op for op in self.ahead.body if op.defn.short == "tile.store"], values
 
     def prepare(self, i: Value) -> None:
-        """All of what is prepared for slice `i`."""
+        """The whole transpose for slice `i`."""
         assert self.ahead is not None
         for row in _range(self.ahead.blocks):
             self.out.copies(*self.turned(i, row))
 
 
 def chained(kernels: Sequence[Function], memory: Mapping[Value, Value], private: Container[Value], name: str) -> Function | None:
-    """The kernels, the last two of which multiply, as one. `memory` says of their parameters which memory each is, and
-    `private` which memory no one else reads. None where they do not fit together."""
+    """The kernels, the last two of which are products, fused into one. `memory` maps their parameters to memories; no other
+    kernel reads `private` memory. None where they cannot be fused."""
     nests = [n for f in kernels if (n := Nest.of(f)) is not None]
     if len(nests) < len(kernels):
         return None
@@ -370,15 +369,15 @@ def chained(kernels: Sequence[Function], memory: Mapping[Value, Value], private:
     values: dict[Value, Value] = {}
     for p in (p for nest in nests for p in nest.params):
         values[p] = params.setdefault(memory[p], Value(p.type, p.name))
-    made = Function(name, params=list(params.values()), loc=kernels[-1].loc)
-    taken = {p.name for p in made.params}
-    names = (x for k in count() if (x := f"x{k}") not in taken)
-    made.body = Chain(a, b, ahead[0] if ahead else None, values, names).build()
-    return made
+    result = Function(name, params=list(params.values()), loc=kernels[-1].loc)
+    used = {p.name for p in result.params}
+    names = (x for k in count() if (x := f"x{k}") not in used)
+    result.body = Chain(a, b, ahead[0] if ahead else None, values, names).build()
+    return result
 
 
 def _handed(a: Nest, b: Nest, memory: Mapping[Value, Value]) -> bool:
-    """Whether a block of the second kernel reads what the same block of the first one stores, and nothing else of it."""
+    """Whether a block of the second kernel reads exactly what the same block of the first one stores in it."""
     stores = [x for x in a.accesses(memory) if x.writes]
     if len(stores) != 1:
         return False
@@ -388,7 +387,7 @@ def _handed(a: Nest, b: Nest, memory: Mapping[Value, Value]) -> bool:
 
 
 def _prepared(ahead: Nest, first: Nest, second: Nest, memory: Mapping[Value, Value]) -> bool:
-    """Whether the first product of a slice, and nothing else, reads what is prepared for that slice, and no other of it."""
+    """Whether only the first product of a slice reads what is prepared for the slice, and nothing of other slices."""
     stores = [x for x in ahead.accesses(memory) if x.writes]
     places = {x.memory for x in stores}
     loads = [x for x in first.accesses(memory) if x.memory in places]

@@ -16,11 +16,11 @@ from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.types import TileType, tile
 from ptir_tools.rewrite.vocabulary import tensor_type
 
-BEFORE = "a product of computed values needs memory between"
+BEFORE = "a product of computed values needs them in memory"
 
 
 def dot_general(emit: KernelEmit, op: Op) -> BlockValue:
-    """`lhs @ rhs` of two matrices: Mat, Left and Right, Acc, and out to Vec as a block of the frame."""
+    """`lhs @ rhs` of two matrices: through Mat, Left and Right to Acc, and out to Vec as a block."""
     a, b = (emit.shapes.reads[op, i].base for i in (0, 1))
     require(a in emit.memory and b in emit.memory, NOT_TRANSLATABLE, BEFORE)
     dtype = tensor_type(op.operands[0]).dtype  # type: ignore[arg-type]
@@ -37,7 +37,7 @@ def dot_general(emit: KernelEmit, op: Op) -> BlockValue:
 
 
 def _accumulated(emit: KernelEmit, op: Op, product: Product, to: Type) -> Value:
-    """All steps along the inner extents. `span` elements are loaded at once, of which a step takes `depth`."""
+    """The accumulation along the inner extents: `span` elements per load, `depth` per step."""
     *outer, inner = product.inner
     steps = _Steps(emit, op, tuple(outer), inner, to)
     span, end, rest = _cut(emit, tuple(outer), inner, steps.depth)
@@ -58,12 +58,11 @@ def _accumulated(emit: KernelEmit, op: Op, product: Product, to: Type) -> Value:
 
 
 def _cut(emit: KernelEmit, outer: Dim, inner: Axis, depth: int) -> tuple[int, Operand, int]:
-    """How many elements of the inner extents are loaded at once, where whole loads end, and how many elements are left then.
-
-    Symbols, and an inner extent of several that is not in whole loads, go step by step, with valid regions."""
+    """The span of a load along the inner extents, the end of full loads, and the size of the tail. Symbolic extents, and one of
+    several extents without full loads, go step by step with valid regions."""
     span = max(emit.blocks.span // depth, 1) * depth
     if not isinstance(inner.size, int):
-        message = f"{inner.size} is summed over with another extent, and is not a number"
+        message = f"{inner.size} is contracted with another extent, and is not a number"
         require(not outer, NOT_TRANSLATABLE, message, help=BIND)
         return depth, emit.extent(inner.size), 0
     if not outer:
@@ -75,7 +74,7 @@ def _cut(emit: KernelEmit, outer: Dim, inner: Axis, depth: int) -> tuple[int, Op
 
 
 class _Steps:
-    """The steps of one product, in tiles that the matrix unit reads."""
+    """The steps of one product, in tiles of the matrix unit."""
 
     def __init__(self, emit: KernelEmit, op: Op, outer: Dim, inner: Axis, to: Type) -> None:
         self.emit = emit
@@ -88,7 +87,7 @@ class _Steps:
         self.unit = unit
 
     def at(self, k: Operand, count: int, acc: Value | None) -> Value:
-        """Add to `acc` what `count` elements from `k` on make (None: they are the first)."""
+        """Accumulate `count` elements from `k` on into `acc` (None: the first ones)."""
         emit, depth = self.emit, self.depth
         if self.outer or not isinstance(self.inner.size, int):
             whole = -(-usual(self.inner.size) // count) * count
@@ -126,7 +125,7 @@ def _start(emit: KernelEmit, axis: Axis | None) -> Operand:
 
 
 def _divided(emit: KernelEmit, short: str, x: Operand, by: int) -> Operand:
-    """What is left of an index of no negative value (`remsi`), or how often `by` is in it (`divsi`)."""
+    """The remainder (`remsi`) or quotient (`divsi`) of a nonnegative index."""
     known = constant(x)
     if known is not None:
         return number(known % by if short == "remsi" else known // by)
@@ -134,14 +133,14 @@ def _divided(emit: KernelEmit, short: str, x: Operand, by: int) -> Operand:
 
 
 def _loaded(emit: KernelEmit, op: Op, i: int, first: Part, second: Part, steps: bool) -> Value:
-    """One operand in Mat, `first` by `second`: loaded before the loops in which it stays the same, unless there are `steps`."""
+    """One operand in Mat, `first` by `second`: loaded before the loops in which it is invariant, unless there are `steps`."""
     read = emit.shapes.reads[op, i]
     base = read.base
     assert isinstance(base, Value)
     parts = _placed(read.memory, first, second)
-    require(parts is not None, NOT_TRANSLATABLE, f"operand {i} of a product lies in memory in another order")
+    require(parts is not None, NOT_TRANSLATABLE, f"operand {i} of a product is in memory in another order")
     with emit.outside(None if steps else flat(read.memory)):
-        w = window(emit, emit.memory[base], read.spots, parts or {})
+        w = window(emit, emit.memory[base], read.index_map, parts or {})
         to = tile(tensor_type(base).dtype, w.shape, "Mat")
         loaded = emit.builder.op("tile.load", w.memory, w.indices, w.valid, [], to=to, name=base.name)
         given = [p.valid or number(p.size) for p in (first, second)] if w.valid else []
@@ -149,7 +148,7 @@ def _loaded(emit: KernelEmit, op: Op, i: int, first: Part, second: Part, steps: 
 
 
 def _moved(emit: KernelEmit, x: Value, place: str, at: tuple[int, int], shape: tuple[int, int]) -> Value:
-    """A part of a tile of Mat where the matrix unit reads it."""
+    """A part of a Mat tile, moved to where the matrix unit reads it."""
     t = x.type
     assert isinstance(t, TileType)
     to = tile(t.dtype, shape, place)
@@ -159,8 +158,8 @@ def _moved(emit: KernelEmit, x: Value, place: str, at: tuple[int, int], shape: t
 
 
 def _placed(dims: Dims, first: Part, second: Part) -> dict[int, Part] | None:
-    """Which dimension of memory holds which part, the first before the second; a part of one element in a dimension that is
-    free. None where there is no such place."""
+    """The dimension of memory of each part, the first before the second; a part of one element takes a free dimension. None where
+    there is none."""
     after = next((d for d, axes in enumerate(dims) if second.axis in axes), None)
     if after is None:
         return None

@@ -1,8 +1,8 @@
-"""PTIR to PTO: a program is cut into kernels, each a loop over the blocks of its largest shape, with memory between them.
+"""PTIR to PTO: a program is partitioned into kernels, each a loop over blocks of its largest shape, with memory between them.
 
-What a block needs is loaded, computed tile by tile and stored (`ptir_pto_emit`). An op joins the kernel that makes what it
-reads if it goes over the same axes, and the target can hold what is then live; else a kernel begins. What PTO has no tile op
-for is refused at every op at once (`NotTranslatable`). The largest blocks that fit the target are taken.
+A block's operands are loaded, its values computed tile by tile, its results stored (`emit.py`). An op joins the kernel of its
+operands if it has the same axes and the live tiles fit the target; else a new kernel begins. All ops without a tile op are
+refused at once (`NotTranslatable`). The largest blocks that fit are used.
 """
 
 from __future__ import annotations
@@ -27,16 +27,15 @@ from ptir_tools.dialects.pto.targets import A3, Target, find
 
 
 def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Program | None:
-    """The PTO program of `program`: each function stores what it returns into memrefs behind its parameters. None after
-    reporting what cannot be said of the entry; other functions that cannot be said are left out, with warnings.
-
-    The target is that of `options`, else a3."""
+    """The PTO program of `program`: each function stores its results into memrefs after its parameters. None after reporting what
+    cannot be translated of the entry; other such functions are left out, with warnings. The target is that of `options`, else
+    a3."""
     target = find(name) if (name := options[TARGET]) else A3
     if target is None:
         diagnostics.error("UnknownTarget", f"`{name}` is not a target", help="the targets are a3 and a5")
         return None
-    taken = {spelled(f.name) for f in program.functions}
-    whole = _tiled(program, target, diagnostics, options, taken)
+    used_names = {spelled(f.name) for f in program.functions}
+    whole = _tiled(program, target, diagnostics, options, used_names)
     if whole is None:
         return None
     for other in (f for f in program.functions if f is not program.main):
@@ -44,9 +43,9 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
         report = Diagnostics(program.source)
         constants = options[CONSTANTS]
         before = {*(constants or ())}
-        names = {p.name for f in whole.functions for p in f.params}  # where the file of constants may have other arrays
-        if (made := _tiled(alone, target, report, options, taken, names)) is not None:
-            while whole.function(made.main.name) is not None:  # two names that are spelled alike
+        names = {p.name for f in whole.functions for p in f.params}  # the file of constants may have other arrays
+        if (made := _tiled(alone, target, report, options, used_names, names)) is not None:
+            while whole.function(made.main.name) is not None:  # two names have one spelling
                 made.main.name += "_"
             whole.functions += made.functions
         elif constants is not None:
@@ -60,25 +59,25 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
 
 
 def _tiled(
-    program: Program, target: Target, diagnostics: Diagnostics, options: Options, taken: set[str], others: Set[str] = frozenset()
+    program: Program, target: Target, diagnostics: Diagnostics, options: Options, used: set[str], others: Set[str] = frozenset()
 ) -> Program | None:
-    """The kernels of the entry, none of them called one of `taken`, which grows; None after reporting why there are none. What
-    the source does not name has no name of `others`, the parameters of other functions."""
+    """The kernels of the entry, with names not in `used`, to which they are added; None after reporting errors. New names differ
+    from `others`, the parameters of other functions."""
     before = diagnostics.errors
     outline = prepared(program, target, options, diagnostics, others)
     _report_unheld(outline, diagnostics)
     partition = Partition(outline, Tiler(target, program.source), diagnostics)
     partition.run()
-    return None if diagnostics.errors > before else linked(partition, taken, others)
+    return None if diagnostics.errors > before else linked(partition, used, others)
 
 
 def _report_unheld(outline: Outline, diagnostics: Diagnostics) -> None:
-    """Report the results that no memory holds."""
+    """Report the results that cannot be stored in memory."""
     for x in outline.results:
         tensor = isinstance(x, Value) and isinstance(x.type, TensorType)
         if outline.lost.intersection(values_of([x])):
             continue
         if not tensor:
-            diagnostics.error(NOT_TRANSLATABLE, "a result must be a tensor that an op makes", outline.loc)
+            diagnostics.error(NOT_TRANSLATABLE, "a result must be a tensor", outline.loc)
         elif reason := unfit(x.type):  # type: ignore[union-attr]
             diagnostics.error(NOT_TRANSLATABLE, f"result %{x.name}: {reason}", outline.loc)  # type: ignore[union-attr]

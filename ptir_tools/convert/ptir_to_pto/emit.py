@@ -1,4 +1,4 @@
-"""A PTO function in the making: the blocks of one kernel looped over, what it reads loaded, what it makes stored."""
+"""Builds the PTO function of one kernel: a loop over blocks with loads, tile ops and stores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import prod
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, Rule
 from ptir_tools.convert.naming import extent_name, spelled
-from ptir_tools.convert.ptir_to_pto.axes import Axis, Extent, Scaled, Spot, Spots, Stride, flat
+from ptir_tools.convert.ptir_to_pto.axes import AffineExpr, AffineMap, Axis, Extent, Scaled, Stride, flat
 from ptir_tools.convert.ptir_to_pto.kernel import COMBINED, COUNT, Read, Shapes, reads_itself
 from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, KINDS, POINT, ROW, SCALAR, Blocks, Layout
 from ptir_tools.convert.ptir_to_pto.operands import identity_of
@@ -30,8 +30,8 @@ from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType, scal
 
 
 class KernelEmit(Emit[BlockValue]):
-    """One kernel with blocks of one size. `at` is where the block at hand is in each axis, `memory` the memrefs of values,
-    `valid` the rows and columns of the block that exist (None: all)."""
+    """Builds a kernel with blocks of one size. `at` is the start of the current block along each axis, `memory` has the memrefs
+    of values, `valid` the valid rows and columns of the block (None: all)."""
 
     dialect, title = "pto", "PTO"
 
@@ -54,10 +54,10 @@ class KernelEmit(Emit[BlockValue]):
         self.top = self.program.main
         self.memory: dict[Value, Value] = {}
         self.at: dict[Axis, Operand] = {}
-        self.inside: list[tuple[Axis, Region]] = []  # the loops around, from the outermost
+        self.inside: list[tuple[Axis, Region]] = []  # the enclosing loops, from the outermost
         self.valid: dict[str, Operand | None] = {}
         self.stored: frozenset[Value] = frozenset()
-        self.folding: frozenset[Value] = frozenset()  # what is reduced in the loop at hand, and not complete
+        self.folding: frozenset[Value] = frozenset()  # values that the current loop reduces, not complete yet
         self.loaded: dict[object, BlockValue] = {}
         self.positions: dict[Value, Value] = {}
         self.shape_of: dict[Value, Shape] = {}  # of memory, symbols included
@@ -65,21 +65,21 @@ class KernelEmit(Emit[BlockValue]):
         self.neighbor: dict[int, Value] = {}
 
     def spelled(self, name: str) -> str:
-        """`name` in PTO's letters."""
+        """`name` spelled for PTO."""
         return spelled(name)
 
     # The function
 
     def run(self, inputs: Sequence[tuple[Value, str]], outputs: Sequence[tuple[Value, str]]) -> Program:
-        """The whole function, whose parameters are `inputs` and `outputs`; what cannot be said is reported."""
+        """The function, whose parameters are `inputs` and `outputs`; errors are reported."""
         for v, name in (*inputs, *outputs):
             outline = self.shapes.outline
-            made = self.builder.param(memory_type(outline.memory(v), v in outline.scalars), name)
-            if isinstance(made.type, MemRefType):
-                self.memory[v] = made
-                self.shape_of[made] = outline.memory(v).type.shape or (1,)  # type: ignore[attr-defined]
+            result = self.builder.param(memory_type(outline.memory(v), v in outline.scalars), name)
+            if isinstance(result.type, MemRefType):
+                self.memory[v] = result
+                self.shape_of[result] = outline.memory(v).type.shape or (1,)  # type: ignore[attr-defined]
             else:
-                self.values[v] = BlockValue(SCALAR, made)
+                self.values[v] = BlockValue(SCALAR, result)
         for s in self.shapes.symbols(v for v, _ in outputs):
             self.extents[s] = self.builder.param(INDEX_TYPE, extent_name(s.name))
         layout, blocks = self.layout, self.blocks
@@ -92,7 +92,7 @@ class KernelEmit(Emit[BlockValue]):
         return self.program
 
     def loop(self, loops: Sequence[tuple[Axis, Extent, int]], folded: Sequence[tuple[Axis, Extent, int]]) -> None:
-        """Go through the blocks: a loop for every axis that has more than one, the one that is folded in each of them."""
+        """Loop over the blocks: a loop for every axis with more than one block, and the folded axis inside."""
         if not loops:
             self.block(folded)
             return
@@ -110,20 +110,20 @@ class KernelEmit(Emit[BlockValue]):
             self.inside.pop()
 
     def bound(self, axis: Axis | None) -> None:
-        """Note how many rows or columns of the block exist, if `axis` is that of one of them."""
+        """Set the valid rows or columns of the block, if `axis` is one of the two axes."""
         for name, own, extent, step in self.sides:
             if own is axis:
                 self.valid[name] = self.left(number(0) if axis is None else self.at[axis], extent, step)
 
     @property
     def sides(self) -> tuple[tuple[str, Axis | None, Extent, int], ...]:
-        """Rows and columns: axis, extent, and how many a block has."""
+        """Rows and columns: axis, extent, and the number per block."""
         layout, blocks = self.layout, self.blocks
         return ("rows", layout.row, layout.rows, blocks.high), ("columns", layout.column, layout.columns, blocks.wide)
 
     @contextmanager
     def outside(self, axes: Sequence[Axis] | None) -> Iterator[None]:
-        """Build before the loops in which what has these axes stays the same (None: where it is)."""
+        """Append before the loops in which a value of these axes is invariant (None: in place)."""
         outer = self.builder.block
         if axes is not None:
             self.builder.block = next((block for axis, block in reversed(self.inside) if axis in axes), self.top)
@@ -131,11 +131,11 @@ class KernelEmit(Emit[BlockValue]):
         self.builder.block = outer
 
     def block(self, folded: Sequence[tuple[Axis, Extent, int]]) -> None:
-        """One block: every op in order, then the stores."""
+        """Emit one block: every op in order, then the stores."""
         before, inside, after = self.layout.phases
         for name, axis, _, _ in self.sides:
             if axis is not None and axis is self.layout.folded:
-                self.valid[name] = None  # outside of its loop a tile has one, spread over all
+                self.valid[name] = None  # outside of its loop a tile has one value, spread over all elements
         self.all(before)
         for (axis, extent, step), (name, own, _, _) in ((f, side) for f in folded for side in self.sides if side[1] is f[0]):
             assert own is axis
@@ -143,12 +143,12 @@ class KernelEmit(Emit[BlockValue]):
         self.all(after)
 
     def all(self, ops: Sequence[Op]) -> None:
-        """Ops in order, each of which may read those before it."""
+        """Emit ops in order."""
         for op in ops:
             self.values[op.result] = self.convert(op)
 
     def fold(self, ops: Sequence[Op], axis: Axis, extent: Extent, step: int, side: str) -> None:
-        """The blocks along an axis that no block has all of. What is reduced is carried from one to the next."""
+        """The loop over blocks along the folded axis, which carries the reduced values."""
         kind = COLUMN if axis is self.layout.column else ROW
         self.valid[side] = None
         reduced = [op for op in ops if axis not in flat(self.shapes.made[op.result])]
@@ -158,7 +158,7 @@ class KernelEmit(Emit[BlockValue]):
             data = identity_of(op.defn.short.removeprefix("reduce_"), dtype)
             result = self.make("expands", kind, dtype, self.constant(Literal(tensor(dtype), data)), valid=self.existing(kind))
             first.append((result.value, "acc"))
-        for op in ops:  # what is the same for all blocks
+        for op in ops:  # loop invariants
             for i in (i for i in range(len(op.operands)) if not reads_itself(op, i, self.shapes.outline)):
                 read = self.shapes.reads[op, i]
                 if axis not in flat(read.memory) and read.base not in self.shapes.made:
@@ -170,34 +170,34 @@ class KernelEmit(Emit[BlockValue]):
             self.all(ops)
             for op, acc in zip(reduced, state[1 : 1 + len(first)], strict=True):
                 piece = self.values.get(op.result)  # None: it was refused
-                made = piece and self.make(COMBINED[op.defn.short], kind, piece.dtype, acc, piece.value)
-                state.append(made.value if made else acc)
+                output = piece and self.make(COMBINED[op.defn.short], kind, piece.dtype, acc, piece.value)
+                state.append(output.value if output else acc)
         self.loaded, self.folding, self.valid[side] = outer, frozenset(), None
-        for op, made in zip(reduced, state, strict=True):
-            self.values[op.result] = self.kept(op, BlockValue(kind, made))
+        for op, output in zip(reduced, state, strict=True):
+            self.values[op.result] = self.kept(op, BlockValue(kind, output))
 
     def translated(self, op: Op) -> BlockValue:
-        """One op of the source by its rule, and the store of what is kept. Raises Violation or InError."""
-        made: BlockValue = super().translated(op)
-        return made if op.result in self.folding else self.kept(op, made)
+        """Emit one op of the source by its rule, and the stores of its results. Raises Violation or InError."""
+        result: BlockValue = super().translated(op)
+        return result if op.result in self.folding else self.kept(op, result)
 
-    def kept(self, op: Op, made: BlockValue) -> BlockValue:
-        """What an op makes, stored where that is wanted."""
+    def kept(self, op: Op, result: BlockValue) -> BlockValue:
+        """The results of an op, stored where they are outputs."""
         if op.result in self.stored:
-            if _is_mask(made.value):
-                made = BlockValue(made.kind, self.numbers(made.value))  # type: ignore[arg-type]
-            store(self, made, self.memory[op.result], self.shapes.place(op.result))
-        return made
+            if _is_mask(result.value):
+                result = BlockValue(result.kind, self.numbers(result.value))  # type: ignore[arg-type]
+            store(self, result, self.memory[op.result], self.shapes.place(op.result))
+        return result
 
     def operands(self, op: Op) -> list[BlockValue]:
-        """What the operands are in this block, except those that the rule reads from memory."""
+        """The operands in this block, except those that the rule reads from memory."""
         outline = self.shapes.outline
         return [self.operand(op, i) for i in range(len(op.operands)) if not reads_itself(op, i, outline)]
 
     def operand(self, op: Op, i: int) -> BlockValue:
-        """What an operand is in this block; what is in memory is loaded when it is first used. Raises InError."""
+        """An operand in this block; one in memory is loaded at its first use. Raises InError."""
         read = self.shapes.reads[op, i]
-        base, key = read.base, (read.base, read.spots)
+        base, key = read.base, (read.base, read.index_map)
         if isinstance(base, Literal):
             return BlockValue(SCALAR, self.constant(Literal(tensor(SI8), base.data, True) if base.type.dtype is I1 else base))
         assert isinstance(base, Value)
@@ -216,8 +216,8 @@ class KernelEmit(Emit[BlockValue]):
 
     @contextmanager
     def looped(self, lower: Operand, upper: Operand, step: int, *carried: tuple[Value, str]) -> Iterator[Any]:
-        """The block of a loop, which is appended at its end. Gives the index, or with `carried` a list of it and of what is
-        carried. What is put at the list's end is yielded, and after the loop the list holds its results."""
+        """Context manager for the body of a loop. Yields the index, or with `carried` a list of the index and the carried values.
+        What the body appends to the list is yielded by the loop; after the loop the list has its results."""
         body = Region("body", isolated=False, result_types=[v.type for v, _ in carried])
         body.params = [Value(INDEX_TYPE, self.builder.name("i")), *(Value(v.type, self.builder.name(n)) for v, n in carried)]
         outer, self.builder.block = self.builder.block, body
@@ -226,16 +226,16 @@ class KernelEmit(Emit[BlockValue]):
         self.builder.block = outer
         body.results = list(state[len(body.params) :])
         inits = [v for v, _ in carried]
-        made = self.builder.op("scf.for", lower, upper, number(step), inits, regions=[body], name="acc" if carried else "")
-        assert made.op is not None
-        state[:] = made.op.results
+        result = self.builder.op("scf.for", lower, upper, number(step), inits, regions=[body], name="acc" if carried else "")
+        assert result.op is not None
+        state[:] = result.op.results
 
     def extent(self, n: Extent) -> Operand:
         """An extent as an index."""
         return number(n) if isinstance(n, int) else self.extents[n]
 
     def left(self, at: Operand, extent: Extent, step: int) -> Operand | None:
-        """How much of a block at `at` exists: None for all of it."""
+        """The valid size of a block at `at`: None for the full block."""
         if step == 1 or (isinstance(extent, int) and extent % step == 0):
             return None
         first = constant(at)
@@ -258,15 +258,15 @@ class KernelEmit(Emit[BlockValue]):
     # Tiles
 
     def constant(self, x: Literal) -> Value:
-        """The number that all elements of a literal are, as a constant of the function."""
+        """The splat value of a literal, as a constant of the function."""
         outer, self.builder.block = self.builder.block, self.top
         same = (op.result for op in self.top.body if op.defn.is_constant and op.attr("value").key == one(x).key)
-        made = next(same, None) or self.builder.op("constant", value=one(x))
+        result = next(same, None) or self.builder.op("constant", value=one(x))
         self.builder.block = outer
-        return made
+        return result
 
     def type_of(self, kind: str, dtype: DType) -> TileType:
-        """The type of the tile that a piece of this kind is."""
+        """The tile type of a piece of this kind."""
         rows, columns = self.blocks.rows, self.blocks.columns
         shape = {FULL: (rows, columns), COLUMN: (rows, 1), ROW: (1, columns)}[kind]
         result = tile(dtype, shape[-1:] if self.layout.is_flat else shape)
@@ -276,7 +276,7 @@ class KernelEmit(Emit[BlockValue]):
     def make(
         self, short: str, kind: str, dtype: DType, *operands: Operand, valid: Sequence[Operand] = (), **attrs: Any
     ) -> BlockValue:
-        """Append a tile op that makes one piece, in wider elements where the target does not have it in these."""
+        """Append a tile op with one result, in wider elements where the target lacks it for these."""
         operands = tuple((self.flags if i == 0 and short == "sel" else self.numbers)(x) for i, x in enumerate(operands))
         types = [operand_type(x) for x in operands]
         tiles = [t.dtype for t in types if isinstance(t, TileType)]
@@ -284,13 +284,13 @@ class KernelEmit(Emit[BlockValue]):
         wide = wider(self.target, short, computed)
         if (other := signed(self.target, short, wide)) is not None:
             return self._signed(short, kind, dtype if dtype is not computed else other, operands, other, dtype, valid, attrs)
-        if wide is not computed:  # a mask is not an element of the others
+        if wide is not computed:  # a mask has another element type
             mine = [t.dtype is computed and not (i == 0 and short == "sel") for i, t in enumerate(types)]  # type: ignore[attr-defined]
             operands = tuple(self.converted(x, wide) if own else x for x, own in zip(operands, mine, strict=True))
         result = wide if dtype is computed and not short.startswith("cmp") else dtype
         to = self.type_of(kind, result)
-        made = self.builder.op(f"tile.{short}", *operands, list(valid), [], to=to, name=self.name, **attrs)
-        return BlockValue(kind, self.converted(made, dtype))
+        output = self.builder.op(f"tile.{short}", *operands, list(valid), [], to=to, name=self.name, **attrs)
+        return BlockValue(kind, self.converted(output, dtype))
 
     def _signed(
         self,
@@ -303,23 +303,23 @@ class KernelEmit(Emit[BlockValue]):
         valid: Sequence[Operand],
         attrs: Mapping[str, Any],
     ) -> BlockValue:
-        """A tile op of elements without a sign in those that have one, of the same bits."""
+        """A tile op on unsigned elements, computed in signed elements of the same bits."""
         turned = short in ORDERED
         given = [self.flipped(self.seen_as(x, other), other) if turned else self.seen_as(x, other) for x in operands]
-        made = self.make(short, kind, made_of, *given, valid=valid, **attrs)
+        result = self.make(short, kind, made_of, *given, valid=valid, **attrs)
         if made_of is dtype:
-            return made
-        return BlockValue(kind, self.seen_as(self.flipped(made.value, other) if turned else made.value, dtype))
+            return result
+        return BlockValue(kind, self.seen_as(self.flipped(result.value, other) if turned else result.value, dtype))
 
     def flipped(self, x: Value, dtype: DType) -> Value:
-        """`x` with the highest bit turned over."""
+        """`x` with its highest bit flipped."""
         highest = Literal(tensor(dtype, ()), dtype.min.to_bytes(dtype.size, "little", signed=True))
         if not isinstance(x.type, TileType):
             return self.builder.op("addi", x, self.constant(highest))
         return self.make("adds", self.kind_of(x.type), dtype, x, self.constant(highest)).value
 
     def numbers(self, x: Operand) -> Operand:
-        """A mask as zeros and ones: on the chip what compares makes packed bits, which go to `sel` alone."""
+        """A mask as zeros and ones: on the chip comparisons make packed bits, which only `sel` reads."""
         if not _is_mask(x):
             return x
         kind = self.kind_of(x.type)  # type: ignore[arg-type, union-attr]
@@ -338,7 +338,7 @@ class KernelEmit(Emit[BlockValue]):
         return self.make("cmps", kind, SI8, x, zero, cmpMode="NE").value
 
     def kind_of(self, t: TileType) -> str:
-        """Whether a tile is the whole block, a column or a row of it. Raises Violation for one of other extents."""
+        """The kind of a tile: the whole block, a column or a row of it. Raises Violation for other extents."""
         result = next((k for k in (FULL, COLUMN, ROW) if self.type_of(k, t.dtype).shape == t.shape), None)
         message = f"a tile of {t.dtype} with extents {t.shape} is neither a block of this kernel nor a row or column of one"
         require(result is not None, NOT_TRANSLATABLE, message)
@@ -359,14 +359,14 @@ class KernelEmit(Emit[BlockValue]):
         return self.builder.op("index_cast", x, to=scalar(dtype))
 
     def retyped(self, x: Value, to: TileType, valid: Sequence[Operand]) -> Value:
-        """The bits of a tile as one of other elements; what was such a tile before is taken as it was."""
+        """A tile bitcast to other elements; casts back and forth cancel."""
         before = x.op.operands[0] if x.op is not None and x.op.defn.short == "tile.reshape" else None
         if isinstance(before, Value) and before.type is to:
             return before
         return self.builder.op("tile.reshape", x, list(valid), [], to=to, name=x.name)
 
     def converted(self, x: Operand, dtype: DType) -> Value:
-        """A tile or scalar in other elements."""
+        """A tile or scalar converted to other elements."""
         t = operand_type(x)
         if t.dtype is dtype:  # type: ignore[attr-defined]
             return x  # type: ignore[return-value]
@@ -375,21 +375,21 @@ class KernelEmit(Emit[BlockValue]):
         return self.builder.op("extf" if dtype.is_float else "extsi", x, to=scalar(dtype), name=self.name)
 
     def spread(self, piece: BlockValue, kind: str = FULL) -> BlockValue:
-        """A piece as one of another kind that has more elements."""
+        """A piece broadcast to a kind with more elements."""
         if piece.kind == kind:
             return piece
         short = {SCALAR: "expands", COLUMN: "rowexpand", ROW: "colexpand"}[piece.kind]
         return self.make(short, kind, piece.dtype, piece.value, valid=self.existing(kind))
 
     def joined(self, short: str, column: BlockValue) -> BlockValue:
-        """What is reduced of each part of a row, of all its parts: by twos, each is combined with its neighbor."""
+        """Combine the partial reductions of a row's parts, pairwise."""
         for bit in range(self.blocks.parts.bit_length() - 1):
             other = self.make("gather", COLUMN, column.dtype, column.value, self.neighbors(1 << bit))
             column = self.make(short, COLUMN, column.dtype, column.value, other.value)
         return column
 
     def neighbors(self, apart: int) -> Value:
-        """For every row of a tile the row that is `apart` after or before it, by twos."""
+        """The tile with each row replaced by its partner, the row `apart` after or before it."""
         if apart not in self.neighbor:
             outer, self.builder.block = self.builder.block, self.top
 
@@ -407,7 +407,7 @@ class KernelEmit(Emit[BlockValue]):
         return self.neighbor[apart]
 
     def existing(self, kind: str) -> list[Operand]:
-        """What of a tile of this kind exists; nothing when all does."""
+        """The valid region of a tile of this kind; empty when all is valid."""
         rows, columns = self.valid["rows"], self.valid["columns"]
         given = {FULL: (rows, columns), COLUMN: (rows, None), ROW: (None, columns)}[kind]
         if not any(given):
@@ -417,19 +417,19 @@ class KernelEmit(Emit[BlockValue]):
 
 
 def _is_mask(x: Operand) -> bool:
-    """Whether an operand is what compares make."""
+    """Whether an operand is a mask, the result of a comparison."""
     return isinstance(x, Value) and x.op is not None and x.op.defn.short in ("tile.cmp", "tile.cmps")
 
 
-# Loads and stores of blocks: where in a memory a block is, whatever the memory's dimensions are made of
+# Loads and stores of blocks, by the index maps of memories
 
 _ZERO: Operand = number(0)
 
 
 @dataclass(slots=True, frozen=True)
 class Part:
-    """What a tile holds of a dimension: `size` elements of `axis` (None: of one element) at `start`, of which `valid` exist
-    (None: all)."""
+    """The part of a dimension in a tile: `size` elements of `axis` (None: a single element) from `start`, of which `valid` are
+    valid (None: all)."""
 
     axis: Axis | None
     start: Operand
@@ -439,7 +439,7 @@ class Part:
 
 @dataclass(slots=True)
 class Window:
-    """Where a tile lies: a memref, an index per dimension, the tile's shape, and what is valid of it (if not all)."""
+    """The window of a load or store: a memref, an index per dimension, the tile's shape, and its valid region (if not all)."""
 
     memory: Value
     indices: list[Operand]
@@ -447,21 +447,21 @@ class Window:
     valid: list[Operand]
 
 
-def window(emit: KernelEmit, memory: Value, spots: Spots, parts: Mapping[int, Part]) -> Window:
-    """The window of a memory at `spots` that holds `parts`, by dimension, and of all other axes where the block is."""
+def window(emit: KernelEmit, memory: Value, index_map: AffineMap, parts: Mapping[int, Part]) -> Window:
+    """The window of a memory that has `parts` by dimension; along other axes it is at the current block."""
     indices, offsets, steps = list[Operand](), list[Operand](), list[int]()
-    for d, spot in enumerate(spots):
+    for d, expr in enumerate(index_map):
         part = parts.get(d)
         axis = None if part is None else part.axis
-        step = 1 if axis is None else spot.stride(axis)
-        at = index(emit, spot, without=axis)
+        step = 1 if axis is None else expr.stride(axis)
+        at = index(emit, expr, without=axis)
         start = _ZERO if part is None or axis is None else part.start
         indices.append(start if step > 1 else _sum(emit, at, start))
         offsets.append(at if step > 1 else _ZERO)
         steps.append(step)
     if any(step > 1 for step in steps):
         memory = _strided(emit, memory, parts, offsets, steps)
-    held = range(min(parts, default=0), len(spots))  # one element of the dimensions before
+    held = range(min(parts, default=0), len(index_map))  # one element of the dimensions before
     some = any(p.valid is not None for p in parts.values())
     valid = [_existing(parts.get(d)) for d in held] if some else []
     return Window(memory, indices, tuple(parts[d].size if d in parts else 1 for d in held), valid)
@@ -474,7 +474,7 @@ def _existing(part: Part | None) -> Operand:
 def _strided(
     emit: KernelEmit, memory: Value, parts: Mapping[int, Part], offsets: Sequence[Operand], steps: Sequence[int]
 ) -> Value:
-    """The view of a memory that has every step-th element of a dimension, from an offset on."""
+    """The strided view of a memory: offsets and steps by dimension."""
     t = memory.type
     assert isinstance(t, MemRefType)
     own = emit.shape_of[memory]
@@ -484,15 +484,15 @@ def _strided(
     return emit.builder.op("memref.subview", memory, offsets, sizes, list(map(number, steps)), to=to, name=memory.name)
 
 
-def index(emit: KernelEmit, spot: Spot, without: Axis | None = None) -> Operand:
-    """Where the block is along a dimension of memory; the axis `without` is at its beginning."""
+def index(emit: KernelEmit, expr: AffineExpr, without: Axis | None = None) -> Operand:
+    """The index of the block along a dimension of memory, with the axis `without` at its beginning."""
     at: Operand = number(0)
-    for axis, step in spot.terms:
+    for axis, step in expr.terms:
         if axis is not without:
             at = _sum(emit, at, _times(emit, emit.at[axis], step))
-    for v, step in spot.shifts:
+    for v, step in expr.shifts:
         at = _sum(emit, at, _times(emit, emit.position(v), step))
-    return _sum(emit, at, number(spot.start))
+    return _sum(emit, at, number(expr.start))
 
 
 def _times(emit: KernelEmit, x: Operand, factor: Stride) -> Operand:
@@ -517,20 +517,20 @@ def _sum(emit: KernelEmit, x: Operand, y: Operand) -> Operand:
 
 
 def _value(emit: KernelEmit, x: Operand) -> Value:
-    """Arithmetic takes values only."""
+    """An operand as a value, since arithmetic takes no literals."""
     return emit.constant(x) if isinstance(x, Literal) else x  # type: ignore[return-value]
 
 
 # Pieces
 
 
-def _parts(emit: KernelEmit, spots: Spots) -> tuple[dict[int, Part], bool]:
-    """What a block holds of a memory's dimensions, and whether its columns come before its rows."""
+def _parts(emit: KernelEmit, index_map: AffineMap) -> tuple[dict[int, Part], bool]:
+    """The parts of a memory's dimensions in a block, and whether its columns come before its rows."""
     layout, results = emit.layout, dict[int, Part]()
     places: dict[str, int] = {}
     for name, axis, n in (("rows", layout.row, emit.blocks.high), ("columns", layout.column, emit.blocks.wide)):
-        for d in (d for d, spot in enumerate(spots) if axis in spot.axes):
-            require(d not in results, NOT_TRANSLATABLE, "rows and columns of a block lie in one dimension of memory")
+        for d in (d for d, expr in enumerate(index_map) if axis in expr.axes):
+            require(d not in results, NOT_TRANSLATABLE, "rows and columns of a block are in one dimension of memory")
             assert axis is not None
             results[d] = Part(axis, emit.at[axis], n, emit.valid[name])
             places[name] = d
@@ -541,37 +541,37 @@ def _parts(emit: KernelEmit, spots: Spots) -> tuple[dict[int, Part], bool]:
 
 
 def load(emit: KernelEmit, read: Read) -> BlockValue:
-    """The block of what is in memory; what is the same for all blocks is loaded before the loops."""
+    """Load the block of an operand; a loop invariant is loaded before the loops."""
     assert isinstance(read.base, Value)
-    memory, spots, name = emit.memory[read.base], read.spots or (Spot(),), read.base.name
+    memory, index_map, name = emit.memory[read.base], read.index_map or (AffineExpr(),), read.base.name
     kind, outer = emit.layout.kind(read.memory), emit.builder.block
-    parts, turned = _parts(emit, spots)
+    parts, turned = _parts(emit, index_map)
     if kind == POINT:
-        parts = {len(spots) - 1: Part(None, number(0), _unit(memory), number(1))}
-    elif not parts:  # a row where nothing is more than one
-        parts = {len(spots) - 1: Part(None, number(0), emit.blocks.columns, emit.valid["columns"])}
+        parts = {len(index_map) - 1: Part(None, number(0), _unit(memory), number(1))}
+    elif not parts:  # a row where all extents are 1
+        parts = {len(index_map) - 1: Part(None, number(0), emit.blocks.columns, emit.valid["columns"])}
     if all(isinstance(emit.at[a], Literal) for a in flat(read.memory)):
         emit.builder.block = emit.top
-    w = window(emit, memory, spots, parts)
+    w = window(emit, memory, index_map, parts)
     t = memory.type
     assert isinstance(t, MemRefType)
-    made = emit.builder.op("tile.load", w.memory, w.indices, w.valid, [], to=tile(t.dtype, w.shape), name=name)
+    result = emit.builder.op("tile.load", w.memory, w.indices, w.valid, [], to=tile(t.dtype, w.shape), name=name)
     if kind == POINT:
         emit.builder.block = outer
-        return _point(emit, made)
-    piece = BlockValue(kind, _upright(emit, made, kind, turned))
+        return _point(emit, result)
+    piece = BlockValue(kind, _upright(emit, result, kind, turned))
     emit.builder.block = outer
     return piece
 
 
 def _unit(memory: Value) -> int:
-    """The elements that a tile has at least."""
+    """The least number of elements of a tile."""
     size: int = memory.type.dtype.size  # type: ignore[attr-defined]
     return ALIGNMENT // size
 
 
 def _upright(emit: KernelEmit, x: Value, kind: str, turned: bool) -> Value:
-    """A loaded tile as one of the block's rows and columns."""
+    """A loaded tile, transposed to the block's rows and columns if needed."""
     to = emit.type_of(kind, x.type.dtype)  # type: ignore[attr-defined]
     if not turned:
         return reshaped(emit, x, to, emit.existing(kind))
@@ -581,18 +581,18 @@ def _upright(emit: KernelEmit, x: Value, kind: str, turned: bool) -> Value:
 
 
 def counted(emit: KernelEmit, read: Read) -> BlockValue:
-    """The numbers from 0 along one axis of the block, made and not loaded."""
-    require(emit.blocks.parts == 1, NOT_TRANSLATABLE, "numbers are counted in whole rows")
+    """An iota along one axis of the block, computed instead of loaded."""
+    require(emit.blocks.parts == 1, NOT_TRANSLATABLE, "an iota needs whole rows")
     x = read.base
     assert isinstance(x, Value) and isinstance(x.type, TensorType) and x.op is not None
-    dtype, spot = x.type.dtype, read.spots[x.op.attr("axis") % x.type.rank]
-    sides = [(a, kind) for a, kind in ((emit.layout.row, COLUMN), (emit.layout.column, ROW)) if a in spot.axes]
+    dtype, expr = x.type.dtype, read.index_map[x.op.attr("axis") % x.type.rank]
+    sides = [(a, kind) for a, kind in ((emit.layout.row, COLUMN), (emit.layout.column, ROW)) if a in expr.axes]
     inside = {a for a, _ in sides}
-    start = index(emit, Spot(tuple(t for t in spot.terms if t[0] not in inside), spot.start, spot.shifts))
+    start = index(emit, AffineExpr(tuple(t for t in expr.terms if t[0] not in inside), expr.start, expr.shifts))
     result: BlockValue | None = None
     for axis, kind in sides:
         assert axis is not None
-        step, n = spot.stride(axis), emit.blocks.columns if kind == ROW else emit.blocks.rows
+        step, n = expr.stride(axis), emit.blocks.columns if kind == ROW else emit.blocks.rows
         first = emit.at[axis] if step > 1 else _sum(emit, emit.at[axis], start)
         row = emit.builder.op("tile.ci", _counter(emit, first), [], [], to=tile(SI32, (1, n)), name=x.name)
         piece = BlockValue(kind, reshaped(emit, row, emit.type_of(kind, SI32), []))
@@ -613,7 +613,7 @@ def _counter(emit: KernelEmit, x: Operand) -> Value:
 
 
 def _point(emit: KernelEmit, x: Value) -> BlockValue:
-    """One element as a row: spread over the first row of some, of which the largest is taken."""
+    """A single element as a row: it is spread over a row, whose maximum is taken."""
     n = prod(x.type.shape)  # type: ignore[attr-defined]
     columns, valid = emit.blocks.columns, emit.valid["columns"] or number(emit.blocks.columns)
     dtype = x.type.dtype  # type: ignore[attr-defined]
@@ -622,35 +622,35 @@ def _point(emit: KernelEmit, x: Value) -> BlockValue:
     return emit.make("colmax", ROW, dtype, x)
 
 
-def store(emit: KernelEmit, piece: BlockValue, memory: Value, spots: Spots) -> None:
-    """The block of what a kernel makes into its memory; an accumulator as it is, where it need not change its shape."""
-    spots = spots or (Spot(),)
-    kind = emit.layout.kind(tuple(s.axes for s in spots))
-    parts, turned = _parts(emit, spots)
+def store(emit: KernelEmit, piece: BlockValue, memory: Value, index_map: AffineMap) -> None:
+    """Store the block of a value into its memory; an accumulator directly where its shape fits."""
+    index_map = index_map or (AffineExpr(),)
+    kind = emit.layout.kind(tuple(s.axes for s in index_map))
+    parts, turned = _parts(emit, index_map)
     t, dtype = piece.value.type, memory.type.dtype  # type: ignore[attr-defined]
     direct = isinstance(t, TileType) and t.loc == "Acc"
-    if direct and (kind != FULL or turned or len(spots) != 2):
+    if direct and (kind != FULL or turned or len(index_map) != 2):
         piece, direct = BlockValue(piece.kind, out(emit, piece.value, dtype)), False
     piece = piece if direct else _fitting(emit, piece, kind)
-    made = piece.value
-    assert isinstance(made.type, TileType)
+    result = piece.value
+    assert isinstance(result.type, TileType)
     if kind == POINT or not parts:
-        parts = {len(spots) - 1: Part(None, number(0), prod(made.type.shape), number(1))}  # type: ignore[arg-type]
+        parts = {len(index_map) - 1: Part(None, number(0), prod(result.type.shape), number(1))}  # type: ignore[arg-type]
     if turned:
-        made = emit.builder.op("tile.trans", made, [], [], to=tile(dtype, made.type.shape[::-1]), name=made.name)
-    w = window(emit, memory, spots, parts)
+        result = emit.builder.op("tile.trans", result, [], [], to=tile(dtype, result.type.shape[::-1]), name=result.name)
+    w = window(emit, memory, index_map, parts)
     if not direct:
-        made = reshaped(emit, made, tile(dtype, w.shape), w.valid)
-    emit.builder.op("tile.store", made, w.memory, w.indices, w.valid, [])
+        result = reshaped(emit, result, tile(dtype, w.shape), w.valid)
+    emit.builder.op("tile.store", result, w.memory, w.indices, w.valid, [])
 
 
 def out(emit: KernelEmit, acc: Value, dtype: DType) -> Value:
-    """An accumulator in Vec, in elements of the result."""
+    """An accumulator moved to Vec, in elements of the result."""
     return emit.builder.op("tile.mov.a2v", acc, [], [], to=tile(dtype, acc.type.shape, "Vec"))  # type: ignore[attr-defined]
 
 
 def _fitting(emit: KernelEmit, piece: BlockValue, kind: str) -> BlockValue:
-    """A piece with the rows and columns that its memory has, and no more; one element may be the first of more."""
+    """A piece cropped to the rows and columns of its memory; a single element may be the first of more."""
     if kind == POINT:
         return emit.spread(piece, ROW) if piece.kind == SCALAR else piece
     if piece.kind == FULL and kind != FULL:

@@ -1,9 +1,9 @@
-"""Integers and bits for tiles: quotients, powers, shifts and counts that targets lack, in si32, which all of them compute in."""
+"""Integer and bit ops for tiles: quotients, powers, shifts and counts that targets lack, computed in si32."""
 
 from __future__ import annotations
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
-from ptir_tools.convert.ptir_to_pto.axes import Spot
+from ptir_tools.convert.ptir_to_pto.axes import AffineExpr
 from ptir_tools.convert.ptir_to_pto.operands import dtype_of, tensor_of
 from ptir_tools.convert.ptir_to_pto.preparation import Preparation
 from ptir_tools.convert.ptir_to_pto.values import wider
@@ -18,7 +18,7 @@ _UNSIGNED = {1: UI8, 2: UI16, 4: UI32}  # by bytes
 
 
 def filled(work: Preparation, like: Operand, n: int) -> Literal:
-    """The integer `n`, modulo what its bits hold, wherever `like` has elements."""
+    """The integer `n`, wrapped to the dtype, in the shape of `like`."""
     t = tensor_of(like)
     return work.fill(t, (n % (1 << t.dtype.bits)).to_bytes(t.dtype.size, "little"))
 
@@ -38,7 +38,7 @@ def bits_of(work: Preparation, x: Operand) -> Operand:
 
 
 def of_bits(work: Preparation, x: Operand, dtype: DType) -> Operand:
-    """What the lowest bits of si32 are in `dtype`; those above are dropped. Raises Violation for more than 32 bits."""
+    """The lowest bits of si32 as `dtype`; higher bits are dropped. Raises Violation for more than 32 bits."""
     require(dtype.size in _UNSIGNED, NOT_TRANSLATABLE, f"no tile op makes {dtype} of bits")
     if dtype.bits == SI32.bits:
         return seen_as(work, x, dtype)
@@ -47,7 +47,7 @@ def of_bits(work: Preparation, x: Operand, dtype: DType) -> Operand:
 
 
 def shifted(work: Preparation, x: Operand, by: int) -> Operand:
-    """si32 moved down by so many bits, zeros above."""
+    """A logical right shift of si32."""
     moved = work.b.op("shift_right_arithmetic", x, filled(work, x, by))
     return work.b.op("bitwise_and", moved, filled(work, x, (1 << (SI32.bits - by)) - 1)) if by else x
 
@@ -56,7 +56,7 @@ def shifted(work: Preparation, x: Operand, by: int) -> Operand:
 
 
 def _ones(work: Preparation, x: Operand) -> Operand:
-    """How many bits of si32 are set: sums of neighbors, twice as wide in each step."""
+    """The number of set bits of si32: sums of neighbors, twice as wide in each step."""
     b = work.b.op
     x = b("sub", x, b("bitwise_and", shifted(work, x, 1), filled(work, x, 0x55555555)))
     low = filled(work, x, 0x33333333)
@@ -71,7 +71,7 @@ def popcount(work: Preparation, op: Op, x: Operand) -> Operand:
 
 
 def leading_zeros(work: Preparation, op: Op, x: Operand) -> Operand:
-    """The width less the bits that are set once all below the highest are."""
+    """The width minus the popcount after all bits below the highest are set."""
     bits, width, by = bits_of(work, x), dtype_of(x).bits, 1
     while by < width:
         bits, by = work.b.op("bitwise_or", bits, shifted(work, bits, by)), 2 * by
@@ -83,32 +83,32 @@ def leading_zeros(work: Preparation, op: Op, x: Operand) -> Operand:
 
 
 def every(work: Preparation, op: Op, x: Operand) -> Operand:
-    """Which bits all, some, or an odd number of elements have: the least, the largest or the sum along an axis, of each bit.
-    Bits are an axis more, the first one, and what is left of them is summed at their places."""
+    """Bitwise and, or, xor reductions: the minimum, maximum or sum of each bit along an axis. Bits are a new first axis, and the
+    results are recombined by their weights."""
     short, kept, t = op.defn.short, op.attr("keepdims"), tensor_of(x)
     axes = sorted({a % t.rank for a in op.attr("axes")}, reverse=True)
     if not axes:
         return work.b.op("stop_gradient", x, name=op.result.name)
     reduce = {"reduce_and": "reduce_min", "reduce_or": "reduce_max", "reduce_xor": "reduce_sum"}[short]
-    made, first = x, 0
+    result, first = x, 0
     if t.dtype is not I1:
         first, shape = 1, (t.dtype.bits, *t.shape)
-        spread = bits_of(work, work.b.op("broadcast_to", x, result_shape=shape))  # so every op has all axes: one may be a loop
+        spread = bits_of(work, work.b.op("broadcast_to", x, result_shape=shape))  # every op has all axes: one may be a loop
         moved = work.b.op("shift_right_arithmetic", spread, work.b.op("iota", shape=shape, dtype=SI32, axis=0))
-        made = work.b.op("bitwise_and", moved, filled(work, moved, 1))
-    made = work.cast(made, SI32 if short == "reduce_xor" else F32)
+        result = work.b.op("bitwise_and", moved, filled(work, moved, 1))
+    result = work.cast(result, SI32 if short == "reduce_xor" else F32)
     for a in axes:
-        made = work.b.op(reduce, made, axes=(a + first,), keepdims=kept)
-    made = work.cast(made, SI32)
-    made = work.b.op("bitwise_and", made, filled(work, made, 1)) if short == "reduce_xor" else made
+        result = work.b.op(reduce, result, axes=(a + first,), keepdims=kept)
+    result = work.cast(result, SI32)
+    result = work.b.op("bitwise_and", result, filled(work, result, 1)) if short == "reduce_xor" else result
     if t.dtype is I1:
-        return work.cast(made, I1, op.result.name)
-    if any(n != 1 for n in tensor_of(made).shape[1:]):  # two axes that are reduced would be the rows and columns of tiles
-        memory = work.memory(tensor_of(made), "bits")
-        work.write(memory, made)
-        made = memory
-    places = work.b.op("iota", shape=tensor_of(made).shape, dtype=SI32, axis=0)
-    total = work.b.op("reduce_sum", work.b.op("shift_left", made, places), axes=(0,), keepdims=False)
+        return work.cast(result, I1, op.result.name)
+    if any(n != 1 for n in tensor_of(result).shape[1:]):  # two reduced axes would be the rows and columns of tiles
+        memory = work.memory(tensor_of(result), "bits")
+        work.write(memory, result)
+        result = memory
+    places = work.b.op("iota", shape=tensor_of(result).shape, dtype=SI32, axis=0)
+    total = work.b.op("reduce_sum", work.b.op("shift_left", result, places), axes=(0,), keepdims=False)
     return of_bits(work, total, t.dtype)
 
 
@@ -116,7 +116,7 @@ def every(work: Preparation, op: Op, x: Operand) -> Operand:
 
 
 def quotient(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
-    """Of integers toward zero."""
+    """The quotient of integers, rounded toward zero."""
     dtype = dtype_of(x)
     if not dtype.is_integer or _divides(work, dtype):
         return work.copy(op, [x, y])
@@ -126,7 +126,7 @@ def quotient(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
 
 
 def remainder(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
-    """What a division leaves, toward zero (`rem`) or rounded down (`mod`)."""
+    """The remainder of a division toward zero (`rem`) or rounded down (`mod`)."""
     dtype, short = dtype_of(x), op.defn.short
     if not dtype.is_integer:
         return work.copy(op, [x, y])
@@ -149,8 +149,8 @@ def _is_small(bounds: tuple[int, int] | None) -> bool:
 
 
 def _left(work: Preparation, x: Operand, y: Operand) -> Operand:
-    """What a division toward zero leaves: of signed integers what one rounded down leaves, less the divisor where it has not the
-    sign of `x`."""
+    """The remainder of a division toward zero; of signed integers the floor remainder, minus the divisor where its sign differs
+    from `x`."""
     t, b = tensor_of(x), work.b.op
     left = b("mod", x, y)
     if not t.dtype.is_signed:
@@ -162,8 +162,8 @@ def _left(work: Preparation, x: Operand, y: Operand) -> Operand:
 
 
 def _nearest(work: Preparation, x: Operand, y: Operand, bits: int) -> tuple[Operand, Operand]:
-    """The quotient of si32, of no more than so many bits, rounded to the nearest, and what is left. f32 divides; of 32 bits also
-    what is left then, which is a few hundred divisors at most."""
+    """The quotient of si32 of at most `bits` bits, rounded to nearest, and the remainder. It is computed by f32; for 32 bits a
+    second division corrects the remainder, at most a few hundred divisors."""
     b = work.b.op
 
     def near(n: Operand) -> Operand:
@@ -178,9 +178,9 @@ def _nearest(work: Preparation, x: Operand, y: Operand, bits: int) -> tuple[Oper
 
 
 def _divided(work: Preparation, x: Operand, y: Operand) -> tuple[Operand, Operand, Operand]:
-    """The quotient of integers toward zero in si32, what is left, which has the sign of `x`, and whether their signs differ."""
+    """The si32 quotient toward zero, the remainder, which has the sign of `x`, and whether the signs of the operands differ."""
     b, bits = work.b.op, dtype_of(x).bits
-    apart = b("bitwise_xor", x, y)  # the first op reads both, so one kernel has all
+    apart = b("bitwise_xor", x, y)  # the first op reads both operands, so all ops are in one kernel
     apart = b("compare_lt", apart, filled(work, apart, 0))
     x, y = work.cast(x, SI32), work.cast(y, SI32)
     result, left = _nearest(work, x, y, bits)
@@ -197,12 +197,12 @@ def _divides(work: Preparation, dtype: DType) -> bool:
 
 
 def _signed_quotient(work: Preparation, x: Operand, y: Operand) -> Operand:
-    """Of signed integers in si32, and of unsigned ones of fewer bits."""
+    """The quotient of signed integers in si32, and of unsigned ones of fewer bits."""
     return work.b.op("div", work.cast(x, SI32), work.cast(y, SI32)) if _divides(work, SI32) else _divided(work, x, y)[0]
 
 
 def _unsigned_quotient(work: Preparation, x: Operand, y: Operand) -> Operand:
-    """Of ui32: that of half of `x`, twice, and 1 more where as much is left; 0 or 1 where `y` has the highest bit."""
+    """The quotient of ui32: twice that of `x / 2`, plus 1 where the remainder allows; 0 or 1 where `y` has the highest bit."""
     b = work.b.op
     divisor = seen_as(work, y, SI32)
     large = b("compare_lt", divisor, filled(work, divisor, 0))
@@ -216,7 +216,7 @@ def _unsigned_quotient(work: Preparation, x: Operand, y: Operand) -> Operand:
 
 
 def power(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
-    """Of integers the squares of squares for which the exponent has bits; 1, -1 or 0 to a negative power."""
+    """Integer power by repeated squaring; a negative power gives 1, -1 or 0."""
     dtype, b = dtype_of(x), work.b.op
     if not dtype.is_integer:
         return work.copy(op, [x, y])
@@ -229,20 +229,20 @@ def power(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
         total = b("select", odd, b("mul", total, square), total)
         first = total if k == 0 else first
         square = b("mul", square, square)
-    made = of_bits(work, total, dtype)
+    result = of_bits(work, total, dtype)
     if not dtype.is_signed:
-        return made
+        return result
     less, unit = filled(work, x, -1), filled(work, x, 1)
     turned = b("select", b("compare_eq", x, less), of_bits(work, first, dtype), filled(work, x, 0))
     inverse = b("select", b("compare_eq", x, unit), unit, turned)
-    return b("select", b("compare_lt", y, filled(work, y, 0)), inverse, made, name=op.result.name)
+    return b("select", b("compare_lt", y, filled(work, y, 0)), inverse, result, name=op.result.name)
 
 
 # Shifts
 
 
 def shifted_right(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
-    """Tiles shift what has a sign with copies of it. What the copies add is taken off again where zeros are wanted."""
+    """A right shift. Tiles shift signed elements arithmetically; a logical shift masks the copies of the sign."""
     dtype, logical = dtype_of(x), op.defn.short == "shift_right_logical"
     if not dtype.is_signed and (dtype is UI32 or not logical):
         require(dtype in _SIGNED, NOT_TRANSLATABLE, f"no tile op shifts {dtype} down")
@@ -253,22 +253,22 @@ def shifted_right(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
 
 def _moved(work: Preparation, x: Operand, y: Operand, logical: bool) -> Operand:
     dtype, b = dtype_of(x), work.b.op
-    made: Operand = b("shift_right_arithmetic", x, y)
+    result: Operand = b("shift_right_arithmetic", x, y)
     if not logical:
-        return made
+        return result
     zero = filled(work, x, 0)
     if dtype.is_signed:
         copies = b("shift_left", filled(work, x, 2), b("sub", filled(work, x, dtype.bits - 1), y))
-        made = b("select", b("compare_lt", x, zero), b("add", made, copies), made)
-        made = b("select", b("compare_lt", y, zero), zero, made)
-    return b("select", b("compare_lt", y, filled(work, x, dtype.bits)), made, zero)
+        result = b("select", b("compare_lt", x, zero), b("add", result, copies), result)
+        result = b("select", b("compare_lt", y, zero), zero, result)
+    return b("select", b("compare_lt", y, filled(work, x, dtype.bits)), result, zero)
 
 
 # Bits of floats
 
 
 def bitcast(work: Preparation, op: Op, x: Operand) -> Operand:
-    """The bits of elements as others; of narrower ones the parts along a last axis."""
+    """A bitcast; to narrower elements along a new last axis."""
     source, to, t = dtype_of(x), dtype_of(op.result), tensor_of(x)
     if source.bits == to.bits:
         return work.copy(op, [x])
@@ -276,11 +276,13 @@ def bitcast(work: Preparation, op: Op, x: Operand) -> Operand:
         bits, memory = bits_of(work, x), work.memory(op.result.type, op.result.name)
         for k in range(source.bits // to.bits):
             part = of_bits(work, shifted(work, bits, k * to.bits), to)
-            work.write(memory, work.b.op("reshape", part, new_shape=(*t.shape, 1)), [*(Spot(),) * t.rank, Spot((), k)])
+            work.write(
+                memory, work.b.op("reshape", part, new_shape=(*t.shape, 1)), [*(AffineExpr(),) * t.rank, AffineExpr((), k)]
+            )
         return memory
     total: Operand | None = None
     for k in range(to.bits // source.bits):
-        part = work.part(x, [*(Spot(),) * (t.rank - 1), Spot((), k)], (*t.shape[:-1], 1), "part")
+        part = work.part(x, [*(AffineExpr(),) * (t.rank - 1), AffineExpr((), k)], (*t.shape[:-1], 1), "part")
         bits = bits_of(work, work.b.op("reshape", part, new_shape=t.shape[:-1]))
         bits = work.b.op("shift_left", bits, filled(work, bits, k * source.bits)) if k else bits
         total = bits if total is None else work.b.op("add", total, bits)
@@ -289,7 +291,7 @@ def bitcast(work: Preparation, op: Op, x: Operand) -> Operand:
 
 
 def next_after(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
-    """One more or less in the bits of `x`; from 0 the smallest number of the sign of `y`."""
+    """The bits of `x` plus or minus 1; from 0 the smallest number of the sign of `y`."""
     dtype, b = dtype_of(x), work.b.op
     zero = work.fill(tensor_of(x), bytes(dtype.size))
     bits = seen_as(work, x, _SIGNED[_UNSIGNED[dtype.size]])
@@ -305,7 +307,7 @@ def next_after(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
 
 
 def reduced_precision(work: Preparation, op: Op, x: Operand) -> Operand:
-    """Rounded in the bits: half of what is dropped is added, and 1 less where the last bit that stays is even."""
+    """Rounding in the bits: half of the dropped part is added, minus 1 where the last kept bit is even."""
     dtype, b = dtype_of(x), work.b.op
     own, width = dtype.precision - 1, dtype.bits - dtype.precision
     bits = bits_of(work, x)

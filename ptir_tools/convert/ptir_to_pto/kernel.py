@@ -1,4 +1,4 @@
-"""The ops of one kernel, and the axes of all that it reads and makes."""
+"""The ops of one kernel, and the axes of its operands and results."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Container, Iterable, Sequence
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.axes import (
     MOVES,
+    AffineExpr,
+    AffineMap,
     Axis,
     Dim,
     Dims,
-    Spot,
-    Spots,
     aligned,
     distinct,
     flat,
@@ -32,18 +32,18 @@ from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 
 REDUCTIONS = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min")
-COMBINED = dict(zip(REDUCTIONS, ("add", "mul", "max", "min"), strict=True))  # two of what each makes into one
-POSITIONS = ("argmax", "argmin")  # reduce one axis, to where the extreme is
+COMBINED = dict(zip(REDUCTIONS, ("add", "mul", "max", "min"), strict=True))  # the op that combines two partial results
+POSITIONS = ("argmax", "argmin")  # reduce one axis to the index of the extreme
 PRODUCT = "dot_general"
-WHOLE = 6144  # of an extent that is reduced, a block has all up to here; of integers a third, for their rows are turned
-TAKE = "take"  # of a table, by indices that are data
-MASKED = ("round_even", "round_away", "floor", "ceil", "cast", TAKE)  # select with masks of their own
-COUNT = "iota"  # made where it is read, as constants are
+WHOLE = 6144  # the largest reduced extent of a whole block; a third of it for integers, whose rows are transposed
+TAKE = "take"  # a gather from a table by indices that are data
+MASKED = ("round_even", "round_away", "floor", "ceil", "cast", TAKE)  # selects with masks
+COUNT = "iota"  # rematerialized at its uses, as constants are
 
 
 @dataclass(slots=True, frozen=True)
 class Product:
-    """The axes of a product: those that one operand alone has, and those that are summed over."""
+    """The axes of a product: the free axes of each operand, and the contracted ones."""
 
     rows: Dim
     columns: Dim
@@ -52,40 +52,38 @@ class Product:
 
 @dataclass(slots=True, frozen=True)
 class Read:
-    """An operand: the value or literal that it is a view of, where in its memory the elements are, and the axes of the view."""
+    """An operand: the value or literal that it is a view of, its index map, and the axes of the view."""
 
     base: Operand
-    spots: Spots
+    index_map: AffineMap
     dims: Dims
 
     @property
     def memory(self) -> Dims:
         """The axes that the dimensions of the memory have."""
-        return tuple(s.axes for s in self.spots)
+        return tuple(s.axes for s in self.index_map)
 
 
 class Shapes:
-    """The axes of a kernel's values, and of what each of its ops reads.
-
-    `stored` are the values that kernels before make; other views are looked through. What is read from memory has the same axes
-    wherever it is read, or if not `shared` axes of its own for every use. Raises Violation, with the place of the op, when the
-    ops do not fit into one loop over the axes of the largest value.
+    """The axes of a kernel's values and operands. `stored` are the values of earlier kernels; other views are looked through. A
+    memory operand has the same axes at all uses, or new axes per use if not `shared`. Raises Violation, with the op's location,
+    when the ops do not fit one loop nest over the axes of the largest value.
     """
 
     def __init__(self, outline: Outline, body: Sequence[Op], stored: Container[Value], shared: bool = True) -> None:
         self.outline = outline
         self.body = body
-        self.shared: dict[Value, tuple[Spots, Dims]] | None = {} if shared else None
+        self.shared: dict[Value, tuple[AffineMap, Dims]] | None = {} if shared else None
         self.made: dict[Value, Dims] = {}
         self.reads: dict[tuple[Op, int], Read] = {}
         self.reduced: list[Axis] = []
-        self.used: list[set[Axis]] = []  # by each op, what it reduces included
+        self.used: list[set[Axis]] = []  # by op, with its reduced axes
         products: dict[Op, tuple[Dims, Dims, Dims]] = {}
         reduced: dict[Op, Dims] = {}
         for op in body:
             try:
                 dims = [self._read(op, i, x, stored) for i, x in enumerate(op.operands)]
-                self.made[op.result] = _result(op, dims, reduced, products, op in outline.looks)
+                self.made[op.result] = _result(op, dims, reduced, products, op in outline.subviews)
             except Violation as violation:
                 violation.loc = violation.loc or op.loc
                 raise
@@ -93,48 +91,50 @@ class Shapes:
 
     def _read(self, op: Op, i: int, x: Operand, stored: Container[Value]) -> Dims:
         base, path = self.outline.base(x, Either(stored, self.made))
-        path += [op] * (op in self.outline.looks and i == 0)
+        path += [op] * (op in self.outline.subviews and i == 0)
         if isinstance(base, Element):
             raise Violation(NOT_TRANSLATABLE, "an element of a tuple is not a tile")
         if isinstance(base, Literal):
-            shown = op.result if path and path[-1] is op else x  # of a part no more than the part is read
+            shown = op.result if path and path[-1] is op else x  # of a subview only its part is read
             dims = fresh(operand_type(shown).shape)  # type: ignore[attr-defined]
             self.reads[op, i] = Read(base, (), dims)
             return dims
         if (dims := self.made.get(base, ())) or base in self.made:
             complete = op.defn.short == PRODUCT or not reads_itself(op, i, self.outline)
-            require(complete, NOT_TRANSLATABLE, f"a {op.defn.short} reads rows that the loop has not made yet")
-            spots = whole(dims)
+            require(complete, NOT_TRANSLATABLE, f"a {op.defn.short} reads rows that the loop has not computed yet")
+            index_map = whole(dims)
         else:
-            parts = max((k + 1 for k, view in enumerate(path) if view in self.outline.looks), default=0)
-            spots, dims = self._seen(base, path[:parts])
+            parts = max((k + 1 for k, view in enumerate(path) if view in self.outline.subviews), default=0)
+            index_map, dims = self._seen(base, path[:parts])
             path = path[parts:]
         for view in path:
             dims = viewed(view, dims)
-        self.reads[op, i] = Read(base, spots, dims)
+        self.reads[op, i] = Read(base, index_map, dims)
         return dims
 
-    def _seen(self, base: Value, path: Sequence[Op]) -> tuple[Spots, Dims]:
-        """Where the elements are of what `path` shows of a memory, and its dimensions."""
+    def _seen(self, base: Value, path: Sequence[Op]) -> tuple[AffineMap, Dims]:
+        """The index map and dimensions of a memory, seen through the views of `path`."""
         key = path[-1].result if path else base
         if self.shared is not None and key in self.shared:
             return self.shared[key]
         dims = fresh(base.type.shape)  # type: ignore[attr-defined]
-        spots = whole(dims)
+        index_map = whole(dims)
         for view in path:
-            if (look := self.outline.looks.get(view)) is not None:
-                spots = tuple(s.resolved() for s in spots)
-                spots, dims = look.through(spots, dims)
+            if (subview := self.outline.subviews.get(view)) is not None:
+                index_map = tuple(s.resolved() for s in index_map)
+                index_map, dims = subview.through(index_map, dims)
             else:
                 dims = viewed(view, dims)
         if self.shared is not None:
-            self.shared[key] = spots, dims
-        return spots, dims
+            self.shared[key] = index_map, dims
+        return index_map, dims
 
     def _resolve(self, reduced: dict[Op, Dims], products: dict[Op, tuple[Dims, Dims, Dims]]) -> None:
-        """State everything in the axes that are left, and find the largest value."""
+        """Express everything in the current axes, and find the largest value."""
         self.made = {v: resolved(dims) for v, dims in self.made.items()}
-        self.reads = {key: Read(r.base, tuple(s.resolved() for s in r.spots), resolved(r.dims)) for key, r in self.reads.items()}
+        self.reads = {
+            key: Read(r.base, tuple(s.resolved() for s in r.index_map), resolved(r.dims)) for key, r in self.reads.items()
+        }
         self.products = [Product(*map(flat, parts)) for parts in products.values()]
         reads = {(op, i): r for (op, i), r in self.reads.items() if not reads_itself(op, i, self.outline)}
         self.tiles = [*self.made.values(), *(r.memory for r in reads.values() if not isinstance(r.base, Literal))]
@@ -155,25 +155,24 @@ class Shapes:
             require(len(flat(dims)) <= 1, NOT_TRANSLATABLE, f"{op.defn.short} goes over several axes")
             self.reduced += [a for a in flat(dims) if a not in self.reduced]
 
-    def place(self, v: Value) -> Spots:
-        """Where a value that is made goes, in the memory that holds it."""
-        spots = whole(self.made[v])
+    def place(self, v: Value) -> AffineMap:
+        """The index map of a result, in the memory that holds it."""
+        index_map = whole(self.made[v])
         if (write := self.outline.writes.get(v)) is None:
-            return spots
+            return index_map
         return tuple(
-            Spot(tuple((a, times(k, step)) for a, k in s.terms), first.start, first.shifts)
-            for s, first, step in zip(spots, write.first, write.steps, strict=True)
+            AffineExpr(tuple((a, times(k, step)) for a, k in s.terms), first.start, first.shifts)
+            for s, first, step in zip(index_map, write.first, write.steps, strict=True)
         )
 
     def scalars(self) -> list[Value]:
-        """The scalars that say where the kernel reads and writes."""
-        spots = [s for r in self.reads.values() for s in r.spots]
-        spots += [s for v in self.made if v in self.outline.writes for s in self.place(v)]
-        return list(dict.fromkeys(v for s in spots for v, _ in s.shifts))
+        """The scalars in the kernel's index maps."""
+        index_map = [s for r in self.reads.values() for s in r.index_map]
+        index_map += [s for v in self.made if v in self.outline.writes for s in self.place(v)]
+        return list(dict.fromkeys(v for s in index_map for v, _ in s.shifts))
 
     def symbols(self, outputs: Iterable[Value]) -> list[Sym]:
-        """The extents that are not numbers of axes, and of the memory that is read, and that of `outputs`, in order of first
-        appearance."""
+        """The symbolic extents of axes, of memory operands and of `outputs`, in order of first appearance."""
         memories = [r.base for r in self.reads.values() if isinstance(r.base, Value) and r.base not in self.made]
         types = [v.type for v in (*memories, *map(self.outline.memory, outputs))]
         axes = [a.size for dims in (*self.made.values(), *(r.dims for r in self.reads.values())) for a in flat(dims)]
@@ -182,12 +181,12 @@ class Shapes:
 
     @property
     def seen(self) -> list[Value]:
-        """The values that are made and read."""
+        """The values that are computed and read."""
         return [*self.made, *(r.base for r in self.reads.values() if isinstance(r.base, Value))]
 
 
 class Either:
-    """What is in one of two containers."""
+    """The union of two containers."""
 
     def __init__(self, a: Container[Value], b: Container[Value]) -> None:
         self.a, self.b = a, b
@@ -229,12 +228,12 @@ def _result(
 
 
 def reads_itself(op: Op, i: int, outline: Outline) -> bool:
-    """Whether the rule of `op` reads operand `i` from memory, in steps of its own."""
-    return op.defn.short == PRODUCT or (op.defn.short == TAKE and i == 0 and op not in outline.looks)
+    """Whether the rule of `op` loads operand `i` itself, in steps."""
+    return op.defn.short == PRODUCT or (op.defn.short == TAKE and i == 0 and op not in outline.subviews)
 
 
 def reduced_axes(op: Op) -> tuple[int, ...]:
-    """The axes that a reduction, or an index of an extreme, goes over."""
+    """The axes that a reduction (or argmax, argmin) reduces."""
     return (op.attr("axis"),) if op.defn.short in POSITIONS else tuple(op.attr("axes"))
 
 
@@ -245,7 +244,7 @@ def element(t: Type) -> DType:
 
 
 def unfit(t: Type) -> str:
-    """Why no tile holds a value of type `t`; nothing when one does."""
+    """The reason why no tile can hold a value of type `t`; "" when one can."""
     if not isinstance(t, TensorType):
         return "a tuple is not a tile"
     if UNKNOWN in t.shape:

@@ -1,7 +1,7 @@
-"""How a kernel is cut into tiles: axes that are looped over, one for rows, one for columns, and blocks of those two.
+"""Tiling of a kernel: loop axes, one axis of rows, one of columns, and the blocks of these two.
 
-The axes are those of the kernel's largest value. In a block a value is a tile with rows and columns, one column, one row, or a
-scalar, by which of the two axes it has.
+The axes are those of the kernel's largest value. In a block a value is a full tile, one column, one row, or a scalar, depending
+on which of the two axes it has.
 """
 
 from __future__ import annotations
@@ -24,22 +24,21 @@ POINT = "point"  # one element of memory, the same for rows and columns
 KINDS = {(True, True): FULL, (True, False): COLUMN, (False, True): ROW, (False, False): POINT}
 BOX = 16  # rows of a box of a matrix, and columns where elements are large
 _ROWS = 128  # of the largest block
-_COLUMNS = 2048  # of the largest block that is not the whole row
+_COLUMNS = 2048  # of the largest block narrower than a row
 _DEPTHS = (256, 128, 64, 32, 16)  # of a step of a product
 _LOADS = (1, 2, 4, 8)  # steps that are loaded at once
-AHEAD = OPTIONS["depth"]  # loads that a loop does ahead: what is left over when it has others waits for each
-_SLOTS = 2 * AHEAD  # loads of several that are in Mat at once: those before the loop, and those ahead of it
-_MORE = 1.15  # times what the best blocks load that faster ones may
+AHEAD = OPTIONS["depth"]  # loads that a loop prefetches; the tail waits for each of its loads
+_SLOTS = 2 * AHEAD  # loads that are in Mat at once: those before the loop, and the prefetched ones
+_MORE = 1.15  # how many times the least loads a faster block may load
 _PARTS = (2, 4, 8)  # of a long row
 _ACCUMULATED = 4  # bytes of an element of the accumulator
-_LAST = Axis(1)  # in place of columns where there is no axis
+_LAST = Axis(1)  # the column axis where there is none
 
 
 @dataclass(slots=True, frozen=True)
 class Blocks:
-    """The rows and columns of a tile. Of its inner extent a product loads `span` at once, and a step takes `depth`.
-
-    A row of memory can be several rows of a tile, its `parts`: long rows then need not be loaded many at once."""
+    """The rows and columns of a tile. A product loads `span` elements of its inner extent at once, and a step takes `depth`. A
+    long row of memory can be several rows of a tile, its `parts`."""
 
     rows: int
     columns: int
@@ -49,31 +48,30 @@ class Blocks:
 
     @property
     def high(self) -> int:
-        """The rows of memory that a block has."""
+        """The rows of memory in a block."""
         return self.rows // self.parts
 
     @property
     def wide(self) -> int:
-        """The columns of memory that a block has."""
+        """The columns of memory in a block."""
         return self.columns * self.parts
 
 
 @dataclass(slots=True, frozen=True)
 class Layout:
-    """The axes of a kernel: `loops` one by one, rows (None: one row) and columns in blocks, multiples of the two units.
-
-    `folded` is the axis, of rows or columns, that is reduced and of which no block has all. `phases` are the ops before its
-    loop, inside, and after it."""
+    """The axes of a kernel: `loops` one element at a time, rows (None: one row) and columns in blocks, multiples of the two
+    units. `folded` is the row or column axis that is reduced over several blocks. `phases` are the ops before, in and after its
+    loop."""
 
     loops: Dim
     row: Axis | None
     column: Axis
     row_unit: int
     column_unit: int
-    reduced: frozenset[Axis]  # of these a block has all
-    inner: tuple[int, ...]  # extents that products sum over
+    reduced: frozenset[Axis]  # axes that a block has whole
+    inner: tuple[int, ...]  # contracted extents
     width: int  # bytes of an element that a product reads
-    passes: int  # ops that go over whole blocks, products excepted
+    passes: int  # ops on whole blocks, except products
     folded: Axis | None
     phases: tuple[list[Op], list[Op], list[Op]]
 
@@ -93,7 +91,7 @@ class Layout:
         return self.row is None and self.row_unit == 1
 
     def kind(self, dims: Dims) -> str:
-        """What a value is in a block."""
+        """The kind of a value in a block."""
         axes = flat(dims)
         return KINDS[self.row in axes, self.column in axes or self.column is _LAST]
 
@@ -105,7 +103,7 @@ class Layout:
         return Blocks(rows, columns, *[max(_DEPTHS[-1], self.column_unit)] * 2 if self.inner else ())
 
     def fewest(self, target: Target, most: int) -> Blocks | None:
-        """The smallest blocks, each with all rows or all columns, of which there are fewer than `most` in each of the loops."""
+        """The smallest blocks, each with all rows or all columns, that give fewer than `most` iterations of each loop."""
         results = []
         for b in self.blocks(target):
             down, across = -(-usual(self.rows) // b.high), -(-usual(self.columns) // b.wide)
@@ -114,8 +112,8 @@ class Layout:
         return min(results, key=lambda b: (b.rows * b.columns, -min(b.rows, b.columns)), default=None)
 
     def blocks(self, target: Target, rows: int | None = None) -> Iterator[Blocks]:
-        """Blocks to try, the best first: those of products by the elements that are loaded, others wide before high. Those of a
-        product may have a number of `rows` that is given."""
+        """Candidate blocks, the best first: for products by the elements that are loaded, for others wide before high. `rows`
+        fixes the rows of a product's block."""
         if self.inner:
             yield from self._product_blocks(target, rows)
             return
@@ -134,8 +132,8 @@ class Layout:
                     yield Blocks(self.row_unit, usual(self.columns) // parts, parts=parts)
 
     def _product_blocks(self, target: Target, given: int | None) -> Iterator[Blocks]:
-        """Blocks whose accumulator fits, with two steps of both operands where the matrix unit reads them, and two loads in Mat:
-        the fastest first, of those that load little more than the best."""
+        """Blocks whose accumulator fits, with double-buffered operands in the matrix unit's memories and in Mat. The fastest is
+        first, of those that load little more than the best."""
         heights = [given] if given else _sizes(usual(self.rows), self.row_unit, self.row in self.reduced)
         widths = _sizes(usual(self.columns), self.column_unit, self.column in self.reduced)
         capacity, width = target.capacity, self.width
@@ -159,19 +157,19 @@ class Layout:
             yield self.least
 
     def _loads(self, block: Blocks) -> tuple[int, int]:
-        """How often the rows of one operand, and the columns of the other, are loaded: not again where loops leave them as they
-        are and one load has all."""
+        """The number of loads of the rows of one operand and the columns of the other; one load serves loops in which it is
+        invariant."""
         down, across = -(-usual(self.rows) // block.rows), -(-usual(self.columns) // block.columns)
         all_at_once = max(self.inner) <= block.span
         return (down if all_at_once else down * across), (across if all_at_once and across == 1 else down * across)
 
     def _loaded(self, block: Blocks) -> int:
-        """The elements that the loads of both operands move, per element of the inner extent."""
+        """The elements that are loaded of both operands, per element of the inner extent."""
         left, right = self._loads(block)
         return left * block.rows + right * block.columns
 
     def _cycles(self, block: Blocks, target: Target) -> int:
-        """About how long products in such blocks take: the busiest pipe, and what a block waits for where nothing overlaps."""
+        """The estimated cycles of products in such blocks: the busiest pipe, plus the waits of a block where nothing overlaps."""
         costs, width, (rows, columns) = target.costs, self.width, (block.rows, block.columns)
         count = -(-usual(self.rows) // rows) * -(-usual(self.columns) // columns)
         elements, results = rows * columns * _ACCUMULATED, dict.fromkeys(("MTE2", "MTE1", "M", "FIX", "V"), 0)
@@ -193,16 +191,15 @@ class Layout:
 
 
 def layouts(shapes: Shapes) -> list[Layout]:
-    """Every way to take rows and columns of a kernel's axes, the last two axes of its largest value first.
-
-    Raises Violation when there is none.
+    """All choices of row and column axes of a kernel, the last two axes of its largest value first. Raises Violation when there
+    is none.
     """
     axes, reduced = flat(shapes.largest), frozenset(shapes.reduced)
     require(len(reduced) <= 2, NOT_TRANSLATABLE, "more than rows and columns of a block are reduced")
     reductions = [op for op in shapes.body if op.defn.short in REDUCTIONS]
     floats = all(element(operand_type(op.operands[0])).is_float for op in reductions)
     long = [a for a in shapes.reduced if not isinstance(a.size, int) or a.size > (WHOLE if floats else WHOLE // 3)]
-    require(len(long) <= 1, NOT_TRANSLATABLE, "rows and columns are reduced of which no block has all")
+    require(len(long) <= 1, NOT_TRANSLATABLE, "rows and columns are reduced, and no block has all of them")
     folded = long[0] if long else None
     phases = _phases(shapes, folded)
     columns = axes[::-1] or (_LAST,)
@@ -214,7 +211,7 @@ def layouts(shapes: Shapes) -> list[Layout]:
         if fits and all(set(loops) <= used for used in shapes.used):
             results.append(_layout(shapes, loops, row, column, folded, phases))
     if not results:
-        raise Violation(NOT_TRANSLATABLE, "no two axes hold what the ops here need of rows and columns")
+        raise Violation(NOT_TRANSLATABLE, "no two axes fit as rows and columns for all ops here")
     return results
 
 
@@ -223,23 +220,23 @@ def _multiplies(p: Product, row: Axis | None, column: Axis) -> bool:
 
 
 def _phases(shapes: Shapes, folded: Axis | None) -> tuple[list[Op], list[Op], list[Op]]:
-    """The ops before, in and after the loop over an axis that no block has all of."""
+    """The ops before, in and after the loop over the folded axis."""
     before, inside, after = list[Op](), list[Op](), list[Op]()
-    complete: set[Operand] = set()  # what the loop leaves, and what follows from it
+    complete: set[Operand] = set()  # the results of the loop, and the ops that depend on them
     for op, axes in zip(shapes.body, shapes.used, strict=True):
         late = any(shapes.reads[op, i].base in complete for i in range(len(op.operands)))
         if folded is None or (folded not in axes and not late):
             before.append(op)
             continue
         if late:
-            message = "what is made of whole rows is needed where these are made, which no block has all of"
+            message = "a value of whole rows is needed where these are computed, and no block has all of them"
             require(folded not in axes, NOT_TRANSLATABLE, message)
             after.append(op)
             complete.add(op.result)
             continue
         inside.append(op)
         if folded not in flat(shapes.made[op.result]):
-            message = f"{op.defn.short} goes over an extent that no block has all of"
+            message = f"{op.defn.short} reduces an extent that no block has all of"
             require(op.defn.short in REDUCTIONS, NOT_TRANSLATABLE, message)
             complete.add(op.result)
     return before, inside, after
@@ -262,7 +259,7 @@ def _layout(
 
 
 def _upright(dims: Dims, row: Axis | None, column: Axis) -> bool:
-    """Whether a value in memory is upright: as a column or a point, or with columns before rows."""
+    """Whether a value is transposed in memory: a column, a point, or columns before rows."""
     axes = flat(dims)
     if column not in axes:
         return column is not _LAST
@@ -274,7 +271,7 @@ def _up(n: int, unit: int) -> int:
 
 
 def _sizes(n: int, unit: int, whole: bool) -> list[int]:
-    """Sizes of blocks of an extent: its parts, and the powers of two."""
+    """Candidate block sizes of an extent: its parts, and powers of two."""
     if whole:
         return [_up(n, unit)]
     results = {size for size in (1 << k for k in range(4, 13)) if unit <= size < n and size % unit == 0}

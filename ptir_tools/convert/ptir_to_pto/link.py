@@ -1,4 +1,4 @@
-"""Kernels as one program: a function each, called in order by the entry, with memory between them. Equal ones are the same."""
+"""Linking of kernels into one program: one function per distinct kernel, called in order by the entry, with memory between."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ SCALARS = {"add": "addi", "sub": "subi", "mul": "muli", "div": "divsi", "minimum
 PREDICATES = {f"compare_{mode}": mode if mode in ("eq", "ne") else f"s{mode}" for mode in ("eq", "ne", "lt", "le", "gt", "ge")}
 
 
-def linked(partition: Partition, taken: set[str], others: Set[str] = frozenset()) -> Program:
-    """The program of all kernels, none of them called one of `taken`, which grows. Its parameters are those of the source,
-    memory between kernels, which has no name of `others`, and memory for the results."""
+def linked(partition: Partition, used_names: set[str], others: Set[str] = frozenset()) -> Program:
+    """The program of all kernels, with names not in `used_names`, to which they are added. Its parameters are those of the
+    source, memory between kernels (with names not in `others`), and memory for the results."""
     outline = partition.outline
     inputs = [(p, p.name) for p in outline.params]
     results = [x for x in outline.results if isinstance(x, Value)]
     outputs = list(zip(results, map(spelled, outline.names), strict=True))
     if partition.steps == [0] and set(partition.kernels[0].outputs) == set(results) and not (outline.extents or outline.lengths):
         kernel = partition.kernels[0]
-        made = partition.tiler.largest(partition.shapes(kernel), spelled(outline.name), inputs, outputs)
+        result = partition.tiler.largest(partition.shapes(kernel), spelled(outline.name), inputs, outputs)
         symbols = partition.symbols(kernel)
-        _sized(made.main, [v for v, _ in (*inputs, *outputs)], symbols)
-        return made
-    return _Link(partition, inputs, outputs, taken, others).run()
+        _sized(result.main, [v for v, _ in (*inputs, *outputs)], symbols)
+        return result
+    return _Link(partition, inputs, outputs, used_names, others).run()
 
 
 def _sized(main: Function, values: Sequence[Value], symbols: Sequence[Sym]) -> None:
-    """Let the entry say which of its parameters, the last ones, are the extents of memory."""
+    """Declare which of the entry's last parameters are the extents of memory."""
     if symbols:
         names = dict(zip(symbols, (sym(p.name) for p in main.params[-len(symbols) :]), strict=True))
         if derived := dict(_derived({s.name: n.name for s, n in names.items()})):
@@ -53,21 +53,21 @@ def _sized(main: Function, values: Sequence[Value], symbols: Sequence[Sym]) -> N
 
 
 def _derived(named: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Of parameters, by the texts of the symbols that they are, those that are expressions, as texts with names of parameters."""
+    """The parameters whose symbols are expressions, by these texts, as texts with parameter names."""
     for text, name in named.items():
-        with suppress(Violation):  # the symbol of another dialect is not an expression
+        with suppress(Violation):  # a symbol of another dialect is not an expression
             if (own := expressions.names(text)) != (text,):
                 yield name, str(expressions.parse(text).put({n: expressions.name(named.get(n, n)) for n in own}))
 
 
 def _shared(partition: Partition, memories: Sequence[Value]) -> dict[Value, Value]:
-    """The first value whose memory each of `memories` takes: one of its type that nothing reads any more."""
+    """Memory reuse: for each of `memories` the first value of its type that is dead by then."""
     uses: dict[Value, list[int]] = {}
     for at, step in enumerate(partition.steps):
         for v in _touched(partition, step):
             uses.setdefault(v, []).append(at)
     results: dict[Value, Value] = {}
-    free: dict[Type, list[tuple[int, Value]]] = {}  # with the last step that reads it
+    free: dict[Type, list[tuple[int, Value]]] = {}  # with the step of its last use
     for v in sorted(memories, key=lambda v: uses[v][0]):
         slots = free.setdefault(v.type, [])
         k = next((k for k, (last, _) in enumerate(slots) if last < uses[v][0]), len(slots))
@@ -77,7 +77,7 @@ def _shared(partition: Partition, memories: Sequence[Value]) -> dict[Value, Valu
 
 
 def _touched(partition: Partition, step: Step) -> Iterator[Value]:
-    """The memory that a step reads or writes; a loop needs all of it from its beginning to its end."""
+    """The memory that a step reads or writes; memory of a loop is live from its beginning to its end."""
     if isinstance(step, int):
         kernel = partition.kernels[step]
         yield from (*partition.inputs(kernel), *map(partition.outline.memory, kernel.outputs))
@@ -91,11 +91,11 @@ def _touched(partition: Partition, step: Step) -> Iterator[Value]:
 
 
 class _Link:
-    """The entry in the making."""
+    """Builds the entry."""
 
-    def __init__(self, partition: Partition, inputs: Names, outputs: Names, taken: set[str], others: Set[str]) -> None:
+    def __init__(self, partition: Partition, inputs: Names, outputs: Names, used_names: set[str], others: Set[str]) -> None:
         self.partition = partition
-        self.taken = taken
+        self.taken = used_names
         self.outline = partition.outline
         self.program, self.builder = single_function(load_dialect("pto"), spelled(self.outline.name))
         self.program.main.loc = self.outline.loc
@@ -103,7 +103,7 @@ class _Link:
         results = {v for v, _ in outputs}
         stored = dict.fromkeys(self.outline.memory(v) for kernel in partition.kernels for v in kernel.outputs)
         shared = _shared(partition, [v for v in stored if v not in results])
-        named = {*others, *(name for _, name in (*inputs, *outputs))}  # what the source names keeps its name
+        named = {*others, *(name for _, name in (*inputs, *outputs))}  # names of the source are kept
         between = [(v, "" if (name := spelled(v.name)) in named else name) for v in dict.fromkeys(shared.values())]
         self.values: dict[Value, Value] = {}
         every = (*inputs, *between, *outputs)
@@ -124,7 +124,7 @@ class _Link:
         return self.program
 
     def steps(self, steps: Sequence[Step]) -> None:
-        """What is called and computed, in order."""
+        """Emit the calls and scalar ops, in order."""
         for step in steps:
             if isinstance(step, int):
                 self.call(self.partition.kernels[step])
@@ -144,27 +144,27 @@ class _Link:
         return name
 
     def call(self, kernel: Kernel) -> None:
-        """A call of a kernel; of the first of equal ones its function, too."""
+        """Emit a call of a kernel, and its function if no equal kernel has one."""
         partition, program = self.partition, self.program
         key = partition.key(kernel)
         if (name := self.names.get(key)) is None:
             self.names[key] = name = self.fresh()
             inputs = [(v, spelled(v.name)) for v in partition.inputs(kernel)]
             outputs = [(v, spelled(v.name)) for v in kernel.outputs]
-            made = partition.tiler.largest(partition.shapes(kernel), name, inputs, outputs)
-            program.functions.insert(len(program.functions) - 1, made.main)
+            result = partition.tiler.largest(partition.shapes(kernel), name, inputs, outputs)
+            program.functions.insert(len(program.functions) - 1, result.main)
         given = [self.values[v] for v in (*partition.inputs(kernel), *map(self.outline.memory, kernel.outputs))]
         given += [self.extent(s) for s in partition.symbols(kernel)]
         self.builder.op("func.call", given, callee=name, to=())
 
     def extent(self, s: Sym) -> Value:
-        """An extent as an index: a parameter, or a number that is computed."""
+        """An extent as an index: a parameter, or a computed number."""
         if s in self.extents:
             return self.extents[s]
         return self.builder.op("index_cast", self.values[self.outline.lengths[s]], to=INDEX_TYPE)
 
     def chain(self, step: Chain) -> None:
-        """A call of several kernels that are one function; of the first of equal ones the function, too."""
+        """Emit a call of fused kernels, and their function if no equal ones have one."""
         if (name := self.names.get(step.program)) is None:
             self.names[step.program] = name = self.fresh()
             step.program.main.name = step.program.entry = name
@@ -172,7 +172,7 @@ class _Link:
         self.builder.op("func.call", [self.values[self.outline.memory(v)] for v in step.params], callee=name, to=())
 
     def scalar(self, op: Op) -> Value:
-        """A number, computed outside of kernels."""
+        """Emit a scalar op outside of kernels."""
         short = op.defn.short
         operands = [self.read(x) for x in op.operands]
         if short in PREDICATES:

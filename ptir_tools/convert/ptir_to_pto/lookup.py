@@ -1,4 +1,4 @@
-"""PTIR's take as gathers of tiles: the table is in memory, loaded in blocks of its rows, of which each index is in one."""
+"""PTIR's take as tile gathers: the table is in memory and loaded in blocks of rows; each index is in one of them."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _BYTES = 16 << 10  # of a block of the table
 
 
 def take(emit: KernelEmit, op: Op, piece: BlockValue) -> BlockValue:
-    """Rows of a table by index; a part that is only seen is as it is."""
-    if op in emit.shapes.outline.looks:
+    """Rows of a table by index."""
+    if op in emit.shapes.outline.subviews:
         return piece
     read = emit.shapes.reads[op, 0]
-    require(read.base in emit.memory, NOT_TRANSLATABLE, "a table of computed values needs memory between")
+    require(read.base in emit.memory, NOT_TRANSLATABLE, "a table of computed values needs memory")
     assert isinstance(read.base, Value)
     t = emit.memory[read.base].type
     assert isinstance(t, MemRefType)
     across, along = flat(read.dims[1:]), flat(read.dims[:1])
     require(emit.layout.row not in across, NOT_TRANSLATABLE, "rows of a table are not rows of a tile")
     require(len(along) <= 1, NOT_TRANSLATABLE, "the rows of a table are in several extents of memory")
-    held = {a for spot in read.spots for a in spot.axes}
+    held = {a for expr in read.index_map for a in expr.axes}
     wide = emit.layout.column in across and emit.layout.column in held
     kind = emit.layout.kind(emit.shapes.made[op.result])
     kind = ROW if kind == POINT else kind
@@ -68,30 +68,30 @@ def take(emit: KernelEmit, op: Op, piece: BlockValue) -> BlockValue:
 
 
 def _checked(emit: KernelEmit, kind: str, indices: Value, extent: Extent) -> Value:
-    """The indices; a run ends where one is outside of the table, in a gather of zeros that only such a one leaves."""
+    """The indices, after a bounds check: an index out of bounds makes a gather fail, which ends the run."""
     if (valid := emit.existing(kind)) and _of_counts_alone(indices):
         t = indices.type
         indices = emit.builder.op("tile.reshape", indices, valid, [], to=t, name=emit.name)
     most = emit.constant(_whole(extent - 1)) if isinstance(extent, int) else _most(emit, extent)
     one, none = emit.constant(_whole(1)), emit.constant(_whole(0))
     past = emit.builder.op("addi", most, one)
-    near = emit.make("mins", kind, SI32, emit.make("maxs", kind, SI32, indices, emit.constant(_whole(-1))).value, past).value
+    clamped = emit.make("mins", kind, SI32, emit.make("maxs", kind, SI32, indices, emit.constant(_whole(-1))).value, past).value
     back = emit.builder.op("subi", none, most)
-    above = emit.make("maxs", kind, SI32, emit.make("adds", kind, SI32, near, back).value, none).value
-    outside = emit.make("add", kind, SI32, emit.make("mins", kind, SI32, near, none).value, above).value
-    far = emit.make("muls", kind, SI32, outside, emit.constant(_whole(ALIGNMENT))).value
+    above = emit.make("maxs", kind, SI32, emit.make("adds", kind, SI32, clamped, back).value, none).value
+    outside = emit.make("add", kind, SI32, emit.make("mins", kind, SI32, clamped, none).value, above).value
+    invalid = emit.make("muls", kind, SI32, outside, emit.constant(_whole(ALIGNMENT))).value
     zeros = emit.builder.op("tile.expands", none, [], [], to=tile(SI32, (1, ALIGNMENT // SI32.size)), name=emit.name)
-    return emit.make("add", kind, SI32, indices, emit.make("gather", kind, SI32, zeros, far).value).value
+    return emit.make("add", kind, SI32, indices, emit.make("gather", kind, SI32, zeros, invalid).value).value
 
 
 def _of_counts_alone(x: Operand) -> bool:
-    """Whether a tile is made of counts and numbers alone: then all of it is valid, beyond the end of the block too."""
+    """Whether a tile is computed from iotas and numbers alone: then it is valid beyond the end of the block, too."""
     if not isinstance(x, Value) or not isinstance(x.type, TileType):
         return True
-    made = x.op
-    if made is None or not is_tile_op(made.defn) or group(made, "valid") or is_load(made):
+    result = x.op
+    if result is None or not is_tile_op(result.defn) or group(result, "valid") or is_load(result):
         return False
-    return all(map(_of_counts_alone, made.operands))
+    return all(map(_of_counts_alone, result.operands))
 
 
 def _most(emit: KernelEmit, extent: Sym) -> Value:
@@ -106,38 +106,40 @@ def _whole(n: int) -> Literal:
 def _found(
     emit: KernelEmit, op: Op, kind: str, indices: Value, along: tuple[Axis, ...], at: Operand, step: int, wide: bool
 ) -> BlockValue:
-    """What indices into one block of the table find."""
+    """The elements at the indices that are in one block of the table."""
     read = emit.shapes.reads[op, 0]
     assert isinstance(read.base, Value)
     name, dtype = read.base.name, emit.memory[read.base].type.dtype  # type: ignore[attr-defined]
-    places = {a: d for d, spot in enumerate(read.spots) for a in spot.axes}
+    places = {a: d for d, expr in enumerate(read.index_map) for a in expr.axes}
     outer = dict(emit.at)
-    parts, last = {}, len(read.spots) - 1
+    parts, last = {}, len(read.index_map) - 1
     columns, column = 1, last
     if wide:
         columns, column = emit.blocks.columns, places[emit.layout.column]
         parts[column] = Part(emit.layout.column, emit.at[emit.layout.column], columns, emit.valid["columns"])
-    taken = not wide or len(read.spots) > 1
+    is_gather = not wide or len(read.index_map) > 1
     row = places[along[0]] if along else next((d for d in range(last + 1) if d != column or not wide), 0)
-    require(taken and (not wide or row != column), NOT_TRANSLATABLE, "rows and columns of a table lie in one dimension of memory")
+    require(
+        is_gather and (not wide or row != column), NOT_TRANSLATABLE, "rows and columns of a table are in one dimension of memory"
+    )
     if along:
         emit.at[along[0]] = at
         parts[row] = Part(along[0], at, step, emit.left(at, along[0].size, step))
     else:
         parts[row] = Part(None, at, step, number(1))
-    w = window(emit, emit.memory[read.base], read.spots, parts)
+    w = window(emit, emit.memory[read.base], read.index_map, parts)
     emit.at = outer
-    made = emit.builder.op("tile.load", w.memory, w.indices, w.valid, [], to=tile(dtype, w.shape), name=name)
+    result = emit.builder.op("tile.load", w.memory, w.indices, w.valid, [], to=tile(dtype, w.shape), name=name)
     given = [parts[d].valid or number(parts[d].size) for d in ((row, column) if wide else (row,))]
     existing = (given if wide else [number(1), *given]) if w.valid else []
     if wide and column < row:
-        made = reshaped(emit, made, tile(dtype, (columns, step)), existing[::-1])
-        made = emit.builder.op("tile.trans", made, [], [], to=tile(dtype, (step, columns)), name=name)
+        result = reshaped(emit, result, tile(dtype, (columns, step)), existing[::-1])
+        result = emit.builder.op("tile.trans", result, [], [], to=tile(dtype, (step, columns)), name=name)
     else:
-        made = reshaped(emit, made, tile(dtype, (step, columns) if wide else (1, step)), existing)
+        result = reshaped(emit, result, tile(dtype, (step, columns) if wide else (1, step)), existing)
     if wide:
         stretched = emit.make("muls", kind, SI32, indices, emit.constant(_whole(columns)))
         count = emit.builder.op("tile.ci", emit.constant(_whole(0)), [], [], to=tile(SI32, (1, columns)), name=name)
         row_of = BlockValue(ROW, reshaped(emit, count, emit.type_of(ROW, SI32), []))
         indices = emit.make("add", kind, SI32, stretched.value, emit.spread(row_of, kind).value).value
-    return emit.make("gather", kind, dtype, made, indices)
+    return emit.make("gather", kind, dtype, result, indices)

@@ -1,4 +1,4 @@
-"""Loops and branches for kernels: what is carried is in memory, and bounds are known outside of kernels."""
+"""Loops and branches of kernels: carried values are in memory, and bounds are scalars outside of kernels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
-from ptir_tools.convert.ptir_to_pto.axes import Spot
+from ptir_tools.convert.ptir_to_pto.axes import AffineExpr
 from ptir_tools.convert.ptir_to_pto.kernel import unfit
 from ptir_tools.convert.ptir_to_pto.operands import (
     integer,
@@ -28,7 +28,7 @@ _TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "ne": "ne"}
 
 
 def scan(work: Preparation, op: Op, *operands: Operand) -> list[Operand]:
-    """A loop over the leading extent, whose outputs are parts of memory."""
+    """A scan as a loop over the leading extent, whose outputs are parts of memory."""
     body, count = op.regions[0], op.attr("carry_count")
     steps = shape_of(operands[count])[0]
     outputs = []
@@ -43,13 +43,13 @@ def scan(work: Preparation, op: Op, *operands: Operand) -> list[Operand]:
     with looped(work, body, op, operands[:count]) as carried:
         for p, x in zip(body.params[count:], operands[count:], strict=True):
             shape = shape_of(x)
-            one = work.part(x, [Spot((), 0, ((counter, 1),)), *(Spot(),) * (len(shape) - 1)], (1, *shape[1:]), p.name)
+            one = work.part(x, [AffineExpr((), 0, ((counter, 1),)), *(AffineExpr(),) * (len(shape) - 1)], (1, *shape[1:]), p.name)
             work.values[p] = work.b.op("reshape", one, new_shape=shape[1:], name=p.name)
         work.block(body)
         for memory, x in zip(outputs, body.results[count:], strict=True):
-            made = work.operand(x)
-            one = work.b.op("reshape", made, new_shape=(1, *shape_of(made)))
-            work.write(memory, one, [Spot((), 0, ((counter, 1),)), *(Spot(),) * len(shape_of(made))])
+            result = work.operand(x)
+            one = work.b.op("reshape", result, new_shape=(1, *shape_of(result)))
+            work.write(memory, one, [AffineExpr((), 0, ((counter, 1),)), *(AffineExpr(),) * len(shape_of(result))])
     items, results = carried
     work.add(Loop(counter, integer(0, SI32), integer(steps, SI32) if isinstance(steps, int) else steps, 1, items, op.loc))
     return [*results, *outputs]
@@ -57,7 +57,7 @@ def scan(work: Preparation, op: Op, *operands: Operand) -> list[Operand]:
 
 @contextmanager
 def looped(work: Preparation, body: Region, op: Op, inits: Sequence[Operand]) -> Iterator[tuple[list[Item], list[Operand]]]:
-    """The body of a loop, whose first parameters and results are what is carried: in memory, where it changes."""
+    """The body of a loop, whose first parameters and results are the carried values; those that change are in memory."""
     results: list[Operand] = []
     changing: list[tuple[Value, Operand]] = []
     for p, x, new in zip(body.params, inits, body.results, strict=False):
@@ -79,24 +79,24 @@ def looped(work: Preparation, body: Region, op: Op, inits: Sequence[Operand]) ->
         pairs = [pair for memory, x in changing for pair in zip(work.leaves(memory), leaves(work, x), strict=True)]
         memories = {m for m, _ in pairs}
         kept = []
-        for own, made in pairs:
+        for own, entry in pairs:
             assert isinstance(own, Value)
-            base, path = work.outline.base(made, ())
-            if base in memories and (base is not own or path):  # another one, which may be written before
-                made = work.b.op("stop_gradient", made)
-                work.outline.kept.add(made)
-            kept.append((own, made))
-        for own, made in kept:
-            if made is not own:
-                work.write(own, made)
+            base, path = work.outline.base(entry, ())
+            if base in memories and (base is not own or path):  # another carried value, which may be overwritten earlier
+                entry = work.b.op("stop_gradient", entry)
+                work.outline.kept.add(entry)
+            kept.append((own, entry))
+        for own, entry in kept:
+            if entry is not own:
+                work.write(own, entry)
         items.extend(inner)
 
 
 def while_(work: Preparation, op: Op, *operands: Operand) -> list[Operand]:
-    """A loop that counts."""
+    """A while loop with a counter."""
     condition, body = op.regions
     result = counts(work, condition, body, operands)
-    message = "how often the loop runs is data: PTO has no loop that ends by what is in memory"
+    message = "the trip count of the loop is data: PTO has no loop with a condition in memory"
     require(result is not None, NOT_TRANSLATABLE, message)
     assert result is not None
     k, mode, bound, step = result
@@ -132,8 +132,8 @@ def while_(work: Preparation, op: Op, *operands: Operand) -> list[Operand]:
 def counts(
     work: Preparation, condition: Region, body: Region, operands: Sequence[Operand]
 ) -> tuple[int, str, int | Literal, int] | None:
-    """Which carried value of a loop counts, how it is compared with what, and its step; None where none does. What it is
-    compared with is a literal, or a value that is carried and stays."""
+    """The counter of a loop, its comparison, bound and step; None where there is no counter. The bound is a literal, or a
+    loop-invariant carried value."""
     flag, params = condition.results[0], condition.params
     if list(condition.results[1:]) != params or not isinstance(flag, Value) or flag.op is None:
         return None
@@ -157,15 +157,15 @@ def counts(
 
 
 def cond(work: Preparation, op: Op, flag: Operand, *operands: Operand) -> list[Operand]:
-    """A branch by a scalar; by data both, of which one is chosen element by element."""
+    """A branch by a scalar; a predicate that is data computes both sides and selects."""
     known = work.number(op.operands[0])
-    blocks, made = list[list[Item]](), list[list[Operand]]()
+    blocks, results = list[list[Item]](), list[list[Operand]]()
     if known is None:
         for region in op.regions:
             work.values.update(zip(region.params, operands, strict=True))
             work.block(region)
-            made.append(work.results(region))
-        return [chosen(work, flag, a, b) for a, b in zip(*made, strict=True)]
+            results.append(work.results(region))
+        return [chosen(work, flag, a, b) for a, b in zip(*results, strict=True)]
     if isinstance(known, Literal):
         region = op.regions[0 if known.data and known.data[0] else 1]
         work.values.update(zip(region.params, operands, strict=True))
@@ -187,13 +187,13 @@ def cond(work: Preparation, op: Op, flag: Operand, *operands: Operand) -> list[O
 
 
 def held(work: Preparation, t: Type, name: str) -> Value:
-    """Memory for what a loop carries or a branch gives. Raises Violation for what no tile holds."""
+    """Memory for a carried value or a branch result. Raises Violation for a type that no tile holds."""
     require(not (reason := next(filter(None, map(unfit, types_of(t))), "")), NOT_TRANSLATABLE, reason)
     return work.held(t, name)
 
 
 def leaves(work: Preparation, x: Operand) -> list[Operand]:
-    """The tensors of what a block gives. Raises Lost where it was refused."""
+    """The tensors of a block's results. Raises Lost where one was refused."""
     result = work.leaves(work.operand(x))
     if work.outline.lost.intersection(values_of(result)):
         raise Lost
@@ -217,7 +217,7 @@ def chosen(work: Preparation, flag: Operand, a: Operand, b: Operand) -> Operand:
 
 
 def _step(before: Value, after: Operand) -> int:
-    """What is added to a value, 0 where that is not known."""
+    """The step of a counter, 0 where it is not known."""
     if not isinstance(after, Value) or after.op is None or after.op.defn.short not in ("add", "sub"):
         return 0
     a, b = after.op.operands

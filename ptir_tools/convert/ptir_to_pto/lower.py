@@ -1,4 +1,4 @@
-"""What a PTIR op is of tiles: one rule per op, of the pieces that it takes in the block at hand."""
+"""PTIR ops as tile ops: one rule per op, from its operands in the current block."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TileRule = Callable[..., BlockValue]
 
 
 def common_kind(emit: KernelEmit, op: Op, *values: BlockValue) -> str:
-    """The kind of what is computed of pieces element by element; of scalars alone that of the result."""
+    """The kind of an elementwise result; of scalars alone the kind of the op's result."""
     kinds = {p.kind for p in values} - {SCALAR}
     if not kinds:
         kind = emit.layout.kind(emit.shapes.made[op.result])
@@ -64,7 +64,7 @@ def unary(short: str) -> TileRule:
 
 
 def bitwise(short: str) -> TileRule:
-    """A tile op on bits: of the halves of elements that the target's op lacks."""
+    """A bitwise tile op; on halves of elements where the target lacks the op for them."""
 
     def rule(emit: KernelEmit, op: Op, *values: BlockValue) -> BlockValue:
         dtype, allowed = values[0].dtype, element_types(emit.target).get(short)
@@ -75,25 +75,26 @@ def bitwise(short: str) -> TileRule:
         long = len(to.shape) - 1 if to.shape[-1] != 1 else 0
         halves = tile(SI16, tuple(n * parts if d == long else n for d, n in enumerate(to.shape)))  # type: ignore[operator]
         given = [emit.retyped(emit.spread(x, kind).value, halves, []) for x in values]
-        made = emit.builder.op(f"tile.{short}", *given, [], [], to=halves, name=emit.name)
-        return BlockValue(kind, reshaped(emit, made, to, emit.existing(kind)))
+        result = emit.builder.op(f"tile.{short}", *given, [], [], to=halves, name=emit.name)
+        return BlockValue(kind, reshaped(emit, result, to, emit.existing(kind)))
 
     return rule
 
 
 def exponential(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
-    """One tile op with the difference of tile and row or column that it is of, if that has one use: f32 is rounded alike."""
-    made, block = x.value.op, emit.builder.block.body
+    """An exponential, fused with its operand where that is a difference of tile and row or column with one use: f32 rounds
+    alike."""
+    result, block = x.value.op, emit.builder.block.body
     one = sum(r.base is op.operands[0] for r in emit.shapes.reads.values()) == 1 and op.operands[0] not in emit.stored
-    kind = made.defn.short.removeprefix("tile.").removesuffix("sub") if made is not None else ""
-    if one and made is not None and block[-1] is made and x.dtype is F32 and kind in ("rowexpand", "colexpand"):
+    kind = result.defn.short.removeprefix("tile.").removesuffix("sub") if result is not None else ""
+    if one and result is not None and block[-1] is result and x.dtype is F32 and kind in ("rowexpand", "colexpand"):
         block.pop()
-        return emit.make(f"{kind}expdif", FULL, F32, *made.operands[:2])
+        return emit.make(f"{kind}expdif", FULL, F32, *result.operands[:2])
     return unary("exp")(emit, op, x)
 
 
 def absolute(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
-    """Of integers the larger of both signs."""
+    """The absolute value; of integers `max(x, -x)`."""
     if x.dtype.is_float:
         return unary("abs")(emit, op, x)
     return binary("max", commutes=True)(emit, op, x, unary("neg")(emit, op, x))
@@ -130,7 +131,7 @@ def cast(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
         return x
     kind = common_kind(emit, op, x)
     value = emit.spread(x, kind).value
-    if source is I1 and to.is_float:  # of a mask at once
+    if source is I1 and to.is_float:  # a mask directly
         one, zero = (emit.constant(Literal(tensor(F32, ()), pack("<f", n))) for n in (1.0, 0.0))
         ones, zeros = (emit.make("expands", kind, F32, n, valid=emit.existing(kind)).value for n in (one, zero))
         return BlockValue(kind, emit.converted(emit.make("sel", kind, F32, value, ones, zeros).value, to))
@@ -158,38 +159,38 @@ def bitcast(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
 
 
 def _narrowed(emit: KernelEmit, kind: str, x: Value) -> Value:
-    """i64 as i32, saturated. Its f32 says whether it fits, except next to 2^31, where the sign of its low half does."""
-    low, near = emit.make("cvt", kind, SI32, x).value, emit.make("cvt", kind, F32, x).value
+    """i64 as i32, saturated. Its f32 tells whether it fits, except next to 2^31, where the sign of its low half does."""
+    low, as_f32 = emit.make("cvt", kind, SI32, x).value, emit.make("cvt", kind, F32, x).value
     for mode, sign, end in (("GE", "GT", SI32.max), ("LE", "LT", SI32.min)):
         edge = emit.constant(Literal(tensor(F32, ()), pack("<f", 2.0**31 if end > 0 else -(2.0**31))))
         zero, last = (emit.constant(Literal(tensor(SI32, ()), n.to_bytes(4, "little", signed=True))) for n in (0, end))
         ends = emit.make("expands", kind, SI32, last, valid=emit.existing(kind)).value
         same = emit.make("cmps", kind, SI8, low, zero, cmpMode=sign).value
         inside = emit.make("sel", kind, SI32, same, low, ends).value
-        at = emit.make("cmps", kind, SI8, near, edge, cmpMode="EQ").value
-        out = emit.make("cmps", kind, SI8, near, edge, cmpMode=mode).value
+        at = emit.make("cmps", kind, SI8, as_f32, edge, cmpMode="EQ").value
+        out = emit.make("cmps", kind, SI8, as_f32, edge, cmpMode=mode).value
         beyond = emit.make("sel", kind, SI32, at, inside, ends).value
         low = emit.make("sel", kind, SI32, out, beyond, low).value
     return low
 
 
 def rounding(rmode: str) -> TileRule:
-    """To whole numbers through i32; a float of 2^23 or more is one (and a NaN stays)."""
+    """Rounding to integers through i32; floats of 2^23 or more are integers already, and NaNs stay."""
 
     def rule(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
         kind = common_kind(emit, op, x)
         value = emit.converted(emit.spread(x, kind).value, F32)
-        near = emit.make("cvt", kind, F32, emit.make("cvt", kind, SI32, value, rmode=rmode).value)
+        rounded = emit.make("cvt", kind, F32, emit.make("cvt", kind, SI32, value, rmode=rmode).value)
         limit = emit.constant(Literal(tensor(F32, ()), pack("<f", 2.0**23)))
         small = emit.make("cmps", kind, SI8, emit.make("abs", kind, F32, value).value, limit, cmpMode="LT")
-        made = emit.make("sel", kind, F32, small.value, near.value, value)
-        return BlockValue(kind, emit.converted(made.value, x.dtype))
+        result = emit.make("sel", kind, F32, small.value, rounded.value, value)
+        return BlockValue(kind, emit.converted(result.value, x.dtype))
 
     return rule
 
 
 def reduction(short: str) -> TileRule:
-    """A reduction of rows or columns: sums go in f32, as PTIR's do by default."""
+    """A reduction of rows or columns; sums accumulate in f32, PTIR's default."""
 
     def rule(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
         accum = op.attr("accum_dtype") if "accum_dtype" in op.defn.attr_index else None
@@ -220,11 +221,11 @@ def position(short: str) -> TileRule:
             kind = common_kind(emit, op, x)
             zero = emit.constant(Literal(tensor(to, ()), bytes(to.size)))
             return emit.make("expands", kind, to, zero, valid=emit.existing(kind))
-        require(emit.blocks.parts == 1, NOT_TRANSLATABLE, "places are found in whole rows")
+        require(emit.blocks.parts == 1, NOT_TRANSLATABLE, "argmax and argmin need whole rows")
         require(len(lost) == 1, NOT_TRANSLATABLE, f"{op.defn.short} goes over several axes of tiles")
         side, kind = ("row", COLUMN) if emit.layout.column in lost else ("col", ROW)
-        made = emit.make(f"{side}{short}", kind, SI32, emit.spread(x).value)
-        return made if to is SI32 else BlockValue(kind, emit.converted(made.value, to))
+        result = emit.make(f"{side}{short}", kind, SI32, emit.spread(x).value)
+        return result if to is SI32 else BlockValue(kind, emit.converted(result.value, to))
 
     return rule
 
@@ -235,18 +236,18 @@ def _turned(emit: KernelEmit, short: str, x: BlockValue) -> BlockValue:
     if (other := signed(emit.target, f"col{short}", x.dtype)) is not None:
         ordered = f"col{short}" in ORDERED
         given = emit.seen_as(x.value, other)
-        made = _turned(emit, short, BlockValue(FULL, emit.flipped(given, other) if ordered else given)).value
-        return BlockValue(COLUMN, emit.seen_as(emit.flipped(made, other) if ordered else made, x.dtype))
+        result = _turned(emit, short, BlockValue(FULL, emit.flipped(given, other) if ordered else given)).value
+        return BlockValue(COLUMN, emit.seen_as(emit.flipped(result, other) if ordered else result, x.dtype))
     rows, columns, dtype = emit.blocks.rows, emit.blocks.columns, wider(emit.target, f"col{short}", x.dtype)
     turned = emit.builder.op("tile.trans", x.value, [], [], to=tile(x.dtype, (columns, rows)), name=emit.name)
     wide = emit.converted(turned, dtype)
-    made = emit.builder.op(f"tile.col{short}", wide, [], [], to=tile(dtype, (1, rows)), name=emit.name)
-    column = reshaped(emit, made, emit.type_of(COLUMN, dtype), emit.existing(COLUMN))
+    result = emit.builder.op(f"tile.col{short}", wide, [], [], to=tile(dtype, (1, rows)), name=emit.name)
+    column = reshaped(emit, result, emit.type_of(COLUMN, dtype), emit.existing(COLUMN))
     return BlockValue(COLUMN, emit.converted(column, x.dtype))
 
 
 def copy(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
-    """A view that is wanted in memory."""
+    """A copy of a view to memory."""
     return x
 
 

@@ -1,4 +1,4 @@
-"""Parts of tensors for tiles: slices, updates, pieces next to each other, padding, windows, rows by number."""
+"""Data movement for tiles: slices, updates, concat, padding, windows, take by regular indices."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import isqrt, prod
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
-from ptir_tools.convert.ptir_to_pto.axes import BIND, Extent, Look, Spot, equal, flat, fresh
+from ptir_tools.convert.ptir_to_pto.axes import BIND, AffineExpr, Extent, Subview, equal, flat, fresh
 from ptir_tools.convert.ptir_to_pto.kernel import TAKE
 from ptir_tools.convert.ptir_to_pto.operands import (
     accumulator,
@@ -27,16 +27,16 @@ from ptir_tools.core.types import Shape, Sym, TensorType, tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.rewrite.constants import element_of
 
-_TAPS = 128  # of a window that is taken one by one
-_LONGEST = 1 << 16  # window along an axis: it becomes two times the root of as many ops
+_TAPS = 128  # the most taps of a window that are unrolled
+_LONGEST = 1 << 16  # the longest window along an axis: it becomes 2 sqrt(n) ops
 
 
-def starts(work: Preparation, x: Operand, shape: Sequence[Extent], sizes: Sequence[Extent]) -> list[Spot] | None:
-    """Where a window of `sizes` begins, which stays inside `shape`; None where that is data."""
+def starts(work: Preparation, x: Operand, shape: Sequence[Extent], sizes: Sequence[Extent]) -> list[AffineExpr] | None:
+    """The starts of a window of `sizes`, clamped to `shape`; None where they are data."""
     results = []
     for d, (n, size) in enumerate(zip(shape, sizes, strict=True)):
         if n == size:
-            results.append(Spot())
+            results.append(AffineExpr())
             continue
         if (at := work.number(x, d)) is None:
             return None
@@ -52,30 +52,30 @@ def starts(work: Preparation, x: Operand, shape: Sequence[Extent], sizes: Sequen
 
 
 def last_start(work: Preparation, n: Extent, size: Extent, dtype: DType) -> Operand:
-    """Where the last window of `size` in `n` begins."""
+    """The last valid start of a window of `size` in `n`."""
     return work.arithmetic("sub", work.extent(n, dtype), work.extent(size, dtype))
 
 
 def slice(work: Preparation, op: Op, x: Operand) -> Operand:
-    """A part from a place that is written."""
-    return work.part(x, [Spot((), s) for s in op.attr("starts")], op.attr("sizes"), op.result.name)
+    """A slice with static starts."""
+    return work.part(x, [AffineExpr((), s) for s in op.attr("starts")], op.attr("sizes"), op.result.name)
 
 
 def dynamic_slice(work: Preparation, op: Op, x: Operand, start: Operand) -> Operand:
-    """A part from a place that is a scalar, or else data."""
+    """A slice whose starts are scalars, else data."""
     sizes, shape = op.attr("sizes"), tensor_of(x).shape
     first = starts(work, op.operands[1], shape, sizes)
     if first is not None:
         return work.part(x, first, sizes, op.result.name)
     for d, (n, size) in enumerate(zip(shape, sizes, strict=True)):
         if n != size:
-            one = work.part(start, [Spot((), d)], (1,), "start")
+            one = work.part(start, [AffineExpr((), d)], (1,), "start")
             x = taken_along(work, x, d, places(work, one, n, size))
     return x
 
 
 def places(work: Preparation, start: Operand, n: Extent, size: Extent) -> Value:
-    """The places of a window of data, which stays inside."""
+    """The indices of a window whose start is data, clamped to bounds."""
     t = tensor(dtype_of(start), (1,))
     inside = work.b.op("clamp", start, integer(0, t.dtype, (1,)), spread(work, last_start(work, n, size, t.dtype), (1,)))
     count = work.b.op("iota", shape=(size,), dtype=t.dtype, axis=0)
@@ -83,7 +83,7 @@ def places(work: Preparation, start: Operand, n: Extent, size: Extent) -> Value:
 
 
 def spread(work: Preparation, x: Operand, shape: Shape) -> Operand:
-    """A number as a tensor."""
+    """A scalar broadcast to a shape."""
     if isinstance(x, Literal):
         return work.fill(tensor(x.type.dtype, shape), element_of(x) or b"")
     return work.b.op("broadcast_to", x, result_shape=shape)
@@ -93,9 +93,9 @@ def taken_along(work: Preparation, x: Operand, axis: int, indices: Operand) -> O
     """`x` at `indices`, a vector, along one axis."""
     rank = tensor_of(x).rank
     perm = [axis, *(d for d in range(rank) if d != axis)]
-    made = work.b.op(TAKE, _table(work, work.transposed(x, perm)), indices)
+    result = work.b.op(TAKE, _table(work, work.transposed(x, perm)), indices)
     back = [perm.index(d) for d in range(rank)]
-    return work.transposed(made, back)
+    return work.transposed(result, back)
 
 
 def update(work: Preparation, op: Op, x: Operand, part: Operand, start: Operand) -> Operand:
@@ -112,12 +112,12 @@ def update(work: Preparation, op: Op, x: Operand, part: Operand, start: Operand)
 
 
 def masked(work: Preparation, op: Op, x: Operand, part: Operand, start: Operand) -> Operand:
-    """A copy with a part replaced that begins at data."""
+    """A copy with one part replaced, whose start is data."""
     shape, sizes, inside = tensor_of(x).shape, op.attr("sizes"), None
     for d, (n, size) in enumerate(zip(shape, sizes, strict=True)):
         if n == size:
             continue
-        one, t = work.part(start, [Spot((), d)], (1,), "start"), dtype_of(start)
+        one, t = work.part(start, [AffineExpr((), d)], (1,), "start"), dtype_of(start)
         one = work.b.op("clamp", one, integer(0, t, (1,)), spread(work, last_start(work, n, size, t), (1,)))
         count = work.b.op("iota", shape=(n,), dtype=t, axis=0)
         at = work.b.op("sub", count, work.b.op("broadcast_to", one, result_shape=(n,)))
@@ -135,20 +135,20 @@ def masked(work: Preparation, op: Op, x: Operand, part: Operand, start: Operand)
 
 
 def concat(work: Preparation, op: Op, *xs: Operand) -> Operand:
-    """Parts next to each other in memory."""
+    """A concat: the parts are copied into one memory."""
     axis, memory = op.attr("axis") % tensor_of(xs[0]).rank, work.memory(op.result.type, op.result.name)
     at: Operand = integer(0, SI32)
     for i, x in enumerate(xs):
         t = tensor_of(x)
         if 0 not in t.shape:
-            work.write(memory, x, [work.place(at) if d == axis else Spot() for d in range(t.rank)])
+            work.write(memory, x, [work.place(at) if d == axis else AffineExpr() for d in range(t.rank)])
         if i < len(xs) - 1:
             at = work.arithmetic("add", at, work.extent(t.shape[axis], SI32))
     return memory
 
 
 def pad(work: Preparation, op: Op, x: Operand) -> Operand:
-    """A part of memory that is filled."""
+    """A pad: filled memory, with the operand copied into a part of it."""
     low, high, interior = op.attr("low"), op.attr("high"), op.attr("interior")
     fill = work.element(op.attr("pad_value"), dtype_of(x))
     return work.padded(x, low, high, interior, fill, op.result.name, tensor_of(op.result).shape)
@@ -171,24 +171,24 @@ def patches(work: Preparation, op: Op, x: Operand) -> Operand:
     middle = range(1, rank - 1)
     groups = (((0, 0),), *(((d, 0),) for d in middle), (*((d, 1) for d in middle), (rank - 1, 0)))
     attrs = {"window": window, "strides": steps, "dilation": dilation}
-    look = Look((Spot(),) * rank, cuts, groups)
-    return work.seen("extract_patches", look, x, shape=shape, **attrs, name=op.result.name)
+    subview = Subview((AffineExpr(),) * rank, cuts, groups)
+    return work.seen("extract_patches", subview, x, shape=shape, **attrs, name=op.result.name)
 
 
 def open_edges(x: Operand, low: Sequence[int], high: Sequence[int]) -> list[int]:
-    """The dimensions that are padded and whose extents are symbols: no memory has the extent of what is padded there."""
+    """The padded dimensions with symbolic extents: no memory has the padded extent."""
     return [d for d, (n, *more) in enumerate(zip(tensor_of(x).shape, low, high, strict=True)) if any(more) and isinstance(n, Sym)]
 
 
 def inner(edges: Sequence[int], low: Sequence[int], high: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Padding, left out along `edges`."""
+    """The padding without the dimensions `edges`."""
     before, after = ([0 if d in edges else n for d, n in enumerate(side)] for side in (low, high))
     return before, after
 
 
 def reach(work: Preparation, n: Extent, many: Extent, first: int, step: int) -> tuple[int, int, Extent]:
-    """Which of `many` elements, `step` apart from `first` on, are inside an extent `n`: how many before them are not, where they
-    begin, and how many they are."""
+    """Of `many` elements at stride `step` from `first`, those in bounds of an extent `n`: how many come before, their start, and
+    their count."""
     before = max(-(first // step), 0)
     at = first + before * step
     count = work.arithmetic("add", work.extent(n, SI32), integer(step - 1 - at, SI32))
@@ -199,7 +199,7 @@ def reach(work: Preparation, n: Extent, many: Extent, first: int, step: int) -> 
 
 
 def open_patches(work: Preparation, op: Op, x: Operand, edges: Sequence[int], low: Sequence[int], fill: bytes) -> Value:
-    """Windows in memory that is filled: for each place in them along `edges` what is inside `x`."""
+    """Patches in filled memory: for each tap along `edges` the part that is in bounds of `x`."""
     window, steps, dilation = ((1, *op.attr(n), 1) for n in ("window", "strides", "dilation"))
     extents, shape, rank = tensor_of(x).shape, tensor_of(op.result).shape, len(low)
     middle = range(1, rank - 1)
@@ -207,30 +207,30 @@ def open_patches(work: Preparation, op: Op, x: Operand, edges: Sequence[int], lo
     work.write(memory, work.fill(tensor_of(memory), fill))
     for k in range(prod(window[d] for d in edges)):
         offsets = dict(zip(edges, unraveled(k, [window[d] for d in edges]), strict=True))
-        first, into = [Spot()], [Spot()]
+        first, into = [AffineExpr()], [AffineExpr()]
         cuts: list[tuple[tuple[Extent, int], ...]] = [((shape[0], 1),)]
         for d in middle:
             if d in offsets:
                 before, at, count = reach(work, extents[d], shape[d], offsets[d] * dilation[d] - low[d], steps[d])
-                first.append(Spot((), at))
+                first.append(AffineExpr((), at))
                 cuts.append(((count, steps[d]), (1, 1)))
-                into.append(Spot((), before))
+                into.append(AffineExpr((), before))
             else:
-                first.append(Spot())
+                first.append(AffineExpr())
                 cuts.append(((shape[d], steps[d]), (window[d], dilation[d])))
-                into.append(Spot())
+                into.append(AffineExpr())
         cuts.append(((extents[-1], 1),))
         groups = (((0, 0),), *(((d, 0),) for d in middle), *(((d, 1),) for d in middle), ((rank - 1, 0),))
-        look = Look((*first, Spot()), tuple(cuts), groups)
+        subview = Subview((*first, AffineExpr()), tuple(cuts), groups)
         part = tuple(cuts[d][i][0] for (d, i), *_ in groups)
         zeros = (0,) * len(part)
-        seen = work.seen("slice", look, x, shape=part, starts=zeros, sizes=part)
-        work.write(memory, seen, [*into, *(Spot((), offsets.get(d, 0)) for d in middle), Spot()])
+        seen = work.seen("slice", subview, x, shape=part, starts=zeros, sizes=part)
+        work.write(memory, seen, [*into, *(AffineExpr((), offsets.get(d, 0)) for d in middle), AffineExpr()])
     return work.b.op("reshape", memory, new_shape=shape, name=op.result.name)
 
 
 def windows(work: Preparation, op: Op, x: Operand) -> Operand:
-    """A window's elements, each for all windows at once, one after the other; of large windows one extent after the other."""
+    """A window reduction, tap by tap for all windows at once; large windows one dimension after the other."""
     window, steps, base, dilation = (op.attr(n) for n in ("window_dims", "strides", "base_dilation", "window_dilation"))
     short, to = op.attr("reduce"), dtype_of(op.result)
     accum = (op.attr("accum_dtype") or accumulator(dtype_of(x))) if short == "sum" else dtype_of(x)
@@ -254,7 +254,7 @@ def windows(work: Preparation, op: Op, x: Operand) -> Operand:
 
 
 def apart(work: Preparation, x: Operand, base: Sequence[int], fill: bytes) -> Operand:
-    """`x` with `fill` between its elements, and behind the last, along symbols."""
+    """`x` dilated with `fill` between its elements, along symbolic extents also after the last."""
     shape = tensor_of(x).shape
     more = [0 if isinstance(d, int) else n - 1 for n, d in zip(base, shape, strict=True)]
     return work.padded(x, [0] * len(shape), more, more, fill, "apart")
@@ -268,11 +268,11 @@ class _Windows:
     short: str
     accum: DType
     name: str
-    edges: Sequence[int]  # dimensions along which parts leave what they are taken from
-    none: bytes  # what is there
+    edges: Sequence[int]  # dimensions along which parts go out of bounds
+    none: bytes  # the padding value
 
     def line(self, x: Operand, axis: int, count: int, apart: int, shape: Sequence[Extent], step: int) -> Value:
-        """Windows of `count` elements along one axis, which are `apart`; they begin `step` apart. Long ones are made of shorter
+        """Windows of `count` elements along one axis, with dilation `apart` and stride `step`. Long ones are composed of shorter
         ones."""
         steps = [step if d == axis else 1 for d in range(len(shape))]
         require(count <= _LONGEST, NOT_TRANSLATABLE, f"a window of {count} elements along an axis is too long")
@@ -282,7 +282,7 @@ class _Windows:
         if count <= _TAPS:
             return self.taps(x, taps, shape, steps)
         many, n = count // size, shape[axis]
-        more = (many - 1) * size * apart + 1 - step  # there may be no windows at all
+        more = (many - 1) * size * apart + 1 - step  # there may be no windows
         require(isinstance(n, int) or more >= 0, NOT_TRANSLATABLE, f"windows of {count} along {n}, {step} apart", help=BIND)
         inside = (*shape[:axis], scaled(n, step, more), *shape[axis + 1 :])
         inner = self.line(x, axis, size, apart, inside, 1)
@@ -303,10 +303,10 @@ class _Windows:
         """Every `steps`-th element of `x` from `first` on."""
         if not self.edges:
             return strided(self.work, x, first, shape, steps)
-        work, at, counts, into = self.work, list(first), list(shape), [Spot()] * len(shape)
+        work, at, counts, into = self.work, list(first), list(shape), [AffineExpr()] * len(shape)
         for d in self.edges:
             before, at[d], counts[d] = reach(work, tensor_of(x).shape[d], shape[d], first[d], steps[d])
-            into[d] = Spot((), before)
+            into[d] = AffineExpr((), before)
         memory = work.memory(tensor_of(x).with_shape(tuple(shape)), self.name)
         work.write(memory, work.fill(tensor_of(memory), self.none))
         work.write(memory, strided(work, x, at, counts, steps), into)
@@ -317,16 +317,16 @@ def strided(work: Preparation, x: Operand, first: Sequence[int], shape: Sequence
     """Every `steps`-th element of `x` from `first` on."""
     if isinstance(x, Literal):
         return work.fill(x.type.with_shape(tuple(shape)), element_of(x) or b"")
-    look = Look(
-        tuple(Spot((), s) for s in first),
+    subview = Subview(
+        tuple(AffineExpr((), s) for s in first),
         tuple(((n, k),) for n, k in zip(shape, steps, strict=True)),
         tuple(((d, 0),) for d in range(len(shape))),
     )
-    return work.seen("slice", look, x, shape=tuple(shape), starts=(0,) * len(shape), sizes=tuple(shape))
+    return work.seen("slice", subview, x, shape=tuple(shape), starts=(0,) * len(shape), sizes=tuple(shape))
 
 
 def reshape(work: Preparation, op: Op, x: Operand) -> Operand:
-    """The same elements in other extents; where these have no common parts, through a vector in memory."""
+    """A reshape; through a vector in memory where the extents have no common factors."""
     shape = op.result.type.shape  # type: ignore[attr-defined]
     try:
         equal(flat(fresh(shape)), flat(fresh(tensor_of(x).shape)))
@@ -337,7 +337,7 @@ def reshape(work: Preparation, op: Op, x: Operand) -> Operand:
 
 
 def tiled(work: Preparation, op: Op, x: Operand) -> Operand:
-    """Repeated as a whole: more axes, then fewer."""
+    """A tile: new axes are broadcast, then merged."""
     shape, repeats = tensor_of(x).shape, op.attr("repeats")
     apart = work.b.op("reshape", x, new_shape=tuple(n for d in shape for n in (1, d)))
     pairs = tuple(n for r, d in zip(repeats, shape, strict=True) for n in (r, d))
@@ -346,22 +346,24 @@ def tiled(work: Preparation, op: Op, x: Operand) -> Operand:
 
 
 def take(work: Preparation, op: Op, x: Operand, indices: Operand) -> Operand:
-    """Rows by numbers that are counted, else by data."""
+    """A take by regular indices, else by data."""
     if isinstance(x, Literal):
         return work.fill(op.result.type, element_of(x) or b"")  # type: ignore[arg-type]
     shape, t = tensor_of(x).shape, tensor_of(indices)
-    if (look := regular(work, op.operands[1], t)) is not None:
-        first, steps = look
+    if (subview := regular(work, op.operands[1], t)) is not None:
+        first, steps = subview
         n = t.rank
         cuts = (tuple(zip(t.shape, steps, strict=True)) or ((1, 1),), *(((k, 1),) for k in shape[1:]))
         groups = (*(((0, i),) for i in range(n)), *(((d, 0),) for d in range(1, len(shape))))
-        spots = (first, *(Spot(),) * (len(shape) - 1))
-        return work.seen(TAKE, Look(spots, cuts, groups), x, indices, shape=tensor_of(op.result).shape, name=op.result.name)
+        index_map = (first, *(AffineExpr(),) * (len(shape) - 1))
+        return work.seen(
+            TAKE, Subview(index_map, cuts, groups), x, indices, shape=tensor_of(op.result).shape, name=op.result.name
+        )
     return work.b.op(TAKE, _table(work, x), work.cast(indices, SI32), name=op.result.name)
 
 
 def _table(work: Preparation, x: Operand) -> Operand:
-    """A table in memory: itself, or a copy where all of it is one number, so that indices are still checked."""
+    """A table in memory; a splat is copied, so that indices are still checked."""
     if not isinstance(work.outline.base(x, ())[0], Literal):
         return x
     memory = work.memory(operand_type(x), "table")
@@ -369,8 +371,8 @@ def _table(work: Preparation, x: Operand) -> Operand:
     return memory
 
 
-def regular(work: Preparation, x: Operand, t: TensorType) -> tuple[Spot, tuple[int, ...]] | None:
-    """Where indices begin and how far apart they are along each axis; None where they are not so, or data."""
+def regular(work: Preparation, x: Operand, t: TensorType) -> tuple[AffineExpr, tuple[int, ...]] | None:
+    """The start and strides of regular indices along each axis; None where they are irregular or data."""
     if not t.is_static:
         return None
     shape, total = t.static_shape, t.count
@@ -381,7 +383,7 @@ def regular(work: Preparation, x: Operand, t: TensorType) -> tuple[Spot, tuple[i
         return None
     if total == 1 and first is not None:
         known = integer_of(first)
-        return (Spot((), known) if known is not None else Spot((), 0, ((first, 1),))), (1,) * len(shape)  # type: ignore[arg-type]
+        return (AffineExpr((), known) if known is not None else AffineExpr((), 0, ((first, 1),))), (1,) * len(shape)  # type: ignore[arg-type]
     if (array := work.known(x)) is not None:
         values = [int(n) for n in array.reshape(-1)]
     else:
@@ -393,4 +395,4 @@ def regular(work: Preparation, x: Operand, t: TensorType) -> tuple[Spot, tuple[i
     for i, value in enumerate(values):
         if value != values[0] + sum(k * s for k, s in zip(unraveled(i, shape), steps, strict=True)):
             return None
-    return (Spot((), values[0]), steps) if all(s > 0 for s in steps) else None
+    return (AffineExpr((), values[0]), steps) if all(s > 0 for s in steps) else None

@@ -1,4 +1,4 @@
-"""Operands as tiles take them: their types, the integers that they are, places of their elements."""
+"""Helpers for operands: their types, integer literals, and linear indices of elements."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def shape_of(x: Operand) -> Shape:
 
 
 def require_numbers(op: Op, operands: Sequence[Operand], axis: int | None = None) -> None:
-    """Refuse extents that are symbols, or one of them. Raises Violation."""
+    """Refuse symbolic extents, of all axes or of one. Raises Violation."""
     types = [t for x in (*operands, *op.results) for t in parts_of(operand_type(x))]
     extents = (n for t in types if isinstance(t, TensorType) for d, n in enumerate(t.shape) if axis in (None, d))
     symbol = next((n for n in extents if not isinstance(n, int)), None)
     if symbol is not None:
-        message = f"{op.defn.short} is tiled for extents that are numbers, and {symbol} is none"
+        message = f"{op.defn.short} needs extents that are numbers, and {symbol} is a symbol"
         raise Violation(NOT_TRANSLATABLE, message, help=BIND)
 
 
@@ -61,7 +61,7 @@ def parts_of(t: Type) -> Sequence[Type]:
 
 
 def unraveled(at: int, shape: Sequence[int]) -> list[int]:
-    """Where element `at` of a tensor is, along each axis."""
+    """The index vector of the linear index `at`."""
     results = []
     for n in reversed(shape):
         results.append(at % n)
@@ -70,7 +70,7 @@ def unraveled(at: int, shape: Sequence[int]) -> list[int]:
 
 
 def raveled(where: Sequence[int], shape: Sequence[int]) -> int:
-    """Which element of a tensor is at `where`."""
+    """The linear index of the index vector `where`."""
     at = 0
     for i, n in zip(where, shape, strict=True):
         at = at * n + i
@@ -83,7 +83,7 @@ def integer(n: int, dtype: DType, shape: Shape = ()) -> Literal:
 
 
 def integer_of(x: Operand) -> int | None:
-    """The number that a literal of integers is."""
+    """The value of an integer literal."""
     literal = x if isinstance(x, Literal) else None
     data = element_of(literal)
     if literal is None or data is None or not literal.type.dtype.is_integer:
@@ -108,7 +108,7 @@ def nearest_f32(x: float) -> float:
 
 
 def identity_of(short: str, dtype: DType) -> bytes:
-    """The element that changes no `sum`, `prod`, `max` or `min`."""
+    """The identity element of `sum`, `prod`, `max` or `min`."""
     if short == "sum":
         return bytes(dtype.size)
     if short == "prod":
@@ -116,7 +116,7 @@ def identity_of(short: str, dtype: DType) -> bytes:
         return arrays.pack(numbers.element(one, dtype).reshape(1), dtype)
     if dtype.is_float:
         largest = 448.0 if dtype is FP8_E4M3 else float("inf")  # which has no infinity
-        made = numbers.Scalar(numbers.FLOAT, -largest if short == "max" else largest)
-        return arrays.pack(numbers.element(made, dtype).reshape(1), dtype)
+        result = numbers.Scalar(numbers.FLOAT, -largest if short == "max" else largest)
+        return arrays.pack(numbers.element(result, dtype).reshape(1), dtype)
     n = dtype.min if short == "max" else dtype.max
     return n.to_bytes(dtype.size, "little", signed=dtype.min < 0)

@@ -1,4 +1,4 @@
-"""Sorting, running sums and gathering for tiles: what has no tile op becomes comparisons of all pairs."""
+"""Sorts, cumulative ops and gathers for tiles, which have no such ops: comparisons of all pairs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ptir_tools.core.types import tensor
 
 
 def top_k(work: Preparation, op: Op, x: Operand) -> list[Operand]:
-    """The first of what is ordered, and where they were."""
+    """The first `k` elements in order, and their indices."""
     axis, k, t = op.attr("axis") % tensor_of(x).rank, op.attr("k"), tensor_of(x)
     places = ranks(work, [x], axis, op.attr("largest"))
     count = work.b.op("iota", shape=t.shape, dtype=SI32, axis=axis)
@@ -36,7 +36,7 @@ def sort(work: Preparation, op: Op, *xs: Operand) -> list[Operand]:
 
 
 def ranks(work: Preparation, keys: Sequence[Operand], axis: int, descending: bool) -> Value:
-    """The place of every element along an axis, which is put last: how many come before it. In f32."""
+    """The rank of every element along an axis, which becomes the last: the number of elements before it, in f32."""
     b, rank = work.b.op, tensor_of(keys[0]).rank
     perm = [*(d for d in range(rank) if d != axis), axis]
     shape = tuple(shape_of(keys[0])[d] for d in perm)
@@ -75,12 +75,12 @@ def ordered(work: Preparation, x: Operand, places: Value, axis: int, k: int) -> 
 
 
 def one_of(work: Preparation, x: Operand, here: Operand, perm: Sequence[int]) -> Operand:
-    """Of `x`, whose last axis is the one that `perm` put there, the element that the mask `here` [..., k, n] holds for."""
+    """The elements of `x` that the one-hot mask `here` [..., k, n] selects along the axis that `perm` puts last."""
     b, t, pairs = work.b.op, tensor_of(x), shape_of(here)
     own = b("broadcast_to", b("reshape", x, new_shape=(*pairs[:-2], 1, pairs[-1])), result_shape=pairs)
     kept = b("select", here, own, work.fill(tensor(t.dtype, pairs), identity_of("max", t.dtype)))
-    made = b("reduce_max", kept, axes=(t.rank,), keepdims=False)
-    return work.transposed(made, [perm.index(d) for d in range(t.rank)])
+    result = b("reduce_max", kept, axes=(t.rank,), keepdims=False)
+    return work.transposed(result, [perm.index(d) for d in range(t.rank)])
 
 
 def gather(work: Preparation, op: Op, x: Operand, indices: Operand) -> Operand:
@@ -100,7 +100,7 @@ def gather(work: Preparation, op: Op, x: Operand, indices: Operand) -> Operand:
 
 
 def running(work: Preparation, op: Op, x: Operand) -> Operand:
-    """The sum, product or extreme of what comes before every element, itself included or not."""
+    """A cumulative sum, product or extreme of the elements before each one, with or without itself."""
     b, t, axis, kind = work.b.op, tensor_of(x), op.attr("axis") % tensor_of(x).rank, op.defn.short.removeprefix("cum")
     accum = accumulator(t.dtype) if kind in ("sum", "prod") else t.dtype
     perm = [*(d for d in range(t.rank) if d != axis), axis]
@@ -113,5 +113,5 @@ def running(work: Preparation, op: Op, x: Operand) -> Operand:
     )  # fmt: skip
     spread = b("broadcast_to", b("reshape", rows, new_shape=(*shape[:-1], 1, shape[-1])), result_shape=pairs)
     kept = b("select", b(compare, other, own), spread, work.fill(tensor(accum, pairs), identity_of(kind, accum)))
-    made = b(f"reduce_{kind}", kept, axes=(t.rank,), keepdims=False)
-    return work.cast(work.transposed(made, [perm.index(d) for d in range(t.rank)]), t.dtype, op.result.name)
+    result = b(f"reduce_{kind}", kept, axes=(t.rank,), keepdims=False)
+    return work.cast(work.transposed(result, [perm.index(d) for d in range(t.rank)]), t.dtype, op.result.name)

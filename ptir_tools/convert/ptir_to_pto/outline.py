@@ -1,10 +1,10 @@
-"""A PTIR function as kernels take it: ops of tiles, views, parts that are written to memory, loops and branches around them."""
+"""The prepared form of a PTIR function: tile ops, views, writes to memory, loops and branches."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 
-from ptir_tools.convert.ptir_to_pto.axes import MOVES, Look, Spot
+from ptir_tools.convert.ptir_to_pto.axes import MOVES, AffineExpr, Subview
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Value
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc
@@ -15,7 +15,7 @@ from ptir_tools.core.types import Sym
 
 @dataclass(slots=True, eq=False)
 class Loop:
-    """`body` once for every number from `lower` up to `upper`, which may be an extent, `step` apart."""
+    """A loop: `body` for every number from `lower` up to `upper`, which may be an extent, by `step`."""
 
     counter: Value
     lower: Operand
@@ -45,17 +45,17 @@ def blocks(item: Item) -> list[list[Item]]:
 
 @dataclass(slots=True, frozen=True)
 class Write:
-    """What a copy is for: its elements go to a part of `memory`, from `first` on, every `steps` elements."""
+    """The target of a copy: a part of `memory` from `first` with strides `steps`."""
 
     memory: Value
-    first: tuple[Spot, ...]
+    first: tuple[AffineExpr, ...]
     steps: tuple[int, ...]
 
 
 @dataclass(slots=True, eq=False)
 class Outline:
-    """The function. Values without an op that are not parameters are memory; what is in it is written by copies (`writes`).
-    `scalars` are numbers that are known outside of kernels: they say where, how often, and which branch."""
+    """The function. Values without an op that are not parameters are memory, which copies (`writes`) fill. `scalars` are computed
+    outside of kernels: offsets, trip counts, predicates."""
 
     name: str
     params: list[Value] = field(default_factory=list)
@@ -64,20 +64,20 @@ class Outline:
     names: list[str] = field(default_factory=list)  # of results
     attrs: dict[str, Any] = field(default_factory=dict)
     loc: Loc = 0
-    looks: dict[Op, Look] = field(default_factory=dict)  # the parts that ops see of their first operand
+    subviews: dict[Op, Subview] = field(default_factory=dict)  # the subviews of ops' first operands
     writes: dict[Value, Write] = field(default_factory=dict)  # by the results of copies
-    kept: set[Value] = field(default_factory=set)  # copies that are not views: what they are of changes
+    kept: set[Value] = field(default_factory=set)  # copies that cannot be views: their source changes
     scalars: set[Value] = field(default_factory=set)
     extents: dict[Value, Sym] = field(default_factory=dict)  # scalars that are extents
-    lengths: dict[Sym, Value] = field(default_factory=dict)  # extents that are scalars: of parts, no memory has them
-    lost: set[Value] = field(default_factory=set)  # what was refused
+    lengths: dict[Sym, Value] = field(default_factory=dict)  # extents that are scalars: only subviews have them
+    lost: set[Value] = field(default_factory=set)  # refused values
 
     def is_view(self, op: Op) -> bool:
-        """Whether an op computes nothing."""
-        return op in self.looks or (op.defn.short in MOVES and op.result not in self.writes and op.result not in self.kept)
+        """Whether an op is a view."""
+        return op in self.subviews or (op.defn.short in MOVES and op.result not in self.writes and op.result not in self.kept)
 
     def base(self, x: Operand, stored: Container[Value]) -> tuple[Operand, list[Op]]:
-        """What an operand is a view of, and the views in order: a parameter, memory, a literal, what a kernel computes."""
+        """The source of an operand (a parameter, memory, a literal or a kernel's value), and the views on it in order."""
         path: list[Op] = []
         while isinstance(x, Value) and x.op is not None and x not in stored and self.is_view(x.op):
             path.append(x.op)
@@ -87,7 +87,7 @@ class Outline:
         return x, path[::-1]
 
     def memory(self, v: Value) -> Value:
-        """The memory that holds a value which a kernel stores."""
+        """The memory in which a kernel stores a value."""
         return self.writes[v].memory if v in self.writes else v
 
 
@@ -97,7 +97,7 @@ def values_of(xs: tuple[Operand, ...] | list[Operand]) -> list[Value]:
 
 
 def prune(outline: Outline) -> set[Value]:
-    """Drop what nothing reads, and what is written to memory that nothing reads. Returns what is read."""
+    """Drop dead ops and dead stores. Returns the live values."""
     writers: dict[Value, list[Op]] = {}
     for op in _ops(outline.items):
         if (write := outline.writes.get(op.result)) is not None:
@@ -111,10 +111,10 @@ def prune(outline: Outline) -> set[Value]:
             live.add(v)
             for op in (*writers.get(v, ()), *([v.op] if v.op is not None else [])):
                 live.add(op.result)
-                look, write = outline.looks.get(op), outline.writes.get(op.result)
-                spots = (*(look.first if look else ()), *(write.first if write else ()))
-                shown = mentioned((op.result.type, *(look.cuts if look else ())))
-                todo += [*op.values(), *(v for s in spots for v, _ in s.shifts)]
+                subview, write = outline.subviews.get(op), outline.writes.get(op.result)
+                index_map = (*(subview.first if subview else ()), *(write.first if write else ()))
+                shown = mentioned((op.result.type, *(subview.cuts if subview else ())))
+                todo += [*op.values(), *(v for s in index_map for v, _ in s.shifts)]
                 todo += [outline.lengths[s] for s in shown if s in outline.lengths]
 
     def kept(items: list[Item]) -> list[Item]:

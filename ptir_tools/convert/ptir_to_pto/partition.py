@@ -1,4 +1,4 @@
-"""Where one kernel ends and the next begins: an op joins the last kernel that makes something it reads, if the two fit."""
+"""Partition of a function into kernels: an op joins the last kernel that makes one of its operands, if both fit together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import pairwise
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.naming import spelled
 from ptir_tools.convert.ptir_to_pto.approximations import LOSSY_FORMULAS
-from ptir_tools.convert.ptir_to_pto.axes import Spot, usual
+from ptir_tools.convert.ptir_to_pto.axes import AffineExpr, usual
 from ptir_tools.convert.ptir_to_pto.chain import LEAST, MOST, chained
 from ptir_tools.convert.ptir_to_pto.emit import KernelEmit
 from ptir_tools.convert.ptir_to_pto.kernel import COUNT, PRODUCT, Either, Shapes, unfit
@@ -32,7 +32,7 @@ from ptir_tools.dialects.pto.types import INDEX_TYPE
 from ptir_tools.passes import PassContext, run_pipeline
 
 TOO_LARGE = "CapacityExceeded"
-_LONGEST = 64  # ops of a kernel: what another memory access costs is little next to them, and every one is tried
+_LONGEST = 64  # the most ops of a kernel: beyond, another memory access costs little, and each join is tried
 
 
 Signature = Sequence[tuple[Value, str]]  # parameters by name
@@ -40,37 +40,37 @@ Signature = Sequence[tuple[Value, str]]  # parameters by name
 
 @dataclass(slots=True, eq=False)
 class Kernel:
-    """Ops of one loop over blocks, and what they read and leave in memory."""
+    """The ops of one loop nest over blocks, and their inputs and outputs in memory."""
 
     body: list[Op]
-    stored: Container[Value]  # what kernels before it make
-    shared: bool = True  # whether what is read twice is the same block
+    stored: Container[Value]  # the values of earlier kernels
+    shared: bool = True  # whether an operand that is read twice is the same block
     outputs: list[Value] = field(default_factory=list)
-    shapes: Shapes | None = None  # when they were asked for
+    shapes: Shapes | None = None  # cached
 
 
 class Tiler:
-    """Makes PTO of single kernels."""
+    """Builds and checks the PTO of single kernels."""
 
     def __init__(self, target: Target, source: Source | None) -> None:
         self.target = target
         self.source = source
 
     def smallest(self, kernel: Kernel, shapes: Shapes, read: Sequence[Value]) -> Diagnostics:
-        """What is wrong with a kernel in the smallest blocks of its best frame; it reads `read`."""
+        """The errors of a kernel in the smallest blocks of its best layout; `read` are its inputs."""
         first = Diagnostics(self.source)
         for i, layout in enumerate(layouts(shapes)):
             inputs, outputs = ([(v, v.name) for v in values] for values in (read, kernel.outputs))
-            made, report = self.made(shapes, layout, layout.least, "main", inputs, outputs)
+            result, report = self.made(shapes, layout, layout.least, "main", inputs, outputs)
             if not _wrong(report) and len(kernel.body) > 1:
-                self._report_spare(made.main, report)
+                self._report_spare(result.main, report)
             if not _wrong(report):
                 return report
             first = report if i == 0 else first
         return first
 
     def _report_spare(self, function: Function, report: Diagnostics) -> None:
-        """Report that tiles leave no room for what an op takes beyond them."""
+        """Report that tiles leave no room for the scratch memory of an op."""
         tiles = infer(function, self.target)
         if not (spare := spare_bytes(function, tiles, self.target)):
             return
@@ -79,17 +79,17 @@ class Tiler:
             report.error(TOO_LARGE, f"an op takes {spare} bytes of Vec beyond its tiles, which take {used}", function.loc)
 
     def largest(self, shapes: Shapes, name: str, inputs: Signature, outputs: Signature) -> Program:
-        """A kernel in the best blocks that fit, of these the first with room for the next block, which is loaded ahead, and for
-        what ops take beyond their tiles."""
+        """A kernel in the best blocks that fit; preferred are those with room for prefetching the next block and for the scratch
+        memory of ops."""
         first: Program | None = None
         for layout in layouts(shapes):
             tight: list[Blocks] = []
             hopeless: bool | None = None
             for size in layout.blocks(self.target):
-                made, report = self.made(shapes, layout, size, name, inputs, outputs)
+                output, report = self.made(shapes, layout, size, name, inputs, outputs)
                 wrong = _wrong(report)
-                if not wrong and self._has_room(made.main):
-                    result = self.finished(made)
+                if not wrong and self._has_room(output.main):
+                    result = self.finished(output)
                     if self._has_spare(result):
                         return result
                     first = first or result
@@ -109,8 +109,8 @@ class Tiler:
         return first
 
     def chained(self, kernels: Sequence[tuple[Shapes, Signature, Signature]], private: Container[Value]) -> Program | None:
-        """Kernels of which the last two multiply as one, in the first blocks that fit and are proved to be in order. What is
-        `private` no other kernel reads."""
+        """Kernels, the last two of which are products, fused into one, in the first blocks that fit and whose dependences are
+        proved. No other kernel reads `private` memory."""
         *ahead, first, second = kernels
         layout, after = layouts(first[0])[0], layouts(second[0])[0]
         for size in dict.fromkeys(layout.blocks(self.target)):
@@ -124,24 +124,24 @@ class Tiler:
         return None
 
     def _has_room_for(self, first: Blocks, second: Blocks) -> bool:
-        """Whether both accumulators, and two blocks of the first product in Vec, fit."""
+        """Whether both accumulators fit, and two blocks of the first product in Vec."""
         areas, capacity = [4 * b.rows * b.columns for b in (first, second)], self.target.capacity
         return sum(areas) <= capacity["Acc"] and 2 * areas[0] <= capacity["Vec"]
 
     def _chained(
         self, kernels: Sequence[tuple[Shapes, Signature, Signature]], sizes: Sequence[Blocks | None], private: Container[Value]
     ) -> Program | None:
-        made, memory = list[Program](), dict[Value, Value]()
+        results, memory = list[Program](), dict[Value, Value]()
         for k, ((shapes, inputs, outputs), size) in enumerate(zip(kernels, sizes, strict=True)):
             if size is None:
                 return None
             program, report = self.made(shapes, layouts(shapes)[0], size, f"k{k}", inputs, outputs)
             if _wrong(report):
                 return None
-            made.append(program)
+            results.append(program)
             values = [shapes.outline.memory(v) for v, _ in (*inputs, *outputs)]
             memory |= dict(zip(program.main.params, values, strict=True))
-        function = chained([p.main for p in made], memory, private, "chain")
+        function = chained([p.main for p in results], memory, private, "chain")
         if function is None:
             return None
         program.functions[:] = [function]
@@ -154,7 +154,7 @@ class Tiler:
         return None if _wrong(report) or unproved or not self._has_spare(program) else program
 
     def _has_room(self, function: Function) -> bool:
-        """Whether what innermost loops load fits twice, and what ops take beyond their tiles."""
+        """Whether the loads of innermost loops fit twice, and the scratch memory of ops."""
         tiles = infer(function, self.target)
         left = self.target.capacity | {}
         left["Vec"] -= spare_bytes(function, tiles, self.target)
@@ -169,7 +169,7 @@ class Tiler:
         return min(left.values()) >= 0
 
     def _has_spare(self, program: Program) -> bool:
-        """Whether all that the ops of a kernel take beyond its tiles is left behind these."""
+        """Whether the scratch memory of a kernel's ops fits beyond its tiles."""
         tiles = infer(program.main, self.target)
         end = end_of_tiles(program.main, tiles)
         spare = spare_bytes(program.main, tiles, None)
@@ -178,7 +178,7 @@ class Tiler:
     def made(
         self, shapes: Shapes, layout: Layout, blocks: Blocks, name: str, inputs: Signature, outputs: Signature
     ) -> tuple[Program, Diagnostics]:
-        """A kernel as a function in blocks of one size, and what is wrong with it."""
+        """A kernel as a function in blocks of one size, and its errors."""
         report = Diagnostics(self.source)
         emit = KernelEmit(RULES, name, shapes, layout, blocks, self.target, report)
         program = emit.run(inputs, outputs)
@@ -188,13 +188,13 @@ class Tiler:
         return program, report
 
     def finished(self, program: Program) -> Program:
-        """A kernel that has gone the whole way to its target. It loads ahead where what its loops then carry has addresses, and
-        where the check of events can follow it to the end."""
+        """A kernel after all passes of its target. It prefetches where the carried tiles have addresses and the check of events
+        can prove the result."""
         if not _open_inside(program.main):
             ahead = clone(program)
             run_pipeline(ahead, "pto", PassContext(verify_each=False, diagnostics=(report := Diagnostics(self.source))))
             if not report.errors:
-                if any(p.type is INDEX_TYPE for p in ahead.main.params):  # of loops that may not run little may be proved
+                if any(p.type is INDEX_TYPE for p in ahead.main.params):  # little can be proved about loops that may not run
                     verify(ahead, report)
                 if not any(d.code == "Unproved" or d.severity is Severity.ERROR for d in report):
                     return ahead
@@ -203,8 +203,8 @@ class Tiler:
 
 
 def _open_inside(block: Region, inside: bool = False) -> bool:
-    """Whether an innermost loop ends at an extent, and so does one around it. Either may not run, and what the innermost one
-    loads ahead is then in no order that can be proved."""
+    """Whether an innermost loop and one around it both have symbolic bounds. Either may not run, so the order of prefetched loads
+    cannot be proved."""
     for op in block.body:
         if op.defn.short == "scf.for":
             ends = isinstance(op.operands[1], Value) and op.operands[1].op is None
@@ -215,20 +215,20 @@ def _open_inside(block: Region, inside: bool = False) -> bool:
 
 
 def _wrong(report: Diagnostics) -> list[Diagnostic]:
-    """What keeps a kernel from the target: errors, and tiles that do not fit together, of which the check only warns."""
+    """The diagnostics that rule a kernel out: errors, and tiles that do not fit together, of which the check only warns."""
     return [d for d in report if d.severity is Severity.ERROR or d.code == TOO_LARGE]
 
 
 @dataclass(slots=True, eq=False)
 class Repeat:
-    """A loop or branch of the source, and for each of its blocks the kernels and ops of scalars in order."""
+    """A loop or branch of the source, with the kernels and scalar ops of each of its blocks in order."""
 
     item: Loop | Branch
     steps: list[list[Step]]
 
 
 def _ends(steps: Iterable[Step]) -> Iterator[Sym]:
-    """The extents at which loops end."""
+    """The extents that are loop bounds."""
     for step in steps:
         if isinstance(step, Repeat):
             if isinstance(step.item, Loop) and isinstance(step.item.upper, Sym):
@@ -239,7 +239,7 @@ def _ends(steps: Iterable[Step]) -> Iterator[Sym]:
 
 @dataclass(slots=True, eq=False)
 class Chain:
-    """Kernels, by their numbers, that are one function; its parameters are `params`."""
+    """Kernels, by their numbers, that are fused into one function with the parameters `params`."""
 
     kernels: tuple[int, ...]
     program: Program
@@ -250,7 +250,7 @@ Step = int | Op | Repeat | Chain  # a kernel by its number, an op of scalars
 
 
 class _Before:
-    """What the kernels before one make."""
+    """The values of all kernels before one."""
 
     def __init__(self, where: dict[Value, int], k: int) -> None:
         self.where, self.k = where, k
@@ -260,7 +260,7 @@ class _Before:
 
 
 class Partition:
-    """The kernels of a function, and the order of their calls. What cannot be said is reported."""
+    """The kernels of a function, and the order of their calls. Errors are reported."""
 
     def __init__(self, outline: Outline, tiler: Tiler, diagnostics: Diagnostics) -> None:
         self.outline = outline
@@ -268,12 +268,12 @@ class Partition:
         self.diagnostics = diagnostics
         self.kernels: list[Kernel] = []
         self.steps: list[Step] = []
-        self.current = self.steps  # of the block at hand
+        self.current = self.steps  # of the current block
         self.where: dict[Value, int] = {}  # the kernel that makes a value
         self.written: dict[Value, int] = {}  # the last kernel that writes to a memory
-        self.floor = 0  # kernels before it are done
-        self.lost = set(outline.lost)  # what has been refused: what reads it stays silent
-        self.tried: dict[Hashable, list[Diagnostic]] = {}  # what keeps ops from being one kernel, by `key`
+        self.floor = 0  # kernels before it are complete
+        self.lost = set(outline.lost)  # refused values: their readers are not reported
+        self.tried: dict[Hashable, list[Diagnostic]] = {}  # the errors of kernels, by `key`
         self.users: dict[Value, list[Op]] = {}
         self.results = set(values_of(outline.results))
         self._find_users(outline.items)
@@ -288,7 +288,7 @@ class Partition:
                     self._find_users(block)
 
     def run(self) -> None:
-        """Place every op; views only where memory is wanted."""
+        """Place every op; views only where they need memory."""
         self._run(self.outline.items, self.steps)
         for kernel in self.kernels:
             kernel.outputs = self._outputs(kernel)
@@ -296,7 +296,7 @@ class Partition:
             self._chain(self.steps, {})
 
     def _chain(self, steps: list[Step], known: dict[Hashable, Program | None]) -> None:
-        """Let kernels that hand rows from one to the next be one."""
+        """Fuse kernels that pass rows from one to the next."""
         for step in steps:
             for inner in step.steps if isinstance(step, Repeat) else ():
                 self._chain(inner, known)
@@ -304,14 +304,14 @@ class Partition:
         while at < len(steps):
             for n in (3, 2):
                 numbers = [s for s in steps[at : at + n] if isinstance(s, int)]
-                if len(numbers) == n and self._hands_on(numbers) and (made := self._made_chain(numbers, known)) is not None:
-                    steps[at : at + n] = [made]
+                if len(numbers) == n and self._hands_on(numbers) and (result := self._made_chain(numbers, known)) is not None:
+                    steps[at : at + n] = [result]
                     break
             at += 1
 
     def _hands_on(self, numbers: Sequence[int]) -> bool:
-        """Whether kernels may be one: each makes one value, and the next one reads it; the last two multiply, and no extent is a
-        symbol."""
+        """Whether kernels may be fused: each has one result, which the next one reads; the last two are products, and no extent
+        is a symbol."""
         kernels = [self.kernels[k] for k in numbers]
         many = [sum(op.defn.short == PRODUCT for op in k.body) for k in kernels]
         if many != [*[0] * (len(many) - 2), 1, 1] or len(kernels[-2].body) == 1 or any(len(k.outputs) != 1 for k in kernels):
@@ -336,19 +336,19 @@ class Partition:
     def _run(self, items: Sequence[Item], steps: list[Step]) -> None:
         outer, self.current = self.current, steps
         numbers = [i for i in items if isinstance(i, Op) and i.result in self.outline.scalars]
-        steps += numbers  # they depend on numbers alone
+        steps += numbers  # they depend on scalars alone
         ready: list[Op] = []
         for item in items:
             if isinstance(item, Loop | Branch):
                 self._place(ready)
                 ready = []
-                made = Repeat(item, [[] for _ in blocks(item)])
-                for block, inner in zip(blocks(item), made.steps, strict=True):
+                result = Repeat(item, [[] for _ in blocks(item)])
+                for block, inner in zip(blocks(item), result.steps, strict=True):
                     self.floor = len(self.kernels)
                     self._run(block, inner)
                 self.floor = len(self.kernels)
-                if any(made.steps):
-                    steps.append(made)
+                if any(result.steps):
+                    steps.append(result)
             elif item.result not in self.outline.scalars and self._computes(item):
                 ready.append(item)
         self._place(ready)
@@ -360,7 +360,7 @@ class Partition:
         return not self.outline.is_view(op) or op.result in self.results
 
     def _place(self, ops: Sequence[Op]) -> None:
-        """Place ops in order, as many at once as join the last kernel together."""
+        """Place ops in order, as many at once as join the last kernel."""
         at, many = 0, 4
         while at < len(ops):
             joined = self._joined(ops[at : at + many])
@@ -370,7 +370,7 @@ class Partition:
             at += joined or 1
 
     def _joined(self, ops: Sequence[Op]) -> int:
-        """How many of `ops`, which follow each other, now are ops of the last kernel."""
+        """The number of the consecutive `ops` that joined the last kernel."""
         k = len(self.kernels) - 1
         if k < self.floor:
             return 0
@@ -381,8 +381,8 @@ class Partition:
             if op.result in self.where or op.result in self.outline.writes or op.defn.short == PRODUCT or _unsaid(op):
                 break
             bases = values_of([self.outline.base(x, Either(self.where, inside))[0] for x in op.operands])
-            made = max((k if b in inside else self.where[b] for b in bases if b in inside or b in self.where), default=-1)
-            if made != k or self.lost.intersection(bases) or any(self.written.get(b, -1) >= k for b in bases):
+            result = max((k if b in inside else self.where[b] for b in bases if b in inside or b in self.where), default=-1)
+            if result != k or self.lost.intersection(bases) or any(self.written.get(b, -1) >= k for b in bases):
                 break
             inside.add(op.result)
             fit.append(op)
@@ -393,7 +393,7 @@ class Partition:
         return 0
 
     def place(self, op: Op) -> None:
-        """Let a kernel compute `op`, or report why none can."""
+        """Put `op` into a kernel, or report why none can have it."""
         bases = [self.outline.base(x, self.where)[0] for x in op.operands]
         if self.lost.intersection(values_of(bases)):
             self.lost.update(op.results)
@@ -417,26 +417,25 @@ class Partition:
             self.lost.update(op.results)
 
     def _places(self, op: Op, bases: Sequence[Value]) -> list[int]:
-        """The kernels that may compute `op` as far as order goes: the last that makes something it reads, and the last one.
-
-        A kernel neither reads the memory that it writes, nor writes to one twice."""
+        """The kernels in which `op` keeps the order of dependences: the last that makes one of its operands, and the last one. A
+        kernel does not read memory that it writes, and writes each memory once."""
         last = len(self.kernels) - 1
         if (write := self.outline.writes.get(op.result)) is not None:
             kernel = self.kernels[last] if last >= self.floor else None
             touched = kernel is None or write.memory in self.inputs(kernel) or self.written.get(write.memory) == last
             return [] if touched else [last]
-        made = max((self.where[b] for b in bases if b in self.where), default=0)
+        result = max((self.where[b] for b in bases if b in self.where), default=0)
         least = max((self.written[b] + 1 for b in bases if b in self.written), default=0)
-        return [k for k in dict.fromkeys((made, last)) if max(made, least, self.floor) <= k <= last]
+        return [k for k in dict.fromkeys((result, last)) if max(result, least, self.floor) <= k <= last]
 
     def _fits(self, body: list[Op], k: int) -> list[Diagnostic]:
-        """Let ops be kernel `k`; what keeps them from being one."""
+        """Set the ops of kernel `k`; returns the errors."""
         results: list[Diagnostic] = []
         stored = _Before(self.where, k)
         for kernel in (Kernel(body, stored), Kernel(body, stored, shared=False)):
             key = self.key(kernel)
             wrong = self.tried.get(key)
-            if wrong is None or (wrong and len(body) == 1):  # of one op the reasons are reported, with its own place
+            if wrong is None or (wrong and len(body) == 1):  # the errors of a single op are reported at its location
                 wrong = self.tried[key] = self._wrong(kernel)
             if not wrong:
                 if k == len(self.kernels):
@@ -452,7 +451,7 @@ class Partition:
         return results
 
     def _stored_views(self, op: Op) -> bool:
-        """Put the views that `op` reads into memory; whether there are any."""
+        """Copy the views that `op` reads to memory. Returns whether there are any."""
         views = [x for x in op.operands if isinstance(x, Value) and self.outline.base(x, self.where)[1]]
         for x in views:
             assert x.op is not None
@@ -461,7 +460,7 @@ class Partition:
         return bool(views) and not self.lost.intersection(views)
 
     def _in_order(self, op: Op) -> None:
-        """Put operands of a product into memory whose inner extent is not on the side that the matrix unit wants."""
+        """Copy operands of a product to memory where their layout does not suit the matrix unit."""
         try:
             shapes = self.shapes(Kernel([op], self.where))
         except Violation:
@@ -483,16 +482,16 @@ class Partition:
         return kernel.shapes
 
     def symbols(self, kernel: Kernel) -> list[Sym]:
-        """The extents that a kernel is given."""
+        """The symbolic extents that are parameters of a kernel."""
         return self.shapes(kernel).symbols(kernel.outputs)
 
     def extents(self) -> list[Sym]:
-        """The extents that kernels and loops are given, in order of first appearance; not those that are computed."""
+        """The symbolic extents of kernels and loops, in order of first appearance, except computed ones."""
         results = [s for kernel in self.kernels for s in self.symbols(kernel)] + [*_ends(self.steps)]
         return [s for s in dict.fromkeys(results) if s not in self.outline.lengths]
 
     def _wrong(self, kernel: Kernel) -> list[Diagnostic]:
-        """What keeps ops from being one kernel."""
+        """The errors of a kernel."""
         try:
             shapes = self.shapes(kernel)
             kernel.outputs = self._outputs(kernel)
@@ -504,18 +503,19 @@ class Partition:
         return list(dict.fromkeys(errors))
 
     def key(self, kernel: Kernel) -> Hashable:
-        """Equal for kernels that compute the same of other values of the same types; None for one that has no key."""
-        made: dict[Value, int] = {}
+        """A key that is equal for kernels with the same ops on other values of the same types; None for a kernel without a
+        key."""
+        results: dict[Value, int] = {}
         inputs: dict[Operand, int] = {}
-        known = Either(kernel.stored, made)
+        known = Either(kernel.stored, results)
         outline = self.outline
 
-        def place(spots: Sequence[Spot]) -> Hashable:
-            return tuple((s.start, *((~inputs.setdefault(v, len(inputs)), v.type, k) for v, k in s.shifts)) for s in spots)
+        def place(index_map: Sequence[AffineExpr]) -> Hashable:
+            return tuple((s.start, *((~inputs.setdefault(v, len(inputs)), v.type, k) for v, k in s.shifts)) for s in index_map)
 
         def view(v: Op) -> Hashable:
-            look = outline.looks.get(v)
-            return v.defn, v.defn.key(v.attrs), v.result.type, look and (place(look.first), look.cuts, look.groups)
+            subview = outline.subviews.get(v)
+            return v.defn, v.defn.key(v.attrs), v.result.type, subview and (place(subview.first), subview.cuts, subview.groups)
 
         def read(x: Operand) -> Hashable:
             base, path = outline.base(x, known)
@@ -524,7 +524,7 @@ class Partition:
                 return base.key, base.type
             if isinstance(base, Value) and base.op is not None and base.op.defn.short == COUNT and base not in known:
                 return base.op.defn, base.op.attrs, base.type, views
-            own = made.get(base) if isinstance(base, Value) else None
+            own = results.get(base) if isinstance(base, Value) else None
             number = isinstance(base, Value) and base in outline.scalars
             return (own, views) if own is not None else (~inputs.setdefault(base, len(inputs)), operand_type(base), number, views)
 
@@ -533,27 +533,27 @@ class Partition:
         for op in kernel.body:
             operands = tuple(read(x) for x in op.operands)
             kept = self._escapes(op.result, inside)
-            write, look = outline.writes.get(op.result), outline.looks.get(op)
+            write, subview = outline.writes.get(op.result), outline.subviews.get(op)
             goes = write and (place(write.first), write.steps, write.memory.type)
-            sees = look and (place(look.first), look.cuts, look.groups)
+            sees = subview and (place(subview.first), subview.cuts, subview.groups)
             steps.append((op.defn, op.defn.key(op.attrs), operands, op.result.type, kept, goes, sees))
-            made[op.result] = len(made)
+            results[op.result] = len(results)
         return kernel.shared, tuple(steps)
 
     def inputs(self, kernel: Kernel) -> list[Value]:
-        """What a kernel reads."""
+        """The inputs of a kernel."""
         shapes = self.shapes(kernel)
         bases = (r.base for r in shapes.reads.values())
         read = (b for b in bases if isinstance(b, Value) and b not in shapes.made and not _counts(b))
         return list(dict.fromkeys((*read, *shapes.scalars())))
 
     def _outputs(self, kernel: Kernel) -> list[Value]:
-        """What a kernel leaves in memory."""
+        """The outputs of a kernel."""
         inside = set(kernel.body)
         return [op.result for op in kernel.body if self._escapes(op.result, inside)]
 
     def _escapes(self, v: Value, inside: set[Op]) -> bool:
-        """Whether something outside of a kernel reads a value, views looked through."""
+        """Whether a value has uses outside of its kernel, also through views."""
         if v in self.results or v in self.outline.writes:
             return True
         return any(self._reads(op, inside) for op in self.users.get(v, ()))
@@ -569,7 +569,7 @@ def _counts(v: Value) -> bool:
 
 
 def _unsaid(op: Op) -> str:
-    """Why no tile op can do what `op` does, whatever is around it; nothing when one may."""
+    """The reason why no tile op can compute `op` in any kernel; "" when one may."""
     types = (*map(operand_type, op.operands), *(v.type for v in op.results))
-    known = "" if op.defn.short in RULES else f"no tile op does what {op.defn.short} does"
+    known = "" if op.defn.short in RULES else f"no tile op computes {op.defn.short}"
     return next(filter(None, map(unfit, types)), known)

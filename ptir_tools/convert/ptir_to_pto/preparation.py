@@ -1,4 +1,4 @@
-"""The frame in which a PTIR function becomes one for kernels: its values, memory, numbers outside of kernels, parts."""
+"""Builder of the prepared function: values, memory, scalars outside of kernels, subviews."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from struct import pack
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
-from ptir_tools.convert.in_line import require_few
+from ptir_tools.convert.inlining import require_few
 from ptir_tools.convert.naming import spelled
 from ptir_tools.convert.options import CONSTANTS, LOSSY
 from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS
-from ptir_tools.convert.ptir_to_pto.axes import Extent, Look, Spot
+from ptir_tools.convert.ptir_to_pto.axes import AffineExpr, Extent, Subview
 from ptir_tools.convert.ptir_to_pto.kernel import COUNT, POSITIONS, REDUCTIONS, TAKE, unfit
 from ptir_tools.convert.ptir_to_pto.operands import (
     INDICES,
@@ -43,16 +43,16 @@ from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.rewrite.constants import element_of, known, literal_of
 
 Rule = Callable[..., Operand | list[Operand]]
-_KNOWN = 1 << 19  # bytes of what is computed here
+_KNOWN = 1 << 19  # the most bytes of a constant that is folded here
 _ARITHMETIC = ("add", "sub", "mul", "minimum", "maximum")
 COMPARISONS = {"compare_lt": "lt", "compare_le": "le", "compare_gt": "gt", "compare_ge": "ge", "compare_ne": "ne"}
-_NAMED = 8  # constants in a message
+_NAMED = 8  # the most constants that a message names
 _OF_PLACES = frozenset(
     (*_ARITHMETIC, "select", "clamp", "reshape", "broadcast_to", "transpose", "slice", "stop_gradient")
 )  # places of places
 _TABLES = (TAKE, "gather")
 _READ_PLACES = frozenset((*COMPARISONS, "compare_eq", *_TABLES))
-# Rules that take extents that are symbols.
+# Rules that accept symbolic extents.
 _OPEN = frozenset(
     (
         *(
@@ -78,11 +78,11 @@ _OPEN = frozenset(
 
 
 class Lost(Exception):
-    """What is read was refused before."""
+    """An operand was refused before."""
 
 
 class Preparation:
-    """The function that is built, op by op, and what is known of it. `rules` say what ops become that tiles do not have."""
+    """The function that is built, op by op, and facts about it. `rules` expand ops that tiles lack."""
 
     def __init__(
         self,
@@ -103,25 +103,25 @@ class Preparation:
         self.ranges = Ranges(self.main)
         self.values: dict[Value, Operand] = {}
         self.elements: dict[tuple[Value, int], Operand] = {}  # of tuples
-        self.bounded: dict[Value, int] = {}  # the largest that a counter is
-        self.counters: dict[Value, Operand] = {}  # what counters of loops are in the end
+        self.bounded: dict[Value, int] = {}  # the largest value of a counter
+        self.counters: dict[Value, Operand] = {}  # final values of loop counters
         self.rules = rules
-        self.others = others  # names that no constant may have
-        self.arrays: dict[Value, Any] = {}  # what is known of values
-        self.indices: set[Value] = set()  # si64 that say nothing but places: si32 here
-        self.constants: dict[tuple[object, ...], Value] = {}  # parameters that are constants, by what they are
+        self.others = others  # names that constants must not have
+        self.arrays: dict[Value, Any] = {}  # constant values
+        self.indices: set[Value] = set()  # si64 values that are only indices: si32 here
+        self.constants: dict[tuple[object, ...], Value] = {}  # parameters for constants, by content
 
     def run(self) -> Outline:
         """The function, built op by op."""
         outline = self.outline
         names = self.main.attrs.get("input_names") or [p.name for p in self.main.params]
         for p, name in zip(self.main.params, names, strict=True):
-            self.values[p] = made = self.b.param(p.type, name)
+            self.values[p] = output = self.b.param(p.type, name)
             if reason := unfit(p.type):
                 self.diagnostics.error(NOT_TRANSLATABLE, f"parameter %{p.name}: {reason}", self.main.loc)
-                outline.lost.add(made)
+                outline.lost.add(output)
             elif not p.type.shape:  # type: ignore[attr-defined]
-                outline.scalars.add(made)
+                outline.scalars.add(output)
         outline.params = self.top.params
         self.block(self.main)
         self.b.loc = self.main.loc
@@ -136,14 +136,14 @@ class Preparation:
         return outline
 
     def drop_unread(self, live: set[Value]) -> None:
-        """Drop the parameters that are constants and that nothing reads."""
+        """Drop the constant parameters that have no uses."""
         for v in self.constants.values():
             if v not in live:
                 self.outline.params.remove(v)
                 (self.options[CONSTANTS] or {}).pop(v.name, None)
 
     def warn_of(self, left: Sequence[Value]) -> None:
-        """Report the parameters that are constants whose values no file takes."""
+        """Report the constant parameters whose values are not written to a file."""
         if left:
             named = ", ".join(f"%{v.name}" for v in left[:_NAMED]) + (f" and {len(left) - _NAMED} more" if left[_NAMED:] else "")
             what = "constants are parameters, whose values are" if left[1:] else "constant is a parameter, whose value is"
@@ -151,7 +151,7 @@ class Preparation:
             self.diagnostics.warning("ConstantsLeft", f"{len(left)} {what} not written: {named}", self.main.loc, help=help)
 
     def block(self, block: Region) -> None:
-        """What the results of a block need."""
+        """Build the live ops of a block."""
         needed = _needed(block)
         self.indices |= _places(block, needed)
         for op in block.body:
@@ -161,7 +161,7 @@ class Preparation:
 
     @contextmanager
     def inside(self) -> Iterator[list[Item]]:
-        """Build into a list of its own."""
+        """Build into a new list of items."""
         outer, self.b.block = self.b.block, Region()
         yield self.b.block.body  # type: ignore[misc]
         self.b.block = outer
@@ -171,14 +171,14 @@ class Preparation:
         self.b.block.body.append(item)  # type: ignore[arg-type]
 
     def op(self, op: Op) -> None:
-        """One op of the source."""
+        """Build one op of the source."""
         try:
             if op.regions:
                 require_few(op, unrolled=False)
             rule = self.rules.get(op.defn.short)
             operands = [self.operand(x) for x in op.operands]
-            if (made := self.folded(op) or self.of_nothing(op, operands)) is not None:
-                self.values[op.result] = made
+            if (output := self.folded(op) or self.of_nothing(op, operands)) is not None:
+                self.values[op.result] = output
                 return
             short = op.defn.short
             if (short in _OF_PLACES and op.result in self.indices) or (
@@ -186,7 +186,7 @@ class Preparation:
             ):
                 if short not in _TABLES and short in _READ_PLACES:
                     self.require_comparable(op)
-                table = operands[: short in _TABLES]  # what is looked up are not places
+                table = operands[: short in _TABLES]  # a table has data, not indices
                 operands = [*table, *(self.narrow(x) for x in operands[len(table) :])]
             if self.outline.lost.intersection(values_of(operands)):
                 raise Lost
@@ -212,7 +212,7 @@ class Preparation:
             self.lose(op)
 
     def folded(self, op: Op) -> Operand | None:
-        """What an op makes of known integers of 64 bits, which targets do not compute in: a constant."""
+        """Fold an op on constant 64-bit integers, in which targets do not compute."""
         wide = any(isinstance(t := operand_type(x), TensorType) and t.dtype is SI64 for x in op.operands)
         t = op.result.type
         if not wide or not isinstance(t, TensorType) or t.dtype is SI64 or (array := self.known(op.result)) is None:
@@ -221,10 +221,10 @@ class Preparation:
         return literal if element_of(literal) is not None else self.constant(literal, op.result.name, op.loc)
 
     def of_nothing(self, op: Op, operands: Sequence[Operand]) -> Operand | None:
-        """What an op makes that has no elements, or makes something of operands that have none; None for all others."""
+        """The constant result of an op whose result or operands have no elements; None for all others."""
         t, short = op.result.type, op.defn.short
         if not op.regions and all(isinstance(leaf, TensorType) and 0 in leaf.shape for leaf in leaves(t)):
-            return self.held(t, op.result.name)  # which nothing reads or writes
+            return self.held(t, op.result.name)  # no elements are read or written
         some = [x for x in operands if not _is_empty(x)]
         if len(some) == len(operands) or not isinstance(t, TensorType):
             return None
@@ -244,12 +244,11 @@ class Preparation:
         return None
 
     def known(self, x: Operand) -> Any:
-        """The array of an operand that follows from constants; None for others, and for large ones."""
+        """The array of an operand that is a foldable constant; None for others, and for large ones."""
         return known(x, self.arrays, _KNOWN)
 
     def require_comparable(self, op: Op) -> None:
-        """Tiles compare integers of 64 bits as integers of 32 bits; one beyond counts as the nearest of these. Raises Violation
-        where the comparison may then come out differently."""
+        """Tiles compare 64-bit integers as saturated 32-bit integers. Raises Violation where that may change the result."""
         a, b = op.operands
         same = (
             (self.in_32_bits(a) and self.in_32_bits(b))
@@ -263,23 +262,23 @@ class Preparation:
         require(same or bool(self.options[LOSSY]), NOT_TRANSLATABLE, message, help=help)
 
     def in_32_bits(self, x: Operand, inside: int = 0) -> bool:
-        """Whether integers, and those that they are computed from, are in 32 bits, `inside` from the ends."""
+        """Whether integers, and those that they are computed from, fit in 32 bits, `inside` from the ends."""
         if isinstance(x, Value) and (x in self.counters or self.values.get(x, x) in self.outline.scalars):
             return True  # an index
         if isinstance(x, Value) and x.op is not None and x.op.defn.short in (COUNT, *MOVES):
             return all(self.in_32_bits(y, inside) for y in x.op.operands)
         known = self.ranges.of(x)
         small = known is not None and SI32.min + inside <= known[0] and known[1] <= SI32.max - inside
-        made = isinstance(x, Value) and x in self.indices and x.op is not None and x.op.defn.short in _OF_PLACES
-        return small and (not made or all(map(self.in_32_bits, x.op.operands)))  # type: ignore[union-attr]
+        result = isinstance(x, Value) and x in self.indices and x.op is not None and x.op.defn.short in _OF_PLACES
+        return small and (not result or all(map(self.in_32_bits, x.op.operands)))  # type: ignore[union-attr]
 
     def as_given(self, x: Operand) -> bool:
-        """Whether integers are converted as they are, perhaps moved, and not computed in 32 bits."""
+        """Whether integers are inputs, perhaps moved or cast, and not computed in 32 bits."""
         computed = isinstance(x, Value) and x in self.indices and x.op is not None and x.op.defn.short in _OF_PLACES
         return not computed or (x.op.defn.short in MOVES and all(map(self.as_given, x.op.operands)))  # type: ignore[union-attr]
 
     def narrow(self, x: Operand) -> Operand:
-        """A place in si32; one that this has not is outside of everything, too."""
+        """An index in si32; saturated ones are out of bounds anyway."""
         t = operand_type(x)
         if isinstance(x, Element) or not isinstance(t, TensorType) or t.dtype is not SI64:
             return x
@@ -293,21 +292,21 @@ class Preparation:
             return self.b.op("iota", shape=t.shape, dtype=SI32, axis=x.op.attr("axis"))
         return self.b.op("cast", x, dtype=SI32)
 
-    def several(self, op: Op, made: Sequence[Operand]) -> None:
-        """Let an op have several results, the elements of its value where they are not one."""
-        whole = len(made) == 1 and isinstance(operand_type(made[0]), TupleType) is isinstance(op.result.type, TupleType)
+    def several(self, op: Op, results: Sequence[Operand]) -> None:
+        """Set the results of an op, the elements of a tuple where there are several."""
+        whole = len(results) == 1 and isinstance(operand_type(results[0]), TupleType) is isinstance(op.result.type, TupleType)
         if whole:
-            self.values[op.result] = made[0]
-        for i, x in enumerate(made):
+            self.values[op.result] = results[0]
+        for i, x in enumerate(results):
             self.elements[op.result, i] = x
 
     def lose(self, op: Op) -> None:
-        """Let an op have no result."""
-        self.values[op.result] = made = Value(op.result.type, op.result.name)
-        self.outline.lost.add(made)
+        """Mark the result of an op as refused."""
+        self.values[op.result] = result = Value(op.result.type, op.result.name)
+        self.outline.lost.add(result)
 
     def operand(self, x: Operand) -> Operand:
-        """What an operand became."""
+        """The prepared operand."""
         if isinstance(x, Literal):
             if _is_empty(x):
                 return self.memory(x.type, "nothing")
@@ -319,14 +318,14 @@ class Preparation:
         return entry if entry is not None else Element(whole, x.index)  # type: ignore[arg-type]
 
     def results(self, block: Region) -> list[Operand]:
-        """What the results of a block became; of one that is a tuple its elements."""
+        """The prepared results of a block; the elements of a single tuple."""
         operands = [self.operand(x) for x in block.results]
         if len(operands) == 1 and isinstance(x := operands[0], Value) and isinstance(x.type, TupleType):
             return [self.elements.get((x, i), Element(x, i)) for i in range(len(x.type.elements))]
         return operands
 
     def copy(self, op: Op, operands: list[Operand]) -> Value:
-        """The op itself."""
+        """Copy the op."""
         if op.result in self.indices and op.defn.short in _OF_PLACES:
             return self.b.op(op.defn.short, *operands, **op.defn.named(op.attrs), name=op.result.name)
         new = Op(op.defn, tuple(operands), op.attrs, (), op.regions, op.loc)
@@ -335,10 +334,10 @@ class Preparation:
         return new.results[0]
 
     def result(self, x: Operand) -> Operand:
-        """A value that is in memory of its own and returned once."""
+        """A result in its own memory, which is returned once."""
         v = self.operand(x)
         if isinstance(v, Element) or v in self.outline.lost or not isinstance(t := operand_type(v), TensorType):
-            return v  # refused where it is made
+            return v  # refused at its op
         if _is_empty(v):
             return self.memory(t, v.name if isinstance(v, Value) else "nothing")
         if isinstance(v, Literal):
@@ -349,30 +348,30 @@ class Preparation:
         return v
 
     def constant(self, x: Literal, name: str, loc: Loc) -> Value:
-        """A parameter whose value goes to the caller's file."""
-        if (made := self.constants.get(x.key)) is not None:
-            return made
+        """A parameter for a constant, whose value goes to the caller's file."""
+        if (result := self.constants.get(x.key)) is not None:
+            return result
         kept = self.options[CONSTANTS]
         others = {*(kept or ()), *self.others} - {v.name for v in self.constants.values()}
         while name in others:
             name = f"{spelled(self.main.name)}_{name}"
         outer, self.b.block = self.b.block, self.top
-        made = self.constants[x.key] = self.b.param(x.type, name)
+        result = self.constants[x.key] = self.b.param(x.type, name)
         self.b.block = outer
         if x.data is None:
             self.diagnostics.error(NOT_TRANSLATABLE, "the payload of the constant is not in the file", loc)
         elif kept is not None:
-            kept[made.name] = x
-        return made
+            kept[result.name] = x
+        return result
 
     def table(self, values: Sequence[object], dtype: DType, name: str) -> Operand:
-        """Constants of f32 or si32: a parameter, or a number where all are one."""
+        """Constants of f32 or si32: a parameter, or a splat."""
         code = "<f" if dtype.is_float else "<i"
         literal = Literal(tensor(dtype, (len(values),)), b"".join(pack(code, v) for v in values))
         return literal if element_of(literal) is not None else self.constant(literal, name, self.b.loc)
 
     def extent(self, n: Extent, dtype: DType) -> Operand:
-        """An extent as a number."""
+        """An extent as a scalar."""
         if isinstance(n, int):
             return integer(n, dtype)
         known = self.outline.extents
@@ -383,21 +382,21 @@ class Preparation:
         return result
 
     def length(self, n: Operand) -> Extent:
-        """A number as an extent."""
+        """A scalar as an extent."""
         if (known := integer_of(n)) is not None:
             return known
         assert isinstance(n, Value)
-        made = sym(self.b.name(n.name))
-        self.outline.lengths[made] = n
-        return made
+        result = sym(self.b.name(n.name))
+        self.outline.lengths[result] = n
+        return result
 
-    def place(self, at: Operand) -> Spot:
-        """A number as a place along a dimension."""
+    def place(self, at: Operand) -> AffineExpr:
+        """A scalar as an index along a dimension."""
         known = integer_of(at)
-        return Spot((), known) if known is not None else Spot((), 0, ((at, 1),))  # type: ignore[arg-type]
+        return AffineExpr((), known) if known is not None else AffineExpr((), 0, ((at, 1),))  # type: ignore[arg-type]
 
     def memory(self, t: Type, name: str) -> Value:
-        """Memory that copies write to."""
+        """New memory that copies write to."""
         return Value(t, self.b.name(name))
 
     def held(self, t: Type, name: str) -> Value:
@@ -408,41 +407,41 @@ class Preparation:
         return whole
 
     def leaves(self, x: Operand) -> list[Operand]:
-        """The tensors that a value is made of: itself, or those of a tuple."""
+        """The leaves of a value: itself, or those of a tuple."""
         t = operand_type(x)
         if not isinstance(t, TupleType) or not isinstance(x, Value) or x in self.outline.lost:
             return [x]
         parts = [self.elements.get((x, i)) for i in range(len(t.elements))]
         return [x] if None in parts else [leaf for part in parts for leaf in self.leaves(part)]  # type: ignore[arg-type]
 
-    def write(self, memory: Value, x: Operand, first: Sequence[Spot] = (), steps: Sequence[int] = ()) -> None:
-        """Put `x` into a part of memory."""
+    def write(self, memory: Value, x: Operand, first: Sequence[AffineExpr] = (), steps: Sequence[int] = ()) -> None:
+        """Copy `x` into a part of memory."""
         t = tensor_of(x)
         if 0 in t.shape:
             return
         if isinstance(x, Literal):
             x = self.b.op("broadcast_to", Literal(tensor(t.dtype, ()), element_of(x)), result_shape=t.shape)
-        made = self.b.op("stop_gradient", x, name=memory.name)
-        self.outline.writes[made] = Write(memory, tuple(first) or (Spot(),) * t.rank, tuple(steps) or (1,) * t.rank)
+        result = self.b.op("stop_gradient", x, name=memory.name)
+        self.outline.writes[result] = Write(memory, tuple(first) or (AffineExpr(),) * t.rank, tuple(steps) or (1,) * t.rank)
 
-    def seen(self, short: str, look: Look, x: Operand, *operands: Operand, shape: Shape, **attrs: Any) -> Value:
-        """A part of `x`; the attributes of the op say nothing of it that `look` does not."""
-        made = self.b.op(short, x, *operands, types=[tensor_of(x).with_shape(shape)], **attrs)
-        assert made.op is not None
-        made.op.operands = (x,)
-        self.outline.looks[made.op] = look
-        return made
+    def seen(self, short: str, subview: Subview, x: Operand, *operands: Operand, shape: Shape, **attrs: Any) -> Value:
+        """A subview of `x`, as an op of the kind `short`."""
+        result = self.b.op(short, x, *operands, types=[tensor_of(x).with_shape(shape)], **attrs)
+        assert result.op is not None
+        result.op.operands = (x,)
+        self.outline.subviews[result.op] = subview
+        return result
 
     def element(self, x: numbers.Scalar, dtype: DType) -> bytes:
-        """The bytes of a number."""
+        """The bytes of a number in `dtype`."""
         return arrays.pack(numbers.element(x, dtype).reshape(1), dtype)
 
     def fill(self, t: TensorType, data: bytes) -> Literal:
-        """A literal of one number."""
+        """A splat literal."""
         return Literal(t, data, True)
 
     def number(self, x: Operand, at: int = 0) -> Operand | None:
-        """Element `at` of an operand, as a scalar; None where it is known in kernels only."""
+        """Element `at` of an operand as a scalar; None where only a kernel computes it."""
         while isinstance(x, Value) and x.op is None and x in self.values:
             x = self.values[x]
         if isinstance(x, Element):
@@ -463,8 +462,8 @@ class Preparation:
     def _computed(self, op: Op, t: TensorType, at: int) -> Operand | None:
         short, shape = op.defn.short, t.static_shape
         where = unraveled(at, shape)
-        if (look := self.outline.looks.get(op)) is not None:
-            return self._seen(op.operands[0], look, where)
+        if (subview := self.outline.subviews.get(op)) is not None:
+            return self._seen(op.operands[0], subview, where)
         if short in ("reshape", "stop_gradient"):
             return self.number(op.operands[0], at)
         if short == COUNT:
@@ -500,28 +499,28 @@ class Preparation:
             return None
         return self.arithmetic(short, *operands, **({"dtype": t.dtype} if cast else {}))  # type: ignore[arg-type]
 
-    def _seen(self, x: Operand, look: Look, where: Sequence[int]) -> Operand | None:
-        """An element of a part."""
+    def _seen(self, x: Operand, subview: Subview, where: Sequence[int]) -> Operand | None:
+        """An element of a subview."""
         t = tensor_of(x)
-        inside = {pair: i for group, at in zip(look.groups, where, strict=True) for pair, i in _digits(look, group, at)}
-        spots = [
-            Spot((), s.start + sum(k * inside.get((d, i), 0) for i, (_, k) in enumerate(cut)), s.shifts)
-            for d, (s, cut) in enumerate(zip(look.first, look.cuts, strict=True))
+        inside = {pair: i for group, at in zip(subview.groups, where, strict=True) for pair, i in _digits(subview, group, at)}
+        index_map = [
+            AffineExpr((), s.start + sum(k * inside.get((d, i), 0) for i, (_, k) in enumerate(cut)), s.shifts)
+            for d, (s, cut) in enumerate(zip(subview.first, subview.cuts, strict=True))
         ]
-        if not any(s.shifts for s in spots):
-            return self.number(x, raveled([s.start for s in spots], t.static_shape))
+        if not any(s.shifts for s in index_map):
+            return self.number(x, raveled([s.start for s in index_map], t.static_shape))
         if not isinstance(x, Value) or x.op is None or x.op.defn.short != COUNT:
             return None
-        spot = spots[x.op.attr("axis")]
-        result: Operand = integer(spot.start, t.dtype)
-        for v, k in spot.shifts:
+        expr = index_map[x.op.attr("axis")]
+        result: Operand = integer(expr.start, t.dtype)
+        for v, k in expr.shifts:
             if dtype_of(v) is not t.dtype:
                 return None
             result = self.arithmetic("add", self.arithmetic("mul", v, integer(k, t.dtype)), result)
         return result
 
     def arithmetic(self, short: str, *operands: Operand, **attrs: Any) -> Operand:
-        """A number of numbers."""
+        """An op on scalars."""
         known = [integer_of(x) for x in operands]
         t = operand_type(operands[0])
         assert isinstance(t, TensorType)
@@ -535,17 +534,17 @@ class Preparation:
             return operands[known.index(1) ^ 1]
         if short == "add" and 0 in known:
             return operands[known.index(0) ^ 1]
-        made = self.b.op(short, *operands, **attrs)
-        self.outline.scalars.add(made)
-        return made
+        result = self.b.op(short, *operands, **attrs)
+        self.outline.scalars.add(result)
+        return result
 
-    def part(self, x: Operand, first: Sequence[Spot], sizes: Sequence[Extent], name: str) -> Operand:
-        """`sizes` elements of `x` from `first` on."""
+    def part(self, x: Operand, first: Sequence[AffineExpr], sizes: Sequence[Extent], name: str) -> Operand:
+        """The slice of `x` of extents `sizes` from `first` on."""
         if isinstance(x, Literal):
             return self.fill(x.type.with_shape(tuple(sizes)), element_of(x) or b"")
-        look = Look(tuple(first), tuple(((n, 1),) for n in sizes), tuple(((d, 0),) for d in range(len(sizes))))
+        subview = Subview(tuple(first), tuple(((n, 1),) for n in sizes), tuple(((d, 0),) for d in range(len(sizes))))
         starts = tuple(s.start for s in first)
-        return self.seen("slice", look, x, shape=tuple(sizes), starts=starts, sizes=tuple(sizes), name=name)
+        return self.seen("slice", subview, x, shape=tuple(sizes), starts=starts, sizes=tuple(sizes), name=name)
 
     def padded(
         self,
@@ -557,7 +556,7 @@ class Preparation:
         name: str,
         shape: Shape | None = None,
     ) -> Operand:
-        """`x` with `fill` around and between; `shape` is what comes out, where the source says it."""
+        """`x` padded and dilated with `fill`; `shape` is the declared result shape, if any."""
         if not any((*low, *high, *interior)):
             return x
         t = tensor_of(x)
@@ -567,11 +566,11 @@ class Preparation:
         to = t.with_shape(shape)
         memory = self.memory(to, name)
         self.write(memory, self.fill(to, fill))
-        self.write(memory, x, [Spot((), a) for a in low], [i + 1 for i in interior])
+        self.write(memory, x, [AffineExpr((), a) for a in low], [i + 1 for i in interior])
         return memory
 
     def cast(self, x: Operand, dtype: DType, name: str = "") -> Value:
-        """`x` in other elements."""
+        """`x` converted to other elements."""
         if dtype_of(x) is dtype and isinstance(x, Value):
             return x
         return self.b.op("cast", x, dtype=dtype, name=name)
@@ -581,7 +580,7 @@ class Preparation:
 
 
 def _places(block: Region, needed: Container[Op]) -> set[Value]:
-    """The values of type si64 that are nothing but places: they end in indices, comparisons, and places."""
+    """The si64 values that are only used in indices, comparisons, and other such values."""
     users: dict[Value, list[Op]] = {}
     for op in block.body:
         if op in needed:
@@ -602,14 +601,14 @@ def _places_only(v: Value, user: Op, result: Container[Value]) -> bool:
 
 
 def _leaf_names(t: Type, name: str) -> list[str]:
-    """What the tensors of a tuple are called that is a result."""
+    """The names of the tensors of a tuple that is a result."""
     if not isinstance(t, TupleType):
         return [name]
     return [leaf for i, element in enumerate(t.elements) for leaf in _leaf_names(element, f"{name}.{i}")]
 
 
 def _needed(block: Region) -> set[Op]:
-    """The ops that results come from."""
+    """The live ops of a block."""
     ops: set[Op] = set()
     todo = values_of(block.results)
     while todo:
@@ -621,7 +620,7 @@ def _needed(block: Region) -> set[Op]:
 
 
 def _fits(op: Op, operands: Sequence[Operand]) -> bool:
-    """Whether tiles hold all that an op reads and makes; what is not so is refused as it is, by its own name."""
+    """Whether tiles can hold all operands and results of an op."""
     types = [*map(operand_type, operands), *(t for v in op.results for t in parts_of(v.type))]
     return not any(map(unfit, types)) and not any(map(_is_empty, operands))
 
@@ -632,7 +631,7 @@ def _is_empty(x: Operand) -> bool:
     return isinstance(t, TensorType) and 0 in t.shape
 
 
-def _digits(look: Look, group: Sequence[tuple[int, int]], at: int) -> Iterator[tuple[tuple[int, int], int]]:
-    """Where index `at` of a dimension that is seen is in the extents that it is a product of."""
-    extents = [look.cuts[d][i][0] for d, i in group]
+def _digits(subview: Subview, group: Sequence[tuple[int, int]], at: int) -> Iterator[tuple[tuple[int, int], int]]:
+    """The digits of index `at` of a subview's dimension in the extents that it is a product of."""
+    extents = [subview.cuts[d][i][0] for d, i in group]
     return zip(group, unraveled(at, extents), strict=True)  # type: ignore[arg-type]

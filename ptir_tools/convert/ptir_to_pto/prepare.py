@@ -1,4 +1,4 @@
-"""A PTIR function as kernels take it: what tiles lack made of what they have, parts written to memory, loops with bounds."""
+"""Preparation of a PTIR function for kernels: ops that tiles lack are expanded, parts are written to memory, loops get bounds."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ptir_tools.passes import PassContext, run_pipeline
 def prepared(
     program: Program, target: Target, options: Options, diagnostics: Diagnostics, others: Set[str] = frozenset()
 ) -> Outline:
-    """The entry, with what its results need. Constants that are not one number become parameters, whose values go to the option
-    CONSTANTS; where there is none, a warning says which they are. `others` are names that they must not have."""
+    """The live ops of the entry. Constants that are not splats become parameters, whose values go to the option CONSTANTS, else a
+    warning lists them. `others` are names that they must not have."""
     return Preparation(_decomposed(program, options), target, options, diagnostics, RULES, others).run()
 
 
 def _decomposed(program: Program, options: Options) -> Program:
-    """`program`, or a copy of it whose layer norms, extension ops and powers of 2 in f64 are smaller ops."""
+    """`program`, or a copy with its layer norms, extension ops and powers of 2 in f64 decomposed."""
     rules: dict[str, Attempt] = {**FUNCTIONS, **SPECIAL, "cast": exp2}
     if options[LOSSY]:
         rules |= LOSSY_FORMULAS

@@ -19,18 +19,18 @@ from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import require
 from ptir_tools.rewrite.constants import element_of
 
-_HALF = 16  # bits of half of an integer
+_HALF = 16  # bits of half an integer
 
 
 def quantize(work: Preparation, op: Op, x: Operand) -> Operand:
-    """`x / scale` rounded to steps."""
+    """`x / scale`, rounded to quantized integers."""
     scales, axis, to = op.attr("scales"), op.attr("axis"), op.attr("output_dtype")
     if not scales:
         return work.cast(x, to, op.result.name)
     real = work.cast(x, F32)
     if set(scales) == {1.0} and to.is_integer:
-        near = shifted(work, work.b.op("round_even", real), op.attr("zero_points"), axis)
-        return work.cast(near, to, op.result.name)
+        rounded = shifted(work, work.b.op("round_even", real), op.attr("zero_points"), axis)
+        return work.cast(rounded, to, op.result.name)
     high, low = product_of(work, real, None, [1 / s for s in scales], axis)
     if to.is_float:
         return work.cast(work.b.op("add", high, low), to, op.result.name)
@@ -38,7 +38,7 @@ def quantize(work: Preparation, op: Op, x: Operand) -> Operand:
 
 
 def dequantize(work: Preparation, op: Op, x: Operand) -> Operand:
-    """The real numbers of quantized steps."""
+    """The real numbers of quantized integers."""
     scales, axis, to = op.attr("scales"), op.attr("axis"), op.attr("output_dtype") or F32
     if not scales:
         return work.cast(x, to, op.result.name)
@@ -50,7 +50,7 @@ def dequantize(work: Preparation, op: Op, x: Operand) -> Operand:
 
 
 def requantize(work: Preparation, op: Op, x: Operand) -> Operand:
-    """Steps in other steps."""
+    """Quantized integers with another scale and zero point."""
     scales, others, axis, to = op.attr("scales"), op.attr("output_scales"), op.attr("axis"), op.attr("output_dtype")
     if not (scales or others):
         return work.cast(x, to, op.result.name)
@@ -86,7 +86,7 @@ def centered(work: Preparation, x: Operand, zero_points: Sequence[int], axis: in
 
 
 def laid(work: Preparation, values: Sequence[object], dtype: DType, axis: int | None, t: TensorType) -> Operand:
-    """Numbers along an axis of a tensor."""
+    """Numbers along an axis, broadcast to a tensor's shape."""
     table = work.table(values, dtype, "steps")
     if isinstance(table, Literal):
         return work.fill(t.with_dtype(dtype), element_of(table) or b"")
@@ -100,8 +100,8 @@ def product_of(
     """`(x + rest) * factor` as two f32 that add up to it, about twice as precise as one (Dekker)."""
     t = tensor_of(x)
     b = work.b.op
-    near = [nearest_f32(f) for f in factors]
-    high, low = (laid(work, values, F32, axis, t) for values in (near, [f - n for f, n in zip(factors, near, strict=True)]))
+    rounded = [nearest_f32(f) for f in factors]
+    high, low = (laid(work, values, F32, axis, t) for values in (rounded, [f - n for f, n in zip(factors, rounded, strict=True)]))
     top = b("mul", x, high)
     x1, x2 = halves(work, x)
     y1, y2 = halves(work, high)
@@ -115,12 +115,12 @@ def product_of(
 
 
 def halves(work: Preparation, x: Operand) -> tuple[Operand, Operand]:
-    """An f32 as the sum of two of half as many digits (Veltkamp)."""
+    """An f32 as the sum of two with half as many digits (Veltkamp)."""
     t = tensor_of(x)
     if isinstance(x, Literal):
         (value,) = unpack("<f", element_of(x) or b"")
-        near = nearest_f32(nearest_f32(4097.0 * value) - nearest_f32(nearest_f32(4097.0 * value) - value))
-        return work.fill(t, f32_bytes(near)), work.fill(t, f32_bytes(value - near))
+        high = nearest_f32(nearest_f32(4097.0 * value) - nearest_f32(nearest_f32(4097.0 * value) - value))
+        return work.fill(t, f32_bytes(high)), work.fill(t, f32_bytes(value - high))
     much = work.b.op("mul", x, work.fill(t, f32_bytes(4097.0)))
     first = work.b.op("sub", much, work.b.op("sub", much, x))
     return first, work.b.op("sub", x, first)
@@ -129,20 +129,20 @@ def halves(work: Preparation, x: Operand) -> tuple[Operand, Operand]:
 def steps(
     work: Preparation, high: Operand, low: Operand, zero_points: Sequence[int], axis: int | None, to: DType, name: str
 ) -> Operand:
-    """The sum of two floats as the nearest steps, ties to even, saturated."""
+    """The sum of two floats rounded to quantized integers, ties to even, saturated."""
     t, b = tensor_of(high), work.b.op
     one, half, zero = (work.fill(t, f32_bytes(n)) for n in (1.0, 0.5, 0.0))
-    near = b("round_even", high)
-    rest = b("sub", high, near)
+    rounded = b("round_even", high)
+    rest = b("sub", high, rounded)
     for sign, compare, more in (("sub", "compare_gt", "add"), ("add", "compare_lt", "sub")):
         over = b(compare, b("add", b(sign, rest, half), low), zero)
-        moved = b("select", over, b(more, near, one), near)
-        near, rest = moved, b("select", over, zero, rest)
-    return work.cast(shifted(work, near, zero_points, axis), to, name)
+        moved = b("select", over, b(more, rounded, one), rounded)
+        rounded, rest = moved, b("select", over, zero, rest)
+    return work.cast(shifted(work, rounded, zero_points, axis), to, name)
 
 
-def shifted(work: Preparation, near: Operand, zero_points: Sequence[int], axis: int | None) -> Operand:
-    """Whole floats, moved by the zero points."""
+def shifted(work: Preparation, rounded: Operand, zero_points: Sequence[int], axis: int | None) -> Operand:
+    """Integral floats plus the zero points."""
     if not any(zero_points):
-        return near
-    return work.b.op("add", near, laid(work, [float(z) for z in zero_points], F32, axis, tensor_of(near)))
+        return rounded
+    return work.b.op("add", rounded, laid(work, [float(z) for z in zero_points], F32, axis, tensor_of(rounded)))

@@ -1,4 +1,4 @@
-"""Reductions, products, masks and functions of floats, made of ops that tiles have."""
+"""Reductions, products, masks and functions of floats, expanded to ops that tiles have."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from ptir_tools.dialects.pto.names import DTYPE_TEXT
 
 def approximation(work: Preparation, op: Op, x: Operand) -> Operand:
     """A function of floats, in f32."""
-    made = APPROXIMATIONS[op.defn.short](work.b, work.cast(x, F32))
+    result = APPROXIMATIONS[op.defn.short](work.b, work.cast(x, F32))
     if dtype_of(op.result) is not F32:
-        return work.cast(made, dtype_of(op.result), op.result.name)
-    made.name = work.b.name(op.result.name)
-    return made
+        return work.cast(result, dtype_of(op.result), op.result.name)
+    result.name = work.b.name(op.result.name)
+    return result
 
 
 def reduction(work: Preparation, op: Op, x: Operand) -> Value:
-    """One axis after the other, from the last; in the accumulator's elements where the result is not rounded alone."""
+    """A reduction, one axis after the other from the last; in the accumulator's elements where rounding would differ."""
     t = tensor_of(x)
     axes = sorted({a % t.rank for a in op.attr("axes")}, reverse=True)
     sums, to = op.defn.short in ("reduce_sum", "reduce_prod"), dtype_of(op.result)
@@ -46,12 +46,12 @@ def reduction(work: Preparation, op: Op, x: Operand) -> Value:
 
 
 def extreme(work: Preparation, op: Op, x: Operand) -> Operand:
-    """The first place of the largest or smallest element: as it is, where tiles have that; else the least of all places where
-    that element is."""
+    """The first index of the largest or smallest element: the tile op where there is one, else the least of all indices with that
+    element."""
     t = tensor_of(x)
     axis, short = op.attr("axis") % t.rank, op.defn.short.removeprefix("arg")
     n = t.shape[axis]
-    if t.dtype.is_float and isinstance(n, int) and n <= WHOLE // 3:  # the op wants a second tile of the same size
+    if t.dtype.is_float and isinstance(n, int) and n <= WHOLE // 3:  # the op needs a second tile of the same size
         return work.copy(op, [x])
     b = work.b.op
     best = b(f"reduce_{short}", x, axes=(axis,), keepdims=False)
@@ -62,12 +62,12 @@ def extreme(work: Preparation, op: Op, x: Operand) -> Operand:
     if t.dtype.is_float:  # a NaN wins
         where = b("select", b("compare_ne", x, x), count, where)
     first = b("reduce_min", where, axes=(axis,), keepdims=False)
-    made = b("reshape", first, new_shape=op.result.type.shape)  # type: ignore[attr-defined]
-    return work.cast(made, dtype_of(op.result), op.result.name)
+    result = b("reshape", first, new_shape=op.result.type.shape)  # type: ignore[attr-defined]
+    return work.cast(result, dtype_of(op.result), op.result.name)
 
 
 def logical(work: Preparation, op: Op, *xs: Operand) -> Operand:
-    """Bits of masks by choice; those of numbers are ops of tiles."""
+    """Logical ops: on masks by select, on numbers by tile ops."""
     if dtype_of(xs[0]) is not I1:
         return work.copy(op, list(xs))
     short, a, b = op.defn.short, xs[0], xs[-1]
@@ -80,14 +80,14 @@ def logical(work: Preparation, op: Op, *xs: Operand) -> Operand:
 
 
 def sign(work: Preparation, op: Op, x: Operand) -> Operand:
-    """-1, 0 or 1; what is not a number stays."""
+    """-1, 0 or 1; a NaN stays."""
     t = tensor_of(x)
     one, less, zero = (
         work.fill(t, work.element(numbers.Scalar(numbers.FLOAT if t.dtype.is_float else numbers.SIGNED, v), t.dtype))
         for v in ((1.0, -1.0, 0.0) if t.dtype.is_float else (1, -1, 0))
     )
-    made = work.b.op("select", work.b.op("compare_lt", x, zero), less, x) if t.dtype.is_signed or t.dtype.is_float else x
-    return work.b.op("select", work.b.op("compare_gt", x, zero), one, made, name=op.result.name)
+    result = work.b.op("select", work.b.op("compare_lt", x, zero), less, x) if t.dtype.is_signed or t.dtype.is_float else x
+    return work.b.op("select", work.b.op("compare_gt", x, zero), one, result, name=op.result.name)
 
 
 def finite(work: Preparation, op: Op, x: Operand) -> Operand:
@@ -98,7 +98,7 @@ def finite(work: Preparation, op: Op, x: Operand) -> Operand:
 
 
 def product(work: Preparation, op: Op, a: Operand, b: Operand) -> Value:
-    """Both operands with the inner extents where the matrix unit wants them: [batch, M, K] by [batch, K, N]."""
+    """A product with both operands in the matrix unit's order: [batch, M, K] by [batch, K, N]."""
     batch_a, batch_b, inner_a, inner_b = (
         [x % tensor_of(v).rank for x in op.attr(name)]
         for name, v in (("batch_lhs", a), ("batch_rhs", b), ("contract_lhs", a), ("contract_rhs", b))
@@ -115,23 +115,23 @@ def product(work: Preparation, op: Op, a: Operand, b: Operand) -> Value:
     rank, n = tensor_of(left).rank, sum(tensor_of(a).shape[d] != 1 for d in inner_a)
     out = SI32 if dtype_of(a).is_integer else op.attr("out_dtype")  # a store from Acc does not saturate
     if dtype_of(op.result).is_float and dtype_of(op.result).bits < 16:
-        out = F32  # nor does it make these
+        out = F32  # nor can it make these
     attrs: dict[str, Any] = {"accum_dtype": op.attr("accum_dtype"), "out_dtype": out}
     attrs |= {"contract_lhs": tuple(range(rank - n, rank)), "contract_rhs": tuple(range(len(lead), len(lead) + n))}
-    made = work.b.op("dot_general", left, right, batch_lhs=lead, batch_rhs=lead, **attrs, name=op.result.name)
-    whole, made = tensor_of(op.result).shape, work.cast(made, dtype_of(op.result), op.result.name)
-    return made if tensor_of(made).shape == whole else work.b.op("reshape", made, new_shape=whole, name=op.result.name)
+    result = work.b.op("dot_general", left, right, batch_lhs=lead, batch_rhs=lead, **attrs, name=op.result.name)
+    whole, result = tensor_of(op.result).shape, work.cast(result, dtype_of(op.result), op.result.name)
+    return result if tensor_of(result).shape == whole else work.b.op("reshape", result, new_shape=whole, name=op.result.name)
 
 
 def _multiplied(work: Preparation, op: Op, a: Operand, b: Operand) -> bool:
-    """Whether the matrix unit takes what is multiplied; floats that it does not take are refused where they are."""
+    """Whether the matrix unit takes the operands; floats that it lacks are refused elsewhere."""
     pair = (DTYPE_TEXT.get(dtype_of(a), ""), DTYPE_TEXT.get(dtype_of(b), ""))
     sums = op.attr("accum_dtype") or dtype_of(op.result)
     return not dtype_of(a).is_integer or (pair in work.target.products and sums is SI32)
 
 
 def without(work: Preparation, x: Operand, axes: Container[int]) -> Operand:
-    """`x` without those of `axes` that have an extent of 1: what a matrix unit loads ends in what it multiplies."""
+    """`x` without those of `axes` that have extent 1: the matrix unit's operands end in the multiplied axes."""
     shape = tensor_of(x).shape
     kept = tuple(n for d, n in enumerate(shape) if n != 1 or d not in axes)
     return x if kept == shape else work.b.op("reshape", x, new_shape=kept)

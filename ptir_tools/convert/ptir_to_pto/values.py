@@ -1,4 +1,4 @@
-"""What a value is in a block, and the element types that a target computes in."""
+"""Values in a block, and the element types in which a target computes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import memref, scalar
 
-# Where a target does not compute in elements of one type: those that hold every value of it, and round or wrap to the same.
+# Wider element types, which have every value of the narrower ones and round or wrap to the same results.
 _WIDER = {
     **dict.fromkeys((F16, BF16, FP8_E4M3, FP8_E5M2), (F32,)),
     **dict.fromkeys((SI8, UI8), (SI16, SI32)),
@@ -25,7 +25,7 @@ _WIDER = {
 
 @dataclass(slots=True, frozen=True)
 class BlockValue:
-    """A value in the block at hand: a tile of the frame's rows and columns, of one of them, or a scalar."""
+    """A value in the current block: a tile of the block's rows and columns, of one of them, or a scalar."""
 
     kind: str
     value: Value
@@ -60,7 +60,7 @@ def opened(shape: Iterable[Dim]) -> tuple[Dim, ...]:
 
 
 def wider(target: Target, short: str, dtype: DType) -> DType:
-    """The elements that a target has a tile op in, for those of `dtype`: these, where there are no wider ones either."""
+    """The element type in which a target has a tile op for `dtype`: a wider one if needed, else `dtype`."""
     allowed = element_types(target).get(short)
     if allowed is None or short == "cvt" or DTYPE_TEXT[dtype] in allowed:
         return dtype
@@ -80,7 +80,7 @@ ORDERED = frozenset(("max", "maxs", "min", "mins", "colmax", "colmin", "cmp", "c
 
 
 def signed(target: Target, short: str, dtype: DType) -> DType | None:
-    """The elements with a sign in which a target does an op that it has not for those of `dtype`; None where it needs none."""
+    """The signed elements in which a target computes an op that it lacks for unsigned `dtype`; None where it has it."""
     allowed, other = element_types(target).get(short), _SIGNED.get(dtype)
     if allowed is None or other is None or DTYPE_TEXT[dtype] in allowed or short not in _OF_BITS | ORDERED:
         return None

@@ -1,4 +1,4 @@
-"""PTIR to Tiny: control flow whose trip counts are known. A cond computes both regions and chooses, a scan is unrolled."""
+"""PTIR to Tiny: control flow with known trip counts. A cond computes both regions and selects, a scan is unrolled."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, InError, Rule
-from ptir_tools.convert.in_line import require_few
+from ptir_tools.convert.inlining import require_few
 from ptir_tools.convert.ptir_to_tiny.elementwise import mixed
 from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit, named_leaves
 from ptir_tools.convert.ptir_to_tiny.movement import concatenated
@@ -17,12 +17,12 @@ from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.ops.control import pack, result_types
 from ptir_tools.rewrite.vocabulary import tensor_type
 
-UNROLLED = 1024  # steps of a scan at most
+UNROLLED = 1024  # the most steps of a scan
 
 
 def _cond(emit: TinyEmit, op: Op, pred: Data, *arguments: Data) -> Data:
     """WHERE between the results of both regions."""
-    if not emit.inline:  # else it was asked of the op around
+    if not emit.inline:  # else it was reported for the enclosing op
         require_few(op)
     emit.note("both regions of the cond are computed, and WHERE chooses")
     start = len(emit.builder.block.body)
@@ -34,7 +34,7 @@ def _cond(emit: TinyEmit, op: Op, pred: Data, *arguments: Data) -> Data:
 
 
 def _blocks(emit: TinyEmit, regions: Sequence[Region], arguments: Sequence[Data | None]) -> list[list[Data]]:
-    """What the results of each region become, after the errors in all of them were reported. Raises InError."""
+    """The converted results of each region; errors in all regions are reported first. Raises InError."""
     results: list[list[Data]] = []
     for region in regions:
         with suppress(InError):
@@ -72,7 +72,7 @@ def _scan(emit: TinyEmit, op: Op, *operands: Data) -> Data:
     if not isinstance(steps, int):
         raise Violation(NOT_TRANSLATABLE, f"a scan of {steps} steps cannot be unrolled", help=help)
     require(steps <= UNROLLED, NOT_TRANSLATABLE, f"a scan of {steps} steps: no more than {UNROLLED} are unrolled")
-    if not emit.inline:  # else it was asked of the op around
+    if not emit.inline:  # else it was reported for the enclosing op
         require_few(op)
     emit.note(f"the scan is unrolled: {steps} steps")
     carry, inputs = list(operands[:count]), operands[count:]
@@ -109,7 +109,7 @@ def _stack(emit: TinyEmit, rows: list[Data], t: Type) -> Operand:
 
 
 def _packed(emit: TinyEmit, results: list[Data], start: int) -> Data:
-    """The results as the op's value. Nodes from `start` on take its name, or `t.0`, `t.1`, … as results of a tuple are called."""
+    """The results as the op's value. Nodes from `start` on get its name, or `t.0`, `t.1`, … for a tuple."""
     whole: Data = pack(results)
     new = set() if emit.inline else {op.results[0] for op in emit.builder.block.body[start:]}
     for x, name in named_leaves(whole, emit.name):

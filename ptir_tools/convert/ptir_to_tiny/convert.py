@@ -1,8 +1,8 @@
-"""PTIR to Tiny: what movement, elementwise ops and reductions can say, the rest refused at every op at once.
+"""PTIR to Tiny: movement, elementwise ops and reductions; all other ops are refused at once.
 
 A PTIR value becomes a node, a constant, or one of these per element of a tuple. A constant of equal elements is an immediate;
-every other is an INPUT in storage "const_pool" where the caller takes their values (the option CONSTANTS). Ops of constants are
-computed. Regions are put in line. What no result needs is not translated.
+every other is an INPUT in storage "const_pool" where the caller takes their values (the option CONSTANTS). Ops on constants are
+folded. Regions are inlined. Dead ops are not translated.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RULES = {**FUNCTIONS, **MOVEMENT, **REDUCTIONS, **INDEXING, **RANKING, **STEPS, 
 
 
 def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Program | None:
-    """The Tiny graph that computes what the entry of `program`, which verifies, does; None after reporting what cannot be."""
+    """The Tiny graph equal to the entry of the verified `program`; None after reporting what Tiny cannot express."""
     before = diagnostics.errors
     for other in program.functions:
         if other is not program.main:
@@ -40,7 +40,7 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
 
 
 def _decomposed(program: Program, options: Options) -> Program:
-    """`program`, or a copy of it whose layer norms and extension ops are smaller ops."""
+    """`program`, or a copy with its layer norms and extension ops decomposed."""
     rules = EXACT | contract_formulas.FUNCTIONS | (PERIODIC | PAIRS if options[LOSSY] else {})
     results = {op.defn.short for block in program.blocks() for op in block.body}
     if "layer_norm" not in results and results.isdisjoint(rules):

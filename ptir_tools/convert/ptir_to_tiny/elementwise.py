@@ -1,4 +1,4 @@
-"""PTIR to Tiny: what computes each element by itself."""
+"""PTIR to Tiny: elementwise ops."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def same(uop: str) -> Rule:
 
 
 def mixed(emit: TinyEmit, operands: Sequence[Data]) -> list[Operand]:
-    """`operands`, of which one at least gives the immediates their dtype; the condition of a WHERE gives none."""
+    """`operands`, at least one of them a node that gives the immediates their dtype; the condition of a WHERE does not."""
     results = [emit.operand(x) for x in operands]
     first = 1 if len(results) == 3 else 0
     if all(isinstance(x, Literal) for x in results[first:]):
@@ -35,7 +35,7 @@ def _constant(emit: TinyEmit, op: Op) -> Literal:
 
 
 def _cast(emit: TinyEmit, op: Op, x: Data) -> Value:
-    """The same table; into the range of what is carried as i32."""
+    """A cast by the same table; narrower integers are kept in range in i32."""
     dtype, source = op.attr("dtype"), tensor_type(op.operands[0]).dtype
     v = emit.node(x)
     if dtype not in CARRIED or lossless(source, dtype):
@@ -62,8 +62,8 @@ def _division(emit: TinyEmit, op: Op, x: Data, y: Data) -> Value:
 
 
 def divided(emit: TinyEmit, op: Op, x: Data, y: Data) -> tuple[Value, Value, Value]:
-    """A quotient of integers, how far it is above the one toward zero, and what it leaves. A quotient in fp32 is nearly right;
-    with that of what it leaves it is so except for 1, which the signs tell. A divisor 0, an error in PTIR, gives any number."""
+    """An integer quotient, its excess over the quotient toward zero, and the remainder. The fp32 quotient, corrected by that of
+    its remainder, is off by at most 1, which the signs tell. A divisor 0, an error in PTIR, gives any number."""
     a, b = emit.node(x), emit.operand(y)
     if not isinstance(b, Literal):
         emit.note("integers are divided: a divisor 0 gives any number")
@@ -108,8 +108,8 @@ def _modulo(emit: TinyEmit, op: Op, x: Data, y: Data) -> Value:
 
 
 def wrapped(emit: TinyEmit, x: Value, dtype: DType) -> Value:
-    """An i32 in the range of a narrower dtype, by whole ranges. Their number in fp32 is right to within 1, where what is left is
-    below 0."""
+    """An i32 wrapped to the range of a narrower dtype. The number of ranges, computed in fp32, is right to within 1, which a
+    negative remainder shows."""
     span = 1 << dtype.bits
     offset = emit("SUB", x, immediate(dtype.min, SI32)) if dtype.min else x
     count = emit("CAST", emit("MUL", emit("CAST", offset, to=F32), immediate(1 / span, F32)), to=SI32)
@@ -120,7 +120,7 @@ def wrapped(emit: TinyEmit, x: Value, dtype: DType) -> Value:
 
 
 def in_range(rule: Rule) -> Rule:
-    """A rule for i32 whose result is wrapped to the range of a narrower dtype that is carried as such."""
+    """A rule for i32 whose result is wrapped to the range of a narrower dtype that i32 represents."""
 
     def bounded(emit: TinyEmit, op: Op, *operands: Data) -> Data:
         result: Data = rule(emit, op, *operands)
@@ -143,7 +143,7 @@ def _stop_gradient(emit: TinyEmit, op: Op, x: Data) -> Data:
     return emit.last("RESHAPE", x, result_shape=emit.shape) if emit.returned and isinstance(x, Value) else x
 
 
-# Comparisons out of RELU, MAX and casts to bool: a float is above another where the RELU of their difference is not 0, which
+# Comparisons by RELU, MAX and casts to bool: a float is above another where the RELU of their difference is not 0, which
 # holds for infinities, both zeros and subnormals. Of a NaN RELU makes 0. A difference of integers may wrap, but is 0 only for
 # equal ones.
 
@@ -185,7 +185,7 @@ def _at_least(emit: TinyEmit, x: Value, y: Value) -> Value:
 
 
 def _differs(emit: TinyEmit, x: Value, y: Value) -> Value:
-    """x != y, which a NaN does from all."""
+    """x != y, true for a NaN."""
     if tensor_type(x).dtype.is_float:
         return negated(emit, _equals(emit, x, y))
     return emit.cast(emit("SUB", x, y), I1)

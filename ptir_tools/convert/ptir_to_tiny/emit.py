@@ -35,7 +35,7 @@ CONST_POOL = "const_pool"
 
 _RANDOM = "a graph is pure: draw the numbers outside and pass them in"
 
-# Integers of fewer bits are carried as i32, in their own range.
+# Integers of fewer bits are represented as i32, in their own range.
 CARRIED = frozenset({SI4, UI4, SI8, UI8, SI16, UI16})
 
 # The ops that keep them in their range, or accumulate in i32.
@@ -49,7 +49,7 @@ KEPT_IN_RANGE = frozenset((
 # Those whose results are wrapped to it.
 WRAPPED = ("neg", "abs", "add", "sub", "mul", "div", "rem", "mod")
 
-# Why an op cannot be translated, or what would help, where more can be said than that Tiny has nothing like it.
+# Help texts for ops that cannot be translated.
 HELP = {
     **dict.fromkeys(("rng_uniform", "rng_normal"), _RANDOM),
     **dict.fromkeys([*PERIODIC, *PAIRS], "--lossy makes a formula of it"),
@@ -57,26 +57,26 @@ HELP = {
     "custom_call": "`ptir opt -p inline-hints` or a decomposition of the kernel would leave plain ops",
 }
 
-# What a PTIR value becomes: a node, a constant, or these for the elements of a tuple.
+# A converted PTIR value: a node, a constant, or a tuple of these.
 Data: TypeAlias = "Operand | tuple[Data, ...]"
 
 
 class TinyEmit(Emit[Data]):
-    """Builds a Tiny graph. A PTIR value becomes a node, a constant, or a tuple of these. A constant is an
-    immediate where all elements are one number, else an INPUT in storage "const_pool". Ops of constants are computed."""
+    """Builds a Tiny graph. A PTIR value becomes a node, a constant, or a tuple of these. A splat is an immediate, any other
+    constant an INPUT in storage "const_pool". Ops on constants are folded."""
 
     dialect, title, help, origin = "tiny", "Tiny", HELP, "ptir"
 
     def run(self) -> Program:
-        """The graph; what cannot be said is reported."""
+        """The graph; what Tiny cannot express is reported."""
         before = self.diagnostics.errors
         self.labels: list[str] = self.program.main.attrs.setdefault("input_names", [])
         self.labels.extend(self.source.attrs.get("input_names") or [p.name for p in self.source.params])
         self.pool: dict[object, Value] = {}
-        self.constants: dict[object, tuple[str, Loc]] = {}  # the names and places of those that are not one number
+        self.constants: dict[object, tuple[str, Loc]] = {}  # the names and locations of constants that are not splats
         self.carried: set[DType] = set()  # which integers were noted
         self.ranges = Ranges(self.source)
-        self.inline = False  # inside a region, whose values lose their names
+        self.inline = False  # in a region, whose values lose their names
         self.parameters()
         self.body(self.source)
         results: list[Operand] = []
@@ -97,7 +97,7 @@ class TinyEmit(Emit[Data]):
         return self.builder.param(self.require_tensor(p.type, p), self.name_of(p))
 
     def results(self, x: Operand) -> Sequence[Operand]:
-        """The nodes that a result is: one, or one per element of a tuple. Raises Violation or InError."""
+        """The nodes of a result: one, or one per element of a tuple. Raises Violation or InError."""
         name = self.name_of(x) if isinstance(x, Value) else self.fresh.between("result")
         result = zip(named_leaves(self.read(x), name), leaves(operand_type(x)), strict=True)
         return [self.result(leaf, label, t) for (leaf, label), t in result]
@@ -125,7 +125,7 @@ class TinyEmit(Emit[Data]):
 
     def translated(self, op: Op) -> Data:
         """The translation of the result of `op`, computed if its operands are constants."""
-        if not op.operands and not op.regions:  # a constant, of any dtype: what is computed of it may be one that Tiny has
+        if not op.operands and not op.regions:  # a constant of any dtype: an op on it may give a dtype that Tiny has
             return self.rule(op)(self, op)  # type: ignore[no-any-return]
         if self.matches.get(op) is None:
             with suppress(InError):
@@ -134,7 +134,7 @@ class TinyEmit(Emit[Data]):
         return super().translated(op)
 
     def folded(self, op: Op, operands: Sequence[Data | None]) -> Literal | None:
-        """The result of an op of constants; None where it is not computed here."""
+        """The folded result of an op on constants; None where it is not folded."""
         if not operands or op.regions or not op.defn.is_pure or op.defn.is_random or len(op.results) != 1:
             return None
         t = op.results[0].type
@@ -148,11 +148,11 @@ class TinyEmit(Emit[Data]):
         array = computed(op, [from_literal(x) for x in known], Context())
         if array is None:
             return None
-        made = to_literal(array, t)
-        size, data = t.dtype.size, made.data or b""
+        result = to_literal(array, t)
+        size, data = t.dtype.size, result.data or b""
         if t.dtype.bits >= 8 and data and data == data[:size] * t.count:
             return Literal(t, data[:size], splat=True)
-        return self.named_constant(made, op)
+        return self.named_constant(result, op)
 
     def named_constant(self, literal: Literal, op: Op) -> Literal:
         """A constant that `op` makes: if it becomes an INPUT, under its name."""
@@ -167,7 +167,7 @@ class TinyEmit(Emit[Data]):
         return [self.values.get(x) if isinstance(x, Value) else self.read(x) for x in op.operands]
 
     def element(self, x: Data, index: int) -> Data:
-        """What an element of a tuple became."""
+        """The converted element of a tuple."""
         assert isinstance(x, tuple)
         return x[index]
 
@@ -179,7 +179,7 @@ class TinyEmit(Emit[Data]):
                 raise Violation(NOT_TRANSLATABLE, f"{t.dtype} is carried as i32, in which `{self.op.defn.short}` does not wrap")
 
     def require_tensor(self, t: Type, x: Operand | None = None) -> TensorType:
-        """The type by which `t`, that of `x`, is carried, a tensor whose dtype and extents Tiny has. Raises Violation."""
+        """The Tiny type that represents `t`, the type of `x`. Raises Violation where there is none."""
         if not isinstance(t, TensorType):
             raise Violation(NOT_TRANSLATABLE, f"Tiny has no {t}")
         if t.dtype in CARRIED:
@@ -205,13 +205,13 @@ class TinyEmit(Emit[Data]):
 
     @property
     def type(self) -> TensorType:
-        """The type by which the result of the op at hand is carried."""
+        """The Tiny type that represents the current op's result."""
         return carried_type(super().type)
 
     # Operands
 
     def pooled(self, literal: Literal, name: str = "") -> Value:
-        """The INPUT that is a constant, called `name`; its value goes to the option CONSTANTS. Raises Violation."""
+        """An INPUT for a constant, called `name`; its value goes to the option CONSTANTS. Raises Violation."""
         constants = self.options[CONSTANTS]
         wish, loc = self.constants.get(literal.key, ("", None))
         help = "`--constants FILE.npz` makes it an INPUT and writes its value there"
@@ -221,26 +221,26 @@ class TinyEmit(Emit[Data]):
         if (cached := self.pool.get(literal.key)) is not None:
             return cached
         self.require_tensor(literal.type)
-        made = self.builder.param(literal.type, name or wish or self.fresh.between("const"))
-        label = made.name
+        result = self.builder.param(literal.type, name or wish or self.fresh.between("const"))
+        label = result.name
         while label in self.labels:
-            label = self.fresh.between(made.name)
+            label = self.fresh.between(result.name)
         self.labels.append(label)
-        self.program.main.attrs.setdefault("storage", {})[made.name] = CONST_POOL
+        self.program.main.attrs.setdefault("storage", {})[result.name] = CONST_POOL
         constants[label] = literal
-        self.pool[literal.key] = made
-        return made
+        self.pool[literal.key] = result
+        return result
 
     def kept_once(self, literal: Literal) -> Value:
-        """A constant as a node. What repeats itself along axes is pooled once, and expanded along them."""
+        """A constant as a node. One that is constant along axes is pooled without them, and expanded."""
         once, axes = without_repeats(literal)
-        made = self.pooled(once)
+        result = self.pooled(once)
         if once is literal:
-            return made
-        return self("EXPAND", made, result_shape=literal.type.shape, broadcast_dimensions=axes)
+            return result
+        return self("EXPAND", result, result_shape=literal.type.shape, broadcast_dimensions=axes)
 
     def operand(self, x: Data) -> Operand:
-        """`x`, which is not a tuple, as an operand of elementwise ops: a node, or an immediate."""
+        """`x`, which is not a tuple, as an operand of elementwise ops: a node or an immediate."""
         if isinstance(x, tuple):
             raise Violation(NOT_TRANSLATABLE, "Tiny has no tuples")
         if not isinstance(x, Literal):
@@ -257,47 +257,49 @@ class TinyEmit(Emit[Data]):
             return x
         assert isinstance(x, Literal)
         self.require_tensor(x.type, x)
-        made = self.kept_once(as_immediate(carried(x)))
+        scalar = self.kept_once(as_immediate(carried(x)))
         shape = x.type.shape
-        return made if tensor_type(made).shape == shape else self("EXPAND", made, result_shape=shape, broadcast_dimensions=())
+        return (
+            scalar if tensor_type(scalar).shape == shape else self("EXPAND", scalar, result_shape=shape, broadcast_dimensions=())
+        )
 
     # Nodes
 
     @property
     def returned(self) -> bool:
-        """Whether the entry returns the result of the op at hand, which then must be a node of this name."""
+        """Whether the entry returns the current op's result, which then must be a node of this name."""
         return not self.inline and self.op is not None and self.op.results[0] in self.source.results
 
     def last(self, short: str, *operands: Argument, **attrs: Attribute) -> Value:
-        """The node that gives the result. One whose extents PTIR calls otherwise is reshaped to what PTIR calls them."""
+        """The node of the result, reshaped where PTIR has other symbols for its extents."""
         if not self.inline and self.type.is_static:
             return super().last(short, *operands, **attrs)
         return self.named(self.declared(self(short, *operands, **attrs)))
 
-    def named(self, made: Value) -> Value:
-        """`made` under the name of the result."""
+    def named(self, result: Value) -> Value:
+        """`result` under the name of the result."""
         if not self.inline:
-            made.name = self.name
-        return made
+            result.name = self.name
+        return result
 
     def declared(self, x: Value) -> Value:
         """`x` with the extents that the op's type declares."""
         return x if tensor_type(x).shape == self.shape else self("RESHAPE", x, result_shape=self.shape)
 
     def cast(self, x: Value, dtype: DType) -> Value:
-        """`x` in `dtype`, itself when it is."""
+        """`x` cast to `dtype`."""
         return x if tensor_type(x).dtype is dtype else self("CAST", x, to=dtype)
 
     def saturated(self, x: Value, dtype: DType) -> Value:
-        """`x` in `dtype`, which is carried as i32: the nearest number that it has."""
+        """`x` saturated to `dtype`, which is represented as i32."""
         return self("MIN", self("MAX", self.cast(x, SI32), immediate(dtype.min, SI32)), immediate(dtype.max, SI32))
 
     def settled(self, x: Value) -> Value:
-        """`x` in the dtype and the shape of the result, under its name."""
+        """`x` cast and reshaped to the result's type, under its name."""
         return self.named(self.declared(self.cast(x, self.type.dtype)))
 
     def _require_few_pieces(self) -> None:
-        """Tiny's own rule on what the translation made of windows and pads."""
+        """Check Tiny's limit on the pieces of windows and pads in the translation."""
         pieces = Pieces(current().pieces)
         for op in self.program.main.body:
             try:
@@ -307,7 +309,7 @@ class TinyEmit(Emit[Data]):
 
 
 def named_leaves(data: Data, name: str) -> Iterator[tuple[Operand, str]]:
-    """The leaves of a value called `name`, and what they are called: `t.0`, `t.1`, … those of a tuple."""
+    """The leaves of a value called `name`, with their names: `t.0`, `t.1`, … for a tuple."""
     if isinstance(data, tuple):
         for i, part in enumerate(data):
             yield from named_leaves(part, f"{name}.{i}")
@@ -315,17 +317,17 @@ def named_leaves(data: Data, name: str) -> Iterator[tuple[Operand, str]]:
         yield data, name
 
 
-# Ops that only move elements: of a constant of equal elements they make one.
+# Ops that only move elements: the result of a splat is a splat.
 MOVES = frozenset({"reshape", "transpose", "broadcast_to", "slice", "tile"})
 
 
 def carried_type(t: TensorType) -> TensorType:
-    """`t`, or by what it is carried."""
+    """`t`, or the type that represents it."""
     return t.with_dtype(SI32) if t.dtype in CARRIED | WIDE else t
 
 
 def without_repeats(literal: Literal) -> tuple[Literal, tuple[int, ...]]:
-    """`literal` without the axes along which it repeats, and the axes that are left. The literal itself where no axis repeats."""
+    """`literal` without the axes along which it is constant, and the other axes. The literal itself where there are none."""
     t = literal.type
     if literal.data is None or literal.splat or not t.is_static or not t.count:
         return literal, ()
@@ -346,7 +348,7 @@ def without_repeats(literal: Literal) -> tuple[Literal, tuple[int, ...]]:
 
 
 def carried(literal: Literal) -> Literal:
-    """A constant in the dtype by which it is carried."""
+    """A constant in the dtype that represents it."""
     if literal.type.dtype not in CARRIED | WIDE or literal.data is None:
         return literal
     small = scalar_literal(literal) if literal.splat else literal
@@ -355,7 +357,7 @@ def carried(literal: Literal) -> Literal:
 
 
 def as_immediate(literal: Literal) -> Literal:
-    """A constant of one number in rank 0; any other as it is."""
+    """A splat as a rank-0 literal; any other constant unchanged."""
     one = element_of(literal)
     return literal if one is None else Literal(tensor(literal.type.dtype), one)
 

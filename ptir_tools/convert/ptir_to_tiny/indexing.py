@@ -1,7 +1,7 @@
-"""PTIR to Tiny: indexing. By constant indices that follow from their position it is FLIP, SHRINK or VIEW.
+"""PTIR to Tiny: indexing. Constant indices that are affine in their position give FLIP, SHRINK or VIEW.
 
-By any others it is a choice. Elements where a counted axis differs from the index become 0. The sum of the rest is the one that
-was meant, bit for bit except for the sign of a zero. An index that is out of bounds, an error in PTIR, chooses none.
+All others give a one-hot selection. Elements where an iota differs from the index become 0. The sum of the rest is the selected
+element, exact except for the sign of a zero. An index out of bounds, an error in PTIR, selects none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ptir_tools.rewrite.vocabulary import tensor_type
 
 
 def _take(emit: TinyEmit, op: Op, x: Data, positions: Data) -> Value:
-    """Even steps along an axis are a SHRINK, the whole axis backwards a FLIP, other regular indices a VIEW, all else a choice."""
+    """Evenly spaced indices are a SHRINK, a reversed axis a FLIP, other regular indices a VIEW, all else a selection."""
     if isinstance(positions, Literal) and positions.data is not None and positions.type.is_static:
         with suppress(Violation):
             return _mapped(emit, emit.node(x), positions)
@@ -41,7 +41,7 @@ def _take(emit: TinyEmit, op: Op, x: Data, positions: Data) -> Value:
 
 
 def _mapped(emit: TinyEmit, v: Value, positions: Literal) -> Value:
-    """`take` by an index map. Raises Violation where the constant indices follow none."""
+    """`take` by an index map. Raises Violation where the constant indices have none."""
     indices, shape = from_literal(positions).astype(np.int64), tensor_type(v).shape
     if indices.ndim < 2 and (steps := _steps(emit, v, indices.reshape(-1), shape)) is not None:
         return emit.settled(steps)
@@ -66,7 +66,7 @@ def _steps(emit: TinyEmit, x: Value, indices: Array, shape: Shape) -> Value | No
 
 
 def _entry(indices: Array) -> Poly:
-    """The map that gives `indices` from the axes of the result: a sum of one term per axis. Raises Violation."""
+    """The index map of `indices` from the axes of the result: a sum of one term per axis. Raises Violation."""
     if not indices.size:
         return ex.constant(0)
     first = indices[(0,) * indices.ndim]
@@ -81,7 +81,7 @@ def _entry(indices: Array) -> Poly:
 
 
 def _terms(line: Array, axis: Poly) -> Poly:
-    """`line`, which begins with 0, over `axis`: its first step over and over, begun anew at even distances. Raises Violation."""
+    """`line`, which begins with 0, as a term of `axis`: steps of equal size that restart periodically. Raises Violation."""
     step, places = int(line[1]) if len(line) > 1 else 0, np.arange(len(line))
     off = np.flatnonzero(line != step * places)
     if not len(off):
@@ -94,7 +94,7 @@ def _terms(line: Array, axis: Poly) -> Poly:
     return _terms(starts, outer) + ex.constant(step) * (axis - ex.constant(period) * outer)
 
 
-# Choices
+# Selections
 
 
 def counted(emit: TinyEmit, n: Dim, dtype: DType = SI32) -> Value:
@@ -109,7 +109,7 @@ def counted(emit: TinyEmit, n: Dim, dtype: DType = SI32) -> Value:
 
 
 def spread_out(emit: TinyEmit, x: Value, shape: Shape, axes: Iterable[int]) -> Value:
-    """`x` with its axes at `axes` of `shape`."""
+    """`x` broadcast to `shape`, with its axes at `axes`."""
     at = tuple(axes)
     return x if tensor_type(x).shape == shape else emit("EXPAND", x, result_shape=shape, broadcast_dimensions=at)
 
@@ -125,7 +125,7 @@ def differs(emit: TinyEmit, index: Value, n: Dim) -> Value:
 def chosen(
     emit: TinyEmit, x: Value, others: Value, axes: Iterable[int], axis: int, nothing: float = 0, kind: str = "SUM"
 ) -> Value:
-    """What is left of `x` along `axis` where `others`, whose axes are `axes` of `x`, is false: one element, or `nothing`."""
+    """The element of `x` along `axis` where `others`, whose axes are `axes` of `x`, is false, else `nothing`."""
     t = tensor_type(x)
     work = SI32 if t.dtype is I1 else F32 if t.dtype.is_float else t.dtype
     left = emit("WHERE", spread_out(emit, others, t.shape, axes), immediate(nothing, work), emit.cast(x, work))
@@ -133,7 +133,7 @@ def chosen(
 
 
 def _gather(emit: TinyEmit, op: Op, x: Data, positions: Data) -> Value:
-    """The elements of the axis along a new last one, of which the index chooses."""
+    """A gather: the axis becomes a new last one, along which the index selects."""
     v, index = emit.node(x), emit.node(positions)
     rank = tensor_type(v).rank
     axis = op.attr("axis") % rank
@@ -141,8 +141,8 @@ def _gather(emit: TinyEmit, op: Op, x: Data, positions: Data) -> Value:
 
 
 def _along(emit: TinyEmit, x: Value, axis: int, others: Value, axes: Iterable[int]) -> Value:
-    """`x` with its elements along `axis` chosen by `others`, whose last axis counts them and whose `axes` are those of the result
-    and the last."""
+    """`x` with its elements along `axis` selected by the mask `others`, whose last axis numbers them; `axes` are its axes in the
+    result, and the last."""
     t = tensor_type(x)
     kept = [i for i in range(t.rank) if i != axis]
     at = tuple(axes)
@@ -153,7 +153,7 @@ def _along(emit: TinyEmit, x: Value, axis: int, others: Value, axes: Iterable[in
 
 
 def _starts(emit: TinyEmit, start: Data, shape: Shape, sizes: Shape) -> Iterator[tuple[int, Value]]:
-    """Each axis along which the window is not all of it, and its start there, moved inside."""
+    """Each axis that the window does not cover, and its clamped start there."""
     v = emit.node(start)
     for axis, (n, size) in enumerate(zip(shape, sizes, strict=True)):
         if n != size:
@@ -165,13 +165,13 @@ def _starts(emit: TinyEmit, start: Data, shape: Shape, sizes: Shape) -> Iterator
 
 
 def _places(emit: TinyEmit, first: Value, size: Dim) -> Value:
-    """`size` places from `first` on."""
+    """`size` indices from `first` on."""
     numbers = counted(emit, size, tensor_type(first).dtype)
     return emit("ADD", spread_out(emit, first, (size,), ()), numbers)
 
 
 def _fixed(start: Data, shape: Shape, sizes: Shape) -> list[int] | None:
-    """The starts that are constants, moved inside; None where they are not, or an extent is symbolic."""
+    """The constant starts, clamped; None where they are not constant, or an extent is symbolic."""
     if not isinstance(start, Literal) or start.data is None or not start.type.is_static:
         return None
     results: list[int] = []
@@ -183,7 +183,7 @@ def _fixed(start: Data, shape: Shape, sizes: Shape) -> list[int] | None:
 
 
 def _dynamic_slice(emit: TinyEmit, op: Op, x: Data, start: Data) -> Value:
-    """Along each axis the choice of `size` places; at a constant place a SHRINK."""
+    """Along each axis a selection of `size` indices; for a constant start a SHRINK."""
     v, sizes = emit.node(x), op.attr("sizes")
     shape = tensor_type(v).shape
     if (fixed := _fixed(start, shape, sizes)) is not None:
@@ -196,7 +196,7 @@ def _dynamic_slice(emit: TinyEmit, op: Op, x: Data, start: Data) -> Value:
 
 
 def _dynamic_update_slice(emit: TinyEmit, op: Op, x: Data, update: Data, start: Data) -> Value:
-    """Along each axis the update is moved to its places, and what is outside of them stays as it was."""
+    """Along each axis the update is moved to its start; elements outside of it are unchanged."""
     v, u, sizes = emit.node(x), emit.node(update), op.attr("sizes")
     shape = tensor_type(v).shape
     fixed, outside = _fixed(start, shape, sizes), list[Value]()
@@ -226,7 +226,7 @@ def _repeated(emit: TinyEmit, x: Value, axis: int, n: Dim) -> Value:
 
 
 def _moved(emit: TinyEmit, x: Value, axis: int, first: int, n: int, size: int) -> tuple[Value, Value]:
-    """`x` at its place along an axis of `n` places, and which of these are others."""
+    """`x` moved to its start along an axis of extent `n`, and a mask of the other elements."""
     t = tensor_type(x)
     line = np.ones(n, np.bool_)
     line[first : first + size] = False
@@ -246,14 +246,14 @@ def _combined(emit: TinyEmit, x: Value, kind: str, new: Value) -> Value:
 
 
 def _gone(emit: TinyEmit, updates: Value, others: Value, axes: Iterable[int], axis: int, kind: str) -> Value:
-    """The updates that meet each place, along `axis`, combined in fp32 or i32."""
+    """The updates of each element, along `axis`, combined in fp32 or i32."""
     t = tensor_type(updates)
     work = F32 if t.dtype.is_float else t.dtype
     return chosen(emit, emit.cast(updates, work), others, axes, axis, identity(kind, work), kind)
 
 
 def _scatter_reduce(emit: TinyEmit, op: Op, x: Data, positions: Data, updates: Data) -> Value:
-    """At each place along the axis the updates whose index it is, combined; the last of them where it replaces."""
+    """At each index along the axis its updates, combined; the last one where it replaces."""
     v, index, u = emit.node(x), emit.node(positions), emit.node(updates)
     t, kind = tensor_type(v), op.attr("reduce")
     require(t.dtype is not I1, NOT_TRANSLATABLE, "Tiny combines numbers only")
@@ -285,7 +285,7 @@ def _scatter_reduce(emit: TinyEmit, op: Op, x: Data, positions: Data, updates: D
 
 
 def _scatter_add(emit: TinyEmit, op: Op, x: Data, positions: Data, updates: Data) -> Value:
-    """Windows of updates added at the places that index vectors name; whole rows of one axis without a window along it."""
+    """Windows of updates added at index vectors; whole rows of one axis without a window along it."""
     v, index, u = emit.node(x), emit.node(positions), emit.node(updates)
     t, ut, it = tensor_type(v), tensor_type(u), tensor_type(index)
     scattered = [a % t.rank for a in op.attr("scatter_dims_to_operand_dims")]
@@ -315,7 +315,7 @@ def _component(emit: TinyEmit, starts: Value, k: int) -> Value:
 
 
 def _windows_added(emit: TinyEmit, x: Value, windows: Value, starts: Mapping[int, Value]) -> Value:
-    """Window i of `windows`, as wide as `x` or less, added to `x` where `starts` has its begin: along other axes 0."""
+    """Window i of `windows`, added to `x` at its start in `starts`."""
     t = tensor_type(x)
     for axis, n in enumerate(t.shape):
         count, size = tensor_type(windows).shape[0], tensor_type(windows).shape[axis + 1]
@@ -343,7 +343,7 @@ def _rows_added(emit: TinyEmit, x: Value, rows: Value, index: Value, axis: int) 
 
 
 def _segment_reduce(emit: TinyEmit, op: Op, data: Data, ids: Data) -> Value:
-    """For each segment the rows that are its own, combined."""
+    """The rows of each segment, combined."""
     v, index, kind = emit.node(data), emit.node(ids), op.attr("kind").upper()
     t, accum = tensor_type(v), op.attr("accum_dtype")
     require(accum in (None, t.dtype, F32 if t.dtype.is_float else t.dtype), NOT_TRANSLATABLE, f"no sums in {accum}")

@@ -1,4 +1,4 @@
-"""PTIR to Tiny: what rearranges elements."""
+"""PTIR to Tiny: data movement."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _tile(emit: TinyEmit, op: Op, x: Data) -> Value:
     axes = tuple(range(1, 2 * len(source), 2))
     tiled = emit("EXPAND", emit.node(x), result_shape=wide, broadcast_dimensions=axes)
     whole = tuple(ex.to_dim(ex.of_dim(n) * ex.of_dim(r)) for r, n in zip(repeats, source, strict=True))
-    return emit.settled(emit("RESHAPE", tiled, result_shape=whole))  # says what each new extent is: several are guessed
+    return emit.settled(emit("RESHAPE", tiled, result_shape=whole))  # declares each new extent, several of which are unknown
 
 
 def _pad(emit: TinyEmit, op: Op, x: Data) -> Value:
@@ -58,7 +58,7 @@ def _pad(emit: TinyEmit, op: Op, x: Data) -> Value:
 
 
 def spread(emit: TinyEmit, x: Value, interior: Ints, value: object) -> Value:
-    """`x` with `interior` elements `value` between neighbors: each element becomes a row, the last without its end."""
+    """`x` with `interior` elements `value` between neighbors: each element becomes a row, and the end of the last is cut."""
     shape = tensor_type(x).shape
     gaps = tuple(0 if d in (0, 1) else g for d, g in zip(shape, interior, strict=True))
     if not any(gaps):

@@ -1,4 +1,4 @@
-"""Where several PTIR ops are one node of Tiny: what `tiny_to_ptir` makes of RELU, EXP2 and a REDUCE with `init`."""
+"""Patterns of several PTIR ops that are one Tiny node, such as `tiny_to_ptir` makes from RELU, EXP2 and REDUCE with `init`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PTIR to Tiny: the places of the largest elements. A NaN is above all numbers, and the first of equal elements comes first."""
+"""PTIR to Tiny: argmax and top_k. A NaN is above all numbers, and the first of equal elements comes first."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ptir_tools.core.violations import require
 from ptir_tools.dialects.tiny.immediates import immediate
 from ptir_tools.rewrite.vocabulary import tensor_type
 
-PAIRS = 1 << 24  # comparisons of a top_k
+PAIRS = 1 << 24  # the most comparisons of a top_k
 
 
 def _argmax(emit: TinyEmit, op: Op, x: Data) -> Value:
-    """The smallest place of those that the maximum is not above; where there is a NaN, of the NaNs."""
+    """The smallest index of those with the maximum; where there is a NaN, of the NaNs."""
     v = emit.node(x)
     t = tensor_type(v)
     axis = op.attr("axis") % t.rank
@@ -39,7 +39,7 @@ def _argmax(emit: TinyEmit, op: Op, x: Data) -> Value:
 
 
 def _top_k(emit: TinyEmit, op: Op, x: Data) -> Data:
-    """Each element is compared with every other: its rank is the number of those before it, and k ranks are chosen."""
+    """Each element is compared with every other: its rank is the number of those before it, and k ranks are selected."""
     v = emit.node(x)
     t, k = tensor_type(v), op.attr("k")
     require(t.is_static, NOT_TRANSLATABLE, f"{t} has symbolic extents", help="give them with --bind")
@@ -58,7 +58,7 @@ def _top_k(emit: TinyEmit, op: Op, x: Data) -> Data:
         return spread_out(emit, y, shape, (*range(last), t.rank))
 
     def before(p: Value, q: Value) -> Value:
-        """Whether p is better than q whatever their places."""
+        """Whether p comes before q, whatever their indices."""
         p, q = (p, q) if op.attr("largest") else (q, p)
         if not t.dtype.is_float:
             return above(emit, p, q)
@@ -66,7 +66,7 @@ def _top_k(emit: TinyEmit, op: Op, x: Data) -> Data:
         return emit("WHERE", theirs, emit("WHERE", mine, above(emit, p, q), negated(emit, mine)), theirs)
 
     place = counted(emit, n)
-    first = above(emit, one_of(emit, place, shape, last), one_of(emit, place, shape, t.rank))  # the other has the smaller place
+    first = above(emit, one_of(emit, place, shape, last), one_of(emit, place, shape, t.rank))  # the other has the smaller index
     ahead = emit("WHERE", first, negated(emit, before(one(v), other(v))), before(other(v), one(v)))
     rank = emit("REDUCE", emit.cast(ahead, SI32), op="SUM", axes=(t.rank,), dtype=SI32)
     others = differs(emit, rank, k)  # [.., element, k]
@@ -80,7 +80,7 @@ def _top_k(emit: TinyEmit, op: Op, x: Data) -> Data:
 
 
 def one_of(emit: TinyEmit, place: Value, shape: tuple[object, ...], axis: int) -> Value:
-    """The places along `axis`."""
+    """The indices along `axis`."""
     return spread_out(emit, place, shape, (axis,))  # type: ignore[arg-type]
 
 

@@ -43,9 +43,10 @@ def _reduce(kind: str) -> Rule:
         axes = tuple(a % source.rank for a in op.attr("axes"))
         accum = accumulator(emit, op)
         own = tensor_type(op.operands[0]).dtype
-        start = {"init": identity(kind, own)} if own in CARRIED and kind != "SUM" else {}  # over nothing, that of its own range
-        made, dtype = emit("REDUCE", v, op=kind, axes=axes, dtype=accum, **start), tensor_type(op.result).dtype
-        return emit.settled(emit.saturated(made, dtype) if dtype in CARRIED and not lossless(own, dtype) else made)
+        # over no elements, the identity of its own range
+        start = {"init": identity(kind, own)} if own in CARRIED and kind != "SUM" else {}
+        result, dtype = emit("REDUCE", v, op=kind, axes=axes, dtype=accum, **start), tensor_type(op.result).dtype
+        return emit.settled(emit.saturated(result, dtype) if dtype in CARRIED and not lossless(own, dtype) else result)
 
     return rule
 

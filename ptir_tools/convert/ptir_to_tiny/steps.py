@@ -1,7 +1,7 @@
-"""PTIR to Tiny: quantized numbers, of up to 8 bits, by counting.
+"""PTIR to Tiny: quantization to up to 8 bits, by counting thresholds.
 
-Which step a number rounds to depends on where it lies among the thresholds between steps. These are found here exactly, by the
-meaning of the op itself; the graph then counts those that the number reaches. No rounding comes into it.
+A number rounds to the quantized integer given by the thresholds below it. The thresholds are computed exactly here, by the op's
+own evaluation; the graph then counts those that the number reaches. No rounding is involved.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ _MOST = 1 << 8  # steps
 
 
 def _in_order(keys: Array) -> Array:
-    """The fp32 numbers of 32-bit keys that are in their order, -inf to inf."""
+    """The fp32 numbers of ordered 32-bit keys, from -inf to inf."""
     bits = np.where(keys < 0, np.int64(-(2**31)) - keys - 1, keys)
     return (bits & 0xFFFFFFFF).astype(np.uint32).view(np.float32)
 
 
 def _thresholds(step: Callable[[Array], Array], dtype: DType, channels: int, floats: bool) -> Array:
-    """For each channel and each step but the least, the key of the least number that reaches it: [channels, steps - 1].
-
-    `step` is monotone; it takes keys of shape [channels, n]. Beyond the last key where none reaches the step."""
+    """For each channel and each step except the least, the key of the least number that reaches it: [channels, steps - 1]; beyond
+    the last key where none does. `step` is monotone; it takes keys of shape [channels, n]."""
     wanted = np.arange(dtype.min + 1, dtype.max + 1)[None, :]
     infinity = 0x7F800000
     low = np.full((channels, wanted.shape[1]), -infinity - 1 if floats else SI32.min, np.int64)

@@ -22,7 +22,7 @@ Window = tuple[int, int, int]  # taps, stride, dilation
 
 
 def _reduce_window(emit: TinyEmit, op: Op, x: Data) -> Value:
-    """The taps of each window as axes behind the windows', reduced."""
+    """A window reduction: the taps become axes after the windows' axes, which are reduced."""
     v = emit.node(x)
     kind: str = op.attr("reduce").upper()
     own = tensor_type(op.operands[0]).dtype
@@ -40,7 +40,7 @@ def _reduce_window(emit: TinyEmit, op: Op, x: Data) -> Value:
 
 
 def _extract_patches(emit: TinyEmit, op: Op, x: Data) -> Value:
-    """The taps of each window as axes between places and channels, then flattened with these."""
+    """Patches: the taps become axes between the windows' axes and the channels, then are flattened with these."""
     pairs = ((0, 0), *op.attr("padding"), (0, 0))
     v = _padded(emit, emit.node(x), pairs, number(op.attr("pad_value"), emit.type.dtype))
     middle = list(zip(*(op.attr(n) for n in ("window", "strides", "dilation")), strict=True))
@@ -71,7 +71,7 @@ def _windows(emit: TinyEmit, x: Value, windows: Sequence[Window], at: int, *, ba
 
 
 def _places(extent: Dim, taps: int, stride: int, dilation: int) -> Dim:
-    """How many windows fit along an axis; none along one without elements."""
+    """The number of windows along an axis; 0 along one without elements."""
     if extent == 0:
         return 0
     room = ex.of_dim(extent) - ex.constant((taps - 1) * dilation + 1)

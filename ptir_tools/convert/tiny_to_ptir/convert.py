@@ -38,35 +38,35 @@ CONST_POOL = "const_pool"  # the storage of INPUTs that hold constants
 
 
 def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Program | None:
-    """The PTIR program that computes what `program`, which verifies, does; None after reporting what it cannot."""
+    """The PTIR program equal to the verified `program`; None after reporting what PTIR cannot express."""
     before = diagnostics.errors
     program = _with_dims(program, diagnostics)
     if diagnostics.errors > before:
         return None
-    made = GraphEmit(RULES, program.main, diagnostics, options, patterns=PATTERNS).run()
-    if made is None:
+    result = GraphEmit(RULES, program.main, diagnostics, options, patterns=PATTERNS).run()
+    if result is None:
         return None
-    PassContext().apply(made, RAISING, effect=Effect.ORDER, enable_constant_fold=False)
+    PassContext().apply(result, RAISING, effect=Effect.ORDER, enable_constant_fold=False)
     open_ = {name for _, name in undefined(program)}
-    if lost := sorted(name for _, name in undefined(made) if open_.isdisjoint(names(name))):
-        message = f"PTIR has no op that gives ?{lost[0]} its number"
-        diagnostics.error("UnboundSymbol", message, program.main.loc, help="give the symbols of the graph numbers with --bind")
+    if lost := sorted(name for _, name in undefined(result) if open_.isdisjoint(names(name))):
+        message = f"no PTIR op determines ?{lost[0]}"
+        diagnostics.error("UnboundSymbol", message, program.main.loc, help="give the symbols of the graph with --bind")
         return None
-    return made
+    return result
 
 
 class GraphEmit(PtirEmit):
-    """A PTIR function made of a graph: INPUTs whose value is given are constants, and symbols stay."""
+    """Builds a PTIR function from a graph: INPUTs with given values are constants, and symbols stay."""
 
     origin = "tiny"
 
     @property
     def given(self) -> set[str]:
-        """The symbols that the inputs tell."""
+        """The symbols that the inputs determine."""
         return {s.name for s in given([p.type for p in self.source.params])}
 
     def needed(self, block: Region) -> list[Op]:
-        """The ops that results need, except those that only a pattern absorbs."""
+        """The live ops, except those that only a pattern absorbs."""
         return Emit.needed(self, block)
 
     def parameter(self, p: Value, label: str) -> Value:
@@ -89,12 +89,13 @@ class GraphEmit(PtirEmit):
         return {label for p, label in labels if storage.get(p.name) == CONST_POOL and label in given}
 
     def last(self, short: str, *operands: Argument, **attrs: Attribute) -> Value:
-        """The op that gives the node's value, in the node's symbols."""
+        """The op of the node's value, in the node's symbols."""
         return self.builder.op(short, *operands, name=self.name, types=[self.type], **attrs)
 
 
 def _with_dims(program: Program, diagnostics: Diagnostics) -> Program:
-    """A copy with the numbers in that "dims" gives and the graph determines; the program itself when it has no symbols."""
+    """A copy with symbols replaced by numbers from "dims" or determined by the graph; the program itself when it has no
+    symbols."""
     if not symbols(program):
         return program
     program = clone(program)
@@ -130,7 +131,7 @@ def exp2(emit: PtirEmit, op: Op, x: Operand) -> Value:
 
 
 def clamp(op: Op, options: Options) -> Match | None:
-    """MIN(MAX(x, low), high) is what PTIR calls a clamp."""
+    """MIN(MAX(x, low), high) is a clamp."""
     x, high = op.operands
     inner = defined_by(x, "MAX")
     if inner is None or not isinstance(inner.operands[0], Value):
@@ -140,7 +141,7 @@ def clamp(op: Op, options: Options) -> Match | None:
 
 
 def exp(op: Op, options: Options) -> Match | None:
-    """EXP2 of fp32 `v * log2(e)`, the constant rounded to fp32, as softmax has it, is exp(v)."""
+    """EXP2 of fp32 `v * log2(e)`, with the constant rounded to fp32, is exp(v), as in a softmax."""
     x = op.operands[0]
     if not isinstance(x, Value) or x.op is None or x.op.defn.short != "MUL":
         return None
@@ -175,18 +176,18 @@ REDUCTIONS = {"SUM": ("reduce_sum", "add"), "MAX": ("reduce_max", "maximum"), "M
 
 def reshape(emit: PtirEmit, op: Op, x: Operand) -> Value:
     """The same reshape; symbols stay. PTIR computes one symbol at a time."""
-    *steps, made = _renamings(emit, x, op.attr("result_shape"))
+    *steps, result = _renamings(emit, x, op.attr("result_shape"))
     for shape in steps:
         x = emit("reshape", x, new_shape=shape)
-    return emit.last("reshape", x, new_shape=made)
+    return emit.last("reshape", x, new_shape=result)
 
 
-def _renamings(emit: PtirEmit, x: Operand, made: Shape) -> list[Shape]:
-    """The shapes on the way to `made`."""
+def _renamings(emit: PtirEmit, x: Operand, result: Shape) -> list[Shape]:
+    """The shapes on the way to `result`."""
     assert isinstance(emit, GraphEmit)
-    steps = renamings(tensor_type(x).shape, made, emit.given)
+    steps = renamings(tensor_type(x).shape, result, emit.given)
     if len(steps) > 1:
-        emit.note("an extent gives the symbol opposite its number: none may be 1")
+        emit.note("an extent determines the opposite symbol: none may be 1")
     return steps
 
 
@@ -196,7 +197,7 @@ def permute(emit: PtirEmit, op: Op, x: Operand) -> Value:
 
 
 def expand(emit: PtirEmit, op: Op, x: Operand) -> Value:
-    """Axes that give a symbol its number called by it, axes of extent 1 where the result has new ones, then broadcast."""
+    """A broadcast: axes that determine a symbol are renamed to it, and new axes of extent 1 are inserted."""
     source, result_shape = tensor_type(x), op.attr("result_shape")
     places = zip(source.shape, op.attr("broadcast_dimensions"), strict=True)
     called = tuple(d if axis is None or d == 1 else result_shape[axis] for d, axis in places)
@@ -227,7 +228,7 @@ def pad(emit: PtirEmit, op: Op, x: Operand) -> Value:
 
 
 def shrink(emit: PtirEmit, op: Op, x: Operand) -> Value:
-    """With a step: the window, padded so that each step is a row of its own, of which the first column stays."""
+    """With a step: the window, padded so that each step is a row, of which the first column is kept."""
     lo, hi, step = (op.attr(n) for n in ("lo", "hi", "step"))
     source, step = tensor_type(x), step or (1,) * len(lo)
     if not source.is_static:
@@ -248,8 +249,8 @@ def shrink(emit: PtirEmit, op: Op, x: Operand) -> Value:
 
 
 def _shrink_axes(emit: PtirEmit, x: Operand, lo: Shape, hi: Shape, step: Shape) -> Value:
-    """Whole symbols by steps: windows of one element, which tell PTIR how many there are. For the rest, a VIEW that counts upward
-    along the axes that shrink; the others, whose extents may be symbols, are passed on whole."""
+    """Symbolic axes with a step: windows of one element, whose extent PTIR can express. Else a VIEW along the axes that shrink;
+    other axes, whose extents may be symbols, are kept whole."""
     shape, wanted = tensor_type(x).shape, zip(tensor_type(x).shape, lo, hi, step, strict=True)
     strides = tuple(s if isinstance(d, Sym) and a == 0 and b == d and isinstance(s, int) else 1 for d, a, b, s in wanted)
     if any(s != 1 for s in strides):
@@ -280,7 +281,7 @@ def _text(d: Dim) -> str:
 
 
 def pool(emit: PtirEmit, op: Op, x: Operand) -> Value:
-    """The VIEW that it is short for."""
+    """The equivalent VIEW."""
     ones = (1,) * len(op.attr("kernel"))
     entries = pool_map(len(emit.shape) - len(ones), op.attr("stride") or ones, op.attr("dilation") or ones)
     return view(emit, x, list(map(_text, entries)))
@@ -295,30 +296,30 @@ RULES: dict[str, Rule] = {
 
 
 def renamed(op: Op, options: Options) -> Match | None:
-    """A RESHAPE that only calls several extents otherwise: PTIR declares what an op's own extents are called."""
+    """A RESHAPE that only renames extents: PTIR declares the names at the op itself."""
     x = op.operands[0]
     before, after = tensor_type(x).shape, tensor_type(op.result).shape
     new = [(a, b) for a, b in zip(before, after, strict=False) if a != b]
     if len(before) != len(after) or len(new) < 2 or not isinstance(x, Value) or x.op is None:
         return None
     kept = {n for y in x.op.values() for n in tensor_type(y).shape}
-    if any(a in kept or (isinstance(a, Sym) and names(a.name) == (a.name,)) for a, _ in new):  # that the op leaves as it was
+    if any(a in kept or (isinstance(a, Sym) and names(a.name) == (a.name,)) for a, _ in new):  # unchanged by the op
         return None
     symbols = [b.name for _, b in new if isinstance(b, Sym) and names(b.name) == (b.name,)]
     if len(symbols) < len(new) or {n for s in mentioned([p.type for p in inputs_below(x)]) for n in names(s.name)} & {*symbols}:
         return None
-    made = x.op
-    entry = next((m for p in WINDOWS.get(made.defn.short, ()) if (m := p(made, options))), None)
-    if entry is None and made.defn.short == "PAD":
-        entry = Match(made.operands, pad)
+    result = x.op
+    entry = next((m for p in WINDOWS.get(result.defn.short, ()) if (m := p(result, options))), None)
+    if entry is None and result.defn.short == "PAD":
+        entry = Match(result.operands, pad)
     if entry is None:
         return None
     rule = entry.rule
-    return Match(entry.needs, lambda emit, op, *operands: rule(emit, made, *operands))
+    return Match(entry.needs, lambda emit, op, *operands: rule(emit, result, *operands))
 
 
 def inputs_below(x: Value) -> list[Value]:
-    """The inputs that `x` is made of."""
+    """The inputs that `x` depends on."""
     return [v for v in post_order([x], lambda v: [*v.op.values()] if v.op is not None else []) if v.op is None]
 
 

@@ -1,6 +1,6 @@
-"""Tiny to PTIR: the formulas of functions that Tiny does not have become these functions again.
+"""Tiny to PTIR: formulas of functions that Tiny lacks are recognized as these functions.
 
-The formula of a function is what `ptir_to_tiny` makes of it, so that there is no second place where it is written.
+The formula of a function is the output of `ptir_to_tiny`, so it is written once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ptir_tools.rewrite.vocabulary import tensor_type
 
 @cache
 def formula(function: str, dtype: DType = F32, divisor: int | None = None) -> tuple[list[Value], Op]:
-    """The operands of the formula of a function, and its last node: of one value, or of two, or of one and a number."""
+    """The operands of a function's formula and its last node; `divisor` is its second operand, a value or a number."""
     program, builder = single_function(load_dialect("ptir"))
     t = tensor(dtype, (2,))
     operands = [builder.param(t, "x")]
@@ -86,10 +86,10 @@ def division(op: Op, options: Options) -> Match | None:
 
 
 def _made_by(x: Op | Operand | None, uop: str, at: int = 0) -> Op | None:
-    """The node that makes `x`, or operand `at` of the node `x`, where it is of this UOp."""
+    """The defining node of `x`, or of operand `at` of the node `x`, where it is of this UOp."""
     x = x.operands[at] if isinstance(x, Op) else x
-    made = x.op if isinstance(x, Value) else None
-    return made if made is not None and made.defn.short == uop else None
+    result = x.op if isinstance(x, Value) else None
+    return result if result is not None and result.defn.short == uop else None
 
 
 FORMULAS: dict[str, tuple[Pattern, ...]] = {

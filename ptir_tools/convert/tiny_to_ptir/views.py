@@ -2,11 +2,10 @@
 
 A map in which every result axis serves at most one source axis (windows, strides, reversal, repetition) is split: each
 entry becomes a `take` along its own axis with an index constant as small as its own axes. Any other (a diagonal, a reshape
-by `//` and `%`) becomes one `take` from the flattened source. Guards that say no more than that a read lies inside the source
-become a `pad` of it; others select between what is taken and the fill.
+by `//` and `%`) becomes one `take` from the flattened source. Guards that only check bounds become a `pad` of the source; others
+select between the taken elements and the fill.
 
-Where an extent is a symbol the indices are not constants: they are computed of `iota` and of the symbol's number, which is a sum
-of as many ones.
+Where an extent is a symbol, the indices are computed from `iota` and the symbol's value, a sum of ones.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def rounded(value: float, dtype: DType) -> Scalar:
 
 
 def unbound(missing: Sequence[str], what: str) -> Violation:
-    """The refusal of a node whose translation needs a number."""
+    """The Violation for a node whose translation needs a number."""
     help = f"give it with {' '.join(f'--bind {n}=INT' for n in missing)}"
     return Violation("UnboundSymbol", f"{what} needs a value for {', '.join(missing)}", help=help)
 
@@ -85,15 +84,15 @@ def _values(p: Poly, axes: Sequence[int], extents: tuple[int, ...]) -> Array:
 
 
 def _indices(emit: PtirEmit, array: Array, extent: int) -> Value:
-    """A constant of indices below `extent`; those that a guard excludes are moved inside."""
+    """A constant of indices below `extent`; those that a guard excludes are clamped."""
     dtype = SI32 if extent <= 1 << 31 else SI64
     inside = np.clip(array, 0, max(extent - 1, 0))
     return emit("constant", value=to_literal(inside, tensor(dtype, array.shape)))
 
 
 def _widths(x: TensorType, result: TensorType, maps: list[Poly], guards: list[Poly]) -> list[tuple[int, int]] | None:
-    """By how much the source is padded before and after on each axis so that no guard is needed. None when the guards
-    exclude more or less than what lies outside, and when the padded source would be larger than source and result."""
+    """The padding of the source, before and after on each axis, that makes guards redundant. None when the guards are not exactly
+    the bounds, and when the padded source would be larger than source and result."""
     shape = result.shape
     source = [n for n in x.shape if isinstance(n, int)]
     extents = [n for n in shape if isinstance(n, int)]
@@ -113,7 +112,7 @@ def _widths(x: TensorType, result: TensorType, maps: list[Poly], guards: list[Po
 
 
 def _is_open(source: TensorType, result: TensorType, maps: Sequence[Poly], guards: Sequence[Poly]) -> bool:
-    """Whether indices depend on a symbol. Axes that are passed on whole need no indices."""
+    """Whether indices depend on a symbol. Axes that are kept whole need no indices."""
     used = [a for p in maps for a in axes_of(p)]
     read = [n for n, p in enumerate(maps) if len(used) > len(set(used)) or not _whole(source, result, n, p)]
     extents = [source.shape[n] for n in read] + [result.shape[a] for p in (*(maps[n] for n in read), *guards) for a in axes_of(p)]
@@ -126,10 +125,10 @@ def _whole(source: TensorType, result: TensorType, n: int, p: Poly) -> bool:
 
 
 def _counted(emit: PtirEmit, x: Operand, maps: Sequence[Poly], guards: Sequence[Poly], fill: float) -> Value:
-    """What is read at places that are computed, where guards hold, which are computed too."""
+    """A read at computed indices, with computed guards."""
     given = {d for v in (*emit.source.params, x) for d in tensor_type(v).shape}
     if missing := [n for d in emit.shape if not isinstance(d, int) and d not in given for n in names(d.name)]:
-        raise unbound(list(dict.fromkeys(missing)), "the index map")  # no op that is made here would give it
+        raise unbound(list(dict.fromkeys(missing)), "the index map")  # no op made here would determine it
     if not guards:
         return _read(emit, x, maps, False, emit.last)
     inside, *others = (emit("compare_ge", _number(emit, g), _number(emit, constant(0))) for g in guards)
@@ -140,7 +139,7 @@ def _counted(emit: PtirEmit, x: Operand, maps: Sequence[Poly], guards: Sequence[
 
 
 def _read(emit: PtirEmit, x: Operand, maps: Sequence[Poly], moved: bool, last: Callable[..., Value]) -> Value:
-    """`x` at computed places, which are `moved` inside where they may be outside; `last` makes the last instruction."""
+    """`x` at computed indices, which are clamped where they are in `moved`; `last` makes the last instruction."""
     shape = tensor_type(x).shape
     if all(d == 1 for d in shape):
         one = x if len(shape) <= len(emit.shape) else emit("reshape", x, new_shape=())
@@ -156,7 +155,7 @@ def _read(emit: PtirEmit, x: Operand, maps: Sequence[Poly], moved: bool, last: C
 
 
 def _number(emit: PtirEmit, p: Poly) -> Value:
-    """`p` at every place of the result, in si32. Raises Violation("UnboundSymbol")."""
+    """`p` at every index of the result, in si32. Raises Violation("UnboundSymbol")."""
     total: Value | None = None
     for monomial, coefficient in _of_extents(emit, p).terms:
         factors = [_atom(emit, atom) for atom in monomial]
@@ -170,24 +169,24 @@ def _number(emit: PtirEmit, p: Poly) -> Value:
 
 
 def _of_extents(emit: PtirEmit, p: Poly) -> Poly:
-    """`p` with the extents of inputs, `2*N`, in place of the symbols that follow from them and that no input has."""
+    """`p` with derived symbols replaced by the input extents, such as `2*N`, that determine them."""
     given = [d.name for x in emit.source.params for d in tensor_type(x).shape if isinstance(d, Sym)]
     for n in dict.fromkeys(p.names()):
         if n.startswith("@") or n in given:
             continue
         for text in given:
-            told, asked = linear(parse(text), n), linear(p, n)
-            if told is None or (scale := told[0].value) is None or not {*told[1].names()} <= {*given}:
+            given_terms, terms = linear(parse(text), n), linear(p, n)
+            if given_terms is None or (scale := given_terms[0].value) is None or not {*given_terms[1].names()} <= {*given}:
                 continue
-            rest, by = (name(text) - told[1]) * constant(1 if scale > 0 else -1), constant(abs(scale))
-            whole = asked is not None and (times := asked[0] // by).quotients() == asked[0].quotients()
-            p = times * rest + asked[1] if whole and asked is not None else p.put({n: rest // by})
+            rest, by = (name(text) - given_terms[1]) * constant(1 if scale > 0 else -1), constant(abs(scale))
+            whole = terms is not None and (times := terms[0] // by).quotients() == terms[0].quotients()
+            p = times * rest + terms[1] if whole and terms is not None else p.put({n: rest // by})
             break
     return p
 
 
 def _atom(emit: PtirEmit, atom: str | Quotient) -> Value:
-    """A place along an axis, the number of a symbol, or a quotient of these rounded to minus infinity."""
+    """An axis index, the value of a symbol, or a floor quotient of these."""
     if isinstance(atom, Quotient):
         x, y = _number(emit, atom.left), _number(emit, atom.right)
         rest = emit("mod", x, y)
@@ -201,7 +200,7 @@ def _atom(emit: PtirEmit, atom: str | Quotient) -> Value:
 
 
 def _by_axis(emit: PtirEmit, x: Operand, maps: list[Poly], last: Callable[..., Value]) -> Value:
-    """Take along one source axis after another; `order` lists the result axes that the axes so far are."""
+    """A take along one source axis after another; `order` lists the result axes so far."""
     shape, source = emit.shape, tensor_type(x).shape
     whole = [n for n, p in enumerate(maps) if _whole(tensor_type(x), emit.type, n, p)]
     order: list[int] = []
@@ -227,7 +226,7 @@ def _gathered(emit: PtirEmit, x: Operand, at: int, indices: Array, extent: int, 
 
 
 def _arranged(emit: PtirEmit, x: Operand, order: list[int], last: Callable[..., Value]) -> Value:
-    """Axes in the order of the result, and those of the result that no entry mentions repeated."""
+    """A transpose to the result's axes, broadcast along those that no entry mentions."""
     shape = emit.shape
     wanted = sorted(order)
     whole = len(order) == len(shape)
@@ -257,7 +256,7 @@ def _flat(emit: PtirEmit, x: Operand, maps: list[Poly], last: Callable[..., Valu
 
 
 def _mask(emit: PtirEmit, guards: list[Poly]) -> Value:
-    """Whether every guard holds, in the result's shape: a constant over the axes that guards mention, broadcast."""
+    """The mask of all guards in the result's shape: a constant over the axes that guards mention, broadcast."""
     shape = emit.shape
     axes = sorted({a for g in guards for a in axes_of(g)})
     extents = _extents(shape, axes)
@@ -268,7 +267,7 @@ def _mask(emit: PtirEmit, guards: list[Poly]) -> Value:
 
 
 def _holds(guards: list[Poly], axes: Sequence[int], extents: tuple[int, ...]) -> Array:
-    """At which points of a box over `axes` every guard holds."""
+    """The points of a box over `axes` at which every guard holds."""
     holds = np.ones(extents, np.bool_)
     for g in guards:
         holds = holds & (_values(g, axes, extents) >= 0)

@@ -1,4 +1,4 @@
-"""Tiny to PTIR: where several nodes are one op of PTIR: windows, of a PAD or not, that are flattened or reduced."""
+"""Tiny to PTIR: patterns of several nodes that are one PTIR op, mostly windows that are flattened or reduced."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOTHING: Window = (1, 1, 1)
 
 def windows_of(view: Op, at: int, tapped: tuple[int, ...]) -> list[Window] | None:
     """The window along each axis of the source; None where `view` does not make windows. The taps of the axes `tapped` are axes
-    `at`, `at` + 1, … of the result; its other axes are places, in the order of the source."""
+    `at`, `at` + 1, … of the result; its other axes are placements, in the order of the source."""
     source, result = tensor_type(view.operands[0]), tensor_type(view.result)
     if view.attr("guard") or 0 in (*source.shape, *result.shape):
         return None
@@ -66,7 +66,7 @@ def _window(entry: Poly, here: int, taps: int | None, shape: Shape) -> Window | 
 
 
 def padded(x: Operand, value: float | None) -> tuple[Operand, tuple[tuple[int, int], ...]]:
-    """What `x` pads with `value`, and by how much; `x` itself where it is no such PAD."""
+    """The operand and widths of `x` where it is a PAD with `value`; else `x` and no padding."""
     none = ((0, 0),) * tensor_type(x).rank
     pad = defined_by(x, "PAD")
     if pad is None or not all(isinstance(n, int) for pair in pad.attr("pad") for n in pair) or 0 in tensor_type(x).shape:
@@ -126,12 +126,12 @@ def _reduced(emit: PtirEmit, op: Op, x: Operand, attrs: dict[str, object]) -> Va
     if tensor_type(x).dtype is not dtype:
         x = emit("cast", x, dtype=dtype)
     rank = tensor_type(x).rank
-    made: Value = emit.last("reduce_window", x, **attrs, base_dilation=(1,) * rank, accum_dtype=dtype)
-    return made
+    result: Value = emit.last("reduce_window", x, **attrs, base_dilation=(1,) * rank, accum_dtype=dtype)
+    return result
 
 
 def holes(op: Op, options: Options) -> Match | None:
-    """Each element at the head of a row of its own that is padded, the rows joined, the last one cut: a pad between elements."""
+    """Interior padding: each element becomes a padded row, the rows are joined, the last one is cut."""
     joined = defined_by(op.operands[0], "RESHAPE")
     rows = defined_by(joined.operands[0], "PAD") if joined is not None else None
     apart = defined_by(rows.operands[0], "RESHAPE") if rows is not None else None
@@ -164,7 +164,7 @@ def _concat(axis: int) -> Rule:
 
 
 def joined(op: Op, options: Options) -> Match | None:
-    """The ADD of two PADs by zeros, each as wide as the other's source, symbols too."""
+    """A concat: the ADD of two PADs by zeros, each as wide as the other's source."""
     first, last = (defined_by(x, "PAD") for x in op.operands)
     if first is None or last is None or any(p.attr("value") != 0 for p in (first, last)):
         return None

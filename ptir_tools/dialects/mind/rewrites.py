@@ -88,8 +88,8 @@ class FoldArithmetic(Pattern):
 
 
 @cache
-    """The rules of the canonical form; `floats`: fold constants of floats, too."""
 def canonicalization(floats: bool) -> FrozenPatternSet:
+    """The rules of the canonical form; `floats`: fold constants of floats, too."""
     return PatternSet([reduction_axes, reshape_extents, expanded_axes, FoldArithmetic(floats)]).freeze()
 
 

@@ -20,7 +20,7 @@ from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.reference import widest
 from ptir_tools.plan import BlockPlan, Method, Plan, plan_block
 
-# Those that come often first: one is imported once no form is found in those before it.
+# Frequent families first: the next one is imported when the form is not in those before.
 _FAMILIES = (
     *("elementwise", "movement", "linalg", "control", "indexing", "integers"),
     *("reduce", "normalize", "windows", "scatter", "ranking", "draws"),
@@ -31,7 +31,7 @@ _FAMILIES = (
 def _of_form(form: str) -> Builder:
     """The builder of the steps of a form that declarations name (`core.ir.InPlace`)."""
     families = (lazy(f"ptir_tools.engines.numpy.{name}").BUILDERS for name in _FAMILIES)
-    return next(made[form] for made in families if form in made)  # type: ignore[no-any-return]
+    return next(entry[form] for entry in families if form in entry)  # type: ignore[no-any-return]
 
 
 def one_by_one(block: Region) -> list[tuple[Op, ...]]:
@@ -46,18 +46,18 @@ def builder(op: Op) -> Builder:
     return declared if op.defn.view is None else movement.copied
 
 
-SCRATCH = 1 << 14  # bytes at first: a program whose steps want more may be built twice
+SCRATCH = 1 << 14  # initial bytes of scratch: a program whose steps need more may be built twice
 TARGET = Target(builder, one_by_one)
 
 
 class Bound:
-    """A program bound to its arguments. Every call overwrites the arrays that the one before it returned."""
+    """A program bound to its arguments. Every call overwrites the arrays that the previous one returned."""
 
     def __init__(self, executable: Executable, arguments: Sequence[Data]) -> None:
         self.function = executable.function
         self.given = list(flatten(tuple(arguments)))
         self.frame = self.built(executable)
-        while self.shared.short:  # the steps have said how much they want
+        while self.shared.short:  # now the scratch size is known
             executable.scratch = self.shared.wanted
             del self.frame, self.shared
             self.frame = self.built(executable)
@@ -67,14 +67,14 @@ class Bound:
 
     def another(self) -> Bound:
         """A copy with its own results; everything else is shared, so only one of them runs at a time."""
-        made = copy(self)
+        result = copy(self)
         self.shared.restart()
-        made.frame = Frame(self.function, self.frame.own, self.frame.arena, self.shared, self.given)
-        made.results, made.copies = _handed_out(made.frame)
-        return made
+        result.frame = Frame(self.function, self.frame.own, self.frame.arena, self.shared, self.given)
+        result.results, result.copies = _handed_out(result.frame)
+        return result
 
     def built(self, executable: Executable) -> Frame:
-        """The steps, on an arena and scratch of their own."""
+        """The steps, with their own arena and scratch memory."""
         self.shared = Shared(executable.plan, executable.target, executable.kept, executable.scratch)
         return Frame(self.function, executable.own, aligned(executable.own.peak), self.shared, self.given)
 
@@ -121,15 +121,15 @@ class Executable:
 
     def __init__(self, program: Program, function: Function, options: RunOptions, target: Target = TARGET) -> None:
         self.function = function
-        self.target = target = replace(target, partition=cache(target.partition))  # asked for the plan and for each binding
+        self.target = target = replace(target, partition=cache(target.partition))  # one for the plan and one for each binding
         self.plan = Plan(method=Method("quick"))
         self.own: BlockPlan = plan_block(function, self.plan, target.partition)
-        self.kept: dict[tuple[Op, str], Array] = {}  # what is made of constants, once
-        self.scratch = SCRATCH  # bytes for the step that wants most next to the arena; known when bound
+        self.kept: dict[tuple[Op, str], Array] = {}  # packed and converted constants, made once
+        self.scratch = SCRATCH  # bytes of scratch of the widest step; known when bound
 
     @property
     def memory(self) -> int:
-        """The bytes that a run takes by the plan and what stays of constants, or that its widest op reads and writes, if more."""
+        """The bytes of a run: the plan and packed constants, or the operands and results of its widest op, if more."""
         blocks = (self.function, *self.plan.regions)
         return max(self.own.total + linalg.kept_bytes(blocks, self.target.packed), widest(blocks))
 

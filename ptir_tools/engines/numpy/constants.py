@@ -1,7 +1,7 @@
-"""Constants in the order and dtype in which steps read them: made once, and instead of the literal's bytes.
+"""Constants in the layout and dtype in which steps read them: converted once, and stored instead of the literal's bytes.
 
-What is made of a literal is shared by all sessions of its program. Where that has all elements bit for bit, the literal lets go
-of its bytes, which are made of it again when somebody asks for them.
+A converted constant is shared by all sessions of its program. Where it has all elements bit for bit, the literal frees its bytes
+and recomputes them from it on demand.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ptir_tools.core.types import TensorType
 from ptir_tools.plan.search import kernel
 from ptir_tools.rewrite.vocabulary import tensor_type
 
-LEAST = 1 << 12  # bytes of a literal that is worth letting go
+LEAST = 1 << 12  # the least bytes of a literal that is freed
 
-# Gives the elements, as the operand showed them, of what was made of it.
+# Recovers the operand's elements from the converted constant.
 Back = Callable[["Array"], "Array"]
 
 
 class Constant(NamedTuple):
-    """A literal as an operand uses it: its shape, strides in elements and the offset of its first element."""
+    """A literal as an operand sees it: shape, strides in elements, and the offset of the first element."""
 
     literal: Literal
     shape: tuple[int, ...]
@@ -55,7 +55,8 @@ class Constant(NamedTuple):
         return self.start == 0 and expected == self.literal.type.count
 
     def once(self, layout: object, make: Callable[[], Array], back: Back, dtype: DType) -> Array:
-        """What `make` makes of it in `dtype`, the same for equal `layout`. `back` undoes that, with the axes of the operand."""
+        """The constant converted by `make` to `dtype`, cached by `layout`. `back` inverts the conversion, with the axes of the
+        operand."""
         literal = self.literal
         forms = literal.forms
         if forms is None:
@@ -73,7 +74,7 @@ class Constant(NamedTuple):
 
 
 class _Freed:
-    """What literals let go of lies in the heap between other things, which the C library keeps for itself unless it is asked."""
+    """Freed literals leave holes in the heap, which the C library returns to the system only on request."""
 
     ENOUGH = 1 << 22  # bytes, for which a look at the whole heap pays
 
@@ -115,7 +116,7 @@ def _bytes(result: Array, back: Back, order: Sequence[int], t: TensorType) -> by
 
 
 def constant(x: Operand) -> Constant | None:
-    """The constant that an operand is, or is a view of; None for another. What a view has to copy is not there before the run."""
+    """The constant of an operand, also through views; None for any other operand, and for views that need a copy."""
     chain: list[Op] = []
     while isinstance(x, Value) and x.op is not None and x.op.defn.view is not None:
         chain.append(x.op)
@@ -136,7 +137,7 @@ def constant(x: Operand) -> Constant | None:
 
 
 class Operands(Sequence[Data]):
-    """The operands of an op, each looked up when it is first asked for: the bytes of a constant may not be needed."""
+    """The operands of an op, each looked up on first use, since the bytes of a constant may not be needed."""
 
     def __init__(self, op: Op, data: Callable[[Operand], Data]) -> None:
         self.op, self.look_up = op, data

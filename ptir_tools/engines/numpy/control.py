@@ -1,6 +1,6 @@
 """Control flow over prepared blocks: values are copied into a region's parameters, and its results out of it.
 
-What a loop carries is in the arrays of its results, which are the parameters of its regions, too.
+Carried values of a loop are in the arrays of its results, which are also the parameters of its regions.
 """
 
 from __future__ import annotations

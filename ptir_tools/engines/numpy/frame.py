@@ -1,4 +1,4 @@
-"""A block with its memory: views are made and steps are built once; a run calls the steps one after the other."""
+"""Activation frame of a block: arrays, views and steps are built once; a run calls the steps in order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ptir_tools.plan.record import ALIGN
 
 
 class Shared:
-    """The state that all frames of one run share: the context, the scratch memory, what is made of constants."""
+    """The state that all frames of one run share: the context, the scratch memory, converted constants."""
 
     def __init__(self, plan: Plan, target: Target, kept: dict[tuple[Op, str], Array], scratch: int) -> None:
         self.plan = plan
@@ -35,23 +35,22 @@ class Shared:
         self.scratch = aligned(scratch)
         self.wanted = 0  # bytes of scratch that the widest step asked for
         self.turn = 0  # which step is built
-        self.first = 0  # the first that wanted more scratch than there is
-        self.short = False  # another did, too
-        self.pages: dict[int, Array] = {}  # what that first one has, by place
+        self.first = 0  # the first step that needed more scratch than available
+        self.short = False  # another step did, too
+        self.pages: dict[int, Array] = {}  # the scratch arrays of that step, by offset
 
     def restart(self) -> None:
-        """Let the steps be built once more in the same memory."""
+        """Prepare to build the steps again in the same memory."""
         self.turn = self.first = 0
 
 
 PAGE = 4096
-LARGE = 1 << 16  # bytes from which on the place in a page counts
+LARGE = 1 << 16  # bytes from which the offset in a page matters
 
 
 def aligned(size: int) -> Array:
-    """Bytes that begin on a cache line. A large block begins in the middle of a page.
-
-    Loads wait for earlier stores to places a little before theirs in a page, and large arrays of a caller begin near its start.
+    """Bytes aligned to a cache line. A large block begins in the middle of a page: loads stall on earlier stores to similar page
+    offsets (4K aliasing), and a caller's large arrays begin near the start of a page.
     """
     middle = PAGE // 2 if size >= LARGE else 0
     raw = np.empty(size + (PAGE if middle else ALIGN), np.uint8)
@@ -60,9 +59,8 @@ def aligned(size: int) -> Array:
 
 
 class Frame:
-    """One block with its arrays. `parameters` and `results` are leaves, in order.
-
-    It is given its parameters. Those of a region are filled by the caller before each run, which may write over them.
+    """One block with its arrays. `parameters` and `results` are leaves, in order. Parameters are passed in. Those of a region are
+    filled by the caller before each run, which may overwrite them.
     """
 
     def __init__(self, block: Region, own: BlockPlan, arena: Array, shared: Shared, given: Sequence[Array]) -> None:
@@ -73,10 +71,10 @@ class Frame:
         self.places: dict[tuple[Value, tuple[int, ...]], Array] = {}
         self.handed: dict[Buffer, Array] = {}
         self.steps: list[Step] = []
-        self.linked: Linked | None = None  # the steps that are run, made of those when they first are
-        self.quiet = False  # whether these take no Python
-        self.spans: list[tuple[Op, int]] = []  # each op with where its steps end
-        self.groups: list[Sequence[Op]] = []  # the ops that run as one, for each of these
+        self.linked: Linked | None = None  # the linked steps, made at the first run
+        self.quiet = False  # whether these run without Python
+        self.spans: list[tuple[Op, int]] = []  # each op with the end of its steps
+        self.groups: list[Sequence[Op]] = []  # the fused ops of each of these
         self.used = 0
         self.parameters = self.bind_parameters(given)
         for ops in shared.target.partition(block):
@@ -89,7 +87,7 @@ class Frame:
 
     @property
     def context(self) -> Context:
-        """The context of the run under way."""
+        """The context of the current run."""
         return self.shared.context
 
     @property
@@ -117,18 +115,18 @@ class Frame:
         outs = [key for v in op.results for key in operand_leaves(v)]
         buffers = [self.own.live.places[key] for key in outs]
         if buffers and buffers[0].root.usage == "constant":
-            return []  # looked up by who reads it
+            return []  # looked up by its readers
         if buffers and buffers[0].alias in ("identity", "view"):
             self.places[outs[0]] = strided_view(op, self.data(op.operands[0]), _static(buffers[0]))
             return []
         ins = Operands(op, self.data) if _is_product(op) else [self.data(x) for x in op.operands]
-        made = [self.allocate(b) for b in buffers]
-        self.places.update(zip(outs, made, strict=True))
-        return self.shared.target.builder(op)(op, ins, made, self)
+        results = [self.allocate(b) for b in buffers]
+        self.places.update(zip(outs, results, strict=True))
+        return self.shared.target.builder(op)(op, ins, results, self)
 
     def build_group(self, ops: Sequence[Op]) -> list[Step]:
-        """The steps of several ops at once; only values that other steps use have an array."""
-        made: dict[Value, Array] = {}
+        """The steps of several fused ops; only values that other steps use have an array."""
+        results: dict[Value, Array] = {}
         for op in ops:
             if (b := self.own.live.places.get((op.result, ()))) is None:
                 continue
@@ -137,18 +135,18 @@ class Frame:
             if b.alias in ("identity", "view"):
                 self.places[op.result, ()] = strided_view(op, self.data(op.operands[0]), _static(b))
             else:
-                self.places[op.result, ()] = made[op.result] = self.allocate(b)
+                self.places[op.result, ()] = results[op.result] = self.allocate(b)
         assert self.shared.target.fuse is not None
-        return self.shared.target.fuse(ops, self.data, made, self)
+        return self.shared.target.fuse(ops, self.data, results, self)
 
     def kept(self, name: tuple[Op, str], make: Callable[[], Array]) -> Array:
-        """What `make` makes of constants, made once for the program and called by an op and a word."""
+        """A value that `make` computes from constants, cached for the program under an op and a word."""
         if (result := self.shared.kept.get(name)) is None:
             self.shared.kept[name] = result = make()
         return result
 
     def data(self, x: Operand) -> Data:
-        """What an operand holds: an array, or nested tuples of arrays."""
+        """The data of an operand: an array, or nested tuples of arrays."""
         if isinstance(x, Literal):
             return arrays.from_literal(x)
         entry = iter([a if (a := self.places.get(leaf)) is not None else self.constant(leaf[0]) for leaf in operand_leaves(x)])
@@ -166,7 +164,7 @@ class Frame:
         return self.kept((op, "value"), lambda: arrays.from_literal(literal))
 
     def allocate(self, b: Buffer) -> Array:
-        """The array of a buffer: in the arena, in a parameter, or, for what a function hands out, memory of its own."""
+        """The array of a buffer: in the arena, in a parameter, or, for a function's results, in new memory."""
         root = b.root
         assert b.type is not None
         if root.usage == "parameter":
@@ -195,8 +193,8 @@ class Frame:
         return self.shared.target.copied(out, x, self)
 
     def page(self, shape: tuple[int, ...], kind: np.dtype) -> Array:
-        """The next piece of scratch, on a cache line. Where there is not enough, the first step that wants more has memory of its
-        own; others get an array that shows only what is wanted, to be built again."""
+        """The next piece of scratch, aligned to a cache line. Where there is not enough, the first such step gets new memory;
+        others get a placeholder array of the right size and are built again."""
         start = -(-self.used // ALIGN) * ALIGN
         size = prod(shape) * kind.itemsize
         self.used = end = start + size
@@ -206,7 +204,7 @@ class Frame:
             return shared.scratch[start:end].view(kind).reshape(shape)
         shared.first = shared.first or shared.turn
         if shared.first == shared.turn:
-            if start not in shared.pages or shared.pages[start].size != size:  # an empty page and the next one begin at one place
+            if start not in shared.pages or shared.pages[start].size != size:  # an empty page and the next one have one offset
                 shared.pages[start] = aligned(size)
             return shared.pages[start].view(kind).reshape(shape)
         shared.short = True
@@ -216,22 +214,22 @@ class Frame:
         """A frame for each region of `op`, the same for the same region, all in its workspace, as one of them runs at a time.
         Their first parameters are `carried`."""
         workspace = self.own.live.workspaces.get(op)
-        made: dict[Region, Frame] = {}
+        results: dict[Region, Frame] = {}
         for r in dict.fromkeys(op.regions):
             plan = self.shared.plan.regions[r]
             at, given = (workspace.offset or 0) if workspace else 0, list(carried)
             for t in own_parameters(op, r):
                 given.append(_seen(self.arena[at : at + t.nbytes], t))
                 at += -(-t.nbytes // self.shared.plan.align) * self.shared.plan.align
-            made[r] = Frame(r, plan, self.arena[at : at + plan.peak], self.shared, given)
-        return [made[r] for r in op.regions]
+            results[r] = Frame(r, plan, self.arena[at : at + plan.peak], self.shared, given)
+        return [results[r] for r in op.regions]
 
     def is_quiet(self, context: Context) -> bool:
         """Whether a run calls no function of NumPy, which may warn."""
         return self.quiet and context.timeout is None and context.timer is None
 
     def run(self) -> None:
-        """Run the steps. Raises Violation; `context.failed` is then the op. Raises LimitExceeded when the time is over."""
+        """Run the steps. Raises Violation; `context.failed` is then the op. Raises LimitExceeded on timeout."""
         context = self.shared.context
         context.check_time()
         if context.observe is not None:

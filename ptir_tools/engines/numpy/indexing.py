@@ -23,7 +23,7 @@ def _take(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) ->
 
 
 def _take_checked(op: Op, ins: Sequence[Array], outs: Sequence[Array], running: Running) -> None:
-    """Rows by index; the body reports one that is not there."""
+    """Rows by index; the body reports one out of bounds."""
     x, indices = ins
     if not inside(indices, x.shape[0]):
         run_declared(op, ins, outs, running)
@@ -43,7 +43,7 @@ Positions = tuple["Array", int, int, list["Array"]]
 
 
 def positions(indices: Array, shape: Sequence[int], axis: int) -> Positions:
-    """Along-axis indices, the axis' extent and stride in the flat operand, and what the other axes add."""
+    """Indices along the axis, its extent and stride in the flat operand, and the offsets of the other axes."""
     strides = dense_strides(tuple(shape))
     rest = [a for a in range(len(shape)) if a != axis and shape[a] > 1]
     grids = [(np.arange(shape[a]) * strides[a]).reshape([-1 if i == a else 1 for i in range(len(shape))]) for a in rest]

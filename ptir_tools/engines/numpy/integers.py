@@ -1,4 +1,4 @@
-"""Floats to integers and quantization: f64 inside, a tile at a time, so that what is between the passes stays in cache."""
+"""Floats to integers and quantization: f64 inside, a tile at a time, so that intermediates stay in cache."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def truncate(x: Array, out: Array, target: DType) -> None:
 
 
 def _truncate_tile(x: Array, out: Array, low: float, high: float, target: DType) -> None:
-    """NumPy's own conversion where every element has a place; otherwise the one that saturates."""
+    """NumPy's own conversion where every element is in range; otherwise a saturating one."""
     if float(x.min()) >= low and float(x.max()) < high:
         np.copyto(out, x, "unsafe")
     else:

@@ -1,4 +1,4 @@
-"""Contractions as stacks of matrix products; a transpose that BLAS can take is not carried out."""
+"""Contractions as batched matrix products; a transpose that BLAS supports is not copied."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def is_constant(x: Operand) -> bool:
 
 
 def kept_bytes(blocks: Iterable[Region], packed: Callable[[Op, DType], int] | None = None) -> int:
-    """The bytes, at most, of what is made of constant operands and stays: those that are widened or rearranged, and right ones
-    for an engine that packs: `packed` says how many it takes for one as a dtype."""
+    """An upper bound of the bytes of converted constant operands: widened or transposed ones, and packed right operands, whose
+    bytes `packed` gives."""
     result = 0
     for op in (op for block in blocks for op in block.body if op.defn.inplace is not None and op.defn.inplace.form == "dot"):
         for i, x in enumerate(op.operands):
@@ -87,20 +87,20 @@ def stack(x: Array, groups: Groups, kept: int, shop: Workshop, dtype: DType, ste
 def operand_stack(
     op: Op, number: int, ins: Sequence[Data], groups: Groups, kept: int, shop: Workshop, dtype: DType, steps: list[Step]
 ) -> Array:
-    """As `stack`, of an operand of `op`. A constant that has to be copied is copied now, and that stays."""
+    """Like `stack`, for an operand of `op`. A constant that needs a copy is copied once, now."""
     result = constant(op.operands[number])
     if result is None or _as_stack(result.like, groups, kept, dtype) is not None:
         return stack(ins[number], groups, kept, shop, dtype, steps)
     order = _order(groups)
     shape = tuple(result.shape[a] for a in order)
 
-    def made() -> Array:
+    def output() -> Array:
         copy: Array = ins[number].transpose(order).astype(numpy_dtype(dtype), order="C")
         return copy.reshape(_stacked(result.shape, groups, kept))
 
     layout = ("stack", *map(tuple, groups), kept)
     back = partial(_unstacked, shape, np.argsort(order))
-    return shop.kept((op, f"operand {number}"), lambda: result.once(layout, made, back, dtype))
+    return shop.kept((op, f"operand {number}"), lambda: result.once(layout, output, back, dtype))
 
 
 def _unstacked(shape: tuple[int, ...], order: Array, x: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Ops that move elements. Those that only look at them differently are views, and no step; these copy."""
+"""Ops that move elements by copies. Views need no step."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _window(starts: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:
 
 
 def copied(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """A view that has to be copied: a reshape of what does not lie in order."""
+    """A view that needs a copy: a reshape of a strided array."""
     x, (out,) = ins[0], outs
     assert op.defn.view is not None
     return shop.copied(out.reshape(x.shape), x) if op.defn.view.in_order else shop.copied(out, strided_view(op, x, out.shape))
@@ -65,7 +65,7 @@ def _pad(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
 
 
 def _tile(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """Every axis in two: the repeats, over which the operand is broadcast, and its own extent."""
+    """A tile: every axis is split into repeats, over which the operand is broadcast, and its own extent."""
     x, (out,) = ins[0], outs
     repeated = out.reshape([n for pair in zip(op.attr("repeats"), x.shape, strict=True) for n in pair])
     return [(np.copyto, (repeated, x.reshape([n for extent in x.shape for n in (1, extent)])))]

@@ -1,4 +1,4 @@
-"""Layer norm, a block of rows at a time, so that what is between the passes stays in cache."""
+"""Layer norm, a block of rows at a time, so that intermediates stay in cache."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _normalize(x: Array, gamma: Array, beta: Array, epsilon: float, out: Array) 
     for at in range(0, len(x), height):
         rows, d = x[at : at + height], out[at : at + height]
         np.subtract(rows, np.vecdot(rows, share)[..., None], d)
-        rest = np.vecdot(d, share)[..., None]  # how far the mean was rounded
+        rest = np.vecdot(d, share)[..., None]  # the rounding error of the mean
         variance = np.vecdot(d, d)[..., None] * share[0] - rest * rest + np.float32(epsilon)
         if not np.all((variance >= LEAST) & (variance < np.inf)):
             wide, factor, term = (a.astype(np.float64) for a in (rows, gamma, beta))

@@ -1,4 +1,4 @@
-"""The best elements of rows: an element and its index are one integer key, so that no two are equal."""
+"""Top-k of rows: an element and its index form one integer key, so that no two are equal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _top_k(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
 def _best(
     rows: Array, largest: bool, keys: Array, floats: Array | None, flags: Array | None, values: Array, indices: Array
 ) -> None:
-    """Write the first elements of each row in order, and where they were."""
+    """Write the first elements of each row in order, and their indices."""
     if floats is None or flags is None:
         np.copyto(keys, rows)
     else:

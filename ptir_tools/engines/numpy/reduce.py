@@ -45,7 +45,7 @@ def _summed(op: Op, x: Array, out: Array, shop: Workshop) -> list[Step]:
 
 
 def _extreme(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """Max and min are exact, whatever they are accumulated in; over nothing, and into another dtype, the body knows."""
+    """Max and min are exact in any accumulator; over no elements, and into another dtype, the body is used."""
     x, (out,) = ins[0], outs
     if x.size == 0 or out.dtype != x.dtype or tensor_of(op).dtype.bits < 16:
         return declared(op, ins, outs, shop)

@@ -1,4 +1,4 @@
-"""Writing by index: each update combined at its place in the flat result, in order."""
+"""Scatters: each update is combined at its position in the flat result, in order."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from ptir_tools.engines.numpy.steps import (
     tensor_of,
 )  # fmt: skip
 
-LONG = 192  # elements of a window from which on a call for each is quicker than an index for each element
+LONG = 192  # the least elements of a window for which one call per window is faster than one index per element
 
 
 def accumulator(dtype: DType, kind: str) -> DType | None:
     """The dtype in which updates are combined: f64 for sums of f32, as the declared bodies do, f32 for narrow floats, else their
-    own. None when NumPy does not do it right."""
+    own. None when NumPy does not compute it right."""
     if kind == "replace":
         return dtype
     if dtype.bits == 4 or dtype.is_complex:

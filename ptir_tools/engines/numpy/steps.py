@@ -1,4 +1,4 @@
-"""What an op becomes: prepared calls on arrays that are already there."""
+"""Steps: prepared calls on preallocated arrays, and the interface between builders and frames."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from ptir_tools.core.records import dataclass
 from ptir_tools.core.typed import Protocol
 from ptir_tools.core.types import TensorType, flatten
 
-# A call without a result that counts: it writes into arrays among its arguments.
+# A call whose result is ignored: it writes into arrays among its arguments.
 Step = tuple[Callable[..., object], tuple[object, ...]]
 
 
 class Running(Protocol):
-    """What steps may know of the run under way. Steps never hold a frame, which holds them: it would outlive its run."""
+    """The part of the current run that steps may access. Steps never refer to a frame, which refers to them: it would outlive its
+    run."""
 
     context: Context
 
@@ -30,11 +31,11 @@ class Runs(Protocol):
     results: list[Array]
 
     def run(self) -> None:
-        """Do its steps."""
+        """Run its steps."""
 
 
 class Workshop(Protocol):
-    """What builders may ask of the frame that they build for."""
+    """The interface of a frame for builders of steps."""
 
     @property
     def running(self) -> Running:
@@ -45,7 +46,7 @@ class Workshop(Protocol):
         """How many threads a step may use."""
 
     def scratch(self, shape: tuple[int, ...], dtype: DType) -> Array:
-        """An array that is the step's own until it ends."""
+        """A scratch array for the step until it ends."""
 
     def scratch_like(self, x: Array) -> Array:
         """One of the shape and dtype of `x`, row-major."""
@@ -67,19 +68,19 @@ Builder = Callable[[Op, Sequence[Data], Sequence["Array"], Workshop], list[Step]
 Fuse = Callable[[Sequence[Op], Callable[[Operand], Data], Mapping[Value, "Array"], Workshop], list[Step]]
 
 
-# The steps that are run, each with how many of those that were built are done after it. One without arguments takes no Python.
+# The linked steps, each with the number of built steps that are done after it. One without arguments runs without Python.
 Linked = list[tuple[Step, int]]
 
 
 def unlinked(steps: Sequence[Step]) -> Linked:
-    """All steps as they are."""
+    """All steps, not linked."""
     return [(step, done) for done, step in enumerate(steps, 1)]
 
 
 @dataclass(slots=True, frozen=True)
 class Target:
-    """What an engine can do: the builder of an op, how a block is cut into steps, how several ops become one, how it copies, and
-    what it makes of steps that follow each other."""
+    """The hooks of an engine: builders of ops, the partition of a block into steps, fusion of ops, copies, and linking of
+    consecutive steps."""
 
     builder: Callable[[Op], Builder]
     partition: Callable[[Region], list[tuple[Op, ...]]]
@@ -87,7 +88,7 @@ class Target:
     copied: Callable[[Array, Array, Workshop], list[Step]] = lambda out, x, shop: [(np.copyto, (out, x, "unsafe"))]
     linked: Callable[[Sequence[Step]], Linked] = unlinked
     threads: int = 1
-    packed: Callable[[Op, DType], int] | None = None  # the bytes of a constant right operand in an order of its own
+    packed: Callable[[Op, DType], int] | None = None  # the bytes of a packed constant right operand
 
 
 NARROW = (F16, BF16, FP8_E4M3, FP8_E5M2)  # floats that are computed in f32 and rounded once
@@ -95,7 +96,7 @@ _DIRECT = (F16, BF16)  # narrow floats whose own loops round once, too
 
 
 def is_direct(dtype: DType) -> bool:
-    """Whether NumPy's loops for basic arithmetic on `dtype` are right as they are."""
+    """Whether NumPy's loops for basic arithmetic on `dtype` round correctly."""
     return dtype.bits != 4 and (dtype not in NARROW or dtype in _DIRECT)
 
 

@@ -104,8 +104,8 @@ def _extract_patches(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: W
         target = spread[(*[slice(None)] * (out.ndim - 1), *offsets)]
         for axis, k in enumerate(offsets):
             low = op.attr("padding")[axis][0]
-            far = k * op.attr("dilation")[axis]
-            places, elements = tap(x.shape[axis + 1], out.shape[axis + 1], far, op.attr("strides")[axis], low)
+            offset = k * op.attr("dilation")[axis]
+            places, elements = tap(x.shape[axis + 1], out.shape[axis + 1], offset, op.attr("strides")[axis], low)
             outside = (slice(0, places.start), slice(places.stop, None))
             steps += [(np.copyto, (edge, fill)) for s in outside if (edge := target[(*inside, s)]).size]
             inside.append(places)

@@ -270,12 +270,12 @@ def rotated(node: Node, x: Tensor, at: Tensor, cos: Tensor, sin: Tensor) -> Tens
     if pairs := node.attr("rotary_interleaved", 0):
         first = first.reshape([b, heads, s, half, 2]).transpose([0, 1, 2, 4, 3]).reshape([b, heads, s, 2 * half])
     left, right = cut(first, 3, 0, half), cut(first, 3, half, half)
-    made = node.block.op("concat", [left * c - right * n, right * c + left * n], axis=3)
+    result = node.block.op("concat", [left * c - right * n, right * c + left * n], axis=3)
     if pairs:
-        made = made.reshape([b, heads, s, 2, half]).transpose([0, 1, 2, 4, 3]).reshape([b, heads, s, 2 * half])
+        result = result.reshape([b, heads, s, 2, half]).transpose([0, 1, 2, 4, 3]).reshape([b, heads, s, 2 * half])
     if rest:
-        made = node.block.op("concat", [made, cut(y, 3, 2 * half, rest)], axis=3)
-    return back(made, x)
+        result = node.block.op("concat", [result, cut(y, 3, 2 * half, rest)], axis=3)
+    return back(result, x)
 
 
 @handles("EmbedLayerNormalization", domain=DOMAIN)

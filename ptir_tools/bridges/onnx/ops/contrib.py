@@ -89,8 +89,8 @@ def function_of(node: Node) -> onnx.FunctionProto | None:
     result = functions().get(node.op)
     if result is None:
         return None
-    taken = {*result.attribute, *(a.name for a in result.attribute_proto)}
-    if left := [k for k, v in node.attrs.items() if k not in taken and v]:
+    known = {*result.attribute, *(a.name for a in result.attribute_proto)}
+    if left := [k for k, v in node.attrs.items() if k not in known and v]:
         raise refused(f"{node.op} with the attribute `{left[0]}`")
     if len(node) > len(result.input):
         raise refused(f"{node.op} with operand {len(result.input)}")
@@ -195,8 +195,8 @@ def _activated(node: Node, y: Tensor, params: Sequence[float | None]) -> Tensor:
     if kind not in _FUSED:
         raise refused(f"{node.op} with the activation {kind}")
     given = {k: v for k, v in zip(("alpha", "beta", "gamma"), params, strict=False) if v is not None}
-    made = ACTIVATIONS[kind](Node(node.scope, node.proto, given, node.opset, _FUSED[kind]), wide(y))
-    return back(made, y)
+    result = ACTIVATIONS[kind](Node(node.scope, node.proto, given, node.opset, _FUSED[kind]), wide(y))
+    return back(result, y)
 
 
 @handles("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=DOMAIN)

@@ -9,7 +9,7 @@ from itertools import count as counting
 from ptir_tools.bridges.extents import Extent, Size
 from ptir_tools.bridges.onnx.ops.elementwise import logical
 from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
-from ptir_tools.bridges.onnx.scope import Attribute, Datum, Items, Scope
+from ptir_tools.bridges.onnx.protocols import Attribute, Datum, Items, Scope
 from ptir_tools.bridges.onnx.table import Node, axis, fixed, handles, refused
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics
@@ -217,11 +217,11 @@ def _counted(node: Node, body: onnx.GraphProto, steps: Size, stacked: int) -> li
             return [*out[1 : 1 + len(carries)], *held[len(carries) :], *out[1 + len(carries) :]]
 
         try:
-            made = node.block.scan(carried, [numbers], step)
+            output = node.block.scan(carried, [numbers], step)
         except Violation as violation:
             result.violation(violation, node.scope.importer.place.loc)
             raise _Failed(result) from None
-    elements = _elements(made, len(carried) + stacked)
+    elements = _elements(output, len(carried) + stacked)
     return [*elements[: len(carries)], *elements[len(carried) :]]
 
 
@@ -292,8 +292,8 @@ def _while(node: Node, body: onnx.GraphProto, count: Datum, condition: Datum) ->
         return [params[0] + 1, params[1], out[0].reshape([]), *out[1:], *params[n:]]
 
     with _read(node, "what a Loop carries changes its type"):
-        made = block.while_([*own, *region.tensors], test, step)
-    return [made[i] for i in range(3, n)]
+        result = block.while_([*own, *region.tensors], test, step)
+    return [result[i] for i in range(3, n)]
 
 
 def logical_and(x: Tensor, y: Tensor) -> Tensor:
@@ -340,9 +340,9 @@ def _scanned(node: Node, xs: list[Tensor], more: dict[str, Attribute]) -> list[T
         return [*out[: len(carries)], *held[len(carries) :], *out[len(carries) :]]
 
     with _read(node, "what a Scan carries changes its type"):
-        made = node.block.scan(carried, inputs, step)
+        result = node.block.scan(carried, inputs, step)
     outputs = len(body.output) - len(carries)
-    elements = _elements(made, len(carried) + outputs)
+    elements = _elements(result, len(carried) + outputs)
     stacks = elements[len(carried) :]
     out_axes, out_turned = attrs.get("scan_output_axes") or [0] * outputs, attrs.get("scan_output_directions") or [0] * outputs
     moved = [_placed(x, axis(a, x.rank), bool(t)) for x, a, t in zip(stacks, out_axes, out_turned, strict=True)]

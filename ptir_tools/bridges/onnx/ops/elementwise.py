@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ptir_tools.bridges.extents import as_dims
 from ptir_tools.bridges.onnx import folding
-from ptir_tools.bridges.onnx.scope import Datum
+from ptir_tools.bridges.onnx.protocols import Datum
 from ptir_tools.bridges.onnx.table import HANDLERS, Node, back, dtype_of, handles, refused, together, wide
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, UI8, DType
 from ptir_tools.dialects.ptir.builder.build import Tensor
@@ -277,7 +277,7 @@ def is_infinite(node: Node) -> Tensor:
     x, block = node[0], node.block
     above = block.op("compare_eq", x, math.inf)
     below = block.op("compare_eq", x, -math.inf)
-    both = [f for f, asked in ((above, "detect_positive"), (below, "detect_negative")) if node.attr(asked)]
+    both = [f for f, attribute in ((above, "detect_positive"), (below, "detect_negative")) if node.attr(attribute)]
     if not both:
         return block.op("compare_lt", x, x)
     return both[0] if len(both) == 1 else logical("or", *both)

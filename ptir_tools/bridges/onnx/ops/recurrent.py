@@ -129,9 +129,9 @@ def _direction(node: Node, x: Tensor, k: int, turned: bool, states: list[Tensor]
             pi, po, pf = (stretched(p, cell.shape) for p in (rest.pop(0), rest.pop(0), rest.pop(0))) if peepholes else (None,) * 3
             i = maps[0](limited(i + pi * cell if pi is not None else i))
             f = 1.0 - i if coupled else maps[0](limited(f + pf * cell if pf is not None else f))
-            made = f * cell + i * maps[1](limited(c))
-            o = maps[0](limited(o + po * made if po is not None else o))
-            new = [o * maps[2](made), made]
+            result = f * cell + i * maps[1](limited(c))
+            o = maps[0](limited(o + po * result if po is not None else o))
+            new = [o * maps[2](result), result]
         out = new[0]
         if lengths is not None:
             limit = rest.pop(0)
@@ -141,6 +141,6 @@ def _direction(node: Node, x: Tensor, k: int, turned: bool, states: list[Tensor]
             new = [on.select(a, b) for a, b in zip(new, held, strict=True)]
         return [*new, *params[n:-2], out]
 
-    made = node.block.scan([*states, *kept], [whole, at], step)
-    states_out = made[n + len(kept)]
-    return [reversed_(states_out, 0) if turned else states_out, *(made[i] for i in range(n))]
+    result = node.block.scan([*states, *kept], [whole, at], step)
+    states_out = result[n + len(kept)]
+    return [reversed_(states_out, 0) if turned else states_out, *(result[i] for i in range(n))]

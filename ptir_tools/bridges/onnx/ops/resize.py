@@ -127,9 +127,9 @@ def _weights(node: Node, places: Array, n: int, scale: float) -> Array:
 
 def _cubic(distance: Array, a: float) -> Array:
     d = np.abs(distance)
-    near = ((a + 2) * d - (a + 3)) * d * d + 1
-    far = ((d - 5) * d + 8) * d * a - 4 * a
-    return np.where(d <= 1, near, np.where(d < 2, far, 0))
+    inner = ((a + 2) * d - (a + 3)) * d * d + 1
+    outer = ((d - 5) * d + 8) * d * a - 4 * a
+    return np.where(d <= 1, inner, np.where(d < 2, outer, 0))
 
 
 Tap = tuple[Tensor, Tensor | None, Tensor | None]  # of a neighbor: its index, its weight, whether it is inside
@@ -243,9 +243,9 @@ def _tap(at: Tensor, d: int, borders: tuple[float, float], k: int, mode: str, pa
 
 def _cubic_tensor(d: Tensor) -> Tensor:
     a = -0.75
-    near = ((a + 2) * d - (a + 3)) * d * d + 1.0
-    far = ((d - 5.0) * d + 8.0) * d * a - 4 * a
-    return d.block.op("compare_le", d, 1.0).select(near, far)
+    inner = ((a + 2) * d - (a + 3)) * d * d + 1.0
+    outer = ((d - 5.0) * d + 8.0) * d * a - 4 * a
+    return d.block.op("compare_le", d, 1.0).select(inner, outer)
 
 
 @handles("RoiAlign")
@@ -260,13 +260,13 @@ def roi_align(node: Node) -> Tensor:
     half = node.attr("coordinate_transformation_mode", "half_pixel") == "half_pixel" and node.opset >= 16
     scale, offset = node.attr("spatial_scale"), 0.5 if half else 0.0
 
-    def side(i: int, pieces: int, d: int) -> tuple[Tensor, Tensor]:
+    def side(i: int, bins: int, d: int) -> tuple[Tensor, Tensor]:
         """The places of the samples along one side, [rois, pieces * samples], and whether they are in the image."""
         low, high = (cut(rois, 1, k, 1) * scale - offset for k in (i, i + 2))
         length = high - low if half else node.block.op("maximum", high - low, 1.0)
-        each = (np.arange(pieces)[:, None] + (np.arange(samples) + 0.5) / samples).reshape(1, -1)
-        steps = node.constant(each / pieces, rois.dtype)
-        shape = (count, pieces * samples)
+        each = (np.arange(bins)[:, None] + (np.arange(samples) + 0.5) / samples).reshape(1, -1)
+        steps = node.constant(each / bins, rois.dtype)
+        shape = (count, bins * samples)
         at = stretched(low, shape) + stretched(length, shape) * stretched(steps, shape)
         ok = logical("and", node.block.op("compare_ge", at, -1.0), node.block.op("compare_le", at, float(d)))
         return bounded(at, 0.0, d - 1.0), ok
@@ -285,8 +285,8 @@ def roi_align(node: Node) -> Tensor:
             parts.append((stretched(index.reshape(grow), shape), stretched((rest if k else 1.0 - rest).reshape(grow), shape)))
         flat = parts[0][0] * spatial[1] + parts[1][0] + base
         weight = (parts[0][1] * parts[1][1]).reshape([*shape, 1])
-        taken = rows.take(flat)
-        values.append(taken * stretched(weight, taken.shape))
+        gathered = rows.take(flat)
+        values.append(gathered * stretched(weight, gathered.shape))
     largest = node.attr("mode") == "max"
     mixed = values[0]
     for v in values[1:]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ptir_tools.bridges.onnx.ops.control import inline
 from ptir_tools.bridges.onnx.ops.shape import cut
-from ptir_tools.bridges.onnx.scope import Datum, Items
+from ptir_tools.bridges.onnx.protocols import Datum, Items
 from ptir_tools.bridges.onnx.table import Node, axis, fixed, handles, refused
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.lazy import np

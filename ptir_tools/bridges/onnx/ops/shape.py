@@ -6,7 +6,7 @@ from math import prod
 
 from ptir_tools.bridges import extents
 from ptir_tools.bridges.extents import Extent, Size, dim, of
-from ptir_tools.bridges.onnx.scope import Datum
+from ptir_tools.bridges.onnx.protocols import Datum
 from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, fixed, handles, one_shape, refused, stretched
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import I1, SI64
@@ -76,16 +76,16 @@ def _is(d: object, n: int) -> bool:
 def reshaped(node: Node, x: Tensor, target: list[Size]) -> Tensor:
     """`x` under a shape of integers and extents, of which one may be -1. An expression becomes a symbol that the run settles.
     The expression is kept as its meaning, so that a later shape can be divided by it."""
-    meanings = node.scope.importer.meanings
+    equalities = node.scope.importer.equalities
     if any(_is(d, -1) for d in target):
-        known = extents.quotient(x.shape, [d for d in target if not _is(d, -1)], meanings)
+        known = extents.quotient(x.shape, [d for d in target if not _is(d, -1)], equalities)
         target = [known if _is(d, -1) and known is not None else d for d in target]
     composite = [i for i, d in enumerate(target) if isinstance(d, Extent) and not d.simple]
-    asked = [-1 if not any(_is(d, -1) for d in target) and i in composite[:1] else d for i, d in enumerate(target)]
-    y = x.reshape([dim(d) for d in asked])
+    requested = [-1 if not any(_is(d, -1) for d in target) and i in composite[:1] else d for i, d in enumerate(target)]
+    y = x.reshape([dim(d) for d in requested])
     for d, entry in zip(target, y.shape, strict=True):
         if isinstance(d, Extent) and not d.simple and not isinstance(entry, int):
-            meanings[entry] = d
+            equalities[entry] = d
     return y
 
 
@@ -415,11 +415,11 @@ def range_(node: Node) -> Tensor:
     count = limit - start
     if not _is(delta, 1) or not (isinstance(count, Extent) or count >= 0):
         raise refused(f"Range from {start} to {limit} by {delta}: its extent is not one of the symbols")
-    made = node.iota([dim(count)], dtype, 0)
+    result = node.iota([dim(count)], dtype, 0)
     if _is(start, 0):
-        return made
+        return result
     first = node.scope.measured(start)
-    return made + (first if dtype is SI64 else first.cast(dtype)).broadcast_to(made.shape)
+    return result + (first if dtype is SI64 else first.cast(dtype)).broadcast_to(result.shape)
 
 
 @handles("EyeLike")

@@ -133,8 +133,8 @@ def classifier(node: Node) -> list[Tensor | None]:
     if how not in ("NONE", "LOGISTIC") or (positive and how != "NONE"):
         raise refused(f"TreeEnsembleClassifier of two classes with the transformation {how}")
     pair = [1.0 - score if positive else -score, score]
-    made = [sigmoid(v) for v in pair] if how == "LOGISTIC" else pair
-    return [_second(node, names, score, positive), node.block.op("concat", made, axis=1)]
+    results = [sigmoid(v) for v in pair] if how == "LOGISTIC" else pair
+    return [_second(node, names, score, positive), node.block.op("concat", results, axis=1)]
 
 
 def _second(node: Node, names: Tensor, score: Tensor, positive: bool) -> Tensor | None:

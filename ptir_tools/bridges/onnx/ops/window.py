@@ -7,7 +7,7 @@ from math import prod
 
 from ptir_tools.bridges.onnx.ops.elementwise import sqrt
 from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
-from ptir_tools.bridges.onnx.scope import Attribute
+from ptir_tools.bridges.onnx.protocols import Attribute
 from ptir_tools.bridges.onnx.table import Node, back, fixed, handles, refused, stretched, wide
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import SI32, SI64, DType

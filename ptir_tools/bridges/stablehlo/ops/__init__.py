@@ -1,4 +1,4 @@
-"""What the ops of StableHLO and CHLO are in PTIR: handlers by meaning. Importing it fills the table."""
+"""Handlers of StableHLO and CHLO ops, in files by topic. Importing it fills the table."""
 
 from ptir_tools.bridges.stablehlo.ops import contractions as contractions
 from ptir_tools.bridges.stablehlo.ops import control as control

@@ -1,4 +1,4 @@
-"""Contractions and convolutions, whose geometry StableHLO says in dimension numbers."""
+"""Contractions and convolutions with StableHLO's dimension numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Axes = Sequence[int]
 
 @handles("stablehlo.dot_general")
 def dot_general(site: Site, x: Tensor, y: Tensor) -> Tensor:
-    """The contraction. Precision and algorithm are requests that every engine here meets."""
+    """The contraction. Every engine here meets its `precision` and `algorithm`."""
     if site.has("dot_dimension_numbers"):
         f = site.fields("dot_dimension_numbers")
         batch = f.axes("lhs_batching_dimensions"), f.axes("rhs_batching_dimensions")
@@ -48,7 +48,7 @@ def dot(site: Site, x: Tensor, y: Tensor) -> Tensor:
 
 
 def contracted(site: Site, x: Tensor, y: Tensor, batch: tuple[Axes, Axes], contract: tuple[Axes, Axes], result: DType) -> Tensor:
-    """A `dot_general` whose operands and result may have different dtypes: products are those of the result's."""
+    """A `dot_general` whose operands and result may have different dtypes: products are in the result's dtype."""
     wanted = result
     if result is I1:
         result = SI8 if prod(d for d in x.shape if isinstance(d, int)) < 128 else F32
@@ -63,7 +63,7 @@ def contracted(site: Site, x: Tensor, y: Tensor, batch: tuple[Axes, Axes], contr
 
 
 class Layout(NamedTuple):
-    """Which axis is what: batch (or the outputs of the kernel), features (or its inputs), and the spatial ones in order."""
+    """The axes of an operand: batch (or the kernel's outputs), features (or its inputs), and the spatial axes in order."""
 
     outer: int
     feature: int
@@ -78,7 +78,7 @@ def _layout(labels: Sequence[str], outer: str, feature: str) -> Layout:
 
 
 class Geometry(NamedTuple):
-    """How the kernel of a convolution lies on its input, per spatial axis."""
+    """The geometry of a convolution: strides, dilations and padding, per spatial axis."""
 
     strides: Sequence[int]
     padding: Sequence[tuple[int, int]]
@@ -95,7 +95,7 @@ def convolution(site: Site, x: Tensor, kernel: Tensor) -> Tensor:
 
 @handles("stablehlo.dynamic_conv", dim_numbers="dimension_numbers")
 def dynamic_conv(site: Site, x: Tensor, kernel: Tensor, padding: Tensor) -> Tensor:
-    """A convolution whose padding comes as an operand."""
+    """A convolution whose padding is an operand."""
     flat = [int(n) for n in site.constant(padding, "padding").reshape(-1)]
     return convolved(site, x, kernel, list(zip(flat[0::2], flat[1::2], strict=True)))
 
@@ -165,14 +165,14 @@ def _grouped(site: Site, x: Tensor, kernel: Tensor, groups: int, g: Geometry, re
     channels = x.shape[-1]
     fine = channels == groups * inputs and outputs % groups == 0
     require(fine, "OperandShapeMismatch", f"{groups} groups of {channels} features by a kernel of {inputs} to {outputs}")
-    along = zip(map(site.meanings.extent, x.shape[1:-1]), window, g.strides, g.base, g.dilation, g.padding, strict=True)
+    along = zip(map(site.symbolic.extent, x.shape[1:-1]), window, g.strides, g.base, g.dilation, g.padding, strict=True)
     counts = [placements(*axis) for axis in along]
     if 0 in counts:
-        return site.full(0, tensor(result, (x.shape[0], *map(site.meanings.dim, counts), outputs)))
+        return site.full(0, tensor(result, (x.shape[0], *map(site.symbolic.dim, counts), outputs)))
     x, pads = _spread(site, x, g)
     patches = x
     if window:
-        t = x.tensor_type.with_shape([x.shape[0], *map(site.meanings.dim, counts), math.prod(window) * groups * inputs])
+        t = x.tensor_type.with_shape([x.shape[0], *map(site.symbolic.dim, counts), math.prod(window) * groups * inputs])
         lists = {"strides": g.strides, "dilation": g.dilation, "padding": pads}
         patches = site.op("extract_patches", x, window, **lists, types=[t])
     places = patches.shape[:-1]
@@ -190,7 +190,7 @@ def _grouped(site: Site, x: Tensor, kernel: Tensor, groups: int, g: Geometry, re
 
 
 def _spread(site: Site, x: Tensor, g: Geometry) -> tuple[Tensor, list[tuple[int, int]]]:
-    """The input with holes between its elements and its negative padding cut, and the padding that is left."""
+    """The input dilated and cropped by negative padding, and the rest of the padding."""
     if all(b == 1 for b in g.base) and min((n for pair in g.padding for n in pair), default=0) >= 0:
         return x, list(g.padding)
     low, high = (

@@ -1,4 +1,4 @@
-"""Control flow: branches and loops as regions of PTIR, which see their parameters only; composites as their decomposition."""
+"""Control flow: branches and loops with isolated regions; composites become their decomposition."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from ptir_tools.grammars.parser import Token
 
 
 def results_of(result: Tensor, count: int) -> list[Tensor]:
-    """The results of an op with regions: one is the value itself, several are a tuple."""
+    """The results of an op with regions: a single value, or the elements of a tuple."""
     return [result] if count == 1 else list(result)
 
 
 @handles("stablehlo.if")
 def if_(site: Site, pred: Tensor) -> list[Tensor]:
     """The results of one of two regions."""
-    require(len(site.regions) == 2, "OperandCountMismatch", "two regions are wanted")
+    require(len(site.regions) == 2, "OperandCountMismatch", "two regions are expected")
     capture = Capture(site.scope, site.regions)
     return branches(site, site.scope, capture, capture.arguments, pred, None, site.regions)
 
 
 @handles("stablehlo.case")
 def case(site: Site, index: Tensor) -> Sequence[object]:
-    """The results of the region that the index names; of the last one, when it names none."""
-    require(bool(site.regions), "OperandCountMismatch", "a region is wanted")
+    """The results of the region that the index selects; of the last one when the index is out of range."""
+    require(bool(site.regions), "OperandCountMismatch", "a region is expected")
     capture = Capture(site.scope, site.regions)
     if len(site.regions) == 1:
         return site.scope.inline(site.regions[0], [])
@@ -46,7 +46,7 @@ def branches(
     index: Tensor | None,
     rest: Sequence[Block],
 ) -> list[Tensor]:
-    """The first of the regions when `pred` holds, else one of the others, by `index`."""
+    """The results of the first region when `pred` is true, else of one of the others, by `index`."""
     if scope.lift is not None:
         raise refused("a branch inside a computation on scalars")
     given = [*arguments] if len(rest) == 2 or index is None else [index, *arguments]
@@ -72,7 +72,7 @@ def branches(
 
 
 def both_regions(scope: Scope, types: Sequence[Type], builds: Sequence[Build]) -> list[Region]:
-    """The regions that are built, of which all are read before one in error is given up. Raises InError."""
+    """The built regions. All are read before an error in one is raised. Raises InError."""
     results: list[Region] = []
     for build in builds:
         try:
@@ -86,8 +86,8 @@ def both_regions(scope: Scope, types: Sequence[Type], builds: Sequence[Build]) -
 
 @handles("stablehlo.while", values=True)
 def while_(site: Site, *operands: object) -> list[object]:
-    """A loop. What its regions read from outside is carried along, constants are made again inside."""
-    require(len(site.regions) == 2, "OperandCountMismatch", "a condition and a body are wanted")
+    """A while loop. Captured values are carried, captured constants are rematerialized inside."""
+    require(len(site.regions) == 2, "OperandCountMismatch", "a condition and a body are expected")
     scope = site.scope
     if scope.lift is not None:
         raise refused("a loop inside a computation on scalars")
@@ -128,7 +128,7 @@ def while_(site: Site, *operands: object) -> list[object]:
 
 @handles("stablehlo.composite", values=True)
 def composite(site: Site, *operands: object) -> list[object]:
-    """Its decomposition."""
+    """The decomposition of a composite."""
     return site.scope.reader.inlined(str(site.value("decomposition"))[1:].strip('"'), operands, site.scope)
 
 
@@ -137,7 +137,7 @@ _IDENTITIES = ("Sharding", "annotate_device_placement", "LayoutConstraint", "mhl
 
 @handles("stablehlo.custom_call", values=True)
 def custom_call(site: Site, *operands: object) -> object:
-    """Calls that change nothing; any other is refused by name."""
+    """Custom calls that are the identity; others are refused by name."""
     target = str(site.value("callee", None) or site.value("call_target_name")).lstrip("@").strip('"')
     if target in _IDENTITIES and len(operands) == 1:
         return list(operands)
@@ -150,8 +150,8 @@ def custom_call(site: Site, *operands: object) -> object:
 
 
 def asserted(site: Site, flag: Tensor) -> None:
-    """JAX says that it holds: types say so from now on, or the program checks it. Raises Violation for what never holds."""
-    result = site.meanings.of(flag)
+    """An assertion of JAX: types imply it from now on, or the program checks it. Raises Violation for one that never holds."""
+    result = site.symbolic.of(flag)
     holds = None if result is None or result.size != 1 else result.reshape(-1)[0]
     if holds is True:
         return
@@ -160,8 +160,8 @@ def asserted(site: Site, flag: Tensor) -> None:
         raise refused(f"an assertion does not hold: {text}")
     if site.scope.lift is not None:
         raise refused(f"an assertion inside a computation on scalars: {text}")
-    everywhere = isinstance(site.block.region, Function)  # what a branch asserts need not hold outside
-    if not (everywhere and site.meanings.asserted(flag)):
+    everywhere = isinstance(site.block.region, Function)  # an assertion in a branch need not hold outside
+    if not (everywhere and site.symbolic.asserted(flag)):
         site.scope.reader.checks.add(flag)
 
 
@@ -175,5 +175,5 @@ refuses("PTIR programs read and write nothing but their inputs and outputs", "st
 
 @handles("stablehlo.uniform_quantize", "stablehlo.uniform_dequantize")
 def between_floats(site: Site, x: Tensor) -> Tensor:
-    """Of numbers that are not quantized, themselves; `quantized` does the rest."""
+    """The operand where it is not quantized; `quantized` handles the rest."""
     return x

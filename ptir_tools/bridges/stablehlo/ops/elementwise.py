@@ -1,4 +1,4 @@
-"""Constants and ops element by element: arithmetic, comparisons, conversions, bits, and the functions of CHLO."""
+"""Constants and elementwise ops: arithmetic, comparisons, conversions, bits, and the functions of CHLO."""
 
 from __future__ import annotations
 
@@ -92,12 +92,12 @@ for _name, _op in SAME.items():
 
 
 def both(site: Site, x: Tensor, y: Tensor) -> Tensor:
-    """Whether both hold; the bits that both have."""
+    """Logical or bitwise and."""
     return site.op("bitwise_and", x, y)
 
 
 def either(site: Site, x: Tensor, y: Tensor) -> Tensor:
-    """Whether one holds; the bits that either has."""
+    """Logical or bitwise or."""
     return site.op("bitwise_or", x, y)
 
 
@@ -132,13 +132,13 @@ def counted(site: Site, dtype: DType, shape: object, axis: int) -> Tensor:
 
 @handles("stablehlo.add")
 def add(site: Site, x: Tensor, y: Tensor) -> Tensor:
-    """The sum; of i1, whether one holds."""
+    """The sum; of i1, logical or."""
     return either(site, x, y) if x.dtype is I1 else site.op("add", x, y)
 
 
 @handles("stablehlo.multiply")
 def multiply(site: Site, x: Tensor, y: Tensor) -> Tensor:
-    """The product; of i1, whether both hold."""
+    """The product; of i1, logical and."""
     return both(site, x, y) if x.dtype is I1 else site.op("mul", x, y)
 
 
@@ -232,7 +232,7 @@ def _complex_root(site: Site, x: Tensor) -> Tensor:
     mean = site.op("mul", site.op("add", length, p), half)
     u = site.op("mul", square_root(site, size), square_root(site, mean))
     v = site.op("mul", site.op("div", up, site.op("select", empty, one, u)), half)
-    # One part is infinite: so is the root, along the axis that is nearest.
+    # One part is infinite: so is the root, along the nearest axis.
     nothing = site.op("mul", up, zero)  # 0 or NaN
     tall = site.op("compare_eq", up, infinity)
     infinite = either(site, tall, site.op("compare_eq", across, infinity))
@@ -303,7 +303,7 @@ def divide(site: Site, x: Tensor, y: Tensor) -> Tensor:
 
 @handles("stablehlo.remainder")
 def remainder(site: Site, x: Tensor, y: Tensor) -> Tensor:
-    """What a division toward zero leaves; of integers, the dividend where the divisor is 0."""
+    """The remainder of a division toward zero; of integers, the dividend where the divisor is 0."""
     zero, divisor = zeros(site, y)
     if zero is None:
         return site.op("rem", x, y)
@@ -311,8 +311,8 @@ def remainder(site: Site, x: Tensor, y: Tensor) -> Tensor:
 
 
 def zeros(site: Site, y: Tensor) -> tuple[Tensor | None, Tensor]:
-    """Where a divisor is 0, and the divisor with 1 there: division by zero is an error in PTIR, a number in XLA. None for floats,
-    and for constants without a 0."""
+    """A mask of zero divisors, and the divisor with 1 there: division by zero is an error in PTIR, a number in XLA. None for
+    floats, and for constants without a 0."""
     if not y.dtype.is_integer or ((number := known(y)) is not None and number.all()):
         return None, y
     t = y.tensor_type
@@ -484,7 +484,7 @@ def reduce_precision(site: Site, x: Tensor) -> Tensor:
     result = site.op("reduce_precision", x, exponent_bits=bits[0], mantissa_bits=bits[1])
     if bits[1]:
         return result
-    t = x.tensor_type  # without bits for what it is, a NaN is an infinity of its sign
+    t = x.tensor_type  # without mantissa bits, a NaN becomes an infinity of its sign
     whole = site.op("bitcast", x, dtype=_of(x.dtype.bits, signed=True))
     negative = site.op("compare_lt", whole, site.full(0, whole.tensor_type))
     infinite = site.op("select", negative, site.full(-math.inf, t), site.full(math.inf, t))
@@ -505,7 +505,7 @@ def rng(site: Site, a: Tensor, b: Tensor, shape: Tensor) -> Tensor:
 
 @handles("stablehlo.optimization_barrier", "sdy.sharding_constraint", values=True)
 def optimization_barrier(site: Site, *operands: object) -> list[object]:
-    """What it is given."""
+    """The operands."""
     return list(operands)
 
 
@@ -593,7 +593,7 @@ def _bessel(low: bool) -> list[float]:
 
 
 def _cosine(at: np.ndarray, count: int) -> np.ndarray:
-    """cos(pi * at / (2 * count)); the angle is made small while it is an integer, which keeps every bit."""
+    """cos(pi * at / (2 * count)); the angle is reduced while it is an integer, without rounding."""
     around = at % (4 * count)
     half = np.minimum(around, 4 * count - around)  # 0 to pi
     right = np.minimum(half, 2 * count - half)  # 0 to pi / 2
@@ -616,12 +616,12 @@ def bessel_i1e(site: Site, x: Tensor) -> Tensor:
     t, size = x.tensor_type, site.op("abs", x)
     eight = site.full(8, t)
     inside = site.op("compare_le", size, eight)
-    near = site.op("minimum", size, eight)
-    low = site.op("sub", site.op("mul", near, site.full(0.5, t)), site.full(2, t))
-    far = site.op("maximum", size, eight)
-    high = site.op("sub", site.op("div", site.full(32, t), far), site.full(2, t))
-    below = site.op("mul", polynomial(site, _bessel(True), low), near)
-    above_ = site.op("mul", polynomial(site, _bessel(False), high), site.op("rsqrt", far))
+    small_x = site.op("minimum", size, eight)
+    low = site.op("sub", site.op("mul", small_x, site.full(0.5, t)), site.full(2, t))
+    large_x = site.op("maximum", size, eight)
+    high = site.op("sub", site.op("div", site.full(32, t), large_x), site.full(2, t))
+    below = site.op("mul", polynomial(site, _bessel(True), low), small_x)
+    above_ = site.op("mul", polynomial(site, _bessel(False), high), site.op("rsqrt", large_x))
     result = site.op("select", inside, below, above_)
     return site.op("select", site.op("compare_lt", x, site.full(0, t)), site.op("neg", result), result)
 
@@ -674,7 +674,7 @@ def zeta(site: Site, x: Tensor, q: Tensor) -> Tensor:
 
 @handles("chlo.polygamma")
 def polygamma(site: Site, n: Tensor, x: Tensor) -> Tensor:
-    """The derivative of order `n` of the digamma function; NaN for other than whole orders."""
+    """The derivative of order `n` of the digamma function; NaN where `n` is not an integer."""
     if x.dtype.bits < 32:
         wider: Tensor = polygamma(site, n.cast(F32), x.cast(F32))
         return wider.cast(x.dtype)

@@ -1,4 +1,4 @@
-"""Gather, scatter and sort. Dimension numbers are brought to one form: rows of a matrix, each named by one number."""
+"""Gather, scatter and sort. Dimension numbers are normalized to rows of a matrix, each with a linear index."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import math
 from collections.abc import Sequence
 
 from ptir_tools.bridges.constants import known
+from ptir_tools.bridges.extent_ops import measured
 from ptir_tools.bridges.extents import Size
-from ptir_tools.bridges.measures import measured
-from ptir_tools.bridges.stablehlo.meanings import decided
 from ptir_tools.bridges.stablehlo.ops.elementwise import converted, ordered
 from ptir_tools.bridges.stablehlo.ops.movement import as_index, cut, elements, filled, iota, strided
 from ptir_tools.bridges.stablehlo.ops.reductions import kinds, monoid, promoted
 from ptir_tools.bridges.stablehlo.scopes import Scope, read_names
+from ptir_tools.bridges.stablehlo.symbolic import decided
 from ptir_tools.bridges.stablehlo.syntax import Block
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, checked_axes, handles, index_dtype, refused, sizes_of
 from ptir_tools.core.dtypes import I1, SI32, SI64, UI8
 from ptir_tools.core.types import Dim, Shape, tensor
 from ptir_tools.core.violations import require
 
-MOST_COMPARED = 2048  # elements that are sorted by comparing each with each
+MOST_COMPARED = 2048  # the most elements that are sorted by comparing all pairs
 
 
 class Numbers:
-    """What the components of indices refer to: `starts[d]` is the start along axis `d` of the operand, one per index; `batch` is
-    the shape of the indices."""
+    """Index vectors by axis: `starts[d]` is the start along axis `d` of the operand, one per index; `batch` is the shape of the
+    indices."""
 
     def __init__(self, site: Site, indices: Tensor, sizes: Sequence[int], vector: int, to: Sequence[int]) -> None:
         self.site, self.sizes = site, sizes
@@ -46,7 +46,7 @@ class Numbers:
             self.starts[d] = part.reshape(batch)
 
     def clamp(self, most: dict[int, int]) -> None:
-        """Move starts into 0 to `most[d]`."""
+        """Clamp starts to 0 … `most[d]`."""
         for d, start in self.starts.items():
             number = known(start)
             if number is not None and number.size and number.min() >= 0 and number.max() <= most[d]:
@@ -55,7 +55,7 @@ class Numbers:
             self.starts[d] = start.clamp(self.site.full(0, t), self.site.full(most[d], t))
 
     def batching(self, axes: Sequence[int], of_indices: Sequence[int], vector: int) -> None:
-        """Along batching axes, an index is its own place along an axis of the indices."""
+        """Along batching axes, an index is its position along an axis of the indices."""
         require(len(axes) == len(of_indices), "InvalidAttributeValue", "batching axes come in pairs")
         for d, a in zip(axes, of_indices, strict=True):
             at = a - (a > vector)
@@ -70,18 +70,18 @@ def _strides(sizes: Sequence[int]) -> list[int]:
 
 @handles("stablehlo.gather")
 def gather(site: Site, x: Tensor, indices: Tensor) -> Tensor:
-    """Slices of the operand at indices, which are moved into it."""
+    """Slices of the operand at indices, which are clamped to its bounds."""
     return gathered(site, x, indices, site.ints("slice_sizes"))
 
 
 @handles("stablehlo.dynamic_gather")
 def dynamic_gather(site: Site, x: Tensor, indices: Tensor, sizes: Tensor) -> Tensor:
-    """A gather whose slice sizes come as an operand."""
-    return gathered(site, x, indices, list(map(site.meanings.dim, elements(site, sizes, "`slice_sizes`"))))
+    """A gather whose slice sizes are an operand."""
+    return gathered(site, x, indices, list(map(site.symbolic.dim, elements(site, sizes, "`slice_sizes`"))))
 
 
 def gathered(site: Site, x: Tensor, indices: Tensor, sliced: Sequence[Dim]) -> Tensor:
-    """Whole rows are taken; where slices are parts of rows, elements are."""
+    """A gather of whole rows; of elements where slices are parts of rows."""
     f = site.fields("dimension_numbers")
     if not all(isinstance(d, int) for d in (*x.shape, *indices.shape, *sliced)):
         require(len(sliced) == x.rank, "InvalidAttributeValue", f"slices of {list(sliced)} of {x.type}")
@@ -122,7 +122,7 @@ def gathered(site: Site, x: Tensor, indices: Tensor, sliced: Sequence[Dim]) -> T
 
 
 def _taken(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Tensor:
-    """Elements along one axis, at indices of any shape; all of each other axis, extents that are symbols included."""
+    """Elements along one axis, at indices of any shape; other axes are whole and may have symbolic extents."""
     f = site.fields("dimension_numbers")
     (axis,), dropped, vector = f.axes("start_index_map"), f.axes("collapsed_slice_dims"), f.number("index_vector_dim")
     checked_axes(dropped, x.rank, "the axes that are left out")
@@ -135,7 +135,7 @@ def _taken(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Ten
     batch = tuple(n for a, n in enumerate(starts.shape) if a != vector)
     n = x.shape[axis]
     last = (
-        site.array(n - 1, starts.dtype) if isinstance(n, int) else measured(site.block, site.meanings.extent(n), starts.dtype) - 1
+        site.array(n - 1, starts.dtype) if isinstance(n, int) else measured(site.block, site.symbolic.extent(n), starts.dtype) - 1
     )
     t = tensor(starts.dtype, batch)
     at = starts.reshape(batch).clamp(site.full(0, t), last.broadcast_to(batch) if batch else last)
@@ -147,22 +147,22 @@ def _taken(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Ten
     rank = len(batch) + len(windows)
     checked_axes(offset, rank, "offset_dims")
     require(len(offset) == len(windows), "InvalidAttributeValue", "`offset_dims` needs an entry for each axis of a slice")
-    made = [*(a for a in range(rank) if a not in offset), *offset]
-    return result.transpose([made.index(a) for a in range(rank)])
+    results = [*(a for a in range(rank) if a not in offset), *offset]
+    return result.transpose([results.index(a) for a in range(rank)])
 
 
 def _one_slice(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Tensor:
-    """One slice, of an operand or of slices whose extents are symbols."""
+    """One slice, where the operand or the slice has symbolic extents."""
     f = site.fields("dimension_numbers")
     to, dropped = f.axes("start_index_map"), f.axes("collapsed_slice_dims")
     require(indices.shape[0] == len(to), "InvalidAttributeValue", "an index has a component for each axis that it leads to")
     checked_axes(to, x.rank, "the axes of an index")
     checked_axes(dropped, x.rank, "the axes that are left out")
-    starts, known_ = as_index(indices), site.meanings.of(indices)
+    starts, known_ = as_index(indices), site.symbolic.of(indices)
     for d, (n, s) in enumerate(zip(x.shape, slices, strict=True)):
         if n == s:
             continue
-        size, most = site.meanings.extent(s), site.meanings.extent(n) - site.meanings.extent(s)
+        size, most = site.symbolic.extent(s), site.symbolic.extent(n) - site.symbolic.extent(s)
         start = 0 if d not in to else None if known_ is None else known_[to.index(d)]
         if start is not None and _inside(site, start, most):
             x = cut(site, x, d, start, size)
@@ -175,13 +175,13 @@ def _one_slice(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) ->
 
 
 def _inside(site: Site, start: Size, most: Size) -> bool:
-    """Whether a start is known to be from 0 to `most`."""
-    return decided(site.meanings, "GE", start, 0) is True and decided(site.meanings, "LE", start, most) is True
+    """Whether a start is known to be in 0 … `most`."""
+    return decided(site.symbolic, "GE", start, 0) is True and decided(site.symbolic, "LE", start, most) is True
 
 
 def _by_elements(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Tensor:
-    """Each element of the result by its number in an operand of open extents."""
-    f, meanings = site.fields("dimension_numbers"), site.meanings
+    """Each element of the result by its linear index in an operand of symbolic extents."""
+    f, symbolic = site.fields("dimension_numbers"), site.symbolic
     to, batched, vector = f.axes("start_index_map"), f.axes("operand_batching_dims"), f.number("index_vector_dim")
     dropped, offset = [*f.axes("collapsed_slice_dims"), *batched], f.axes("offset_dims")
     starts = as_index(indices).cast(SI64)
@@ -203,25 +203,25 @@ def _by_elements(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) 
         elif d in to:
             part = rows if vector == starts.rank else rows.taken(site.array([to.index(d)], SI64), 1)
             part = part.reshape(batch)
-            most = measured(site.block, meanings.extent(n) - meanings.extent(s))
+            most = measured(site.block, symbolic.extent(n) - symbolic.extent(s))
             parts.append(part.clamp(site.full(0, part.tensor_type), site.broadcast(most, part.shape, [])))
         parts = [site.broadcast(part, shape, range(len(batch))) for part in parts]
         if d in windows and s != 1:
             parts.append(iota(site, shape, SI64, len(batch) + windows.index(d)))
-        stride: Size = math.prod((meanings.extent(e) for e in x.shape[d + 1 :]), start=1)
+        stride: Size = math.prod((symbolic.extent(e) for e in x.shape[d + 1 :]), start=1)
         for part in parts:
             scaled = part * site.broadcast(measured(site.block, stride), shape, []) if stride != 1 else part
             total = scaled if total is None else total + scaled
     if total is None:
         total = site.broadcast(site.array(0, SI64), shape, [])
-    whole: Size = math.prod(map(meanings.extent, x.shape), start=1)
-    result = x.reshape([meanings.dim(whole)]).take(total)
-    made = [*(a for a in range(len(shape)) if a not in offset), *offset]
-    return result.transpose([made.index(a) for a in range(len(shape))])
+    whole: Size = math.prod(map(symbolic.extent, x.shape), start=1)
+    result = x.reshape([symbolic.dim(whole)]).take(total)
+    results = [*(a for a in range(len(shape)) if a not in offset), *offset]
+    return result.transpose([results.index(a) for a in range(len(shape))])
 
 
 def _rows(x: Tensor, chosen: Sequence[int]) -> Tensor:
-    """`x` as rows that the chosen axes number."""
+    """`x` as a matrix whose rows are numbered by the chosen axes."""
     rest = [d for d in range(x.rank) if d not in chosen]
     sizes = sizes_of(x)
     moved = x if [*chosen, *rest] == list(range(x.rank)) else x.transpose([*chosen, *rest])
@@ -229,7 +229,7 @@ def _rows(x: Tensor, chosen: Sequence[int]) -> Tensor:
 
 
 def _linear(site: Site, numbers: Numbers, chosen: Sequence[int], shape: Sequence[int], along: dict[int, int]) -> Tensor:
-    """The numbers of rows: the starts, in `shape`, with the places along the axes `along`."""
+    """The linear indices of rows: the starts, in `shape`, plus the positions along the axes `along`."""
     strides = dict(zip(chosen, _strides([numbers.sizes[d] for d in chosen]), strict=True))
     total: Tensor | None = None
     for d in chosen:
@@ -246,13 +246,13 @@ def _linear(site: Site, numbers: Numbers, chosen: Sequence[int], shape: Sequence
 
 @handles("stablehlo.scatter")
 def scatter(site: Site, *operands: Tensor) -> list[Tensor]:
-    """Windows of updates combined into operands at indices; what is outside is left out."""
+    """Windows of updates combined into operands at indices; windows out of bounds are dropped."""
     require(
-        len(operands) % 2 == 1 and len(operands) >= 3, "OperandCountMismatch", "inputs, indices and as many updates are wanted"
+        len(operands) % 2 == 1 and len(operands) >= 3, "OperandCountMismatch", "inputs, indices and as many updates are expected"
     )
     n = len(operands) // 2
     xs, indices, updates = list(operands[:n]), operands[n], list(operands[n + 1 :])
-    require(len(site.regions) == 1, "OperandCountMismatch", "a region is wanted")
+    require(len(site.regions) == 1, "OperandCountMismatch", "a region is expected")
     region = site.regions[0]
     xs, updates = promoted(site, region, xs), promoted(site, region, updates)
     f = site.fields("scatter_dimension_numbers")
@@ -302,7 +302,7 @@ def scatter(site: Site, *operands: Tensor) -> list[Tensor]:
 
 
 def _with_places(site: Site, indices: Tensor, vector: int, axes: Sequence[int]) -> tuple[Tensor, int]:
-    """Indices with a component more for each of `axes`, the place along it, and the axis of components."""
+    """Indices with one more component for each of `axes`, the position along it, and the axis of components."""
     at = as_index(indices)
     if vector == at.rank:
         at = at.reshape([*at.shape, 1])
@@ -313,7 +313,7 @@ def _with_places(site: Site, indices: Tensor, vector: int, axes: Sequence[int]) 
 def _in_bounds(
     site: Site, numbers: Numbers, mapped: Sequence[int], chosen: Sequence[int], shape: Sequence[int], along: dict[int, int]
 ) -> Tensor:
-    """The numbers of rows, -1 for what is outside of the operand."""
+    """The linear indices of rows, -1 for those out of bounds."""
     inside: Tensor | None = None
     for d in mapped:
         number = known(numbers.starts[d])
@@ -324,7 +324,7 @@ def _in_bounds(
         if extent > 1:
             step = site.integers(shape, along[d], numbers.dtype)
             highest = site.full(numbers.dtype.max - extent, at.tensor_type)
-            at = at.minimum(highest).add(step)  # stays beyond the operand, and does not wrap
+            at = at.minimum(highest).add(step)  # stays out of bounds and does not wrap
         t = at.tensor_type
         fine = site.op("bitwise_and", at.compare_ge(site.full(0, t)), at.compare_lt(site.full(numbers.sizes[d], t)))
         inside = fine if inside is None else site.op("bitwise_and", inside, fine)
@@ -333,7 +333,7 @@ def _in_bounds(
 
 
 def scattered(site: Site, region: Block, xs: list[Tensor], places: Tensor, updates: list[Tensor]) -> list[Tensor]:
-    """Rows of updates combined by a region into rows of operands. A row number of -1 writes nothing."""
+    """Rows of updates combined by a region into rows of operands. A row index of -1 writes nothing."""
     combiners = kinds(region, len(xs))
     if combiners is None or any(x.dtype.is_complex and k in ("max", "min") for k, x in zip(combiners, xs, strict=True)):
         return _one_by_one(site, region, xs, places, updates)
@@ -346,7 +346,7 @@ def scattered(site: Site, region: Block, xs: list[Tensor], places: Tensor, updat
 
 
 def _one_by_one(site: Site, region: Block, xs: list[Tensor], places: Tensor, updates: list[Tensor]) -> list[Tensor]:
-    """One update after the other, by the region itself, in a loop."""
+    """A scatter as a loop over the updates, by the region itself."""
     scope, n = site.scope, len(xs)
     if scope.lift is not None:
         raise refused("a scatter inside a computation on scalars")
@@ -357,19 +357,19 @@ def _one_by_one(site: Site, region: Block, xs: list[Tensor], places: Tensor, upd
     def body(inner: Scope, params: list[Tensor]) -> Sequence[object]:
         capture.bind(inner, params[n : len(carried)])
         at, new = params[len(carried)], params[len(carried) + 1 :]
-        made = []
+        outputs = []
         starts = []
         for x in params[:n]:
             zeros = [inner.block.constant(0, at.dtype).reshape([1]) for _ in x.shape[1:]]
-            starts.append(inner.block.concat([at.reshape([1]), *zeros], axis=0))  # -1 moves to row 0, which stays
+            starts.append(inner.block.concat([at.reshape([1]), *zeros], axis=0))  # -1 is read as row 0, which keeps its value
         olds = [x.dynamic_slice(s, [1, *sizes_of(x)[1:]]).reshape(x.shape[1:]) for x, s in zip(params, starts, strict=False)]
         results = site.each(inner.inline(region, [*olds, *new], lift=olds[0].shape, count=n))
         there = at.compare_ge(inner.block.constant(0, at.dtype))
         for x, s, old, new_ in zip(params, starts, olds, results, strict=False):
             flag = there.broadcast_to(old.shape) if old.rank else there
             y = inner.block.select(flag, new_, old)
-            made.append(x.dynamic_update_slice(y.reshape([1, *y.shape]), s, [1, *sizes_of(x)[1:]]))
-        return [*made, *params[n : len(carried)]]
+            outputs.append(x.dynamic_update_slice(y.reshape([1, *y.shape]), s, [1, *sizes_of(x)[1:]]))
+        return [*outputs, *params[n : len(carried)]]
 
     inner_region = scope.region([*(x.type for x in carried), *slices], body)
     result = scope.block.op("scan", [*carried, places, *updates], len(carried), 0, regions=[inner_region])
@@ -379,7 +379,7 @@ def _one_by_one(site: Site, region: Block, xs: list[Tensor], places: Tensor, upd
 @handles("stablehlo.select_and_scatter")
 def select_and_scatter(site: Site, x: Tensor, source: Tensor, init: Tensor) -> Tensor:
     """Each element of the source is combined into the element that its window selects."""
-    require(len(site.regions) == 2, "OperandCountMismatch", "two regions are wanted")
+    require(len(site.regions) == 2, "OperandCountMismatch", "two regions are expected")
     window = site.counts("window_dimensions", x.rank, 1, 1)
     strides, padding = site.counts("window_strides", x.rank, 1, 1), site.pairs("padding", x.rank)
     sizes = sizes_of(x)
@@ -408,8 +408,8 @@ def select_and_scatter(site: Site, x: Tensor, source: Tensor, init: Tensor) -> T
     (start,), (flat,) = promoted(site, region, [init]), promoted(site, region, [source.reshape([math.prod(source.shape)])])  # type: ignore[arg-type]
     into = site.op("broadcast_to", start, result_shape=(count,))
     places = best[1].reshape([math.prod(best[1].shape)])  # type: ignore[arg-type]
-    made = scattered(site, region, [into], places, [flat])
-    return made[0].reshape(sizes)
+    result = scattered(site, region, [into], places, [flat])
+    return result[0].reshape(sizes)
 
 
 # Order
@@ -417,7 +417,7 @@ def select_and_scatter(site: Site, x: Tensor, source: Tensor, init: Tensor) -> T
 
 @handles("chlo.top_k")
 def top_k(site: Site, x: Tensor) -> list[Tensor]:
-    """The largest elements along the last axis, and where they are."""
+    """The largest elements along the last axis, and their indices."""
     if x.dtype is I1:
         raise refused("the largest of truth values")
     indices = site.tensor_type(site.types[1]).dtype
@@ -429,8 +429,8 @@ def top_k(site: Site, x: Tensor) -> list[Tensor]:
 
 @handles("stablehlo.sort")
 def sort(site: Site, *xs: Tensor) -> list[Tensor]:
-    """Slices along an axis in the order of a comparator: by keys that it compares, else by comparing each with each."""
-    require(len(xs) >= 1 and len(site.regions) == 1, "OperandCountMismatch", "operands and a comparator are wanted")
+    """A sort along an axis by a comparator: by the keys that it compares, else by comparing all pairs."""
+    require(len(xs) >= 1 and len(site.regions) == 1, "OperandCountMismatch", "operands and a comparator are expected")
     axis = site.integer("dimension", -1)
     axis = checked_axes([axis + xs[0].rank if axis < 0 else axis], xs[0].rank, "dimension")[0]
     if xs[0].shape[axis] in (0, 1):
@@ -452,7 +452,7 @@ def sort(site: Site, *xs: Tensor) -> list[Tensor]:
 
 
 class Keys:
-    """The keys that a comparator compares one after the other: what it compares is the same function of either element."""
+    """The sort keys of a comparator: each is the same function of the left and the right element."""
 
     def __init__(self, site: Site, xs: Sequence[Tensor]) -> None:
         self.site, self.xs, self.region = site, xs, site.regions[0]
@@ -460,7 +460,7 @@ class Keys:
         self.sides = {str(p.name)[1:]: (i // 2, i % 2) for i, p in enumerate(self.region.params)}
 
     def compared_keys(self) -> list[tuple[Tensor, bool]] | None:
-        """The keys with whether they descend; None where the comparator is of another form."""
+        """Pairs of a key and whether it descends; None where the comparator has another form."""
         if len(self.region.params) != 2 * len(self.xs) or not self.region.body:
             return None
         results = read_names(self.region.body[-1].pieces)
@@ -505,8 +505,8 @@ class Keys:
         return direction, str(at.names[0])[1:], str(at.names[1])[1:], kind
 
     def form(self, name: str, side: int | None = None) -> tuple[object, ...]:
-        """The expression of a value in terms of one side (left or right) of the parameters, equal for both sides when they are
-        treated alike. None for a value that reads both sides."""
+        """The expression of a value in the parameters of one side; equal for both sides when their computation is the same. None
+        for a value that reads both sides."""
         if name in self.sides:
             return "parameter", self.sides[name][0]
         s = self.made.get(name)
@@ -518,14 +518,14 @@ class Keys:
         return s.name, tuple(text), tuple(self.form(str(t)[1:]) for t in read_names(s.pieces)), str(s.returned or s.given)
 
     def reads(self, name: str) -> set[int]:
-        """The sides of the parameters that a value is made of."""
+        """The sides (left, right) of the parameters that a value depends on."""
         if name in self.sides:
             return {self.sides[name][1]}
         s = self.made.get(name)
         return set() if s is None else {side for t in read_names(s.pieces) for side in self.reads(str(t)[1:])}
 
     def key(self, left: str, right: str) -> Tensor | None:
-        """The key that is compared: the same function of the left and of the right elements."""
+        """The key that is compared, where both sides are the same function of their elements."""
         if self.reads(left) != {0} or self.reads(right) != {1} or self.form(left) != self.form(right):
             return None
         shape = self.xs[0].shape
@@ -543,10 +543,10 @@ class Keys:
 
 
 def _by_rank(site: Site, xs: Sequence[Tensor], axis: int) -> list[Tensor]:
-    """Sort by rank: all pairs are compared, and an element's new place is how many others come before it."""
+    """Sort by rank: all pairs are compared, and an element's new index is the number of elements before it."""
     n = sizes_of(xs[0])[axis]
     if n > MOST_COMPARED:
-        raise refused(f"a comparator that compares no keys is read for up to {MOST_COMPARED} elements, here are {n}")
+        raise refused(f"a comparator without keys is read for up to {MOST_COMPARED} elements, here are {n}")
     order = [*(a for a in range(xs[0].rank) if a != axis), axis]
     moved = [x.transpose(order) for x in xs]
     outer = moved[0].shape[:-1]
@@ -562,9 +562,9 @@ def _by_rank(site: Site, xs: Sequence[Tensor], axis: int) -> list[Tensor]:
     tied = site.op("bitwise_and", site.op("bitwise_not", site.op("bitwise_or", less, greater)), earlier)
     rank = site.op("bitwise_or", less, tied).cast(SI32).reduce_sum([len(outer)])
     back = [order.index(a) for a in range(len(order))]
-    made = []
+    results = []
     for x in moved:
         plain = x.cast(UI8) if x.dtype is I1 else x
         y = plain.scatter_reduce(rank, plain, -1, reduce="replace").transpose(back)
-        made.append(y.cast(I1) if x.dtype is I1 else y)
-    return made
+        results.append(y.cast(I1) if x.dtype is I1 else y)
+    return results

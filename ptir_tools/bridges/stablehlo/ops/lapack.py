@@ -1,4 +1,4 @@
-"""Custom calls into LAPACK that JAX makes on a CPU, each as the op or loop that computes the same."""
+"""JAX's custom calls into LAPACK on a CPU, each as an equivalent op or loop."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def trsm(site: Site, a: Tensor, b: Tensor) -> list[Tensor]:
 
 
 def _each(site: Site, operands: Sequence[Tensor], one: Callable[..., list[Tensor]], ranks: Sequence[int]) -> list[Tensor]:
-    """`one` of each matrix of a batch: of operands whose last `ranks` axes are one matrix or vector."""
+    """`one` applied to each matrix of a batch; the last `ranks` axes of each operand are one matrix or vector."""
     *batch, _, _ = sizes_of(operands[0])
     if not batch:
         return one(site, *operands)
@@ -68,8 +68,8 @@ def _each(site: Site, operands: Sequence[Tensor], one: Callable[..., list[Tensor
         return one(Site(inner, site.statement, site.spelled), *params)
 
     region = site.scope.region([x.tensor_type.with_shape(x.shape[1:]) for x in rows], body)
-    made = site.block.op("scan", rows, 0, len(region.results), regions=[region])
-    parts = [made] if len(region.results) == 1 else [*made]
+    result = site.block.op("scan", rows, 0, len(region.results), regions=[region])
+    parts = [result] if len(region.results) == 1 else [*result]
     return [x.reshape([*batch, *sizes_of(x)[1:]]) for x in parts]
 
 
@@ -110,8 +110,8 @@ def _factors(site: Site, a: Tensor) -> list[Tensor]:
         change = factors.reshape([m, 1]).broadcast_to([m, n]) * row.reshape([1, n]).broadcast_to([m, n])
         here = columns.compare_eq(at.broadcast_to([n])).reshape([1, n]).broadcast_to([m, n])
         here = local.op("bitwise_and", here, after.reshape([m, 1]).broadcast_to([m, n]))
-        made = local.op("select", here, factors.reshape([m, 1]).broadcast_to([m, n]), x - change)
-        return [made, chosen + 1]
+        result = local.op("select", here, factors.reshape([m, 1]).broadcast_to([m, n]), x - change)
+        return [result, chosen + 1]
 
     region = site.scope.region([a.type, steps[0].tensor_type.with_shape(())], body)
     return [*site.block.op("scan", [*start, *steps], 1, 1, regions=[region])]
@@ -149,13 +149,13 @@ def _reflections(site: Site, a: Tensor) -> list[Tensor]:
         vector = rest / gap.broadcast_to([m])
         whole = local.op("select", rows.compare_eq(at.broadcast_to([m])), local.full(1, column.tensor_type), vector)
         after = columns.compare_gt(at.broadcast_to([n]))
-        made = _reflected(x, whole, tau)
-        made = local.op("select", after.reshape([1, n]).broadcast_to([m, n]), made, x)
+        result = _reflected(x, whole, tau)
+        result = local.op("select", after.reshape([1, n]).broadcast_to([m, n]), result, x)
         first = rows.compare_eq(at.broadcast_to([m]))
         diagonal = local.op("select", still, alpha, beta).broadcast_to([m])
         new = local.op("select", below, vector, local.op("select", first, diagonal, column))
         here = columns.compare_eq(at.broadcast_to([n])).reshape([1, n]).broadcast_to([m, n])
-        return [local.op("select", here, new.reshape([m, 1]).broadcast_to([m, n]), made), tau]
+        return [local.op("select", here, new.reshape([m, 1]).broadcast_to([m, n]), result), tau]
 
     region = site.scope.region([a.type, tensor(SI32)], body)
     return [*site.block.op("scan", [a, site.integers([count], 0, SI32)], 1, 1, regions=[region])]
@@ -182,7 +182,7 @@ def _orthogonal(site: Site, a: Tensor, taus: Tensor) -> list[Tensor]:
     steps = [site.array(np.arange(count)[::-1].copy(), SI32), reversed_along(site, taus, [0])]
 
     def body(inner: Scope, params: list[Tensor]) -> Sequence[Tensor]:
-        made, given, at, tau = params
+        result, given, at, tau = params
         local = Site(inner, site.statement, site.spelled)
         row = local.integers([m], 0, SI32)
         corner = inner.block.concat([inner.block.constant([0], SI32), at.reshape([1])], axis=0)
@@ -190,7 +190,7 @@ def _orthogonal(site: Site, a: Tensor, taus: Tensor) -> list[Tensor]:
         t = column.tensor_type
         vector = local.op("select", row.compare_gt(at.broadcast_to([m])), column, local.full(0, t))
         vector = local.op("select", row.compare_eq(at.broadcast_to([m])), local.full(1, t), vector)
-        return [_reflected(made, vector, tau), given]
+        return [_reflected(result, vector, tau), given]
 
     region = site.scope.region([a.type, a.type, tensor(SI32), taus.tensor_type.with_shape(())], body)
     return [site.block.op("scan", [unit, a, *steps], 2, 0, regions=[region])[0]]

@@ -1,12 +1,12 @@
-"""Ops that move elements: shapes, broadcasts, slices, padding, concatenation; and those whose shape comes as an operand."""
+"""Ops that move elements: shapes, broadcasts, slices, padding, concatenation; also those whose shape is an operand."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ptir_tools.bridges.constants import known
+from ptir_tools.bridges.extent_ops import along, counted, every, measured
 from ptir_tools.bridges.extents import Extent, Size
-from ptir_tools.bridges.measures import along, counted, every, measured
 from ptir_tools.bridges.stablehlo.table import Part, Site, Tensor, handles, refused, sizes_of
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType, Kind
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType
@@ -55,7 +55,7 @@ def broadcast(site: Site, x: Tensor) -> Tensor:
 
 @handles("stablehlo.concatenate", dim="dimension", values=True)
 def concatenate(site: Site, *operands: object) -> Tensor:
-    """One after the other along an axis. Two parts of an axis in the other order are that axis, rotated."""
+    """A concatenation. Two parts of an axis in the other order become a rotation of that axis."""
     axis = site.axis("dimension", site.type.rank)
     if (turned := _rotated(site, operands, axis)) is not None:
         return turned
@@ -64,18 +64,18 @@ def concatenate(site: Site, *operands: object) -> Tensor:
 
 
 def lengthened(site: Site, x: Tensor, axis: int, parts: Sequence[Dim]) -> TensorType:
-    """The type of `x` where an axis has the sum of extents."""
-    total = sum(map(site.meanings.extent, parts))
-    return x.tensor_type.with_shape(site.meanings.dim(total) if a == axis else d for a, d in enumerate(x.shape))
+    """The type of `x` where an axis has the sum of the parts' extents."""
+    total = sum(map(site.symbolic.extent, parts))
+    return x.tensor_type.with_shape(site.symbolic.dim(total) if a == axis else d for a, d in enumerate(x.shape))
 
 
 def _rotated(site: Site, operands: Sequence[object], axis: int) -> Tensor | None:
-    """The tensor whose second and first parts the operands are, rotated."""
+    """A rotated tensor, of which the operands are the second and the first part."""
     if len(operands) != 2 or not any(isinstance(p, Part) for p in operands):
         return None
     last, first = operands
     if isinstance(last, Part) and isinstance(first, Part):
-        x, n = last.whole, site.meanings.extent(last.whole.shape[axis])
+        x, n = last.whole, site.symbolic.extent(last.whole.shape[axis])
         fits = first.whole.operand is x.operand and last.axis == first.axis == axis and first.start == 0
         if not fits or last.stop != n or last.start != first.stop:
             return None
@@ -102,7 +102,7 @@ def slice_(site: Site, x: Tensor) -> Tensor:
 
 
 def strided(x: Tensor, bounds: Sequence[tuple[int, int, int]]) -> Tensor:
-    """`x[low:high:step, …]`, from the window and steps that are rows of their own, of which the first column stays."""
+    """`x[low:high:step, …]`: the window with each step as a row, of which the first column is kept."""
     for (low, high, step), n in zip(bounds, x.shape, strict=True):
         fine = 0 <= low <= high and step >= 1 and (not isinstance(n, int) or high <= n)
         require(fine, "InvalidAttributeValue", f"{low}:{high}:{step} is not a slice of an axis of {n}")
@@ -129,11 +129,11 @@ def reverse(site: Site, x: Tensor) -> Tensor:
 
 
 def reversed_along(site: Site, x: Tensor, axes: Sequence[int]) -> Tensor:
-    """`x` turned over along `axes`: rows taken from the last to the first."""
+    """`x` reversed along `axes`, by a take of rows from last to first."""
     for axis in axes:
         n = x.shape[axis]
         if not isinstance(n, int):
-            down = measured(site.block, site.meanings.extent(n) - 1).reshape([1]).broadcast_to([n])
+            down = measured(site.block, site.symbolic.extent(n) - 1).reshape([1]).broadcast_to([n])
             x = x.taken(down - iota(site, (n,), SI64, 0), axis)
             continue
         if n <= 1:
@@ -165,12 +165,12 @@ def padded(site: Site, x: Tensor, value: Tensor, low: Sequence[int], high: Seque
         require(min(sizes, default=0) >= 0, "InvalidAttributeValue", "negative padding cuts more than there is")
         return result.slice(starts, sizes)
     for axis, (s, n) in enumerate(zip(starts, high, strict=True)):
-        result = cut(site, result, axis, s, site.meanings.extent(result.shape[axis]) - s - max(-n, 0))
+        result = cut(site, result, axis, s, site.symbolic.extent(result.shape[axis]) - s - max(-n, 0))
     return result
 
 
 def filled(site: Site, x: Tensor, value: Tensor, low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> Tensor:
-    """`x` padded by counts; a value that is not known yet is selected where nothing was."""
+    """`x` padded by counts; a padding value that is not constant is selected in afterwards."""
     if not any((*low, *high, *interior)):
         return x
     if (number := known(value)) is not None:
@@ -187,13 +187,13 @@ def filled(site: Site, x: Tensor, value: Tensor, low: Sequence[int], high: Seque
 
 
 def widened(site: Site, x: Tensor, low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> TensorType:
-    """The type of `x` padded. What is between elements of a symbolic extent takes one of them for granted."""
-    extents = map(site.meanings.extent, x.shape)
+    """The type of `x` padded. Interior padding assumes that a symbolic extent is at least 1."""
+    extents = map(site.symbolic.extent, x.shape)
     counts = (
         n if not (a or b or i) else max(n - 1, 0) * i + n + a + b if isinstance(n, int) else (n - 1) * i + n + a + b
         for n, a, b, i in zip(extents, low, high, interior, strict=True)
     )
-    return x.tensor_type.with_shape(map(site.meanings.dim, counts))
+    return x.tensor_type.with_shape(map(site.symbolic.dim, counts))
 
 
 def _plain(number: complex, x: Tensor) -> bool | complex | float | int:
@@ -206,7 +206,7 @@ def _plain(number: complex, x: Tensor) -> bool | complex | float | int:
 
 @handles("stablehlo.dynamic_slice", sizes="slice_sizes")
 def dynamic_slice(site: Site, x: Tensor, *starts: Tensor) -> Tensor:
-    """A window at places that come as scalars, moved into `x`."""
+    """A window whose starts are scalars, clamped to the bounds of `x`."""
     return x.dynamic_slice(places(site, starts, x.rank), site.counts("slice_sizes", x.rank, 0)) if x.rank else x
 
 
@@ -222,8 +222,8 @@ def dynamic_update_slice(site: Site, x: Tensor, update: Tensor, *starts: Tensor)
 
 
 def _written(site: Site, x: Tensor, update: Tensor, at: Tensor) -> Tensor:
-    """A window of open extents replaced: scattered from its start, which is moved inside."""
-    most = [site.meanings.extent(n) - site.meanings.extent(m) for n, m in zip(x.shape, update.shape, strict=True)]
+    """An update of a window of symbolic extents: a scatter from its start, which is clamped."""
+    most = [site.symbolic.extent(n) - site.symbolic.extent(m) for n, m in zip(x.shape, update.shape, strict=True)]
     axes = [a for a, n in enumerate(most) if isinstance(n, Extent) or n]
     if not axes:
         return update
@@ -235,8 +235,8 @@ def _written(site: Site, x: Tensor, update: Tensor, at: Tensor) -> Tensor:
 
 
 def places(site: Site, starts: Sequence[Tensor], rank: int) -> Tensor:
-    """Scalars as the vector that PTIR wants."""
-    require(len(starts) == rank, "OperandCountMismatch", f"{rank} starts are wanted, got {len(starts)}")
+    """Scalar starts as a vector, PTIR's operand."""
+    require(len(starts) == rank, "OperandCountMismatch", f"{rank} starts are expected, got {len(starts)}")
     wide = [as_index(x) for x in starts]
     dtype = SI64 if any(x.dtype is SI64 for x in wide) else SI32
     rows = [(x if x.dtype is dtype else x.cast(dtype)).reshape([1]) for x in wide]
@@ -244,45 +244,45 @@ def places(site: Site, starts: Sequence[Tensor], rank: int) -> Tensor:
 
 
 def as_index(x: Tensor) -> Tensor:
-    """Integers as si32 or si64; what is too large for those stays beyond every extent."""
+    """Integers as si32 or si64; larger ones stay out of bounds."""
     if x.dtype in (SI32, SI64):
         return x
     return x.cast(SI32 if x.dtype.bits < 32 else SI64)
 
 
-# Shapes that come as operands: the result's declared shape, or the elements of a constant
+# Shapes that are operands: the result's declared shape, or the elements of a constant
 
 
 def given_shape(site: Site, shape: Tensor) -> Shape:
-    """The shape of the result: declared, or what the operand is made of: numbers, symbols and arithmetic on them."""
+    """The shape of the result: as declared, or the symbolic elements of the operand."""
     declared = site.type.shape
     if UNKNOWN not in declared:
         return declared
     result = elements(site, shape, "the shape")
     require(len(result) == len(declared), "InvalidAttributeValue", f"{len(result)} extents for {len(declared)} axes")
-    return tuple(site.meanings.dim(x) if d is UNKNOWN else d for d, x in zip(declared, result, strict=True))
+    return tuple(site.symbolic.dim(x) if d is UNKNOWN else d for d, x in zip(declared, result, strict=True))
 
 
 def elements(site: Site, x: Tensor, what: str) -> list[Size]:
-    """The elements of integers that are computed of extents and constants. Raises Violation for any other."""
-    result = site.meanings.of(x)
+    """The elements of an integer tensor computed from extents and constants. Raises Violation for any other."""
+    result = site.symbolic.of(x)
     if result is None or not every(list(result.reshape(-1))):
-        raise refused(f"{what} is computed of more than extents and constants")
+        raise refused(f"{what} is not computed from extents and constants alone")
     return list(result.reshape(-1))
 
 
 @handles("stablehlo.dynamic_reshape", "chlo.dynamic_reshape")
 def dynamic_reshape(site: Site, x: Tensor, shape: Tensor) -> Tensor:
-    """A reshape to a shape that comes as an operand."""
-    wanted = given_shape(site, shape)
-    composite = site.meanings.composite
-    new = [n for n in wanted if isinstance(n, Sym) and n in composite and n not in x.shape]
-    if len(new) > 1 and all(len(composite[n].terms) == 1 for n in new):  # a run finds one extent at a time
-        parts = [[*map(site.meanings.dim, _factors(composite[n]))] if n in new else [n] for n in wanted]
+    """A reshape to a shape that is an operand."""
+    target = given_shape(site, shape)
+    composite = site.symbolic.composite
+    new = [n for n in target if isinstance(n, Sym) and n in composite and n not in x.shape]
+    if len(new) > 1 and all(len(composite[n].terms) == 1 for n in new):  # a run infers one extent at a time
+        parts = [[*map(site.symbolic.dim, _factors(composite[n]))] if n in new else [n] for n in target]
         x = reshaped(x, [f for part in parts for f in part])
-        for k in range(len(wanted)):
-            x = reshaped(x, [*wanted[: k + 1], *(f for part in parts[k + 1 :] for f in part)])
-    return reshaped(x, wanted)
+        for k in range(len(target)):
+            x = reshaped(x, [*target[: k + 1], *(f for part in parts[k + 1 :] for f in part)])
+    return reshaped(x, target)
 
 
 def _factors(n: Extent) -> list[Size]:
@@ -293,35 +293,35 @@ def _factors(n: Extent) -> list[Size]:
 
 @handles("stablehlo.dynamic_broadcast_in_dim", dims="broadcast_dimensions")
 def dynamic_broadcast_in_dim(site: Site, x: Tensor, shape: Tensor) -> Tensor:
-    """A broadcast to a shape that comes as an operand."""
+    """A broadcast to a shape that is an operand."""
     return placed(site, x, given_shape(site, shape))
 
 
 @handles("stablehlo.dynamic_iota", dim="iota_dimension")
 def dynamic_iota(site: Site, shape: Tensor) -> Tensor:
-    """An iota of a shape that comes as an operand."""
+    """An iota whose shape is an operand."""
     result = given_shape(site, shape)
     return iota(site, result, site.dtype, site.axis("iota_dimension", len(result)))
 
 
 def iota(site: Site, shape: Shape, dtype: DType, axis: int) -> Tensor:
     """0, 1, 2, … along an axis of any extent."""
-    composite = site.meanings.composite
+    composite = site.symbolic.composite
     if not any(n in composite for n in shape):
         return site.op("iota", shape=shape, dtype=dtype, axis=axis)
-    row = converted_row(counted(site.block, site.meanings.extent(shape[axis]), SI64, refused), dtype)
+    row = converted_row(counted(site.block, site.symbolic.extent(shape[axis]), SI64, refused), dtype)
     return site.broadcast(row, tuple(shape), [axis])
 
 
 def converted_row(x: Tensor, dtype: DType) -> Tensor:
-    """Numbers that count, in a dtype."""
+    """An iota converted to a dtype."""
     return x if x.dtype is dtype else x.cast(dtype)
 
 
 @handles("stablehlo.dynamic_pad")
 def dynamic_pad(site: Site, x: Tensor, value: Tensor, low: Tensor, high: Tensor, interior: Tensor) -> Tensor:
-    """A pad whose counts come as operands. Where they are data, each element of the result looks for the one that it is."""
-    results = [site.meanings.of(c) for c in (low, high, interior)]
+    """A pad whose counts are operands. Where they are data, each element of the result computes the index of its source."""
+    results = [site.symbolic.of(c) for c in (low, high, interior)]
     counts = [[int(n) for n in v.flat] for v in results if v is not None and all(isinstance(n, int) for n in v.flat)]
     if len(counts) < len(results):
         return _sought(site, x, value, low, interior)
@@ -330,7 +330,7 @@ def dynamic_pad(site: Site, x: Tensor, value: Tensor, low: Tensor, high: Tensor,
 
 @handles("stablehlo.real_dynamic_slice")
 def real_dynamic_slice(site: Site, x: Tensor, starts: Tensor, limits: Tensor, strides: Tensor) -> Tensor | Part:
-    """A slice whose bounds come as operands. Where they are data, the declared shape says how many elements there are."""
+    """A slice whose bounds are operands. Where they are data, the result has the declared extents."""
     if any(known(c) is None for c in (starts, limits, strides)) or not x.tensor_type.is_static:
         return _by_bounds(site, x, starts, limits, strides)
     lists = [[int(n) for n in site.constant(c, "a bound").reshape(-1)] for c in (starts, limits, strides)]
@@ -338,8 +338,8 @@ def real_dynamic_slice(site: Site, x: Tensor, starts: Tensor, limits: Tensor, st
 
 
 def _by_bounds(site: Site, x: Tensor, starts: Tensor, limits: Tensor, strides: Tensor) -> Tensor | Part:
-    """Along each axis, a slice by extents, or where the bounds are data, as many elements as are declared."""
-    declared, results = site.type.shape, [site.meanings.of(v) for v in (starts, limits, strides)]
+    """Along each axis, a slice by symbolic bounds; where they are data, as many elements as declared."""
+    declared, results = site.type.shape, [site.symbolic.of(v) for v in (starts, limits, strides)]
     require(len(declared) == x.rank, "InvalidAttributeValue", f"a slice of {x.type} has its rank")
     for axis, n in enumerate(declared):
         bounds: list[Size | None] = [None if v is None else v.reshape(-1)[axis] for v in results]
@@ -362,14 +362,14 @@ def _by_bounds(site: Site, x: Tensor, starts: Tensor, limits: Tensor, strides: T
 
 
 def cut(site: Site, x: Tensor, axis: int, start: Size, count: Size, step: int = 1) -> Tensor:
-    """`count` elements from `start`, each `step`-th, along an axis; these are integers and extents, and inside."""
-    whole, n = x.shape[axis], site.meanings.dim(count)
+    """`count` elements from `start` with stride `step` along an axis, integers or extents; all are in bounds."""
+    whole, n = x.shape[axis], site.symbolic.dim(count)
     if not isinstance(start, Extent) and start == 0 and n == whole and step == 1:
         return x
     if isinstance(whole, int) and isinstance(n, int) and not isinstance(start, Extent) and x.tensor_type.is_static:
         high = int(start) + (n - 1) * step + 1 if n else int(start)
         return strided(x, [(int(start), high, step) if a == axis else (0, d, 1) for a, d in enumerate(sizes_of(x))])
-    return along(x, axis, start, site.meanings.extent(n), step, refused)
+    return along(x, axis, start, site.symbolic.extent(n), step, refused)
 
 
 def _declared(site: Site) -> list[int]:
@@ -386,8 +386,7 @@ def _entry(vector: Tensor, at: int, count: int) -> Tensor:
 
 
 def _sought(site: Site, x: Tensor, value: Tensor, low: Tensor, interior: Tensor) -> Tensor:
-    """A pad by counts that are data. Along each axis the result reads the operand's element at that place, or `value` outside of
-    it."""
+    """A pad by counts that are data. Along each axis the result reads the operand where the index is in bounds, else `value`."""
     sizes, result, there = _declared(site), x, None
     if 0 in sizes_of(x):
         return value.broadcast_to(sizes)
@@ -407,18 +406,18 @@ def _sought(site: Site, x: Tensor, value: Tensor, low: Tensor, interior: Tensor)
 def get_dimension_size(site: Site, x: Tensor) -> Tensor:
     """An extent as a scalar."""
     n = x.shape[site.axis("dimension", x.rank)]
-    return site.array(n, site.dtype) if isinstance(n, int) else measured(site.block, site.meanings.extent(n), site.dtype)
+    return site.array(n, site.dtype) if isinstance(n, int) else measured(site.block, site.symbolic.extent(n), site.dtype)
 
 
 @handles("stablehlo.set_dimension_size", dim="dimension")
 def set_dimension_size(site: Site, x: Tensor, size: Tensor) -> Tensor:
-    """`x` itself, where the size is the one it has; as much of it as a constant says."""
+    """`x` itself where the size is unchanged; a prefix of it for a constant size."""
     axis = site.axis("dimension", x.rank)
-    result, n = site.meanings.of(size), x.shape[axis]
-    wanted = None if result is None else result.reshape(-1)[0]
-    if isinstance(wanted, int) and x.tensor_type.is_static and wanted <= sizes_of(x)[axis]:
-        return x.slice([0] * x.rank, [wanted if a == axis else d for a, d in enumerate(sizes_of(x))])
-    if wanted is None or site.meanings.dim(wanted) != n:
+    result, n = site.symbolic.of(size), x.shape[axis]
+    new_size = None if result is None else result.reshape(-1)[0]
+    if isinstance(new_size, int) and x.tensor_type.is_static and new_size <= sizes_of(x)[axis]:
+        return x.slice([0] * x.rank, [new_size if a == axis else d for a, d in enumerate(sizes_of(x))])
+    if new_size is None or site.symbolic.dim(new_size) != n:
         raise refused("the extents of its result depend on data")
     return x
 
@@ -440,7 +439,7 @@ def get_tuple_element(site: Site, x: object) -> object:
 
 @handles("stablehlo.after_all", "stablehlo.create_token", values=True)
 def after_all(site: Site, *tokens: object) -> object:
-    """A token, which is nothing at run time."""
+    """A token, which has no value at run time."""
     return [TOKEN_VALUE]
 
 

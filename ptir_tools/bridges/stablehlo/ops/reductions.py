@@ -1,5 +1,5 @@
-"""Reductions, windows and maps, whose regions compute on scalars: the ops of PTIR where a region is one of theirs, else the
-region itself on whole tensors."""
+"""Reductions, windows and maps, whose regions compute on scalars. They become PTIR's ops where the region is a known reduction,
+else the region is inlined on whole tensors."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from itertools import product
 
 from ptir_tools.bridges.constants import known
+from ptir_tools.bridges.extent_ops import every
 from ptir_tools.bridges.extents import Extent, Size
-from ptir_tools.bridges.measures import every
 from ptir_tools.bridges.stablehlo.ops.elementwise import converted, square_root
 from ptir_tools.bridges.stablehlo.ops.movement import elements, filled, padded, reversed_along, strided
 from ptir_tools.bridges.stablehlo.scopes import RETURNS, Scope, read_names
@@ -33,19 +33,19 @@ _REDUCED = {
 }  # fmt: skip
 _WINDOWS = {"add": "sum", "max": "max", "min": "min"}
 _RUNNING = {"add": "cumsum", "mul": "cumprod", "max": "cummax", "min": "cummin"}
-_OF_FLAGS = {"add": "or", "mul": "and", "max": "or", "min": "and"}  # what ops are of i1
+_OF_FLAGS = {"add": "or", "mul": "and", "max": "or", "min": "and"}  # the same ops on i1
 MOST_TAPS = 4096
 Combine = Callable[[Sequence[Tensor], Sequence[Tensor]], list[Tensor]]
 
 
 def monoid(kind: str, dtype: DType) -> str:
-    """What a kind of combination is of a dtype."""
+    """The kind of combination for a dtype."""
     return _OF_FLAGS.get(kind, kind) if dtype is I1 else kind
 
 
 def kinds(region: Block, count: int) -> list[str] | None:
-    """The kinds by which a region combines parameter k with parameter k + count, when it does nothing else. One that gives the
-    second is `replace`, one that gives the first `keep`."""
+    """The kinds by which a region combines parameter k with parameter k + count; None when it does anything else. `replace`
+    returns the second, `keep` the first."""
     if not region.body or region.body[-1].name not in RETURNS or len(region.params) != 2 * count:
         return None
     places = {str(p.name): i for i, p in enumerate(region.params)}
@@ -69,10 +69,10 @@ def kinds(region: Block, count: int) -> list[str] | None:
 
 
 def computation(site: Site, count: int) -> Block:
-    """The region that combines `count` pairs: in braces, as a reducer, or named by `applies`."""
+    """The region that combines `count` pairs: in braces, as a reducer, or as the op that `applies` names."""
     if isinstance(named := site.attrs.get("applies"), Token):
         return _applied(named)
-    require(len(site.regions) >= 1, "OperandCountMismatch", "a region is wanted")
+    require(len(site.regions) >= 1, "OperandCountMismatch", "a region is expected")
     region = site.regions[0]
     groups = site.parameters
     if groups and not region.params:
@@ -84,17 +84,17 @@ def computation(site: Site, count: int) -> Block:
 def _applied(name: Token) -> Block:
     """A region of one op on two scalars of any type."""
 
-    def made(kind: str, text: str) -> Token:
+    def result(kind: str, text: str) -> Token:
         return token(kind, text, name.start_pos, name.end_pos)
 
-    a, b, c = (made("SSA", f"%{n}") for n in ("a", "b", "c"))
+    a, b, c = (result("SSA", f"%{n}") for n in ("a", "b", "c"))
     op = Statement(str(name), name, [("c", 1)], [a, b], None, None, start=name.start_pos, end=name.end_pos)
     end = Statement("stablehlo.return", name, [], [c], start=name.start_pos, end=name.end_pos)
-    return Block([Parameter(a, made("TYPE", ""), {}), Parameter(b, made("TYPE", ""), {})], [op, end])
+    return Block([Parameter(a, result("TYPE", ""), {}), Parameter(b, result("TYPE", ""), {})], [op, end])
 
 
 def scalars_of(site: Site, region: Block, count: int) -> list[DType | None]:
-    """The dtypes of the first `count` parameters of a region, where they are said."""
+    """The dtypes of the first `count` parameters of a region, where they are declared."""
     dtypes = []
     for p in region.params[:count]:
         t = site.scope.type(p.type) if p.type else None
@@ -103,14 +103,14 @@ def scalars_of(site: Site, region: Block, count: int) -> list[DType | None]:
 
 
 def promoted(site: Site, region: Block, xs: Sequence[Tensor]) -> list[Tensor]:
-    """Operands in the dtypes of the parameters of a region."""
-    wanted = scalars_of(site, region, len(xs))
-    require(len(wanted) == len(xs), "OperandCountMismatch", f"a region on {2 * len(xs)} scalars is wanted")
-    return [x if d is None else converted(site, x, d) for x, d in zip(xs, wanted, strict=True)]
+    """Operands converted to the dtypes of the region's parameters."""
+    dtypes = scalars_of(site, region, len(xs))
+    require(len(dtypes) == len(xs), "OperandCountMismatch", f"a region on {2 * len(xs)} scalars is expected")
+    return [x if d is None else converted(site, x, d) for x, d in zip(xs, dtypes, strict=True)]
 
 
 def combined(site: Site, region: Block, xs: Sequence[Tensor], ys: Sequence[Tensor]) -> list[Tensor]:
-    """What a region on scalars makes of whole tensors, element by element."""
+    """The results of a region on scalars, applied elementwise to whole tensors."""
     shape = xs[0].shape
     if region.params and not region.params[0].type:  # one op, of any type
         name = region.body[0].name
@@ -122,7 +122,7 @@ def combined(site: Site, region: Block, xs: Sequence[Tensor], ys: Sequence[Tenso
 
 
 def apply(site: Site, kind: str, x: Tensor, y: Tensor) -> Tensor:
-    """Two tensors combined by a kind."""
+    """Two tensors combined by the op of a kind."""
     if kind in ("keep", "replace"):
         return x if kind == "keep" else y
     return next(site.each([HANDLERS[_OPS[kind]].handler(site, x, y)]))
@@ -139,20 +139,20 @@ def identity(kind: str, dtype: DType) -> float | None:
 
 
 def is_identity(kind: str, init: Tensor) -> bool:
-    """Whether an initial value is known to change nothing."""
-    number, wanted = known(init), identity(kind, init.dtype)
-    return number is not None and wanted is not None and bool(number.reshape(-1)[0] == wanted)
+    """Whether an initial value is known to be the identity."""
+    number, neutral = known(init), identity(kind, init.dtype)
+    return number is not None and neutral is not None and bool(number.reshape(-1)[0] == neutral)
 
 
 def spread(site: Site, x: Tensor, shape: Shape) -> Tensor:
-    """A scalar in a shape."""
+    """A scalar broadcast to a shape."""
     return x if x.shape == tuple(shape) else site.op("broadcast_to", x, result_shape=shape)
 
 
 def halves(operands: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """Inputs, then as many others."""
+    """The operands as inputs and as many initial values."""
     count = len(operands) // 2
-    require(count and len(operands) == 2 * count, "OperandCountMismatch", "inputs and as many initial values are wanted")
+    require(count and len(operands) == 2 * count, "OperandCountMismatch", "inputs and as many initial values are expected")
     return list(operands[:count]), list(operands[count:])
 
 
@@ -172,7 +172,7 @@ def reduce(site: Site, *operands: Tensor) -> list[Tensor]:
     starts = [spread(site, i, shape) for i in inits]
     counts = [xs[0].shape[a] for a in axes]
     if not all(isinstance(n, int) for n in counts):
-        raise refused("a region that is none of PTIR's reductions over a symbolic extent")
+        raise refused("a region that is not one of PTIR's reductions, over a symbolic extent")
     number = math.prod(n for n in counts if isinstance(n, int))
     if not number:
         return starts
@@ -185,7 +185,7 @@ _EXTREME = {"GT": ("max", "argmax"), "LT": ("min", "argmin")}
 
 
 def _placed(site: Site, region: Block, xs: list[Tensor], inits: list[Tensor], axes: Sequence[int]) -> list[Tensor] | None:
-    """The largest or smallest elements and their first places, where that is what a region on pairs picks; a NaN comes first."""
+    """The largest or smallest elements and their first indices, where a region on pairs computes these; a NaN comes first."""
     if len(xs) != 2 or len(axes) != 1 or len(region.params) != 4 or known(inits[1]) is None or np.any(known(inits[1])):
         return None
     place = xs[1].operand.op if isinstance(xs[1].operand, Value) else None
@@ -205,7 +205,7 @@ def _placed(site: Site, region: Block, xs: list[Tensor], inits: list[Tensor], ax
 
 
 def _picking(direction: str, *, nans: bool) -> list[object]:
-    """What a region gives that picks from (a, i) and (b, j)."""
+    """The expression of a region that picks from (a, i) and (b, j)."""
     better: object = (direction, "a", "b")
     if nans:
         better = "or", frozenset((better, ("NE", "a", "a")))
@@ -214,7 +214,7 @@ def _picking(direction: str, *, nans: bool) -> list[object]:
 
 
 def _picks(site: Site, region: Block) -> list[object]:
-    """What a region gives, in terms of its parameters a, i, b and j."""
+    """The results of a region as expressions of its parameters a, i, b and j."""
     terms: dict[str, object] = {str(p.name): name for p, name in zip(region.params, "aibj", strict=True)}
     for s in region.body[:-1]:
         operands = [terms.get(str(t)) for t in read_names(s.pieces)]
@@ -235,7 +235,7 @@ def _picks(site: Site, region: Block) -> list[object]:
 
 
 def tree(rows: list[Tensor], combine: Combine) -> list[Tensor]:
-    """Rows combined pair by pair, in order, to one."""
+    """Rows combined pairwise, in order, into one."""
     while (number := rows[0].shape[0]) != 1:
         assert isinstance(number, int)
         rest = sizes_of(rows[0])[1:]
@@ -244,11 +244,11 @@ def tree(rows: list[Tensor], combine: Combine) -> list[Tensor]:
             [x.slice([0, k, *(0 for _ in rest)], [number // 2, 1, *rest]).reshape([number // 2, *rest]) for x in pairs]
             for k in (0, 1)
         ]
-        made = combine(*sides)
+        result = combine(*sides)
         if number % 2:
             last = [x.slice([number - 1, *(0 for _ in rest)], [1, *rest]) for x in rows]
-            made = [x.block.concat([x, y], axis=0) for x, y in zip(made, last, strict=True)]
-        rows = made
+            result = [x.block.concat([x, y], axis=0) for x, y in zip(result, last, strict=True)]
+        rows = result
     return rows
 
 
@@ -268,7 +268,7 @@ def _reduced(site: Site, kind: str, x: Tensor, init: Tensor, axes: Sequence[int]
 
 @handles("stablehlo.reduce_window")
 def reduce_window(site: Site, *operands: Tensor) -> list[Tensor]:
-    """Each placement of a window combined with an initial value, which is outside of the input as well."""
+    """Each placement of a window, combined with an initial value, which is also the padding."""
     xs, inits = halves(operands)
     region, rank = computation(site, len(xs)), xs[0].rank
     xs, inits = promoted(site, region, xs), promoted(site, region, inits)
@@ -278,7 +278,7 @@ def reduce_window(site: Site, *operands: Tensor) -> list[Tensor]:
 
 
 def dynamic_window(site: Site, *operands: Tensor) -> list[Tensor]:
-    """A reduction of windows whose numbers come as operands, by a function: what JAX writes for open extents."""
+    """A window reduction whose attributes are operands, by a called function: JAX writes it for symbolic extents."""
     *given, window, strides, base, dilation, padding = operands
     xs, inits = halves(given)
     region = site.scope.reader.functions[str(site.value("called_computations")[0]).lstrip("@").strip('"')]
@@ -304,12 +304,12 @@ def windows(
     dilation: Sequence[int],
     padding: Sequence[tuple[Size, Size]],
 ) -> list[Tensor]:
-    """The op of PTIR for its kinds, a running one by doubling, and any other as one slice per element of the window."""
+    """A window reduction: PTIR's op for known kinds, a running reduction by doubling, any other by one slice per tap."""
     combiners = kinds(region, len(xs))
     names = [monoid(k, x.dtype) for k, x in zip(combiners, xs, strict=True)] if combiners else []
     single = [k for k, n in enumerate(window) if isinstance(n, Extent) or n > 1]
     ones = all(n == 1 for n in (*strides, *base, *dilation))
-    extents = [site.meanings.extent(n) for n in xs[0].shape]
+    extents = [site.symbolic.extent(n) for n in xs[0].shape]
     open_ = any(isinstance(n, Extent) for n in window)
     n = window[single[0]] if len(single) == 1 else None
     if n is not None and ones and n == extents[single[0]] and (isinstance(n, Extent) or n > 4):
@@ -324,12 +324,12 @@ def windows(
                 return stepwise(site, region, xs, inits, single[0], backward=sides[0] == 0)
             return running(site, region, xs, inits, single[0], backward=sides[0] == 0)
     if open_ or not every([n for pair in padding for n in pair]) or any(isinstance(n, Extent) for pair in padding for n in pair):
-        raise refused("a window of an open extent that is not all of an axis up to each element")
+        raise refused("a window over a symbolic extent that is not a running reduction")
     kernel = [n for n in window if not isinstance(n, Extent)]
     pads = [(p, q) for p, q in padding if not isinstance(p, Extent) and not isinstance(q, Extent)]
     counts = [placements(*axis) for axis in zip(extents, kernel, strides, base, dilation, pads, strict=True)]
     if 0 in counts and xs[0].tensor_type.is_static:
-        return [site.full(0, x.tensor_type.with_shape(map(site.meanings.dim, counts))) for x in xs]
+        return [site.full(0, x.tensor_type.with_shape(map(site.symbolic.dim, counts))) for x in xs]
     least = min((n for pair in pads for n in pair), default=0)
     direct = (
         [
@@ -341,7 +341,7 @@ def windows(
     )
     if all(direct):
         lists = kernel, strides, pads, base, dilation
-        types = [x.tensor_type.with_shape(map(site.meanings.dim, counts)) for x in xs]
+        types = [x.tensor_type.with_shape(map(site.symbolic.dim, counts)) for x in xs]
         made = zip(names, xs, types, strict=True)
         return [site.op("reduce_window", x, *lists, reduce=_WINDOWS[k], types=[t]) for k, x, t in made]
     low, high = [p[0] for p in pads], [p[1] for p in pads]
@@ -353,7 +353,7 @@ def windows(
 
 
 def placements(n: Size, window: int, stride: int, base: int, dilation: int, padding: tuple[int, int]) -> Size:
-    """How often a window fits along an integer or extent."""
+    """The number of placements of a window along an integer or extent."""
     if not isinstance(n, int):
         return ((n - 1) * base + 1 + sum(padding) - (window - 1) * dilation - 1) // stride + 1
     wide = max(0, (n - 1) * base + 1) + sum(padding)
@@ -361,7 +361,7 @@ def placements(n: Size, window: int, stride: int, base: int, dilation: int, padd
 
 
 def in_order(taps: list[list[Tensor]], combine: Combine) -> list[Tensor]:
-    """What is listed combined pair by pair to one."""
+    """Tensors combined pairwise into one, in order."""
     while len(taps) > 1:
         pairs = [combine(taps[i], taps[i + 1]) for i in range(0, len(taps) - 1, 2)]
         taps = [*pairs, *([taps[-1]] if len(taps) % 2 else [])]
@@ -369,9 +369,9 @@ def in_order(taps: list[list[Tensor]], combine: Combine) -> list[Tensor]:
 
 
 def _taps(xs: Sequence[Tensor], window: Sequence[int], strides: Sequence[int], dilation: Sequence[int]) -> list[list[Tensor]]:
-    """For each element of a window, what is under it in every placement."""
+    """For each tap of a window, its elements in every placement."""
     if math.prod(window) > MOST_TAPS:
-        raise refused(f"a window of {math.prod(window)} elements, whose region is none of PTIR's reductions")
+        raise refused(f"a window of {math.prod(window)} elements, whose region is not one of PTIR's reductions")
     counts = []
     for n, w, s, d in zip(xs[0].shape, window, strides, dilation, strict=True):
         if not isinstance(n, int):
@@ -385,7 +385,7 @@ def _taps(xs: Sequence[Tensor], window: Sequence[int], strides: Sequence[int], d
 
 
 def running(site: Site, region: Block, xs: list[Tensor], inits: list[Tensor], axis: int, *, backward: bool) -> list[Tensor]:
-    """All elements up to each one combined (or from each one on), in steps that double."""
+    """A running combination of all elements up to (or from) each one, by doubling steps."""
     n = xs[0].shape[axis]
     assert isinstance(n, int)
     by = 1
@@ -402,7 +402,7 @@ def running(site: Site, region: Block, xs: list[Tensor], inits: list[Tensor], ax
 
 
 def stepwise(site: Site, region: Block, xs: list[Tensor], inits: list[Tensor], axis: int, *, backward: bool) -> list[Tensor]:
-    """All elements up to each one combined (or from each one on), one after the other, along an open axis."""
+    """A running combination of all elements up to (or from) each one, by a scan along a symbolic axis."""
     scope, order = site.scope, [axis, *(a for a in range(xs[0].rank) if a != axis)]
     if scope.lift is not None:
         raise refused("a window inside a computation on scalars")
@@ -414,8 +414,8 @@ def stepwise(site: Site, region: Block, xs: list[Tensor], inits: list[Tensor], a
 
     def body(inner: Scope, params: list[Tensor]) -> Sequence[object]:
         capture.bind(inner, params[len(starts) : len(carried)])
-        made = inner.inline(region, [*params[: len(starts)], *params[len(carried) :]], lift=shape, count=len(starts))
-        return [*made, *params[len(starts) : len(carried)], *made]
+        result = inner.inline(region, [*params[: len(starts)], *params[len(carried) :]], lift=shape, count=len(starts))
+        return [*result, *params[len(starts) : len(carried)], *result]
 
     inner_region = scope.region([*(x.type for x in carried), *(x.tensor_type.with_shape(shape) for x in rows)], body)
     results = [*scope.block.op("scan", [*carried, *rows], len(carried), len(starts), regions=[inner_region])][len(carried) :]
@@ -429,7 +429,7 @@ CUSTOM["stablehlo.dynamic_reduce_window"] = dynamic_window
 @handles("stablehlo.map")
 def map_(site: Site, *operands: Tensor) -> list[Tensor]:
     """A region on scalars, element by element."""
-    require(len(site.regions) == 1 and operands, "OperandCountMismatch", "operands and a region are wanted")
+    require(len(site.regions) == 1 and operands, "OperandCountMismatch", "operands and a region are expected")
     return list(site.each(site.scope.inline(site.regions[0], operands, lift=operands[0].shape)))
 
 
@@ -463,7 +463,7 @@ def _moments(site: Site, x: Tensor, axis: int) -> tuple[Tensor, Tensor, list[int
 
 @handles("stablehlo.batch_norm_training")
 def batch_norm_training(site: Site, x: Tensor, scale: Tensor, offset: Tensor) -> list[Tensor]:
-    """Normalized by its own mean and variance, which are results, too."""
+    """Normalization by the batch's mean and variance, which are results, too."""
     mean, variance, _ = _moments(site, x, site.axis("feature_index", x.rank))
     return [batch_norm_inference(site, x, scale, offset, mean, variance), mean, variance]
 

@@ -1,4 +1,4 @@
-"""Linear systems and Fourier transforms, which PTIR composes of contractions, and scans as loops."""
+"""Linear systems and Fourier transforms, composed of contractions and loops, and CHLO's scan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.types import tensor
 from ptir_tools.core.violations import require
 
-DIRECT = 64  # elements up to which a transform is one product with its matrix
+DIRECT = 64  # the most elements of a transform that is one product with its matrix
 MOST_PRIME = 2048  # the largest prime factor of a length
 
 
@@ -77,8 +77,8 @@ def solved(site: Site, a: Tensor, b: Tensor, *, lower: bool, unit: bool) -> Tens
         return [put(x, at, result)]
 
     region = site.scope.region([start.type, *(x.tensor_type.with_shape(x.shape[1:]) for x in steps)], body)
-    made = site.block.op("scan", [start, *steps], 1, 0, regions=[region])
-    return made.transpose([1, 0, 2]).reshape(b.shape)
+    output = site.block.op("scan", [start, *steps], 1, 0, regions=[region])
+    return output.transpose([1, 0, 2]).reshape(b.shape)
 
 
 def put(x: Tensor, at: Tensor, row: Tensor) -> Tensor:
@@ -122,8 +122,8 @@ def factored(site: Site, a: Tensor) -> Tensor:
         return [put(done, at, local.op("select", below, divided, local.full(0, divided.tensor_type)))]
 
     region = site.scope.region([start.type, tensor(SI32), columns.tensor_type.with_shape((count, n))], body)
-    made = site.block.op("scan", [start, *steps], 1, 0, regions=[region])
-    return made.transpose([1, 2, 0]).reshape(a.shape)
+    result = site.block.op("scan", [start, *steps], 1, 0, regions=[region])
+    return result.transpose([1, 2, 0]).reshape(a.shape)
 
 
 @handles("stablehlo.fft", type="fft_type", length="fft_length")
@@ -134,8 +134,8 @@ def fft(site: Site, x: Tensor) -> Tensor:
     require(0 < len(lengths) <= x.rank, "InvalidAttributeValue", "`fft_length` has more entries than the operand axes")
     axes = list(range(x.rank - len(lengths), x.rank))
     last, sizes = axes[-1], sizes_of(x)
-    wanted = [*sizes[axes[0] :]] if kind != "IRFFT" else [*sizes[axes[0] : -1], lengths[-1]]
-    fits = list(lengths) == wanted and (kind != "IRFFT" or sizes[-1] == lengths[-1] // 2 + 1)
+    expected = [*sizes[axes[0] :]] if kind != "IRFFT" else [*sizes[axes[0] : -1], lengths[-1]]
+    fits = list(lengths) == expected and (kind != "IRFFT" or sizes[-1] == lengths[-1] // 2 + 1)
     require(fits, "OperandShapeMismatch", f"`fft_length` {list(lengths)} is not that of {x.type}")
     if not math.prod(sizes) * math.prod(lengths):
         return site.full(0, site.type)
@@ -151,7 +151,7 @@ def fft(site: Site, x: Tensor) -> Tensor:
 
 
 def _mirrored(site: Site, x: Tensor, n: int) -> Tensor:
-    """The whole of a spectrum of real numbers, of which `x` is the first half."""
+    """The full spectrum of real numbers, of which `x` is the first half."""
     count = n - n // 2 - 1
     if not count:
         return x
@@ -172,12 +172,13 @@ def transformed(site: Site, x: Tensor, axis: int, *, inverse: bool) -> Tensor:
 
 
 def _roots(numbers: Array, n: int, inverse: bool) -> Array:
-    """exp(-2 pi i k / n) of whole numbers k."""
+    """exp(-2 pi i k / n) of integers k."""
     return np.exp((2j if inverse else -2j) * np.pi * (numbers % n) / n)
 
 
 def _last(site: Site, x: Tensor, inverse: bool) -> Tensor:
-    """The transform along the last axis without its factor: short ones as a product, others from those of two factors."""
+    """The transform along the last axis without scaling: short ones as a matrix product, others by a factorization of the
+    length."""
     *outer, n = sizes_of(x)
     if n == 1:
         return x
@@ -226,8 +227,8 @@ def scan(site: Site, *operands: Tensor) -> list[Tensor]:
 
     made_region = site.scope.region([*(x.type for x in given), *slices], body)
     outputs = len(made_region.results) - len(given)
-    made = site.block.op("scan", [*given, *rows], len(given), outputs, regions=[made_region])
-    parts = [made] if len(given) + outputs == 1 else [*made]
+    output = site.block.op("scan", [*given, *rows], len(given), outputs, regions=[made_region])
+    parts = [output] if len(given) + outputs == 1 else [*output]
     stacks = parts[len(given) :]
     stacks = [reversed_along(site, x, [0]) for x in stacks] if backward else stacks
     back = [order.index(a) for a in range(rank)]
@@ -235,7 +236,7 @@ def scan(site: Site, *operands: Tensor) -> list[Tensor]:
 
 
 def _carried(site: Site, operands: Sequence[object]) -> int:
-    """How many of the operands are carried: those after `inits`."""
+    """The number of carried operands: those after `inits`."""
     lists = [p for p in site.statement.pieces if type(p) is list]
     if len(lists) == 2:
         return len(lists[1])

@@ -1,4 +1,4 @@
-"""What small integers of a program are, in terms of its extents: JAX computes shapes as data where they are not known."""
+"""Symbolic values of small integer tensors, in terms of extents: JAX computes unknown shapes as data."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ from ptir_tools.core.typed import TypeGuard
 from ptir_tools.core.types import Dim, Sym, TensorType
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
-MOST = 64  # elements of a tensor whose meaning is kept
+MOST = 64  # the most elements of a tensor that is tracked
 
 
 class Compared(NamedTuple):
     """A comparison of extents that is not decided while reading."""
 
     direction: str
-    left: Meaning
-    right: Meaning
+    left: Element
+    right: Element
 
 
 class Truncated(NamedTuple):
-    """What a negative number leaves when it is divided by a positive extent, rounded toward zero; `lifted` with that added."""
+    """The remainder of a negative number divided by a positive extent, rounded toward zero; with `lifted` the extent is added."""
 
     left: int
     right: Size
     lifted: bool = False
 
 
-Meaning = int | Extent | bool | Compared | Truncated | None  # of an element; of None nothing is known
+Element = int | Extent | bool | Compared | Truncated | None  # None: unknown
 
 
-class Meanings:
-    """The elements of tensors as integers, truth values, extents and comparisons of those; None for any other."""
+class SymbolicElements:
+    """The elements of tensors as integers, truth values, extents and comparisons; None for unknown ones."""
 
     def __init__(self) -> None:
         self.values: dict[Operand, Array] = {}
-        self.equal: dict[Sym, Size] = {}  # what symbols are said to be
-        self.named: dict[str, Sym] = {}  # the symbols that expressions are said to be
-        self.least: dict[Sym, Size] = {}  # symbols that are said not to be 0, as one more than some symbol
-        self.composite: dict[Sym, Extent] = {}  # the extent that a symbol names
+        self.equal: dict[Sym, Size] = {}  # the equals of symbols
+        self.named: dict[str, Sym] = {}  # the symbols that are equal to expressions
+        self.least: dict[Sym, Size] = {}  # nonzero symbols, each as one more than another symbol
+        self.composite: dict[Sym, Extent] = {}  # the extents that symbols name
 
     def of(self, x: Tensor) -> Array | None:
-        """The elements of a tensor; None where nothing is known."""
+        """The elements of a tensor, as an array of objects; None for an untracked tensor."""
         if (entry := self.values.get(x.operand)) is not None:
             return each(lambda e: e.where(self.equal) if isinstance(e, Extent) else e, entry)
         t = x.type
@@ -78,24 +78,24 @@ class Meanings:
         return self.composite[d] if d in self.composite else self.equal[d] if d in self.equal else extents.of(d)
 
     def bounds(self, x: Size) -> tuple[int | None, int | None]:
-        """What an integer or extent is not under, and not over."""
+        """The lower and upper bound of an integer or extent."""
         if not isinstance(x, Extent):
             return int(x), int(x)
         x = x.where(self.least)
         return (x.least, x.most) if isinstance(x, Extent) else (int(x), int(x))
 
     def asserted(self, x: Tensor) -> bool:
-        """Take note that a comparison holds. Whether the types say so from now on; else the program has to check it."""
+        """Assume that a comparison holds. True when the types now imply it; else the program has to check it."""
         result = self.of(x)
-        if result is None or result.size != 1 or not isinstance(said := result.reshape(-1)[0], Compared):
+        if result is None or result.size != 1 or not isinstance(comparison := result.reshape(-1)[0], Compared):
             return False
-        left, right = said.left, said.right
+        left, right = comparison.left, comparison.right
         some = number(right) and not isinstance(right, Extent) and right >= 1
-        if said.direction == "GE" and isinstance(left, Extent) and left.symbol and some:
+        if comparison.direction == "GE" and isinstance(left, Extent) and left.symbol and some:
             self.least.setdefault(left.symbol, left + 1)
-        if said.direction != "EQ":
+        if comparison.direction != "EQ":
             return False
-        declared = {s for p in x.block.region.params for s in mentioned(p.type)}  # what the run gets is held to these
+        declared = {s for p in x.block.region.params for s in mentioned(p.type)}  # the run checks its inputs against these
         for a, b in ((left, right), (right, left)):
             s = a.symbol if isinstance(a, Extent) else None
             if s in declared and s is not None and number(b) and (not isinstance(b, Extent) or b.symbol in declared):
@@ -106,7 +106,7 @@ class Meanings:
         return False
 
     def _same(self, x: Tensor, s: Sym, other: Size) -> None:
-        """A symbol is another, or a number: it is replaced."""
+        """Replace a symbol by an equal symbol or number."""
         new = self.dim(other)
         if new is s:
             return
@@ -119,7 +119,7 @@ class Meanings:
                 op.attrs = substitute(op.attrs, lambda d: new if d is s else d)
 
     def _even(self, rest: Extent) -> bool:
-        """A symbol leaves no remainder, with a number added: it is so many times the quotient."""
+        """A symbol plus a number is divisible: replace the symbol by a multiple of the quotient."""
         if len(rest.terms) != 1 or len(product := next(iter(rest.terms))) != 1 or not isinstance(f := product[0], Divided):
             return False
         if f.op != "%" or isinstance(f.right, Extent) or not isinstance(f.left, Extent):
@@ -134,8 +134,8 @@ class Meanings:
         return True
 
 
-def each(function: Callable[..., Meaning], *arrays: Array) -> Array:
-    """A function of elements on arrays of one shape, or scalars."""
+def each(function: Callable[..., Element], *arrays: Array) -> Array:
+    """A function applied elementwise to arrays of one shape, or scalars."""
     whole = np.broadcast_arrays(*arrays)
     out = np.empty(whole[0].shape, object)
     for i, xs in enumerate(zip(*(a.reshape(-1) for a in whole), strict=True)):
@@ -143,13 +143,13 @@ def each(function: Callable[..., Meaning], *arrays: Array) -> Array:
     return out
 
 
-def number(x: Meaning) -> TypeGuard[Size]:
+def number(x: Element) -> TypeGuard[Size]:
     """Whether an element is an integer or extent."""
     return not isinstance(x, (Compared, Truncated, bool)) and x is not None
 
 
-def decided(meanings: Meanings, direction: str, a: Meaning, b: Meaning) -> Meaning:
-    """Whether a comparison holds; itself where that is not decided."""
+def decided(symbolic: SymbolicElements, direction: str, a: Element, b: Element) -> Element:
+    """The truth value of a comparison, or a `Compared` where it is undecided."""
     if isinstance(a, Truncated) and not a.lifted and not isinstance(b, Extent) and b == 0 and direction in ("NE", "LT"):
         return Compared("NE", a, 0)  # it is never positive
     if isinstance(a, Compared) and b is False and direction == "NE":
@@ -158,7 +158,7 @@ def decided(meanings: Meanings, direction: str, a: Meaning, b: Meaning) -> Meani
         return {"EQ": a == b, "NE": a != b}.get(direction) if isinstance(a, bool) and isinstance(b, bool) else None
     if not number(a) or not number(b):
         return None
-    low, high = meanings.bounds(a - b)
+    low, high = symbolic.bounds(a - b)
     results = {
         "EQ": False if over(low, 1) or under(high, -1) else True if low == high == 0 else None,
         "LT": True if under(high, -1) else False if over(low, 0) else None,
@@ -169,15 +169,15 @@ def decided(meanings: Meanings, direction: str, a: Meaning, b: Meaning) -> Meani
 
 
 def over(low: int | None, n: int) -> bool:
-    """Whether a bound says: at least `n`."""
+    """Whether a lower bound is at least `n`."""
     return low is not None and low >= n
 
 
 def under(high: int | None, n: int) -> bool:
-    """Whether a bound says: at most `n`."""
+    """Whether an upper bound is at most `n`."""
     return high is not None and high <= n
 
 
-def negated(flag: Meaning) -> bool | None:
+def negated(flag: Element) -> bool | None:
     """The opposite of a truth value; None of anything else."""
     return None if not isinstance(flag, bool) else not flag

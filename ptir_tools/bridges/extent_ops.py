@@ -1,7 +1,7 @@
-"""Extents at run time: an expression as a scalar, as the numbers that count up to it, and as an axis of its extent.
+"""Ops that compute symbolic extents at run time: an expression as a scalar, as an iota, and as an axis with that extent.
 
-A symbol of a type must be the extent of something. So an axis of an extent like `n - 1` is made by ops whose results have it:
-`concat` adds, `tile` and `reshape` multiply, windows subtract and divide.
+A symbol of a type must be the extent of a value. So an axis of extent `n - 1` is made by ops whose results have it: `concat`
+adds, `tile` and `reshape` multiply, windows subtract and divide.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Refuse = Callable[[str], Violation]
 
 
 def measured(block: Block, x: Size, dtype: DType = SI64) -> Tensor:
-    """An integer or extent as a scalar: a symbol is as many ones as it says, added up."""
+    """An integer or extent as a scalar of `dtype`: a symbol is the sum of that many ones."""
     if not isinstance(x, Extent):
         return block.constant(np.asarray(int(x)), dtype)
     total: Tensor | None = None
@@ -48,7 +48,7 @@ def _factor(block: Block, f: Factor, dtype: DType) -> Tensor:
 
 
 def counted(block: Block, x: Size, dtype: DType, refuse: Refuse) -> Tensor:
-    """0, 1, 2, … up to an integer or extent. Raises the Violation that `refuse` makes."""
+    """0, 1, 2, … below an integer or extent. Raises the Violation that `refuse` makes."""
     if not isinstance(x, Extent) or x.simple:
         return block.op("iota", [dim(x)], dtype, 0)
     one = block.constant(np.ones((1,)), dtype)
@@ -56,12 +56,13 @@ def counted(block: Block, x: Size, dtype: DType, refuse: Refuse) -> Tensor:
 
 
 def repeated(x: Tensor, axis: int, n: Size, refuse: Refuse) -> Tensor:
-    """`x`, whose extent along `axis` is 1, repeated along it. Raises the Violation that `refuse` makes where no op has it."""
+    """`x`, whose extent along `axis` is 1, repeated `n` times along it. Raises the Violation that `refuse` makes where no op
+    gives `n`."""
     if not isinstance(n, Extent) or n.simple:
         return x.broadcast_to([dim(n) if a == axis else d for a, d in enumerate(x.shape)])
     away = [m for p, m in n.terms.items() if m < 0 and p]
     if away:
-        raise refuse(f"no axis can be made of the extent {n}, a difference of symbols")
+        raise refuse(f"an axis of extent {n}, a difference of symbols, cannot be made")
     parts = [_product(x, axis, p, m, refuse) for p, m in n.terms.items() if m > 0]
     have = parts[0]
     if len(parts) > 1:
@@ -72,8 +73,8 @@ def repeated(x: Tensor, axis: int, n: Size, refuse: Refuse) -> Tensor:
 
 
 def fewer(x: Tensor, axis: int, less: int, step: int, n: Size) -> Tensor:
-    """The axis with `less` elements fewer, and each `step`-th of those: `n` elements. Each is the least from itself on, which is
-    itself where they do not fall."""
+    """The first `n` elements of an axis with stride `step`, by a window minimum: `less` elements at the end are dropped. The
+    elements must not decrease."""
     ones = [1] * x.rank
     window, strides = ([k if a == axis else 1 for a in range(x.rank)] for k in (less + 1, step))
     return x.block.op(
@@ -98,7 +99,7 @@ def _type(x: Tensor, axis: int, n: Size) -> TensorType:
 
 
 def _product(x: Tensor, axis: int, product: Product, times: int, refuse: Refuse) -> Tensor:
-    """`x` repeated along an axis as often as a product says."""
+    """`x` repeated along an axis, as often as the product."""
     if not product:
         return x.broadcast_to([times if a == axis else d for a, d in enumerate(x.shape)])
     result = (
@@ -114,21 +115,21 @@ def _product(x: Tensor, axis: int, product: Product, times: int, refuse: Refuse)
 
 
 def _by(x: Tensor, axis: int, n: Dim, whole: Size) -> Tensor:
-    """The axis `n` times as long, each element repeated."""
+    """The axis `n` times as long, with each element repeated."""
     shape = list(x.shape)
     wide = x.reshape([*shape[: axis + 1], 1, *shape[axis + 1 :]]).broadcast_to([*shape[: axis + 1], n, *shape[axis + 1 :]])
     return wide.reshape([*shape[:axis], dim(whole), *shape[axis + 1 :]])
 
 
 def _divided(x: Tensor, axis: int, f: Divided, refuse: Refuse) -> Tensor:
-    """`x` repeated along an axis as often as a quotient says."""
+    """`x` repeated along an axis, as often as the quotient."""
     if f.op != "//" or isinstance(f.right, Extent):
         raise refuse(f"no axis can be made of the extent {f}")
     return fewer(repeated(x, axis, f.left, refuse), axis, int(f.right) - 1, int(f.right), Extent({(f,): 1}))
 
 
 def along(x: Tensor, axis: int, start: Size, count: Size, step: int, refuse: Refuse) -> Tensor:
-    """`count` elements along an axis from `start`, each `step`-th; these are integers and extents, and inside."""
+    """`count` elements along an axis from `start` with stride `step`, integers or extents; all are in bounds."""
     block = x.block
     places = counted(block, count, SI64, refuse)
     if step != 1:
@@ -141,5 +142,5 @@ def along(x: Tensor, axis: int, start: Size, count: Size, step: int, refuse: Ref
 
 
 def every(d: Sequence[object]) -> TypeGuard[Sequence[Size]]:
-    """Whether all are integers or extents."""
+    """Whether all values are integers or extents."""
     return all(isinstance(x, (int, np.integer, Extent)) for x in d)

@@ -1,4 +1,4 @@
-"""What each op of PTIR is in ONNX: the one table. A form takes the emitter, the op and what its operands became."""
+"""PTIR ops to ONNX operators: the table of lowerings. A lowering takes the emitter, the op and its operands' outputs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from math import inf, pi, prod
 
 from ptir_tools.bridges.onnx.emitter import Emitter, Extent, Out, Tree, refused
-from ptir_tools.bridges.onnx.scope import Attribute
+from ptir_tools.bridges.onnx.protocols import Attribute
 from ptir_tools.bridges.onnx.table import NARROW, NUMBERS
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import (
@@ -37,20 +37,20 @@ from ptir_tools.dialects.ptir.ops.typerules import default_accum
 from ptir_tools.rewrite import vocabulary
 from ptir_tools.rewrite.constants import scalar_of
 
-Form = Callable[..., Tree]
+Lowering = Callable[..., Tree]
 Axes = tuple[int, ...]
-FORMS: dict[str, Form] = {}
-CALLS: dict[str, tuple[Form, Callable[[Op, int], bool]]] = {}  # of custom calls: the form, and whether there is one in a set
+LOWERINGS: dict[str, Lowering] = {}
+CALLS: dict[str, tuple[Lowering, Callable[[Op, int], bool]]] = {}  # by target: the lowering, and whether an operator set has it
 END = (1 << 63) - 1
 UNSIGNED = {SI8: UI8, SI16: UI16, SI32: UI32, SI64: UI64, SI4: UI4}
 
 
-def means(*names: str) -> Callable[[Form], Form]:
-    """Declare what the ops `names` are."""
+def lowers(*names: str) -> Callable[[Lowering], Lowering]:
+    """Declare the lowering of the ops `names`."""
 
-    def declare(form: Form) -> Form:
-        FORMS.update({f"ptir.{name}": form for name in names})
-        return form
+    def declare(lowering: Lowering) -> Lowering:
+        LOWERINGS.update({f"ptir.{name}": lowering for name in names})
+        return lowering
 
     return declare
 
@@ -72,32 +72,32 @@ _SAME = {
     "asinh": "Asinh", "acosh": "Acosh", "atanh": "Atanh", "floor": "Floor", "ceil": "Ceil", "round_even": "Round",
 }  # fmt: skip
 for _name, _operator in _SAME.items():
-    means(_name)(_maps(_operator))
+    lowers(_name)(_maps(_operator))
 
 
-def wide(form: Callable[..., Out], least: DType = F32) -> Callable[..., Out]:
-    """A form of several operators: floats narrower than `least` are computed in it, and rounded once."""
+def wide(lowering: Callable[..., Out], least: DType = F32) -> Callable[..., Out]:
+    """A lowering to several operators: floats narrower than `least` are computed in `least` and rounded once."""
 
     def widened(e: Emitter, op: Op, *xs: Out) -> Out:
         dtype = xs[0].dtype
         narrow = dtype.is_float and dtype.bits < least.bits
-        return e.cast(form(e, op, *(e.cast(x, least) if narrow and x.dtype is dtype else x for x in xs)), dtype)
+        return e.cast(lowering(e, op, *(e.cast(x, least) if narrow and x.dtype is dtype else x for x in xs)), dtype)
 
     return widened
 
 
-def _composed(names: str, form: Callable[..., Out], least: DType = F32) -> None:
-    means(*names.split())(wide(form, least))
+def _composed(names: str, lowering: Callable[..., Out], least: DType = F32) -> None:
+    lowers(*names.split())(wide(lowering, least))
 
 
 _composed("rsqrt", lambda e, op, x: e("Reciprocal", e("Sqrt", x)))
 _composed("clamp", lambda e, op, x, lo, hi: e("Min", e("Max", x, lo, shape=e.shape), hi, shape=e.shape))
-means("compare_ne")(lambda e, op, *xs: e("Not", e("Equal", *xs, shape=e.shape)))
-means("is_finite")(lambda e, op, x: e("Not", e("Or", e("IsNaN", x), e("IsInf", x))))
+lowers("compare_ne")(lambda e, op, *xs: e("Not", e("Equal", *xs, shape=e.shape)))
+lowers("is_finite")(lambda e, op, x: e("Not", e("Or", e("IsNaN", x), e("IsInf", x))))
 
 
 def _signs(e: Emitter, x: Out) -> Out:
-    """1 or -1 as the signs of `x`, those of zeros included; NaN for a NaN."""
+    """1 or -1 by the sign bit of `x`, also for zeros; NaN for a NaN."""
     sign = e("Where", _negative(e, x), e.scalar(-1, x), e.scalar(1, x))
     return e("Where", e("IsNaN", x), e.scalar(float("nan"), x), sign)
 
@@ -168,7 +168,7 @@ def _atan2(e: Emitter, op: Op, y: Out, x: Out) -> Out:
 _composed("atan2", _atan2)
 
 
-@means("div")
+@lowers("div")
 def _div(e: Emitter, op: Op, x: Out, y: Out) -> Out:
     if not x.dtype.is_signed or (y.array is not None and not (y.array == -1).any()):
         return e("Div", x, y, shape=e.shape)
@@ -179,7 +179,7 @@ def _div(e: Emitter, op: Op, x: Out, y: Out) -> Out:
     return e("Where", minus, e("Neg", x), quotient, shape=e.shape)
 
 
-@means("rem", "mod")
+@lowers("rem", "mod")
 def _mod(e: Emitter, op: Op, x: Out, y: Out) -> Out:
     floor = op.defn.short == "mod"
     dtype = x.dtype
@@ -198,7 +198,7 @@ def _mod(e: Emitter, op: Op, x: Out, y: Out) -> Out:
     return e.cast(left, dtype)
 
 
-@means("pow")
+@lowers("pow")
 def _pow(e: Emitter, op: Op, x: Out, y: Out) -> Out:
     if x.dtype.is_float:
         return wide(_maps("Pow"))(e, op, x, y)
@@ -223,13 +223,14 @@ def _pow(e: Emitter, op: Op, x: Out, y: Out) -> Out:
     return result
 
 
-@means("cast")
+@lowers("cast")
 def _cast(e: Emitter, op: Op, x: Out) -> Out:
     return converted(e, x, op.attr("dtype"))
 
 
 def converted(e: Emitter, x: Out, target: DType) -> Out:
-    """By the cast table of PTIR: to integers saturated, NaN is 0. With `lossy` by `Cast`, which leaves open what does not fit."""
+    """`x` converted by PTIR's cast table: to integers it saturates, and NaN gives 0. With `lossy` by ONNX's `Cast`, which leaves
+    values out of range open."""
     source = x.dtype
     if source is target:
         return x
@@ -249,7 +250,7 @@ def converted(e: Emitter, x: Out, target: DType) -> Out:
     if target.bits == 4:  # ONNX Runtime rounds to 4 bits, and truncates to 8
         x = e("Min", e("Max", x, e.scalar(target.min, x)), e.scalar(target.max, x))
         return e.cast(converted(e, x, SI8 if target is SI4 else UI8), target)
-    # The numbers that fit, cast; the others by comparison: the highest integer is not a float.
+    # Numbers in range are cast; the others are found by comparison, since the highest integer is not a float.
     low_, high_ = e.scalar(float(target.min), x), e.scalar(2.0 ** (target.bits - target.is_signed), x)
     fits = e("And", e("GreaterOrEqual", x, low_), e("Less", x, high_))
     inside = e.cast(e("Where", fits, x, e.scalar(0, x)), target)
@@ -260,18 +261,18 @@ def converted(e: Emitter, x: Out, target: DType) -> Out:
 # ---- bits
 
 
-def _bits(on_i1: str, operator: str) -> Form:
+def _bits(on_i1: str, operator: str) -> Lowering:
     return lambda e, op, *xs: e(on_i1 if xs[0].dtype is I1 else operator, *xs, shape=e.shape)
 
 
-means("bitwise_and")(_bits("And", "BitwiseAnd"))
-means("bitwise_or")(_bits("Or", "BitwiseOr"))
-means("bitwise_xor")(_bits("Xor", "BitwiseXor"))
-means("bitwise_not")(_bits("Not", "BitwiseNot"))
+lowers("bitwise_and")(_bits("And", "BitwiseAnd"))
+lowers("bitwise_or")(_bits("Or", "BitwiseOr"))
+lowers("bitwise_xor")(_bits("Xor", "BitwiseXor"))
+lowers("bitwise_not")(_bits("Not", "BitwiseNot"))
 
 
 def _unsigned(e: Emitter, x: Out) -> Out:
-    """The bits in ui8, ui32 or ui64, zeros above them."""
+    """The bits of `x` zero-extended to ui8, ui32 or ui64."""
     dtype = x.dtype
     if dtype in (SI4, UI4):
         return e("BitwiseAnd", e.cast(x, UI8), e.scalar(15, UI8))
@@ -293,22 +294,22 @@ def _moved(e: Emitter, x: Out, by: Out | int, direction: str) -> Out:
     return e("BitShift", x, by if isinstance(by, Out) else e.scalar(by, x), direction=direction)
 
 
-def _shifted(direction: str) -> Form:
-    def form(e: Emitter, op: Op, x: Out, by: Out) -> Out:
+def _shifted(direction: str) -> Lowering:
+    def lowering(e: Emitter, op: Op, x: Out, by: Out) -> Out:
         bits = x.dtype.bits
         a, b = _unsigned(e, x), _unsigned(e, by)
         held = e("Min", b, e.scalar(bits - 1, b))
         moved = _moved(e, a, held, direction)
         return _of_bits(e, e("Where", e("Less", b, e.scalar(bits, b)), moved, e.scalar(0, a)), x.dtype)
 
-    return form
+    return lowering
 
 
-means("shift_left")(_shifted("LEFT"))
-means("shift_right_logical")(_shifted("RIGHT"))
+lowers("shift_left")(_shifted("LEFT"))
+lowers("shift_right_logical")(_shifted("RIGHT"))
 
 
-@means("shift_right_arithmetic")
+@lowers("shift_right_arithmetic")
 def _arithmetic(e: Emitter, op: Op, x: Out, by: Out) -> Out:
     bits = x.dtype.bits
     a, b = _unsigned(e, x), _unsigned(e, by)
@@ -321,7 +322,7 @@ def _arithmetic(e: Emitter, op: Op, x: Out, by: Out) -> Out:
 
 
 def _counted(e: Emitter, x: Out) -> Out:
-    """How many bits are set, of ui8, ui32 or ui64."""
+    """The number of set bits of ui8, ui32 or ui64."""
     width = x.dtype.bits
 
     def mask(n: int) -> Out:
@@ -336,12 +337,12 @@ def _counted(e: Emitter, x: Out) -> Out:
     return total if width == 8 else e("BitwiseAnd", total, e.scalar(255, total))
 
 
-@means("popcount")
+@lowers("popcount")
 def _popcount(e: Emitter, op: Op, x: Out) -> Out:
     return _of_bits(e, _counted(e, _unsigned(e, x)), x.dtype)
 
 
-@means("count_leading_zeros")
+@lowers("count_leading_zeros")
 def _zeros(e: Emitter, op: Op, x: Out) -> Out:
     a = _unsigned(e, x)
     for k in (1, 2, 4, 8, 16, 32):
@@ -350,20 +351,20 @@ def _zeros(e: Emitter, op: Op, x: Out) -> Out:
     return _of_bits(e, e("Sub", e.scalar(x.dtype.bits, a), _counted(e, a)), x.dtype)
 
 
-@means("bitcast")
+@lowers("bitcast")
 def _bitcast(e: Emitter, op: Op, x: Out) -> Out:
     target = e.type.dtype
     if x.dtype.is_integer and target.is_integer and x.dtype.bits == target.bits > 4:
         return e.cast(x, target)
     if x.dtype.bits != target.bits or target.bits == 4:
-        raise refused(f"ONNX reads no bits of {x.dtype} as {target}: the widths differ")
+        raise refused(f"ONNX has no bitcast of {x.dtype} to {target}: the widths differ")
     return e("BitCast", x, result=target, to=NUMBERS[target])
 
 
-@means("reduce_precision")
+@lowers("reduce_precision")
 def _reduce_precision(e: Emitter, op: Op, x: Out) -> Out:
     if (op.attr("exponent_bits"), op.attr("mantissa_bits")) != (8, 7) or x.dtype not in (F32, BF16):
-        raise refused("ONNX rounds to no float but its own: 8 exponent bits and 7 mantissa bits are bf16")
+        raise refused("ONNX rounds only to its own floats: 8 exponent bits and 7 mantissa bits are bf16")
     return e.cast(e.cast(x, BF16), x.dtype)
 
 
@@ -375,7 +376,7 @@ def _nan(e: Emitter, dtype: DType) -> Out:
 
 
 def _ordered(e: Emitter, x: Out) -> Out:
-    """Numbers in the order of `x`, in a dtype that reductions take."""
+    """`x` in a dtype that reductions take, in the same order."""
     return e.cast(e("BitwiseXor", x, e.scalar(1 << 63, UI64)), SI64) if x.dtype is UI64 else x
 
 
@@ -384,18 +385,18 @@ def _unordered(e: Emitter, y: Out, dtype: DType) -> Out:
 
 
 def _with_nan(e: Emitter, y: Out, x: Out, marked: Callable[[Out], Out]) -> Out:
-    """`y`, or NaN where `marked` finds one in the flags of `x` (si32): ONNX does not say what becomes of it."""
+    """`y`, or NaN where `marked` of the NaN flags of `x` (si32) is set: ONNX does not define reductions of NaN."""
     if e.as_onnx or not x.dtype.is_float:
         return y
     flags = marked(e.cast(e("IsNaN", x), SI32))
     return e("Where", e("Greater", flags, e.scalar(0, SI32)), _nan(e, y.dtype), y)
 
 
-def _accumulated(operator: str) -> Form:
-    """A reduction: in the accumulator, then cast. ONNX Runtime sums f16 in f32, as the default accumulator says."""
+def _accumulated(operator: str) -> Lowering:
+    """A reduction in the accumulator's dtype, then a cast. ONNX Runtime sums f16 in f32, as the default accumulator says."""
     kind = operator.removeprefix("Reduce").lower()
 
-    def form(e: Emitter, op: Op, x: Out) -> Out:
+    def lowering(e: Emitter, op: Op, x: Out) -> Out:
         accum, out = op.attr("accum_dtype") or default_accum(x.dtype), e.type.dtype
         axes = vocabulary.axes(op.attr("axes"), x.rank)
         if not axes:
@@ -411,17 +412,17 @@ def _accumulated(operator: str) -> Form:
         total = _with_nan(e, total, y, lambda flags: e.reduce("ReduceMax", flags, axes, keepdims, e.shape))
         return converted(e, _unordered(e, total, y.dtype), out)
 
-    return form
+    return lowering
 
 
 for _kind in ("Sum", "Prod", "Max", "Min"):
-    means(f"reduce_{_kind.lower()}")(_accumulated(f"Reduce{_kind}"))
+    lowers(f"reduce_{_kind.lower()}")(_accumulated(f"Reduce{_kind}"))
 
 
-def _over_bits(operator: str, on_i1: str, start: int) -> Form:
-    """By halves: an axis of the elements that are reduced, folded until one is left."""
+def _over_bits(operator: str, on_i1: str, start: int) -> Lowering:
+    """A reduction by halving: the reduced elements become one axis, which is folded in half until one is left."""
 
-    def form(e: Emitter, op: Op, x: Out) -> Out:
+    def lowering(e: Emitter, op: Op, x: Out) -> Out:
         axes = vocabulary.axes(op.attr("axes"), x.rank)
         kept = [a for a in range(x.rank) if a not in axes]
         n = prod(_static(x.shape[a], "reduced") for a in axes)
@@ -438,12 +439,12 @@ def _over_bits(operator: str, on_i1: str, start: int) -> Form:
             n = half + n % 2
         return e.reshape(y, e.shape)
 
-    return form
+    return lowering
 
 
-means("reduce_and")(_over_bits("BitwiseAnd", "And", -1))
-means("reduce_or")(_over_bits("BitwiseOr", "Or", 0))
-means("reduce_xor")(_over_bits("BitwiseXor", "Xor", 0))
+lowers("reduce_and")(_over_bits("BitwiseAnd", "And", -1))
+lowers("reduce_or")(_over_bits("BitwiseOr", "Or", 0))
+lowers("reduce_xor")(_over_bits("BitwiseXor", "Xor", 0))
 
 
 def _static(d: Dim, what: str) -> int:
@@ -452,7 +453,7 @@ def _static(d: Dim, what: str) -> int:
     return d
 
 
-@means("argmax", "argmin")
+@lowers("argmax", "argmin")
 def _located(e: Emitter, op: Op, x: Out) -> Out:
     axis, keepdims = op.attr("axis") % x.rank, op.attr("keepdims")
     kept = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
@@ -467,7 +468,7 @@ def _located(e: Emitter, op: Op, x: Out) -> Out:
     return e.cast(e(name, _ordered(e, x), axis=axis, keepdims=int(keepdims), shape=e.shape), op.attr("output_dtype"))
 
 
-@means("cumsum", "cumprod", "cummax", "cummin")
+@lowers("cumsum", "cumprod", "cummax", "cummin")
 def _cumulative(e: Emitter, op: Op, x: Out) -> Out:
     kind, axis = op.defn.short.removeprefix("cum"), op.attr("axis") % x.rank
     exclusive, reverse = op.attr("exclusive"), op.attr("reverse")
@@ -475,14 +476,14 @@ def _cumulative(e: Emitter, op: Op, x: Out) -> Out:
     if dtype in NARROW:
         x = e.cast(x, F32)
     if kind == "sum":
-        made = e("CumSum", x, e.constant(np.int64(axis)), exclusive=int(exclusive), reverse=int(reverse), shape=e.shape)
-        return e.cast(made, dtype)
+        result = e("CumSum", x, e.constant(np.int64(axis)), exclusive=int(exclusive), reverse=int(reverse), shape=e.shape)
+        return e.cast(result, dtype)
     n = _static(x.shape[axis], "accumulated")
     combine = {"prod": "Mul", "max": "Max", "min": "Min"}[kind]
     start = e.scalar(numerics.identity(kind, dtype), x)
 
     def later(y: Out, by: int) -> Out:
-        """`y` moved up the axis, or down it, by places that the identity fills."""
+        """`y` shifted along the axis; the identity element fills the gap."""
         low, high = ([by if a == axis else 0 for a in range(y.rank)] for _ in (0, 1))
         zero = [0] * y.rank
         if reverse:
@@ -501,7 +502,7 @@ def _cumulative(e: Emitter, op: Op, x: Out) -> Out:
 # ---- products
 
 
-@means("dot_general")
+@lowers("dot_general")
 def _dot(e: Emitter, op: Op, x: Out, y: Out) -> Out:
     source, out = x.dtype, e.type.dtype
     accum = op.attr("accum_dtype") or default_accum(source)
@@ -527,7 +528,7 @@ def _dot(e: Emitter, op: Op, x: Out, y: Out) -> Out:
     return converted(e, product, out)
 
 
-@means("layer_norm")
+@lowers("layer_norm")
 def _layer_norm(e: Emitter, op: Op, x: Out, gamma: Out, beta: Out) -> Out:
     axis, epsilon, dtype = op.attr("feature_axis") % x.rank, op.attr("epsilon"), x.dtype
     last = x.rank - 1
@@ -548,42 +549,42 @@ def _layer_norm(e: Emitter, op: Op, x: Out, gamma: Out, beta: Out) -> Out:
 # ---- constants and movement
 
 
-@means("constant")
+@lowers("constant")
 def _constant(e: Emitter, op: Op) -> Out:
     return e.literal(op.attrs[0], e.stem)
 
 
-@means("iota")
+@lowers("iota")
 def _iota(e: Emitter, op: Op) -> Out:
     axis, dtype = op.attr("axis") % len(e.shape), e.type.dtype
     n = e.shape[axis]
     along: list[Dim] = [n if a == axis else 1 for a in range(axis, len(e.shape))]
     if isinstance(n, int) and n <= 1 << 16:
         count = np.arange(n, dtype=np.float64 if dtype.is_float else np.int64)
-        made = e.constant(arrays.narrow(count, dtype).reshape([d for d in along if isinstance(d, int)]), dtype)
+        result = e.constant(arrays.narrow(count, dtype).reshape([d for d in along if isinstance(d, int)]), dtype)
     else:
         stop = e.reshape(e.extent(n), ())
-        made = e("Range", e.constant(np.int64(0)), stop, e.constant(np.int64(1)), shape=(n,))
-        made = e.reshape(e.cast(made, dtype), along)
-    return e.expand(made, e.shape)
+        result = e("Range", e.constant(np.int64(0)), stop, e.constant(np.int64(1)), shape=(n,))
+        result = e.reshape(e.cast(result, dtype), along)
+    return e.expand(result, e.shape)
 
 
-@means("reshape")
+@lowers("reshape")
 def _reshape(e: Emitter, op: Op, x: Out) -> Out:
     return e.reshape(x, e.shape)
 
 
-@means("broadcast_to")
+@lowers("broadcast_to")
 def _broadcast_to(e: Emitter, op: Op, x: Out) -> Out:
     return e.expand(x, e.shape)
 
 
-@means("transpose")
+@lowers("transpose")
 def _transpose(e: Emitter, op: Op, x: Out) -> Out:
     return e.transpose(x, op.attr("perm"))
 
 
-@means("slice")
+@lowers("slice")
 def _slice(e: Emitter, op: Op, x: Out) -> Out:
     starts, sizes = op.attr("starts"), op.attr("sizes")
     axes = [a for a, (start, size, d) in enumerate(zip(starts, sizes, x.shape, strict=True)) if start or size != d]
@@ -593,12 +594,12 @@ def _slice(e: Emitter, op: Op, x: Out) -> Out:
     return e("Slice", x, first, stop, e.ints(axes), shape=e.shape)
 
 
-@means("concat")
+@lowers("concat")
 def _concat(e: Emitter, op: Op, *xs: Out) -> Out:
     return xs[0] if len(xs) == 1 else e("Concat", *xs, axis=op.attr("axis") % xs[0].rank, shape=e.shape)
 
 
-@means("pad")
+@lowers("pad")
 def _pad(e: Emitter, op: Op, x: Out) -> Out:
     fill = e.constant(scalars.element(op.attr("pad_value"), x.dtype), x.dtype)
     x = _spread(e, x, [n + 1 for n in op.attr("interior")], fill)
@@ -621,20 +622,20 @@ def _spread(e: Emitter, x: Out, steps: Sequence[int], fill: Out) -> Out:
     return x
 
 
-@means("tile")
+@lowers("tile")
 def _tile(e: Emitter, op: Op, x: Out) -> Out:
     return e("Tile", x, e.ints(op.attr("repeats")), shape=e.shape)
 
 
 def _tap(e: Emitter, x: Out, axis: int, offset: int, span: int, stride: int, places: Dim) -> Out:
-    """What a tap `offset` from the start of a window of `span` sees along an axis, in every place."""
+    """The elements along an axis that the tap at `offset` of a window of extent `span` reads in every placement."""
     rest = span - 1 - offset
     if isinstance(places, int):
         return e.slice(x, axis, offset, offset + (places - 1) * stride + 1, stride, extent=places)
     return e.slice(x, axis, offset, -rest if rest else END, stride, extent=places)
 
 
-@means("reduce_window")
+@lowers("reduce_window")
 def _window(e: Emitter, op: Op, x: Out) -> Out:
     kind, source = op.attr("reduce"), x.dtype
     accum = op.attr("accum_dtype") or default_accum(source)
@@ -661,7 +662,7 @@ def _window(e: Emitter, op: Op, x: Out) -> Out:
     return converted(e, y, source)
 
 
-@means("extract_patches")
+@lowers("extract_patches")
 def _patches(e: Emitter, op: Op, x: Out) -> Out:
     fill = e.constant(scalars.element(op.attr("pad_value"), x.dtype), x.dtype)
     pads = [(0, 0), *op.attr("padding"), (0, 0)]
@@ -679,24 +680,24 @@ def _patches(e: Emitter, op: Op, x: Out) -> Out:
 # ---- indices
 
 
-@means("take")
+@lowers("take")
 def _take(e: Emitter, op: Op, x: Out, indices: Out) -> Out:
     return e("Gather", x, indices, axis=0, shape=e.shape)
 
 
-@means("gather")
+@lowers("gather")
 def _gather(e: Emitter, op: Op, x: Out, indices: Out) -> Out:
     return e("GatherElements", x, indices, axis=op.attr("axis") % x.rank, shape=e.shape)
 
 
 def _starts(e: Emitter, x: Out, start: Out, sizes: Sequence[int]) -> Out:
-    """The starts of a window, moved into `x`."""
+    """The starts of a window, clamped so that it is inside `x`."""
     spare = [d - s for d, s in zip(x.shape, sizes, strict=True) if isinstance(d, int)]
     most = e.ints(spare) if len(spare) == x.rank else e("Sub", e.extents(x.shape), e.ints(sizes))
     return e("Max", e("Min", e.cast(start, SI64), most), e.ints([0] * x.rank))
 
 
-@means("dynamic_slice")
+@lowers("dynamic_slice")
 def _dynamic_slice(e: Emitter, op: Op, x: Out, start: Out) -> Out:
     sizes = op.attr("sizes")
     if not x.rank or sizes == x.shape:
@@ -705,7 +706,7 @@ def _dynamic_slice(e: Emitter, op: Op, x: Out, start: Out) -> Out:
     return e("Slice", x, first, e("Add", first, e.ints(sizes)), e.ints(range(x.rank)), shape=e.shape)
 
 
-@means("dynamic_update_slice")
+@lowers("dynamic_update_slice")
 def _dynamic_update_slice(e: Emitter, op: Op, x: Out, update: Out, start: Out) -> Out:
     sizes = op.attr("sizes")
     axes = [a for a, (d, s) in enumerate(zip(x.shape, sizes, strict=True)) if d != s]
@@ -716,7 +717,7 @@ def _dynamic_update_slice(e: Emitter, op: Op, x: Out, update: Out, start: Out) -
     first = _starts(e, x, start, sizes)
 
     def put(y: Out, left: Sequence[int]) -> Out:
-        """`y` with the window along the axes `left` replaced: what is before it, the window, what is after it."""
+        """`y` with the window along the axes `left` replaced, by a concat of the parts before, in and after it."""
         if not left:
             return update
         axis = left[0]
@@ -736,7 +737,7 @@ _COMBINES = {"replace": "none", "add": "add", "mul": "mul", "max": "max", "min":
 
 
 def _combined(e: Emitter, op: Op, kind: str, x: Out, updates: Out, scatter: Callable[[Out, Out, str], Out]) -> Out:
-    """A scatter: `scatter(x, updates, reduction)` in a dtype that holds what is combined; a NaN stays one."""
+    """A scatter: `scatter(x, updates, reduction)` in a dtype in which ONNX combines; NaNs are propagated."""
     dtype = x.dtype
     if kind in ("and", "or", "xor"):
         if dtype is not I1 or kind == "xor":
@@ -757,7 +758,7 @@ def _combined(e: Emitter, op: Op, kind: str, x: Out, updates: Out, scatter: Call
     return e.cast(_unordered(e, y, least) if kind in ("max", "min") else y, dtype)
 
 
-@means("scatter_reduce")
+@lowers("scatter_reduce")
 def _scatter_reduce(e: Emitter, op: Op, x: Out, indices: Out, updates: Out) -> Out:
     axis = op.attr("axis") % x.rank
     return _combined(
@@ -770,7 +771,7 @@ def _how(reduction: str) -> dict[str, Attribute]:
     return {} if reduction == "none" else {"reduction": reduction}
 
 
-@means("scatter_add", "scatter")
+@lowers("scatter_add", "scatter")
 def _scatter(e: Emitter, op: Op, x: Out, indices: Out, updates: Out) -> Out:
     kind = "add" if op.defn.short == "scatter_add" else op.attr("reduce")
     drop = op.defn.short == "scatter" and op.attr("drop")
@@ -796,7 +797,7 @@ def _scatter(e: Emitter, op: Op, x: Out, indices: Out, updates: Out) -> Out:
 def _scattered_flat(
     e: Emitter, op: Op, kind: str, drop: bool, x: Out, parts: Out, ordered: Out, numbers: tuple[Axes, Axes, Sequence[Dim]]
 ) -> Out:
-    """A scatter into the elements of `x` in one row, by their places in it; what is dropped goes to one more at its end."""
+    """A scatter into flattened `x` by linear index; dropped updates go to one more element at its end."""
     scattered, inserted, extents = numbers
     shape = [_static(d, "scattered") for d in x.shape]
     sizes = [_static(d, "window") for d in extents]
@@ -837,7 +838,7 @@ def _scattered_flat(
 
 
 def _ranks(e: Emitter, x: Out) -> Out:
-    """Numbers that TopK orders as PTIR orders `x`: a NaN is larger than all."""
+    """Sort keys for TopK in PTIR's order: a NaN is larger than all numbers."""
     if x.dtype is I1:
         return e.cast(x, UI8)
     if not x.dtype.is_float or e.as_onnx:
@@ -853,7 +854,7 @@ def _top(e: Emitter, x: Out, k: Out, axis: int, largest: bool, shape: Shape) -> 
     return values, indices
 
 
-@means("top_k")
+@lowers("top_k")
 def _top_k(e: Emitter, op: Op, x: Out) -> tuple[Out, Out]:
     axis, k = op.attr("axis") % x.rank, op.attr("k")
     assert op.result.type and isinstance(op.result.type, TupleType)
@@ -866,7 +867,7 @@ def _top_k(e: Emitter, op: Op, x: Out) -> tuple[Out, Out]:
     return values, e.cast(indices, op.attr("indices_dtype"))
 
 
-@means("sort")
+@lowers("sort")
 def _sort(e: Emitter, op: Op, *xs: Out) -> tuple[Out, ...] | Out:
     axis, shape = op.attr("axis") % xs[0].rank, xs[0].shape
     count = e.extent(shape[axis])
@@ -879,7 +880,7 @@ def _sort(e: Emitter, op: Op, *xs: Out) -> tuple[Out, ...] | Out:
     return results if len(results) > 1 else results[0]
 
 
-@means("segment_reduce")
+@lowers("segment_reduce")
 def _segments(e: Emitter, op: Op, data: Out, ids: Out) -> Out:
     kind, dtype = op.attr("kind"), data.dtype
     accum = op.attr("accum_dtype") or default_accum(dtype)
@@ -938,7 +939,7 @@ def quantizes(e: Emitter, name: str, dtype: DType) -> bool:
     return dtype in (SI8, UI8) or (dtype in (SI16, UI16, SI4, UI4) and "tensor(int16)" in from_schema.inputs[2].types)
 
 
-@means("quantize")
+@lowers("quantize")
 def _quantize(e: Emitter, op: Op, x: Out) -> Out:
     axis, scales, zeros, out = op.attr("axis"), op.attr("scales"), op.attr("zero_points"), op.attr("output_dtype")
     if not scales:
@@ -950,7 +951,7 @@ def _quantize(e: Emitter, op: Op, x: Out) -> Out:
     return _to_steps(e, e.cast(x, F64), axis, scales, zeros, out)
 
 
-@means("dequantize")
+@lowers("dequantize")
 def _dequantize(e: Emitter, op: Op, x: Out) -> Out:
     axis, scales, zeros, out = op.attr("axis"), op.attr("scales"), op.attr("zero_points"), e.type.dtype
     if not scales:
@@ -962,7 +963,7 @@ def _dequantize(e: Emitter, op: Op, x: Out) -> Out:
     return e.cast(_from_steps(e, x, axis, scales, zeros), out)
 
 
-@means("requantize")
+@lowers("requantize")
 def _requantize(e: Emitter, op: Op, x: Out) -> Out:
     axis, out = op.attr("axis"), op.attr("output_dtype")
     if not op.attr("scales") and not op.attr("output_scales"):
@@ -982,13 +983,13 @@ def _several(op: Op, outs: Sequence[Out]) -> Tree:
     return nest(op.result.type, iter(outs))
 
 
-@means("cond")
+@lowers("cond")
 def _cond(e: Emitter, op: Op, pred: Out, *arguments: Tree) -> Tree:
     then, otherwise = (e.graph(region, arguments) for region in op.regions)
     return _several(op, e.node("If", [pred], _types(op), then_branch=then, else_branch=otherwise))
 
 
-@means("while")
+@lowers("while")
 def _while(e: Emitter, op: Op, *carry: Tree) -> Tree:
     test, body = op.regions
     flag, *kept = e.block(test, carry)
@@ -996,7 +997,7 @@ def _while(e: Emitter, op: Op, *carry: Tree) -> Tree:
     return _several(op, e.node("Loop", ["", flag, *flatten(tuple(kept))], _types(op), body=e.loop(test, body)))
 
 
-@means("scan")
+@lowers("scan")
 def _scan(e: Emitter, op: Op, *operands: Tree) -> Tree:
     (body,) = op.regions
     carries = op.attr("carry_count")
@@ -1012,17 +1013,17 @@ def _scan(e: Emitter, op: Op, *operands: Tree) -> Tree:
 # ---- custom calls
 
 
-def calls(target: str, where: Callable[[Op, int], bool] = lambda op, opset: True) -> Callable[[Form], Form]:
-    """Declare what a custom call is, where the operator set has it; elsewhere its decomposition is translated."""
+def calls(target: str, where: Callable[[Op, int], bool] = lambda op, opset: True) -> Callable[[Lowering], Lowering]:
+    """Declare the lowering of a custom call where the operator set has one; elsewhere its decomposition is translated."""
 
-    def declare(form: Form) -> Form:
-        CALLS[target] = (form, where)
-        return form
+    def declare(lowering: Lowering) -> Lowering:
+        CALLS[target] = (lowering, where)
+        return lowering
 
     return declare
 
 
-@means("custom_call")
+@lowers("custom_call")
 def _custom(e: Emitter, op: Op, *xs: Out) -> Tree:
     target = op.attr("target")
     if target not in CALLS:
@@ -1093,7 +1094,7 @@ def _depthwise(e: Emitter, op: Op, values: dict[str, Attribute], x: Out, weight:
 
 
 def _convolved(e: Emitter, values: dict[str, Attribute], x: Out, kernel: Out, groups: int, bias: Sequence[Out]) -> Out:
-    """A convolution of x [N, H, W, C], between transposes to channels first and back."""
+    """A convolution of x [N, H, W, C]: transposes to channels-first and back are around it."""
     top, bottom, left, right = values["padding"]
     n, h, w, outputs = e.shape
     how: dict[str, Attribute] = {"kernel_shape": list(values["window"])}

@@ -1,10 +1,10 @@
-"""Placements without search that keep a skyline: the top of what is placed, at every time.
+"""Placement by a skyline, without search: the top of the placed buffers at every time.
 
 Its lowest valley is filled with one of the buffers that live within it in time: the one of most weight, where sides that touch
-a neighbor count, and sections that are short of room. Where none fits, the valley is raised to its lower neighbor, and what lies
-under it is lost: nothing unplaced could have used it. Several weights are tried.
+a neighbor count, and sections that are short of room. Where none fits, the valley is raised to its lower neighbor, and the space
+below is wasted. Several weights are tried.
 
-`native/fit.c` is this, step for step.
+`native/fit.c` is the same algorithm, step for step.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Skyline:
         self.sections, self.looks = sections, 0
         self.end, self.begin = {0: sections}, {sections: 0}
         self.height, self.heap = {0: 0}, [(0, 0)]
-        self.waiting: list[list[int]] = [[] for _ in range(sections)]  # what is not placed, by its first section
+        self.waiting: list[list[int]] = [[] for _ in range(sections)]  # unplaced buffers, by first section
         load = [0] * (sections + 1)
         for i, (lower, upper, size) in enumerate(zip(buffers.lower, buffers.upper, buffers.size, strict=True)):
             self.waiting[lower].append(i)

@@ -1,4 +1,4 @@
-"""A part of a model: what leads from some of its values to others, as a model of its own."""
+"""A submodel: the nodes between some values of a model and others."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ else:
     onnx = lazy("onnx")
 
 
-def part(model: onnx.ModelProto, starts: Sequence[str], ends: Sequence[str]) -> onnx.ModelProto:
-    """A copy of a ModelProto with the nodes that make the values `ends` (its outputs, when there are none given) of the values
-    `starts` and of its inputs. Raises UsageError for a name that no value has, and for a start of which no type is known."""
+def submodel(model: onnx.ModelProto, starts: Sequence[str], ends: Sequence[str]) -> onnx.ModelProto:
+    """A copy of a ModelProto with the nodes that compute the values `ends` (default: its outputs) from the values `starts` and
+    its inputs. Raises UsageError for an unknown name, and for a start of unknown type."""
     graph = model.graph
     inputs = {value.name: value for value in graph.input}
-    made = {name for node in graph.node for name in node.output if name}
+    outputs = {name for node in graph.node for name in node.output if name}
     for name in (*starts, *ends):
-        if name not in made and name not in inputs:
-            raise unknown_name("value", name, sorted({*made, *inputs}))
+        if name not in outputs and name not in inputs:
+            raise unknown_name("value", name, sorted({*outputs, *inputs}))
     results = list(ends) or [value.name for value in graph.output]
-    wanted, nodes = set(results), []
+    needed, nodes = set(results), []
     for node in reversed(graph.node):
-        if any(name in wanted and name not in starts for name in node.output):
+        if any(name in needed and name not in starts for name in node.output):
             nodes.append(_without(node, starts))
-            wanted.update(read_by(node))
+            needed.update(read_by(node))
     types = _types(model) if any(name not in inputs for name in starts) else {}
     types.update(inputs)
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for field, content in (
         ("node", nodes[::-1]),
-        ("input", [value for name, value in inputs.items() if name in wanted and name not in starts]),
+        ("input", [value for name, value in inputs.items() if name in needed and name not in starts]),
         ("output", [types.get(name, onnx.ValueInfoProto(name=name)) for name in results]),
     ):
         del getattr(copy.graph, field)[:]
         getattr(copy.graph, field).extend(content)
     for name in dict.fromkeys(starts):
         if name not in types:
-            raise UsageError(f"the type of `{name}` is not known, and the part begins with it")
+            raise UsageError(f"the type of `{name}`, where the part begins, is not known")
         copy.graph.input.append(types[name])
     return copy
 
 
 def _without(node: onnx.NodeProto, starts: Sequence[str]) -> onnx.NodeProto:
-    """A node without the outputs that are given."""
+    """A node without the outputs in `starts`."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     copy.output[:] = ["" if name in starts else name for name in node.output]
@@ -57,7 +57,7 @@ def _without(node: onnx.NodeProto, starts: Sequence[str]) -> onnx.NodeProto:
 
 
 def _types(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
-    """The ValueInfoProtos of values, by name, as far as the model says them or they can be inferred."""
+    """The ValueInfoProtos of values by name, as far as they are declared or can be inferred."""
     try:
         graph = onnx.shape_inference.infer_shapes(model).graph
     except (ValueError, RuntimeError):  # more than 2 GB, or a node that breaks a rule

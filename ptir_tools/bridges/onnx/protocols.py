@@ -1,4 +1,4 @@
-"""What a node sees of the reader at work: the types of `importer`, so that what it imports need not import it."""
+"""Protocols of the importer, for the modules that it imports: they cannot import it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Attribute = Any  # of a node: a number, text, proto or list of these, as the sch
 
 
 class Place(Protocol):
-    """Where the ops that are appended come from."""
+    """The source location of appended ops."""
 
     loc: Loc
 
@@ -48,7 +48,7 @@ class Importer(Protocol):
     @property
     def place(self) -> Place: ...
     @property
-    def meanings(self) -> dict[Sym, Size]: ...
+    def equalities(self) -> dict[Sym, Size]: ...
     @property
     def counts(self) -> dict[Operand, list[Size]]: ...
     def array(self, proto: onnx.TensorProto) -> Array: ...
@@ -63,7 +63,7 @@ class Importer(Protocol):
 
 
 class Scope(Protocol):
-    """The values of a graph, a region or a function body by name, and the block that they are in."""
+    """The values of a graph, region or function body by name, and their block."""
 
     importer: Importer
     block: Block

@@ -1,4 +1,4 @@
-"""How many ops the regions of an op become where a target has no regions: each is copied wherever it is run."""
+"""The number of ops after inlining, for targets without regions: each region is copied wherever it is run."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from ptir_tools.core.ir import Loop, Op, Region
 from ptir_tools.core.violations import require
 from ptir_tools.rewrite.vocabulary import tensor_type
 
-IN_LINE = 100_000  # ops that the regions of one op become at most, each copied for every op that runs it and every step
-DEEP = 64  # regions in regions at most
+MAX_INLINED = 100_000  # the most ops that the regions of one op become, copied for every op and step that runs them
+MAX_DEPTH = 64  # the deepest nesting of regions
 
 
 def require_few(op: Op, unrolled: bool = True) -> None:
-    """Refuse regions that would be too much in line; `unrolled`: every step of a scan is. Raises Violation."""
-    count, depth = _in_line(op, unrolled)
-    require(depth <= DEEP, NOT_TRANSLATABLE, f"regions run regions {depth} deep: no more than {DEEP} are put in line")
-    message = f"the regions would be {count} ops in line, each copied where it is run: no more than {IN_LINE} are"
-    require(count <= IN_LINE, NOT_TRANSLATABLE, message)
+    """Raise Violation if inlining the regions of `op` would give too many ops; with `unrolled` every step of a scan is a copy."""
+    count, depth = _inlined(op, unrolled)
+    require(depth <= MAX_DEPTH, NOT_TRANSLATABLE, f"regions run regions {depth} deep: no more than {MAX_DEPTH} are put in line")
+    message = f"the regions would be {count} ops in line, each copied where it is run: no more than {MAX_INLINED} are"
+    require(count <= MAX_INLINED, NOT_TRANSLATABLE, message)
 
 
-def _in_line(root: Op, unrolled: bool) -> tuple[int, int]:
-    """How many ops the regions of `root` become, and how deep they run each other."""
+def _inlined(root: Op, unrolled: bool) -> tuple[int, int]:
+    """The number of ops that the regions of `root` become, and the depth of their nesting."""
     known: dict[Region, tuple[int, int]] = {}
 
     def size(op: Op) -> tuple[int, int]:
@@ -46,7 +46,7 @@ def _in_line(root: Op, unrolled: bool) -> tuple[int, int]:
 
 
 def _steps(op: Op) -> int:
-    """How often a loop over slices runs its region, as far as that is known; 1 for every other op."""
+    """The known trip count of a loop over slices; 1 for any other op."""
     loop = op.defn.control
     if not isinstance(loop, Loop) or loop.test is not None or len(op.operands) <= loop.carries(op):
         return 1
