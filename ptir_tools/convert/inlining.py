@@ -24,13 +24,7 @@ def _inlined(root: Op, unrolled: bool) -> tuple[int, int]:
     known: dict[Region, tuple[int, int]] = {}
 
     def size(op: Op) -> tuple[int, int]:
-        steps = 1
-        if (
-            unrolled
-            and op.defn.short == "scan"
-            and isinstance(n := tensor_type(op.operands[op.attr("carry_count")]).shape[0], int)
-        ):
-            steps = n
+        steps = _steps(op) if unrolled else 1
         below = [known[r] for r in op.regions]
         return 1 + steps * sum(n for n, _ in below), max((d + 1 for _, d in below), default=0)
 
