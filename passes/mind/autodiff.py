@@ -32,7 +32,8 @@ from ptir_tools.passes import PassContext, cse, dce
 from ptir_tools.rewrite.constants import literal_of, scalar_of
 from ptir_tools.rewrite.patterns import Effect
 from ptir_tools.rewrite.rewriter import Rewriter
-from ptir_tools.rewrite.vocabulary import shape, tensor_type
+from ptir_tools.rewrite.vocabulary import extents as shape
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 OPTIONS = {"wrt": "", "loss": 0, "rate": 0.0}
 

@@ -101,7 +101,17 @@ class Growing:
         """The extents of a fresh value."""
         return tuple(self.extent() for _ in range(self.one((0, 1, 1, 2, 2, 3, 4)) if rank is None else rank))
 
+    def axes(self, rank: int) -> tuple[int, ...]:
+        """Some of so many axes, a few of them negative."""
+        return tuple(a - rank if self.chance(1, 6) else a for a in self.some(range(rank)))
+
     # ---- values
+
+    def input(self, t: TensorType) -> Value:
+        """A new input."""
+        made = self.b.param(t, f"in{len(self.program.main.params)}")
+        self.values.append(made)
+        return made
 
     def type(self, x: Operand) -> TensorType:
         """The type of an operand that is known to be a tensor."""

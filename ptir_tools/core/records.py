@@ -232,7 +232,7 @@ class _Init(_Late):
             ended()
         return None
 
-    def compiled(self, owner: type) -> Any:
+    def compiled(self, owner: type) -> Callable[..., None]:
         """The function that does the same."""
         names: dict[str, Any] = {"_MISSING": _MISSING, "_set": object.__setattr__}
         plain, named, lines = ["self"], list[str](), list[str]()
@@ -252,7 +252,7 @@ class _Init(_Late):
         if hasattr(owner, "__post_init__"):
             lines.append("self.__post_init__()")
         head = ", ".join([*plain, "*", *named] if named else plain)
-        made = _compiled(owner, "__init__", head, lines or ["pass"], names)
+        made: Callable[..., None] = _compiled(owner, "__init__", head, lines or ["pass"], names)
         made.__annotations__ = {f.name: f.type for f in self.fields.values() if f.init} | {"return": None}
         return made
 

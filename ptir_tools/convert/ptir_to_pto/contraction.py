@@ -23,7 +23,7 @@ def dot_general(emit: KernelEmit, op: Op) -> BlockValue:
     """`lhs @ rhs` of two matrices: through Mat, Left and Right to Acc, and out to Vec as a block."""
     a, b = (emit.shapes.reads[op, i].base for i in (0, 1))
     require(a in emit.memory and b in emit.memory, NOT_TRANSLATABLE, BEFORE)
-    dtype = tensor_type(op.operands[0]).dtype  # type: ignore[arg-type]
+    dtype = tensor_type(op.operands[0]).dtype
     accumulator = F32 if dtype.is_float else SI32
     accum = op.attr("accum_dtype")
     good = accum is accumulator or (accum is None and dtype.is_float)

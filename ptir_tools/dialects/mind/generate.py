@@ -52,12 +52,6 @@ class Growing(core.Growing):
         """An extent; no input or constant is empty."""
         return self.one((1, 2, 2, 3, 4))
 
-    def input(self, t: TensorType) -> Value:
-        """A new input."""
-        made = self.b.param(t, f"in{len(self.program.main.params)}")
-        self.values.append(made)
-        return made
-
     def fresh(self, t: TensorType) -> Operand:
         """An input or a constant. An empty value is a slice of one."""
         if 0 in t.shape:
@@ -99,8 +93,7 @@ Types = Sequence[TensorType]
 
 def _axes(g: Growing, types: Types) -> tuple[int, ...]:
     """Axes of the operand, negative ones where the operation takes them; for ExpandDims, new axes, too."""
-    rank = types[0].rank
-    return tuple(a - rank if g.chance(1, 6) else a for a in g.some(range(rank)))
+    return g.axes(types[0].rank)
 
 
 def _reshaped(g: Growing, types: Types) -> tuple[int, ...]:

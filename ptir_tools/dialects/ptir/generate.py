@@ -305,11 +305,6 @@ def _rank(types: Types, named: Named) -> int:
     return types[0].rank if types else len(named.get("shape", ()))
 
 
-def _axes(g: Growing, types: Types, named: Named) -> tuple[int, ...]:
-    rank = types[0].rank
-    return tuple(a - rank if g.chance(1, 6) else a for a in g.some(range(rank)))
-
-
 def _perm(g: Growing, types: Types, named: Named) -> tuple[int, ...]:
     rank = types[0].rank
     return tuple(a - rank if g.chance(1, 8) else a for a in g.choices.shuffled(range(rank)))
@@ -362,7 +357,7 @@ def _up_to_extent(g: Growing, types: Types, named: Named) -> int:
 
 
 REQUIRED: dict[str, Callable[[Growing, Types, Named], Attribute]] = {
-    "axes": _axes,
+    "axes": lambda g, types, named: g.axes(types[0].rank),
     "axis": lambda g, types, named: g.axis(_rank(types, named)) if _rank(types, named) else 0,
     "k": _up_to_extent,
     "new_shape": _reshaped,

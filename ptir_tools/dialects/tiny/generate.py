@@ -69,12 +69,6 @@ class Growing(core.Growing):
             shape = [ex.to_dim(ex.parse(self.one(SYMBOLS))) if self.chance(1, 3) else d for d in shape]
         return tuple(shape)
 
-    def input(self, t: TensorType) -> Value:
-        """A new input."""
-        made = self.b.param(t, f"in{len(self.program.main.params)}")
-        self.values.append(made)
-        return made
-
     def fresh(self, t: TensorType) -> Operand:
         """An input, or another value converted. Where there are many inputs, another value of the shape."""
         alike = self.tensors(lambda u: u.shape == t.shape)
