@@ -230,4 +230,4 @@ def test_widths_are_pairs(pad: str) -> None:
     ]}}"""
     found = Diagnostics()
     reading.read(Source("pads", text), found, Options(), "tiny")
-    assert [d.code for d in found] == ["InvalidArg"] and "a pair" in found.items[0].message
+    assert [d.code for d in found] == ["InvalidArg"] and "pair" in found.items[0].message

@@ -83,26 +83,17 @@ def tensor_literal(raw: object, t: TensorType) -> Literal:
 
     Raises Violation("E4005") for another nesting or count, or an element that the dtype does not hold.
     """
-    elements: list[object] = []
-    if _is_list(raw) and not any(_is_list(x) for x in raw):
-        elements += raw
-    else:
-        _flatten(raw, t.static_shape, 0, elements)
+    flat = list(raw) if _is_list(raw) and not any(map(_is_list, raw)) else None
+    elements: list[object] = [raw] if flat is None else flat
+    for axis, extent in enumerate(t.static_shape if flat is None else ()):
+        for x in elements:
+            found = len(x) if _is_list(x) else "no list"
+            message = f"axis {axis} of shape {list(t.shape)} has {extent} elements, the value has {found}"
+            require(found == extent, "E4005", message)
+        elements = [y for x in elements if _is_list(x) for y in x]
+    require(not any(map(_is_list, elements)), "E4005", f"the value is nested deeper than shape {list(t.shape)}")
     require(len(elements) == t.count, "E4005", f"{len(elements)} elements for shape {list(t.shape)}, which has {t.count}")
     return Literal(t, b"".join(element(x, t.dtype) for x in elements))
-
-
-def _flatten(raw: object, shape: tuple[int, ...], depth: int, into: list[object]) -> None:
-    if depth == len(shape):
-        require(not _is_list(raw), "E4005", f"the value is nested deeper than shape {list(shape)}")
-        into.append(raw)
-        return
-    listed: Sequence[object] = raw if _is_list(raw) else ()
-    found = len(listed) if _is_list(raw) else "no list"
-    message = f"axis {depth} of shape {list(shape)} has {shape[depth]} elements, the value has {found}"
-    require(found == shape[depth], "E4005", message)
-    for x in listed:
-        _flatten(x, shape, depth + 1, into)
 
 
 def element(raw: object, dtype: DType) -> bytes:

@@ -66,7 +66,8 @@ class _Reader:
         if isinstance(kind, type):
             return self.guarded(path, get, raw, key, kind, what)
         items: list[Json] | None = self.guarded(path, get, raw, key, list, what)
-        return None if items is None else _every([self.guarded((*path, key, i), kind, x) for i, x in enumerate(items)])
+        found = [self.guarded((*path, key, i), kind, x) for i, x in enumerate(items or ())]
+        return None if items is None or any(x is None for x in found) else found
 
     def each(self, items: list[Json], what: str, path: JsonPath, read: Callable[[dict[str, Any], JsonPath, int], None]) -> None:
         """Give `read` the members of each object of the array at `path`, and its place."""
@@ -180,12 +181,6 @@ class _Reader:
         self.assembly.begin_hint(Hint(**said, inputs=inputs, exports=exports, attrs=attrs or (), loc=at))
         self.body(found["body"], path)
         self.assembly.close(at)
-
-
-def _every(found: list[T | None]) -> list[T] | None:
-    """All of a list; None when one is None."""
-    whole = [x for x in found if x is not None]
-    return whole if len(whole) == len(found) else None
 
 
 def _read_id(raw: Json) -> str:

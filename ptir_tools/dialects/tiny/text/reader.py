@@ -19,7 +19,7 @@ from ptir_tools.core.source import Loc, Source, Span, pack_json
 from ptir_tools.core.spelling import nearest
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import POISON, UNTYPED, TensorType, tensor
-from ptir_tools.core.violations import OP_NAME, Violation, attribute
+from ptir_tools.core.violations import OP_NAME, Place, Violation, attribute
 from ptir_tools.core.violations import key as key_of
 from ptir_tools.dialects import jsonc
 from ptir_tools.dialects.jsonc import Json
@@ -246,9 +246,8 @@ class _Reader:
             return self.values.get(x) or Value(POISON, x)  # the latter closes a cycle, which is reported
         if isinstance(x, str) and x not in WORDS:
             node.bad = True
-            if self.unknown(x):
-                help, instead = self.diagnostics.proposed(x, self.nodes, "{}", '"{}"')
-                self.reject(node, Violation("UndefinedNode", f"there is no node {x}", at=at, help=help, instead=instead))
+            if (unknown := self.undefined(x, f"there is no node {x}", at)) is not None:
+                self.reject(node, unknown)
         elif not isinstance(x, (str, bool, int, float)):
             message = f"{json.dumps(x)[:40]} is neither an id nor an immediate"
             self.reject(node, Violation("InvalidSource", message, at=at))
@@ -256,11 +255,12 @@ class _Reader:
             return untyped(WORDS[x] if isinstance(x, str) else x)
         return Value(POISON, "")
 
-    def unknown(self, name: str) -> bool:
-        """Whether to report that there is no node `name`: once, and not where one that cannot be read may be it."""
+    def undefined(self, name: str, message: str, at: Place | None = None) -> Violation | None:
+        """The error for an id that no node has: once, and not where a node that cannot be read may have it."""
         known = self.unread or name in self.missing
         self.missing.add(name)
-        return not known
+        help, instead = (None, None) if known else self.diagnostics.proposed(name, self.nodes, "{}", '"{}"')
+        return None if known else Violation("UndefinedNode", message, at=at, help=help, instead=instead)
 
     # The rest of the file
 
@@ -276,11 +276,10 @@ class _Reader:
             for i, name in enumerate(listed):
                 if isinstance(name, str) and name in self.nodes:
                     self.function.results.append(self.values[name])
-                elif not isinstance(name, str) or self.unknown(name):
-                    shown = name if isinstance(name, str) else json.dumps(name)[:40]
-                    help, instead = self.diagnostics.proposed(shown, self.nodes, "{}", '"{}"')
-                    message = f"the output {shown} is not a node"
-                    self.diagnostics.error("UndefinedNode", message, self.at("outputs", i), help=help, instead=instead)
+                    continue
+                shown = name if isinstance(name, str) else json.dumps(name)[:40]
+                if (unknown := self.undefined(shown, f"the output {shown} is not a node")) is not None:
+                    self.diagnostics.violation(unknown, self.at("outputs", i))
 
     def dims(self, program: Program, value: dict[str, Json]) -> None:
         dims = value.get("dims", {})
