@@ -162,18 +162,7 @@ class _Types(tuple[Type | None, ...]):
     """The types in parentheses: in a header the list of results, elsewhere a tuple type. None is one in error."""
 
 
-class _Name(NamedTuple):
-    """An operand: a value, or its element."""
-
-    name: str
-    element: int | None = None
-
-
-class _Literal(NamedTuple):
-    """An operand: a payload with its type, None when it is in error."""
-
-    payload: str
-    type: TensorType | None
+_Read = Callable[[Loc], "Operand | None"]  # gives an operand of the item at a place; None when it is in error
 
 
 class _Label(NamedTuple):
@@ -263,15 +252,10 @@ class _Items(Nodes):
         target, op, *arguments, typed = children
         at = self.item(start, end)
         given = [x for x in arguments if type(x) is tuple]
-        operands = [self.found(x, at) for x in arguments if isinstance(x, (_Name, _Literal))]
+        operands = [x(at) for x in arguments if callable(x)]
         whole = tuple(x for x in operands if x is not None)
         t = _one(typed) if len(whole) == len(operands) else None
         self.assembly.instruction(_name(target), str(op), whole, given, t, at)
-
-    def found(self, x: _Name | _Literal, at: Loc) -> Operand | None:
-        if isinstance(x, _Name):
-            return self.assembly.operand(x.name, x.element, at)
-        return None if x.type is None else self.assembly.literal(x.payload, x.type, at)
 
     @located
     def returned(self, children: list[Any], start: int, end: int) -> None:
@@ -281,8 +265,8 @@ class _Items(Nodes):
         for x in children[1:]:
             if isinstance(x, _Label):
                 names[-1] = x.name
-            elif isinstance(x, (_Name, _Literal)):
-                results.append(self.found(x, at))
+            elif callable(x):
+                results.append(x(at))
                 names.append(None)
         self.assembly.returns(results, at, names)
 
@@ -290,20 +274,21 @@ class _Items(Nodes):
         name = children[-1]
         return _Label(self.guarded(name, unquote, None) if name.type == "STRING" else str(name))
 
-    def operand(self, children: list[Token]) -> _Name:
-        return _Name(_name(children[0]), children[1].natural if len(children) > 1 else None)
+    def operand(self, children: list[Token]) -> _Read:
+        name, element = _name(children[0]), children[1].natural if len(children) > 1 else None
+        return lambda at: self.assembly.operand(name, element, at)
 
-    def bare(self, children: list[Token]) -> _Name | _Literal:
+    def bare(self, children: list[Token]) -> _Read:
         if len(children) > 1:
             message = "an element of a tuple is an operand in parentheses only"
             shown = f"{children[0]}[{children[1]}]"
             self.assembly.error(CODES.syntax, message, children[0].to(children[-1]), help=f"write ({shown})")
-            return _Literal("", None)
+            return lambda at: None
         return self.operand(children)
 
-    def literal(self, children: list[Token]) -> _Literal:
-        dense, typed = children
-        return _Literal(_payload(dense), self.guarded(typed, read_tensor, None))
+    def literal(self, children: list[Token]) -> _Read:
+        payload, t = _payload(children[0]), self.guarded(children[1], read_tensor, None)
+        return lambda at: None if t is None else self.assembly.literal(payload, t, at)
 
     # ---- attributes
 

@@ -57,32 +57,40 @@ def read(function: Function, entry: Node) -> None:
         raise Violation("ParseError", f'{KEY} is {{NAME = [EXTENT, …], NAME = "EXPRESSION", …}}, not {literals.attribute(entry)}')
     params = {p.name: p for p in function.params}
     if texts:
-        function.attrs[DERIVED] = {name: _expression(params.get(name), name, literals.unquoted(text)) for name, text in texts}
+        function.attrs[DERIVED] = {name: _expression(params, name, literals.unquoted(text)) for name, text in texts}
     for name, shape in ((name, [*map(str, tokens)]) for name, tokens in shapes):
-        p = params.get(name)
-        if p is None or not isinstance(p.type, MemRefType):
-            raise Violation("TypeMismatch", f"{KEY}: %{name} is not a memref parameter")
+        t = params[name].type if name in params else None
+        if not isinstance(t, MemRefType):
+            raise _wrong(f"%{name} is not a memref parameter")
         if any(n.isdecimal() and len(n) > _DIGITS for n in shape):
-            raise Violation("TypeMismatch", f"{KEY}: an extent of %{name} has more than {_DIGITS} digits")
+            raise _wrong(f"an extent of %{name} has more than {_DIGITS} digits")
         extents = tuple(UNKNOWN if n == "?" else int(n) if n.isdecimal() else sym(n) for n in shape)
-        if len(extents) != len(p.type.shape) or not _same(p.type.shape, extents):
-            raise Violation("TypeMismatch", f"{KEY}: [{', '.join(shape)}] is not the shape of %{name}")
-        for n in (n for n in shape if n != "?" and not n.isdecimal()):
-            if n not in params or params[n].type is not INDEX_TYPE:
-                raise Violation("TypeMismatch", f"{KEY}: %{n} is not a parameter of type index")
-        p.type = p.type.with_shape(extents)
+        if len(extents) != len(t.shape) or not _same(t.shape, extents):
+            raise _wrong(f"[{', '.join(shape)}] is not the shape of %{name}")
+        for n in shape:
+            if n != "?" and not n.isdecimal():
+                _index(params, n)
+        params[name].type = t.with_shape(extents)
 
 
-def _expression(param: Value | None, name: str, text: str) -> str:
+def _wrong(message: str) -> Violation:
+    return Violation("TypeMismatch", f"{KEY}: {message}")
+
+
+def _index(params: dict[str, Value], name: str) -> None:
+    if name not in params or params[name].type is not INDEX_TYPE:
+        raise _wrong(f"%{name} is not a parameter of type index")
+
+
+def _expression(params: dict[str, Value], name: str, text: str) -> str:
     """The text of what the parameter is. Raises Violation("TypeMismatch") when it is no index, or depends on itself."""
-    if param is None or param.type is not INDEX_TYPE:
-        raise Violation("TypeMismatch", f"{KEY}: %{name} is not a parameter of type index")
+    _index(params, name)
     try:
         found = expressions.parse(text)
     except Violation as violation:
-        raise Violation("TypeMismatch", f"{KEY}: {violation.message}") from None
+        raise _wrong(violation.message) from None
     if name in found.names():
-        raise Violation("TypeMismatch", f"{KEY}: %{name} depends on itself")
+        raise _wrong(f"%{name} depends on itself")
     return str(found)
 
 
