@@ -45,7 +45,7 @@ def test_every_extension_can_be_carried() -> None:
 FAULTS = {
     "has no attribute": {"axis": {"kind": "I64", "value": 1}, "what": {"kind": "I64", "value": 1}},
     "needs the attribute axis": {},
-    "axis is F64, I64 is wanted": {"axis": {"kind": "F64", "value": 1.0}},
+    "axis is F64, expected I64": {"axis": {"kind": "F64", "value": 1.0}},
     "which is not a dtype": {"axis": {"kind": "I64", "value": 1}, "output_dtype": {"kind": "String", "value": "f33"}},
 }
 

@@ -1,4 +1,4 @@
-"""What the contract asks of a PTIR program as a whole: an entry, regions without cycles, hints that agree with their body."""
+"""The checks of a whole PTIR program: an entry, regions without cycles, hints that agree with their body."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ DEPTH = 96  # of regions that run each other: what the recursion of an evaluator
 
 
 def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
-    """Report what is wrong with `program` as a whole: "UnknownFunction", "UnknownRegion", "CyclicRegion", "HintMismatch",
-    "InvalidAttributeValue" for a kind or policy of hints that there is not."""
+    """Report errors of the whole program: "UnknownFunction", "UnknownRegion", "CyclicRegion", "HintMismatch", and
+    "InvalidAttributeValue" for an unknown kind or policy of hints."""
     if program.function(program.entry) is None:
         diagnostics.error("UnknownFunction", f"there is no function @{program.entry}, which is the entry")
     check_regions(program, diagnostics, min(options.limits.nesting, DEPTH))
@@ -40,8 +40,8 @@ def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
 
 
 def missing_payloads(program: Program, diagnostics: Diagnostics, inline: bool = True) -> bool:
-    """Report "MissingPayload" wherever a literal's payload is not there; whether there are any. `inline`: of operands and
-    results, too."""
+    """Report "MissingPayload" for every literal without a payload; whether there are any. `inline`: also of operands and
+    results."""
     help, before = "read it from a file that has it: gpt.rs's program.json", diagnostics.errors
     for block in program.blocks():
         for op in block.body:
@@ -61,8 +61,8 @@ def calls(block: Region) -> Iterator[tuple[Op, Region]]:
 
 
 def check_regions(program: Program, diagnostics: Diagnostics, deepest: int) -> None:
-    """Every region that an op names is one of the program's, and none reaches itself. Raises LimitExceeded where more than
-    `deepest` regions run each other in turn."""
+    """Check that every region that an op names exists, and that none contains itself. Raises LimitExceeded for more than
+    `deepest` nested regions."""
     listed = set(program.regions)
     open_: dict[Region, Iterator[tuple[Op, Region]]] = {}
     done: dict[Region, int] = {}  # how many run each other in turn from there on
@@ -92,8 +92,8 @@ def check_regions(program: Program, diagnostics: Diagnostics, deepest: int) -> N
 
 
 def check_hints(function: Function, diagnostics: Diagnostics) -> None:
-    """A hint's body is a copy of ops of the function and computes for others what is exported alone. Its payload, when all
-    else is right, says what the ops do. Reports "HintMismatch", "InvalidAttributeValue"."""
+    """Check that a hint's body is a copy of ops of the function, and that only exports are used outside of it. Its payload
+    must then describe the ops. Reports "HintMismatch", "InvalidAttributeValue"."""
     numbers: Counter[int] = Counter()
     users: defaultdict[Value, list[Op]] = defaultdict(list)
     for op in function.body:
@@ -113,7 +113,7 @@ def check_hints(function: Function, diagnostics: Diagnostics) -> None:
 
 
 def passes(diagnostics: Diagnostics, hint: Hint, check: Callable[..., None], *arguments: object) -> bool:
-    """Whether `check` finds nothing; what it finds is reported at `hint`."""
+    """Whether `check` raises no Violation; one that it raises is reported at `hint`."""
     try:
         check(*arguments)
     except Violation as violation:
@@ -123,18 +123,18 @@ def passes(diagnostics: Diagnostics, hint: Hint, check: Callable[..., None], *ar
 
 
 def check_number(function: Function, hint: Hint, count: int) -> None:
-    """The id is of no hint before."""
+    """Check that no earlier hint has the id."""
     require(count == 1, MISMATCH, f"{count} hints of @{function.name} have the id {hint.id}")
 
 
 def check_word(name: str, value: str, known: tuple[str, ...]) -> None:
-    """The kind or policy is one that there is."""
+    """Check that the kind or policy is known."""
     require(value in known, "InvalidAttributeValue", f"the {name} of a hint is one of {', '.join(known)}; got {value}", at=value)
 
 
 def check_values(function: Function, hint: Hint) -> None:
-    """Inputs are values of the function; the body copies ops of it that read inputs, broadcasts of inputs and each other, and
-    computes what is exported."""
+    """Check the values of a hint. Inputs are values of the function. The body copies ops that read inputs, broadcasts of
+    inputs and each other, and computes the exports."""
     known = set(function.params) | {v for op in function.body for v in op.results}
     for v in hint.inputs:
         require(v in known, MISMATCH, f"input %{v.name} of hint {hint.id} is not a value of @{function.name}", at=f"%{v.name}")
@@ -153,7 +153,7 @@ def check_values(function: Function, hint: Hint) -> None:
 
 
 def check_inside(function: Function, hint: Hint, users: Mapping[Value, list[Op]]) -> None:
-    """What the body computes and does not export is not used outside of it."""
+    """Check that a value of the body that is not exported is not used outside of it."""
     made = {v for op in hint.body for v in op.results}
     returned = {value_named(x) for x in function.results}
     for v in sorted(made.difference(hint.exports), key=lambda v: v.name):
@@ -163,7 +163,7 @@ def check_inside(function: Function, hint: Hint, users: Mapping[Value, list[Op]]
 
 
 def check_payload(hint: Hint) -> None:
-    """What the payload says is what the body does, for the payloads of gpt.rs."""
+    """Check that the payload describes the body, for the payloads of gpt.rs."""
     attrs = {key: value for key, (_, value) in hint.attrs}
     payload = attrs.get("fusion_kind")
     if payload is None or not isinstance(payload, str) or payload not in PAYLOADS:
@@ -182,7 +182,7 @@ def copied(op: Op) -> bool:
 
 
 def same_operand(a: Operand, b: Operand) -> bool:
-    """Whether two operands are the same value, element or literal; of lost payloads only the type is known."""
+    """Whether two operands are the same value, element or literal. Of literals without payload only the types are compared."""
     if isinstance(a, Element) and isinstance(b, Element):
         return a.value is b.value and a.index == b.index
     if isinstance(a, Literal) and isinstance(b, Literal):
@@ -191,7 +191,7 @@ def same_operand(a: Operand, b: Operand) -> bool:
 
 
 def integers(attrs: dict[str, AttrValue], key: str) -> tuple[int, ...]:
-    """The I64Array `key`. Raises Violation("HintMismatch") when it is not there."""
+    """The I64Array `key`. Raises Violation("HintMismatch") when it is missing."""
     value = attrs.get(key)
     if not isinstance(value, tuple) or not all(type(v) is int for v in value):
         raise Violation(MISMATCH, f"the payload has no I64Array {key}", at=key)
@@ -199,7 +199,7 @@ def integers(attrs: dict[str, AttrValue], key: str) -> tuple[int, ...]:
 
 
 def check_dag(hint: Hint, attrs: dict[str, AttrValue]) -> None:
-    """The payload's nodes, from the last one down, are the elementwise ops that compute the export.
+    """Check that the payload's nodes, from the last one down, are the elementwise ops that compute the export.
 
     A node's operand `i` is input `i`, or node `i - inputs`; -1 is none. Broadcasts are looked through.
     """
@@ -246,7 +246,7 @@ def node_name(kind: int, code: int) -> str:
 
 
 def sources(x: Operand) -> Iterator[Value]:
-    """`x` and, if it is a broadcast, what it broadcasts."""
+    """`x`, and the source of the broadcast `x`."""
     while isinstance(x, Value):
         yield x
         if x.op is None or x.op.defn.short != "broadcast_to":
@@ -259,7 +259,7 @@ def _named(x: Operand) -> str:
 
 
 def check_dot(hint: Hint, attrs: dict[str, AttrValue]) -> None:
-    """The payload's dimension numbers are those of the body's dot_general, and its bias is what the body adds."""
+    """Check that the payload's dimension numbers are those of the body's dot_general, and its bias is the added value."""
     dot = next((op for op in hint.body if op.defn.short == "dot_general"), None)
     if dot is None:
         raise Violation(MISMATCH, f"hint {hint.id}: a dot payload, and no dot_general in the body")

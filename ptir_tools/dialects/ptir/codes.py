@@ -1,4 +1,4 @@
-"""The codes of PTIR for `ptir explain`: what each means, with a wrong and a right program."""
+"""The codes of PTIR for `ptir explain`: the meaning of each, with a wrong and a right program."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How ops are drawn whose operands and attributes must fit each other: the `generate` of their declarations.
+"""Generators of ops whose operands and attributes must fit each other (`generate` in their declarations).
 
-A symbolic extent is taken to be at least 1. What could end a run in an error is kept from it, unless the program may have faults:
+A symbolic extent is assumed to be at least 1. Unless the program may have faults, ops that could fail at run time are avoided:
 indices are in bounds, divisors are not 0, loops end.
 """
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def at_least_rank(low: int) -> Callable[[TensorType], bool]:
-    """Whether a tensor has at least so many axes."""
+    """A predicate: whether a tensor has at least `low` axes."""
     return lambda t: t.rank >= low
 
 
 def any_tensor(g: Growing, low: int = 1) -> Operand:
-    """A tensor of at least so many axes."""
+    """A tensor of at least `low` axes."""
     found = g.any(at_least_rank(low))
     return found if found is not None else g.fresh(tensor(g.one(g.dtypes), g.shape(low)))
 
@@ -35,8 +35,8 @@ def any_tensor(g: Growing, low: int = 1) -> Operand:
 
 
 def indices(g: Growing, shape: Shape, bounds: Sequence[int], dtype: DType | None = None) -> Operand:
-    """Indices in [0, bound), the bound that of their place along the last axis where there are several: constants, others
-    clamped, or inputs."""
+    """Indices in [0, bound), with the bound of their position along the last axis where there are several: constants, clamped
+    values, or inputs."""
     dtype = dtype or g.one((SI32, SI64))
     t = tensor(dtype, shape)
     if g.faults and g.choices.flag():
@@ -89,7 +89,7 @@ def draw_scatter_reduce(g: Growing, defn: OpDef) -> Draft | None:
 
 
 def draw_scatter(g: Growing, defn: OpDef) -> Draft | None:
-    """Windows at indices along some axes, the others whole or one element."""
+    """Windows at indices along some axes; along the others all or one element."""
     x = any_tensor(g)
     shape = g.type(x).shape
     starts = g.some(range(len(shape)))
@@ -156,7 +156,7 @@ def draw_dynamic_slice(g: Growing, defn: OpDef) -> Draft | None:
 
 
 def draw_slice(g: Growing, defn: OpDef) -> Draft | None:
-    """A window inside."""
+    """A window in bounds."""
     x = any_tensor(g, 0)
     sizes = window_sizes(g, g.type(x))
     starts = tuple(g.number(0, least(d) - n) for d, n in zip(g.type(x).shape, sizes, strict=True))
@@ -183,7 +183,7 @@ def _with_extent(g: Growing, t: TensorType, at: int) -> Operand:
 
 
 def draw_dot_general(g: Growing, defn: OpDef) -> Draft | None:
-    """Two tensors that share batch and contracted axes, each in any order; the second is a value that fits or is made so."""
+    """Two tensors that share batch and contracted axes, each in any order. The second is an existing value or a new one."""
     x = any_tensor(g, 0)
     t = g.type(x)
     axes = list(g.choices.shuffled(range(t.rank)))
@@ -204,7 +204,7 @@ def draw_dot_general(g: Growing, defn: OpDef) -> Draft | None:
 
 
 def _windows(g: Growing, extents: Shape) -> dict[str, Attribute]:
-    """Per axis: taps, stride, padding, holes and gaps, of which at least one placement fits."""
+    """Per axis: window, strides, padding and dilations, of which at least one placement fits."""
     rows: list[tuple[int, int, tuple[int, int], int, int]] = []
     for d in extents:
         if g.chance(1, 3):
@@ -243,7 +243,7 @@ def draw_extract_patches(g: Growing, defn: OpDef) -> Draft | None:
 
 
 def draw_division(g: Growing, defn: OpDef) -> Draft | None:
-    """Operands alike, the divisor of integers at least 1, or a constant without 0."""
+    """Two operands of one type. An integer divisor is at least 1, or a constant without 0."""
     groups = elementwise(g, defn)
     if groups is None or g.faults:
         return None if groups is None else Draft(groups)
@@ -264,7 +264,7 @@ def draw_layer_norm(g: Growing, defn: OpDef) -> Draft | None:
 
 
 def draw_custom_call(g: Growing, defn: OpDef) -> Draft | None:
-    """A kernel that this toolkit runs and that any shape has."""
+    """A known target that takes any shape."""
     x = any_tensor(g)
     t = g.type(x)
     at = g.axis(t.rank)
@@ -290,7 +290,7 @@ REUSABLE_REGIONS = 32  # regions, the last ones, that a branch may run again
 
 
 def _carried(g: Growing, low: int) -> list[Operand]:
-    """What goes into a region: some values, a tuple among them at times."""
+    """The operands of a region: some values, sometimes a tuple among them."""
     tuples = [x for x in g.values if isinstance(operand_type(x), TupleType)]
     return [g.one(tuples) if tuples and g.chance(1, 3) else g.one(g.values) for _ in range(g.number(low, 3)) if g.values]
 
@@ -300,7 +300,7 @@ def _types(xs: Sequence[Operand]) -> list[Type]:
 
 
 def draw_cond(g: Growing, defn: OpDef) -> Draft | None:
-    """Two regions, or one twice, or one that is there already."""
+    """Two regions, one region twice, or an existing one."""
     if g.depth >= MAX_DEPTH:
         return None
     flag = g.of_type(tensor(I1))
@@ -324,7 +324,7 @@ def draw_cond(g: Growing, defn: OpDef) -> Draft | None:
 
 
 def draw_while(g: Growing, defn: OpDef) -> Draft | None:
-    """A counter and what else is carried; up to three trips."""
+    """A counter and other carries; up to three trips."""
     if g.depth >= MAX_DEPTH:
         return None
     carry = _carried(g, 0)
@@ -345,7 +345,7 @@ def draw_while(g: Growing, defn: OpDef) -> Draft | None:
 
 
 def draw_scan(g: Growing, defn: OpDef) -> Draft | None:
-    """Over tensors of one leading extent, with any number of carries and of stacked outputs."""
+    """A scan over tensors of one leading extent, with any number of carries and stacked outputs."""
     if g.depth >= MAX_DEPTH:
         return None
     first = any_tensor(g)

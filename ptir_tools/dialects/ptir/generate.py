@@ -48,7 +48,7 @@ def generate(
     symbols: bool = True,
     faults: bool = False,
 ) -> Program:
-    """A valid program of about `size` ops in its entry function, of the ops `only` (all of them) and what these need.
+    """A valid program of about `size` ops in its entry function, of the ops in `only` (default: all) and those that they need.
 
     With `symbols`, extents may be symbolic. With `faults`, a run may end in an error.
     """
@@ -126,8 +126,8 @@ class Growing(core.Growing):
         return self.block
 
     def leaving(self, types: Sequence[Type]) -> list[Operand]:
-        """What a region may return when another with parameters of these types is to return the same: tensors, and tuples that
-        it is given."""
+        """The values that a region may return when another with parameters of these types must return the same types: tensors,
+        and tuples among its parameters."""
         return [x for x in self.values if isinstance(t := operand_type(x), TensorType) or t in types]
 
     # ---- types
@@ -148,7 +148,7 @@ class Growing(core.Growing):
         return tuple(sym(self.one(SYMBOLS)) if self.choices.flag() and self.defined() else d for d in found)
 
     def defined(self) -> bool:
-        """Whether an input can still be added, which defines a symbol."""
+        """Whether a new input is possible, which defines a symbol."""
         return len(self.params) < INPUTS
 
     def known(self) -> set[Sym]:
@@ -160,7 +160,7 @@ class Growing(core.Growing):
         return self._known
 
     def settle(self, inferred: tuple[Type, ...]) -> tuple[Type, ...] | None:
-        """Extents that a rule leaves open get symbols of their own, in functions; a region has no place for them."""
+        """Open extents of a type rule as new symbols, in functions; a region cannot define symbols."""
         if self.depth:
             return None if any(_open(t) for t in inferred) else inferred
         return tuple(map(self.named, inferred))
@@ -174,7 +174,7 @@ class Growing(core.Growing):
         return t.with_shape(next(fresh) if d is UNKNOWN else d for d in t.shape)
 
     def has(self, t: Type) -> bool:
-        """Whether a value of type `t` is there or can be made here."""
+        """Whether a value of type `t` exists or can be made here."""
         made = isinstance(t, TensorType) and self.known().issuperset(mentioned(t))
         return made or any(operand_type(x) is t for x in self.values)
 
@@ -185,7 +185,7 @@ class Growing(core.Growing):
         return self.b.param(t, self.one(("p", "x", "input")))
 
     def fresh(self, t: TensorType) -> Operand:
-        """An input, a constant, an inline literal, a number repeated, or another value converted."""
+        """An input, a constant, an inline literal, a broadcast number, or a converted value."""
         unknown = set(mentioned(t)) - self.known()
         if unknown or (not self.depth and len(self.params) < INPUTS and self.choices.flag()):
             made: Operand = self.input(t)
@@ -204,7 +204,7 @@ class Growing(core.Growing):
         return value if self.chance(1, 3) else self.b.op("constant", value=value)
 
     def literal(self, t: TensorType, elements: Sequence[object]) -> Literal:
-        """The literal of these elements, again and again as far as there are more in `t`."""
+        """The literal of these elements, repeated as often as `t` needs."""
         if t.dtype.is_complex:
             wide = np.resize(np.array(elements, np.complex128), t.static_shape)
         elif t.dtype.is_float:
@@ -214,7 +214,7 @@ class Growing(core.Growing):
         return arrays.to_literal(arrays.narrow(wide, t.dtype), t)
 
     def element(self, dtype: DType) -> Number:
-        """A number: small, at times an end of its dtype, an infinity, a NaN."""
+        """A number: usually small, sometimes the least or largest of its dtype, an infinity, or a NaN."""
         if dtype is I1:
             return self.choices.flag()
         if dtype.is_complex:
@@ -258,7 +258,7 @@ class Growing(core.Growing):
     # ---- hints
 
     def hint(self, number: int) -> Hint | None:
-        """A hint over some elementwise ops in a row."""
+        """A hint over some consecutive elementwise ops."""
         made = [i for i, op in enumerate(self.block.body) if ELEMENTWISE in op.defn.traits]
         if not made:
             return None
@@ -311,7 +311,7 @@ def _perm(g: Growing, types: Types, named: Named) -> tuple[int, ...]:
 
 
 def _made_shape(g: Growing, types: Types, named: Named) -> Shape:
-    """The shape of a new tensor, its symbols those that there are."""
+    """The shape of a new tensor, with existing symbols."""
     known = sorted(g.known(), key=str)
     return tuple(g.one(known) if known and g.chance(1, 8) else g.extent() for _ in range(g.number(0, 3)))
 
@@ -322,7 +322,7 @@ def _wider(g: Growing, types: Types, named: Named) -> Shape:
 
 
 def _reshaped(g: Growing, types: Types, named: Named) -> Shape:
-    """The extents in another order (the count stays), some of them merged or split, an axis of 1 among them, or one to infer."""
+    """The extents permuted (the count stays), some merged or split, with an axis of 1, or one to infer."""
     dims: list[Dim] = list(g.choices.shuffled(types[0].shape))
     whole = [i for i, d in enumerate(dims) if isinstance(d, int)]
     if len(whole) > 1 and g.choices.flag():
@@ -387,7 +387,7 @@ def _dtypes(g: Growing, default: object, types: Types) -> Sequence[DType]:
 
 
 def _lists(numbers: Sequence[object]) -> Callable[[Growing, Sequence[object], Types], Sequence[tuple[object, ...]]]:
-    """Lists as long as the default, or, where that is empty, of any length that an axis has."""
+    """Lists as long as the default, or of any length up to a rank where it is empty."""
 
     def drawn(g: Growing, default: Sequence[object], types: Types) -> Sequence[tuple[object, ...]]:
         lengths = [len(default)] if default else [1, *(d for t in types[:1] for d in t.shape if isinstance(d, int) and d > 1)]

@@ -1,4 +1,4 @@
-"""Fusion hints of gpt.rs: which ops of a function a backend may run as one. The ops stay as they are."""
+"""Fusion hints of gpt.rs: groups of ops that a backend may fuse. The ops are not changed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ptir_tools.dialects.ptir.ops.kinds import Attrs
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Hint(Annotation):
-    """A fusion hint: its number, kind and policy as gpt.rs spells them, and its payload by name."""
+    """A fusion hint: its number, kind and policy in gpt.rs's spelling, and its payload by name."""
 
     id: int
     kind: str
@@ -29,7 +29,7 @@ class Hint(Annotation):
 
     @property
     def required(self) -> bool:
-        """Its policy says so."""
+        """Whether the policy requires the fusion."""
         return self.policy == "Required"
 
 

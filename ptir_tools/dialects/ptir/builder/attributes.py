@@ -1,5 +1,5 @@
-"""What is handy in Python, as the attributes that op declarations want: lists for tuples, names for dtypes and symbols, numbers
-for scalars, NumPy's integers and floats for Python's."""
+"""Conversion of Python values to attributes: lists to tuples, names to dtypes and symbols, numbers to scalars, NumPy's numbers
+to Python's."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _WORDS = {
 
 
 def attribute(attr: Attr, x: object, operands: Sequence[Argument]) -> Attribute:
-    """`x` as the declaration of `attr` wants it; a scalar has the kind natural to the first of the `operands`.
+    """`x` as a value of the attribute `attr`; a scalar has the kind natural to the first of the `operands`.
 
     Raises Violation: "InvalidAttributeValue" for another kind of thing, "DTypeNotSupported" for a name that is not a dtype's.
     """
@@ -60,14 +60,14 @@ def dtype_named(dtype: str | DType) -> DType:
 
 
 def extents(shape: Iterable[Dim | str]) -> Shape:
-    """A shape; texts are symbols. Raises TypeError for what is neither."""
+    """A shape; strings are symbols. Raises TypeError for anything else."""
     if isinstance(shape, str):
         raise TypeError(f"a shape is a list, not {shape!r}")
     return tuple(d if isinstance(d, Sym) else sym(d.removeprefix("?")) if isinstance(d, str) else _integer(d) for d in shape)
 
 
 def natural(value: Number, dtype: DType) -> scalars.Scalar:
-    """A Python number as a scalar for `dtype`, of the kind natural to it where that loses nothing."""
+    """A Python number as a scalar for `dtype`, of the kind natural to it where no value is lost."""
     kind = scalars.natural_kind(dtype)
     if kind == scalars.FLOAT and not isinstance(value, complex):
         return scalars.Scalar(kind, float(value))
@@ -81,7 +81,7 @@ def natural(value: Number, dtype: DType) -> scalars.Scalar:
 
 
 def plain(x: object) -> object:
-    """A number or nested lists of them as Python's own: what NumPy holds has `tolist`."""
+    """A number or nested lists of them as Python's own types; NumPy's are converted by `tolist`."""
     return x.tolist() if hasattr(x, "tolist") else x
 
 

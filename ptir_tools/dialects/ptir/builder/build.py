@@ -100,7 +100,7 @@ class Tensor(TensorMethods):
         return self.transpose(order).take(indices).transpose([order.index(i) for i in range(self.rank)])
 
     def named(self, name: str) -> Tensor:
-        """Itself, its value called `name` (made unique) from now on. Raises ValueError for what is not a name."""
+        """Itself, with its value renamed to `name` (made unique). Raises ValueError for an illegal name."""
         if isinstance(self.operand, Value):
             self.operand.name = self.block.builder.name(spelled(name))
         return self
@@ -185,10 +185,10 @@ class Block(BlockMethods):
     def op(
         self, name: str, *arguments: object, regions: Sequence[Region] = (), types: Sequence[Type] | None = None, **named: object
     ) -> Tensor:
-        """Append the op called `name`. `types` declares the result type, which a custom call of an unknown target needs; an
-        extent that the rule leaves open becomes a new symbol.
+        """Append the op called `name`. `types` declares the result type, which a custom call of an unknown target needs. An
+        extent that the type rule leaves open becomes a new symbol.
 
-        Raises Violation when it is not well typed, and is not appended then.
+        Raises Violation when the op is not well typed; it is not appended then.
         """
         if (defn := OPS.get(f"{DIALECT.name}.{name}")) is None:
             raise Violation("UnknownOp", f"there is no op `{name}`")
@@ -208,7 +208,7 @@ class Block(BlockMethods):
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """What is appended inside is appended whole or, after an error, not at all."""
+        """A context: after an error in it, none of its ops is appended."""
         ops, regions = len(self.region.body), len(self.graph.program.regions)
         try:
             yield
@@ -219,7 +219,7 @@ class Block(BlockMethods):
     def _operands(
         self, defn: OpDef, arguments: Sequence[object], named: dict[str, object]
     ) -> tuple[list[Argument], Sequence[object]]:
-        """One entry per operand group, by position or (taken out of `named`) by name; and the other arguments."""
+        """One entry per operand group, by position or (removed from `named`) by name; and the other arguments."""
         groups = list(arguments[: len(defn.groups)])
         groups += [named.pop(g.name) for g in defn.groups[len(groups) :] if g.name in named]
         tensors = [x for x in groups if isinstance(x, Tensor)]
@@ -239,7 +239,7 @@ class Block(BlockMethods):
         return x.operand
 
     def constant(self, values: object, dtype: str | DType | None = None) -> Tensor:
-        """A constant of the elements of `values` (an array, a number or nested lists), of the array's dtype unless one is given.
+        """A constant of the elements of `values` (an array, a number or nested lists), of the array's dtype by default.
 
         Raises Violation("InvalidLiteral") when an integer dtype has not all of them.
         """
@@ -255,7 +255,8 @@ class Block(BlockMethods):
         return self.op("constant", value=arrays.to_literal(cast, tensor(wanted, array.shape)))
 
     def full(self, value: Number, like: Tensor) -> Tensor:
-        """A tensor of the type of `like`, all of it `value`: an inline literal, broadcast. Raises Violation("InvalidLiteral")."""
+        """A tensor of the type of `like`, all elements `value`: an inline literal, broadcast. Raises
+        Violation("InvalidLiteral")."""
         t = like.tensor_type
         scalar = natural(value, t.dtype)
         fits = scalars.representable(scalar, t.dtype) and not (isinstance(value, bool) and t.dtype is not I1)
@@ -335,14 +336,14 @@ class Graph(Block):
 
 
 def spelled(name: str) -> str:
-    """`name`. Raises ValueError when text PTIR cannot spell it."""
+    """`name`. Raises ValueError when it is no name of PTIR text."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not a name of a value")
     return name
 
 
 def _parameter_names(build: Build, count: int) -> Sequence[str]:
-    """The names of the parameters of `build`, when it names each of `count`; else none."""
+    """The names of the parameters of `build`, when it has `count` named ones; else none."""
     code = getattr(build, "__code__", None)
     named = code is not None and code.co_argcount == count
     return code.co_varnames[:count] if code is not None and named else [""] * count

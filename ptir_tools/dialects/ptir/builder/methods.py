@@ -1,4 +1,4 @@
-"""The methods of a builder's values and blocks, one per declared op; `build_methods.pyi` tells editors and type checkers of them
+"""The methods of tensors and blocks, one per declared op. `methods.pyi` has their signatures for editors and type checkers
 (generated: `pytest tests/test_ptir_build.py --bless`)."""
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def _described(call: Callable[..., object], defn: OpDef, given: list[Parameter])
 
 
 def parameters(defn: OpDef) -> list[Parameter]:
-    """The operands and attributes of an op: what follows the first attribute with a default is given by name. `...` is a default
-    that follows from other attributes."""
+    """The operands and attributes of an op. Those after the first attribute with a default are keywords. The default `...`
+    stands for one that follows from other attributes."""
     found = [Parameter(g.name, Parameter.POSITIONAL_OR_KEYWORD, annotation=g.kind) for g in defn.groups]
     first = positional(defn)
     for i, a in enumerate(defn.attrs):
@@ -63,7 +63,7 @@ def parameters(defn: OpDef) -> list[Parameter]:
 
 
 def positional(defn: OpDef) -> int:
-    """How many attributes may be given without their names: those before the first that has a default."""
+    """The number of attributes that may be positional: those before the first that has a default."""
     return next((i for i, a in enumerate(defn.attrs) if a.default is not REQUIRED), len(defn.attrs))
 
 

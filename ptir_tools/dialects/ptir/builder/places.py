@@ -1,4 +1,4 @@
-"""Which piece of Python asked for an op: that is what the diagnostics of a built program point at."""
+"""Source locations of the Python calls that build ops, for the diagnostics of a built program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Position = tuple[int | None, int | None, int | None, int | None]  # line, last l
 
 
 class Caller:
-    """The file that makes a graph. An op's place is the innermost call in that file; there is none without a file."""
+    """The file that makes a graph. The location of an op is the innermost call in that file; without a file there is none."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -40,5 +40,5 @@ class Caller:
 
 
 def calling(depth: int) -> FrameType:
-    """The frame that many calls above the one that asks."""
+    """The caller's frame, `depth` calls up."""
     return sys._getframe(depth + 1)

@@ -1,1 +1,1 @@
-"""Kernels: custom calls that this toolkit knows, found in programs and expanded again."""
+"""Known custom calls ("kernels"): recognition in programs, and expansion."""

@@ -41,9 +41,9 @@ SKIP = ("reshape", "transpose", "broadcast_to", "cast")
 
 @dataclass(slots=True, frozen=True)
 class Match:
-    """Where a kernel was found. `inputs` has the operand that each parameter binds, `ops` the op for each of the kernel's, by
-    the names that the kernel has for them. `interior` are the ops between, the root not among them; `escaping` those of their
-    results that something else uses, too: the closure report."""
+    """A match of a kernel. `inputs` are the operands that bind its parameters, `ops` the ops that match its ops, by the names
+    of the kernel. `interior` are the ops between, without the root. `escaping` are their results with other uses: the closure
+    report."""
 
     example: Example
     root: Op
@@ -54,7 +54,7 @@ class Match:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing outside uses what is inside."""
+        """Whether no interior result is used outside of the match."""
         return not self.escaping
 
     def number(self, name: str) -> Attribute:
@@ -63,10 +63,10 @@ class Match:
 
 
 class Example:
-    """A kernel to look for. `skip`: ops that are optional between others; `same`: attributes that must be equal; `products`:
-    products match whatever their grouping; `optional`: parameters that may be missing.
+    """A kernel to match. `skip`: ops that are optional between others. `same`: attributes that must be equal. `products`:
+    products match whatever their grouping. `optional`: parameters that may be missing.
 
-    Raises ValueError for a function that is not a kernel and an op that cannot be skipped.
+    Raises ValueError for a function that is not a kernel, and for an op that cannot be skipped.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Example:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The ops that every match has."""
+        """The ops that every match contains."""
         return self.search.kinds
 
     @classmethod
@@ -112,13 +112,13 @@ class Example:
         return {f.name: cls(f, **options) for f in (program.functions if program else ())}
 
     def matches(self, rw: Rewriter) -> Iterator[Match]:
-        """Everywhere in the block of `rw` that the kernel is, in the order of the roots."""
+        """Every match in the block of `rw`, in the order of the roots."""
         for op in rw.body():
             if (found := self.match(op, rw)) is not None:
                 yield found
 
     def match(self, op: Op, rw: Rewriter) -> Match | None:
-        """The kernel with `op` as what makes its result, or None."""
+        """The match whose root is `op`, or None."""
         if op.defn.name not in self.roots or (bound := self.search.solve(op)) is None:
             return None
         inputs = {p.name: bound[p] for p in self.kernel.params if p in bound}
@@ -129,12 +129,12 @@ class Example:
         return Match(self, op, inputs, found, interior, tuple(used))
 
     def pattern(self, rewrite: Callable[[Match, Rewriter], bool], effect: Effect = Effect.ROUNDING) -> Pattern:
-        """A pattern for the greedy driver: `rewrite` is given every match, and changes nothing when it returns False."""
+        """A pattern for the greedy driver. It calls `rewrite` with every match; a False result means no change."""
         return _ExamplePattern(self, rewrite, effect)
 
     def depth(self) -> int:
-        """How many levels of definitions a match looks at, with an op that is skipped between any two, and a product of many ops
-        for each."""
+        """The number of levels of definitions that a match reads, with one skipped op between any two, and several ops for a
+        product."""
         levels: dict[Value, int] = dict.fromkeys(self.kernel.params, 0)
         for op in self.kernel.body:
             levels[op.result] = 1 + max((levels.get(v, 0) for v in op.values()), default=0)
@@ -143,7 +143,7 @@ class Example:
 
 @dataclass(slots=True, eq=False)
 class _ExamplePattern(Pattern):
-    """An example and what to do with its matches."""
+    """An example and the function that rewrites its matches."""
 
     example: Example
     rewrite: Callable[[Match, Rewriter], bool]
@@ -171,7 +171,7 @@ class _ExamplePattern(Pattern):
 
 
 def _interior(root: Op, inputs: Iterable[Operand]) -> frozenset[Op]:
-    """The ops between `inputs` and `root`; numbers are inputs, too."""
+    """The ops between `inputs` and `root`; constants count as inputs."""
     ends = {x for x in inputs if isinstance(x, Value)}
     found: set[Op] = set()
     stack = list(root.operands)

@@ -1,6 +1,6 @@
-"""Custom calls of known targets out of the ops that they replace: what `recognize` and the fusions make, undone.
+"""Expansion of known custom calls to the ops that they replace: the inverse of `recognize` and of fusion.
 
-Below f32, kernels that round once are computed in f32, as layer norm is.
+Kernels that round once are computed in f32 for narrower dtypes, as layer norm is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ptir_tools.rewrite.rewriter import Rewriter
 
 
 class Call(Emitter):
-    """A custom call about to be replaced: its operands, in the dtype in which it is computed, and its attributes."""
+    """A custom call to be replaced: its operands, in the dtype of the computation, and its attributes."""
 
     def __init__(self, op: Op, rw: Rewriter) -> None:
         super().__init__(op, rw, helpers.tensor_type(op.operands[0]))
@@ -43,30 +43,30 @@ class Call(Emitter):
         return self(name, x, self.scalar(number, helpers.shape(x)))
 
     def shaped(self, x: Operand, *shape: Dim) -> Operand:
-        """`x` in another shape."""
+        """`x` reshaped."""
         return x if helpers.shape(x) == shape else self.op("reshape", x, new_shape=shape)
 
     def moved(self, x: Operand, *perm: int) -> Operand:
-        """`x` with its axes in another order."""
+        """`x` transposed."""
         return x if perm == tuple(range(len(perm))) else self.op("transpose", x, perm=perm)
 
 
 def expandable(op: Op) -> bool:
-    """Whether `op` is a custom call that is known, of extents that are known where its expansion needs them."""
+    """Whether `op` is a known custom call, with static extents where its expansion needs them."""
     expansion = EXPANSIONS.get(op.attr("target")) if op.defn.name == "ptir.custom_call" else None
     known = (d for x in (op, *op.operands[:1]) for d in helpers.shape(x)[1:])  # the batch may be a symbol
     return expansion is not None and (expansion not in _STATIC or all(isinstance(d, int) for d in known))
 
 
 def expand(op: Op, rw: Rewriter) -> None:
-    """Let the ops that the custom call `op`, which is expandable, has replaced take its place again."""
+    """Replace the expandable custom call `op` by ops."""
     call = Call(op, rw)
     rw.replace_all_uses(op.result, call.cast(EXPANSIONS[op.attr("target")](call), call.result))
     rw.erase(op)
 
 
 def cost(op: Op) -> Cost:
-    """The arithmetic of the ops that the custom call `op` replaces; 0 where they are not known."""
+    """The arithmetic of the ops that the custom call `op` replaces; 0 where it is not known."""
     if not expandable(op):
         return 0
     params = [Value(operand_type(x), f"x{k}") for k, x in enumerate(op.operands)]
@@ -79,7 +79,7 @@ def cost(op: Op) -> Cost:
 
 
 def _shifted(call: Call, x: Operand, axis: int) -> tuple[Value, Value, Value]:
-    """`x` with its maximum taken off, the exponential of that, and its sum."""
+    """`x` minus its maximum, the exponential of that, and its sum."""
     high = call.op("reduce_max", x, axes=(axis,), keepdims=True)
     shifted = call("sub", x, call.spread(high, helpers.shape(x)))
     power = call("exp", shifted)
@@ -170,7 +170,7 @@ def convolution(call: Call) -> Value:
 
 
 def grouped(call: Call) -> Value:
-    """Patches by group, a contraction for each, and the outputs side by side."""
+    """Patches by group, a contraction for each, and the concatenated outputs."""
     x, weight, *bias = call.operands
     groups = call.values["groups"]
     if groups == 1:
@@ -208,7 +208,7 @@ def _biased(call: Call, x: Value, bias: list[Operand]) -> Value:
 
 
 def elementwise(call: Call) -> Value:
-    """A node an op; an input is broadcast where it is smaller."""
+    """One op per node; a smaller input is broadcast."""
     shape: Shape = call.result.shape
     found = [x if helpers.shape(x) == shape else call.spread(x, shape) for x in call.operands]
     columns = (call.values[key] for key in COLUMNS)

@@ -1,8 +1,8 @@
-"""Groups of ops that a backend may run as one, in gpt.rs's terms: elementwise DAGs, contractions with a bias.
+"""Fusion groups in gpt.rs's terms: elementwise DAGs, contractions with a bias.
 
-A group grows from its last op upward. An op joins when everything that uses it is in the group, so that the group computes one
-value for the outside. A broadcast on the way to an op of the group joins, too, and its source is what the group reads. gpt.rs
-asks for exactly one use and starts anew at every op. This makes the greatest groups, each from its own ops.
+A group grows from its last op upward. An op joins when all its users are in the group, so that the group has one result. A
+broadcast between ops of the group joins, too, and its source is an input of the group. gpt.rs requires exactly one use and
+starts anew at every op. Here the groups are maximal and disjoint.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ May = Callable[[Op], bool]
 
 @dataclass(slots=True, frozen=True)
 class Group:
-    """`ops` in program order, the last of which makes the group's value; `inputs` are what it reads; `payload` says, as
-    attributes of a hint or a custom call, what it computes from them."""
+    """A fusion group: `ops` in program order, the last of which makes the result; `inputs` are the operands from outside.
+    `payload` describes the computation as attributes of a hint or a custom call."""
 
     kind: str
     ops: tuple[Op, ...]
@@ -36,7 +36,7 @@ class Group:
 
     @property
     def root(self) -> Op:
-        """The op that makes the value."""
+        """The op that makes the result."""
         return self.ops[-1]
 
 
@@ -46,17 +46,17 @@ def attrs(**values: tuple[str, AttrValue]) -> Attrs:
 
 
 def fusion_kind(kind: str) -> Attrs:
-    """The attributes that tell which payload a hint or a Triton kernel has."""
+    """The attributes that give the kind of payload of a hint or a Triton kernel."""
     return attrs(fusion_version=("I64", 1), fusion_kind=("String", kind))
 
 
 def elementwise_groups(rw: Rewriter, may: May, through: May) -> Iterator[Group]:
-    """The elementwise groups of two ops or more among the ops that `may` join; broadcasts are looked through where `through`
-    says so. Last first, disjoint."""
+    """The elementwise groups of two ops or more among the ops for which `may` holds, disjoint, the last first. Broadcasts for
+    which `through` holds are traced to their source."""
     taken: set[Op] = set()
     for op in reversed(rw.body()):
         if op not in taken and is_node(op) and may(op):
-            members = _grown(rw, op, may, through)
+            members = _grow_group(rw, op, may, through)
             taken |= members
             if sum(map(is_node, members)) > 1:
                 yield _dag(op, sorted(members, key=rw.order.place), members)
@@ -72,21 +72,21 @@ def _is_f32(x: Operand) -> bool:
     return isinstance(t, TensorType) and t.dtype is F32 and t.is_static
 
 
-def inside(rw: Rewriter, op: Op, members: AbstractSet[Op]) -> bool:
-    """Whether only `members`, of two operands at most, use `op`; a value of many uses is not looked through for every group."""
+def used_only_by(rw: Rewriter, op: Op, members: AbstractSet[Op]) -> bool:
+    """Whether all users of `op` are in `members`. A value with many uses is not tested for every group."""
     if rw.uses(op.result) > 2 * len(members):
         return False
     return not rw.is_result(op.result) and all(u in members for u in rw.users_of(op.result))
 
 
-def _grown(rw: Rewriter, root: Op, may: May, through: May) -> set[Op]:
-    """`root` and all that joins it. What is last is decided first: all that uses it is known by then."""
+def _grow_group(rw: Rewriter, root: Op, may: May, through: May) -> set[Op]:
+    """The group of `root`. Ops are decided from the last to the first, so that all users of an op are decided before it."""
     members: set[Op] = set()
     queue = [(0, 0, root)]
     queued = {root}
     while queue:
         op = heapq.heappop(queue)[2]
-        if op is not root and not inside(rw, op, members):
+        if op is not root and not used_only_by(rw, op, members):
             continue
         members.add(op)
         for x in op.operands if op.defn.name != BROADCAST else ():
@@ -101,7 +101,7 @@ def _grown(rw: Rewriter, root: Op, may: May, through: May) -> set[Op]:
 
 
 def _dag(root: Op, ops: Sequence[Op], members: AbstractSet[Op]) -> Group:
-    """The payload: nodes in order, an operand below the number of inputs is an input, the rest are nodes; -1 is none."""
+    """The payload: nodes in order. An operand below the number of inputs is an input, the others are nodes; -1 is none."""
     nodes = [op for op in ops if is_node(op)]
     number: dict[object, int] = {op.result: i for i, op in enumerate(nodes)}
     reads = [[_source(x, members) for x in op.operands] for op in nodes]
@@ -119,20 +119,20 @@ def _dag(root: Op, ops: Sequence[Op], members: AbstractSet[Op]) -> Group:
 
 
 def _source(x: Operand, members: AbstractSet[Op]) -> Operand:
-    """What a member reads: `x`, or what `x` broadcasts when that broadcast is a member."""
+    """The operand of a member: `x`, or the source of the broadcast `x` when that is a member."""
     while isinstance(x, Value) and x.op in members and x.op is not None and x.op.defn.name == BROADCAST:
         x = x.op.operands[0]
     return x
 
 
 def _key(x: Operand) -> object:
-    """Equal for operands that are certainly the same."""
+    """A key that is equal for operands that are certainly the same."""
     return (x.value, x.index) if isinstance(x, Element) else x.key if isinstance(x, Literal) else x
 
 
 def dot_groups(rw: Rewriter, may: May) -> Iterator[Group]:
-    """Each f32 contraction that only an addition uses, with that addition and, if nothing else needs it, the broadcast of
-    what is added."""
+    """Each f32 contraction whose only user is an addition, with that addition, and the broadcast of the bias if it has no
+    other use."""
     for dot in rw.body():
         users = rw.users_of(dot.result) if dot.defn.name == "ptir.dot_general" and _is_f32(dot.result) else []
         if len(users) != 1 or rw.uses(dot.result) != 1 or users[0].defn.name != "ptir.add":
@@ -141,7 +141,7 @@ def dot_groups(rw: Rewriter, may: May) -> Iterator[Group]:
         bias = next(x for x in add.operands if x is not dot.result)
         ops = {dot, add}
         spread = bias.op if isinstance(bias, Value) else None
-        if spread is not None and spread.defn.name == BROADCAST and may(spread) and inside(rw, spread, ops):
+        if spread is not None and spread.defn.name == BROADCAST and may(spread) and used_only_by(rw, spread, ops):
             ops.add(spread)
             bias = spread.operands[0]
         values = (*dot.operands, bias)

@@ -1,6 +1,5 @@
-"""Products of floats as mathematics has them: a number times values, each to a power, however multiplications, divisions,
-negations, reciprocals and `rsqrt` are grouped and whatever is broadcast in between.
-"""
+"""Products of floats in normal form: a constant times values with powers, whatever the grouping of multiplications, divisions,
+negations, reciprocals, `rsqrt` and broadcasts."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ Factor = tuple[Operand, float]  # a value and its power: 1, -1, or what a root m
 
 
 class Product(NamedTuple):
-    """`number`, made of so many `constants`, times the `factors`, none of them a constant."""
+    """`number`, the product of that many `constants`, times the `factors`, none of which is constant."""
 
     number: float
     constants: int
@@ -31,15 +30,15 @@ class Product(NamedTuple):
 
 
 def through(x: Operand, names: Container[str]) -> Operand:
-    """What `x` comes from through ops of those names."""
+    """The source of `x` through ops with these names."""
     while isinstance(x, Value) and x.op is not None and x.op.defn.name in names:
         x = x.op.operands[0]
     return x
 
 
-def opened(factor: Factor, skip: Container[str]) -> tuple[float, list[Factor]] | None:
-    """What a factor is the product of, one op further down: a sign and factors. None for what is not a product; nor is anything
-    under a root, where signs count."""
+def open_product(factor: Factor, skip: Container[str]) -> tuple[float, list[Factor]] | None:
+    """A factor as a sign and factors, one op further down; None when it is not a product. Nothing is opened under a root,
+    where signs count."""
     x, power = through(factor[0], skip), factor[1]
     if not isinstance(x, Value) or x.op is None or abs(power) != 1:
         return None
@@ -57,27 +56,27 @@ def opened(factor: Factor, skip: Container[str]) -> tuple[float, list[Factor]] |
     return None
 
 
-def whole(x: Operand, skip: Container[str], ends: Container[Operand]) -> Product:
-    """`x` taken apart as far as it goes except for the values in `ends`."""
+def full_product(x: Operand, skip: Container[str], ends: Container[Operand]) -> Product:
+    """`x` as a product of as many factors as possible, except for the values in `ends`."""
     todo: list[Factor] = [(x, 1.0)]
     number, count, factors = 1.0, 0, list[Factor]()
     while todo:
         y, power = factor = todo.pop(0)
-        if (y not in ends or y is x) and (found := opened(factor, skip)) is not None:
-            number, left = _numbers_apart(number * found[0], found[1])
+        if (y not in ends or y is x) and (found := open_product(factor, skip)) is not None:
+            number, left = _split_constants(number * found[0], found[1])
             count, todo = count + len(found[1]) - len(left), [*left, *todo]
         else:
             factors.append((through(y, skip), power))
     return Product(number, count, tuple(factors))
 
 
-def ways(x: Operand, count: int, skip: Container[str]) -> Iterator[Product]:
-    """`x` as a product of `count` factors, in every way: what is a product itself may be one factor."""
-    number, left = _numbers_apart(1.0, [(x, 1.0)])
-    yield from _ways([(f, DEPTH) for f in left], Product(number, 1 - len(left), ()), count, skip)
+def factorizations(x: Operand, count: int, skip: Container[str]) -> Iterator[Product]:
+    """`x` as a product of `count` factors, in every way: a product itself may be one factor."""
+    number, left = _split_constants(1.0, [(x, 1.0)])
+    yield from _factorizations([(f, DEPTH) for f in left], Product(number, 1 - len(left), ()), count, skip)
 
 
-def _ways(todo: list[tuple[Factor, int]], done: Product, count: int, skip: Container[str]) -> Iterator[Product]:
+def _factorizations(todo: list[tuple[Factor, int]], done: Product, count: int, skip: Container[str]) -> Iterator[Product]:
     number, constants, factors = done
     if len(factors) + len(todo) > count:
         return
@@ -86,15 +85,15 @@ def _ways(todo: list[tuple[Factor, int]], done: Product, count: int, skip: Conta
             yield done
         return
     (factor, depth), rest = todo[0], todo[1:]
-    yield from _ways(rest, Product(number, constants, (*factors, factor)), count, skip)
-    if depth and (found := opened(factor, skip)) is not None:
-        scaled, left = _numbers_apart(number * found[0], found[1])
+    yield from _factorizations(rest, Product(number, constants, (*factors, factor)), count, skip)
+    if depth and (found := open_product(factor, skip)) is not None:
+        scaled, left = _split_constants(number * found[0], found[1])
         inner = [(f, depth - 1) for f in left]
-        yield from _ways([*inner, *rest], Product(scaled, constants + len(found[1]) - len(left), factors), count, skip)
+        yield from _factorizations([*inner, *rest], Product(scaled, constants + len(found[1]) - len(left), factors), count, skip)
 
 
-def _numbers_apart(number: float, factors: list[Factor]) -> tuple[float, list[Factor]]:
-    """`number` times the constants among `factors`, and the others."""
+def _split_constants(number: float, factors: list[Factor]) -> tuple[float, list[Factor]]:
+    """`number` times the constants among `factors`, and the other factors."""
     left = []
     for x, power in factors:
         if (constant := scalar_of(x)) and abs(power) == 1:
@@ -104,9 +103,9 @@ def _numbers_apart(number: float, factors: list[Factor]) -> tuple[float, list[Fa
     return number, left
 
 
-class Wanted(NamedTuple):
-    """A product to look for, of a `dtype`: its own number, the parameters that take one, and the other factors, in each way
-    in which they may be there."""
+class ProductPattern(NamedTuple):
+    """A product to match, of a `dtype`: its constant, the parameters for a constant, and the other factors, in each
+    alternative."""
 
     dtype: DType
     number: float
@@ -114,8 +113,8 @@ class Wanted(NamedTuple):
     values: Sequence[Sequence[Factor]]
 
     def multiplier(self, product: Product, dtype: DType) -> float | None:
-        """What the parameter takes when `product`, of `dtype`, has the factors wanted: 1 without one. None when the number
-        is not the one wanted: in the narrower dtype it is the same, or what several constants make is as close as can be."""
+        """The constant that the parameter binds when `product` has these factors: 1 without one. None when the constant does
+        not match. It must be equal in the narrower dtype, or as close as a product of several constants can be."""
         ratio = product.number / self.number
         if not ratio or not isfinite(ratio):
             return None

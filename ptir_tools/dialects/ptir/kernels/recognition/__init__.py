@@ -1,7 +1,7 @@
-"""Kernels of networks out of their decompositions: the examples of `kernels/`, what else must hold, and what replaces them.
+"""Recognition of network kernels in their decompositions: the examples of `kernels/`, further conditions, and the replacement.
 
-What replaces a kernel is the op `layer_norm`, a custom call of gpt.rs where it has one that fits, or one of this toolkit's.
-`expansion` is the way back. A kernel of which something inside is read elsewhere stays as it is.
+The replacement is the op `layer_norm`, a custom call of gpt.rs if one fits, or a custom call of this toolkit. `expansion` is
+the inverse. A kernel with an interior value that is used elsewhere is not replaced.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Build = Callable[[Found], Value | None]
 
 @dataclass(slots=True, frozen=True)
 class Form:
-    """The kernels of a file, what replaces them, and what that may change in floating point."""
+    """The kernels of a file, the function that builds the replacement, and what the replacement may change in floating point."""
 
     build: Build
     examples: Sequence[Example]
@@ -76,12 +76,12 @@ _KERNELS = (
 
 @cache
 def forms() -> Sequence[Form]:
-    """The forms, in the order in which they are to be sought."""
+    """The forms, in the order in which they are tried."""
     return [Form(k.build, _examples(k), k.effect) for k in _KERNELS]
 
 
 def _examples(kernel: _Kernel) -> list[Example]:
-    """The kernels of a file; those on a softmax once for each call that means one."""
+    """The kernels of a file; those that contain a softmax once for each custom call of one."""
     text = files("ptir_tools.dialects.ptir").joinpath("kernels", f"{kernel.file}.ptir").read_text("utf-8")
     texts = dict.fromkeys(text.replace(_SOFTMAX[0], target) for target in _SOFTMAX)
     options = {"skip": kernel.skip, "optional": kernel.optional, "products": kernel.products}
@@ -89,7 +89,7 @@ def _examples(kernel: _Kernel) -> list[Example]:
 
 
 def recognize(form: Form, op: Op, rw: Rewriter, may: Callable[[str, Op, Op], bool]) -> bool:
-    """Let a kernel of `form` that ends at `op` be replaced, if `may(name, op, replacement)` says so."""
+    """Replace a kernel of `form` that ends at `op`, if `may(name, op, replacement)` allows it."""
     for example in form.examples:
         match = example.match(op, rw)
         if match is None or not match.closed:
@@ -109,7 +109,7 @@ def recognize(form: Form, op: Op, rw: Rewriter, may: Callable[[str, Op, Op], boo
 
 
 def _built(form: Form, found: Found) -> Value | None:
-    """What replaces a kernel; None when something else is computed, or when no target takes its operands."""
+    """The replacement of a kernel; None when it computes something else, or when no target takes its operands."""
     try:
         made = form.build(found)
     except Violation:

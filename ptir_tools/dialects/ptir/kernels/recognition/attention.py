@@ -33,8 +33,8 @@ def _side(dot: Op, index: int) -> _Side:
 
 
 def attention(found: Found) -> Value | None:
-    """A call of this toolkit's, in the dtype of the softmax. Queries, keys and values are laid as it wants them. Keys and values
-    that several heads share get axes of extent 1; a mask is given as it was before it was repeated."""
+    """A call of this toolkit's target, in the dtype of the softmax, with operands in the order of axes that it takes. Keys and
+    values that several heads share get axes of extent 1. A mask is taken before it is broadcast."""
     q, k = (_side(found.op("scores"), i) for i in range(2))
     weights, v = (_side(found.root, i) for i in range(2))
     rank, n = helpers.rank(weights.operand), len(q.batch)
@@ -67,13 +67,13 @@ def attention(found: Found) -> Value | None:
 
 
 def _keeps_digits(found: Found, q: Operand) -> bool:
-    """Whether no cast on the way from the queries to the result has fewer digits than they."""
+    """Whether no cast between the queries and the result is narrower than the queries."""
     casts = [op for op in found.match.interior if op.defn.name == "ptir.cast"]
     return all(helpers.lossless(helpers.dtype(q), helpers.dtype(op)) for op in casts)
 
 
 def _mask(found: Found, scale: float) -> tuple[list[Operand], dict[str, Number]]:
-    """The mask as the call wants it, and what it puts where an i1 mask says no."""
+    """The mask as the call takes it, and the score that it sets where an i1 mask is false."""
     inputs = found.match.inputs
     masks = [helpers.source(inputs[name]) for name in ("mask", "hidden", "bias") if name in inputs]
     if len(masks) > 1:
@@ -94,6 +94,6 @@ def _laid(found: Found, side: _Side, perm: Sequence[int]) -> Operand:
 
 
 def _shared(found: Found, x: Operand, at: int, count: int) -> Operand:
-    """`x` with `count` axes of extent 1 from `at` on."""
+    """`x` with `count` axes of extent 1 inserted at `at`."""
     shape = helpers.shape(x)
     return found.build("reshape", x, new_shape=(*shape[:at], *[1] * count, *shape[at:])) if count else x

@@ -29,7 +29,7 @@ def _ungrouped(found: Found, dot: Op, taps: Sequence[int], geometry: dict[str, N
 
 
 def matrix_convolution(found: Found) -> Value | None:
-    """A convolution whose places are the rows of a matrix, to which a bias may be added."""
+    """A convolution whose positions are the rows of a matrix, to which a bias may be added."""
     patches, dot = found.op("patches"), found.op("product")
     whole, taps = helpers.shape(patches), _taps(dot, 1)
     rows = helpers.shape(dot.operands[0])
@@ -44,7 +44,7 @@ def matrix_convolution(found: Found) -> Value | None:
 
 
 def grouped_convolution(found: Found) -> Value | None:
-    """gpt.rs's target for f32 where every channel is a group of its own, else this toolkit's."""
+    """gpt.rs's target for f32 where every channel is a group, else this toolkit's."""
     dot, moved = found.op("product"), found.op("moved")
     group = helpers.rank(dot.operands[0]) - 2
     geometry, taps = _geometry(found, dot, group), _taps(dot, 3, group)
@@ -85,8 +85,8 @@ def depthwise_convolution(found: Found) -> Value | None:
 
 
 def _geometry(found: Found, dot: Op, channels: int) -> dict[str, Number] | None:
-    """The attributes of a convolution, when `dot` contracts patches whose elements are laid by tap up to its axis `channels`, or
-    all as one; None for anything else."""
+    """The attributes of a convolution, when `dot` contracts patches whose elements are ordered by tap up to its axis
+    `channels`, or all as one; None for anything else."""
     patches = found.op("patches")
     laid, whole = helpers.shape(dot.operands[0]), helpers.shape(patches)
     inner = [d for d in laid[3:] if isinstance(d, int)]
@@ -98,9 +98,12 @@ def _geometry(found: Found, dot: Op, channels: int) -> dict[str, Number] | None:
 
 
 def _window(found: Found) -> dict[str, Number] | None:
-    """The attributes of a convolution over the patches, when they are of two axes and padded with zeros.
+    """The attributes of a convolution over patches of two axes with zero padding; None for others.
 
-    The batch may be a symbol."""
+    The batch may be a symbol.
+
+    The batch may be a symbol.
+    """
     patches = found.op("patches")
     pads = patches.attr("padding")
     zero = not any(map(any, pads)) or patches.attr("pad_value").value == 0
@@ -113,8 +116,8 @@ def _window(found: Found) -> dict[str, Number] | None:
 
 
 def _taps(dot: Op, start: int, but: int | None = None) -> tuple[int, ...] | None:
-    """The axes of the weights that are contracted, in the order of those of the patches, which are all from `start` on but
-    `but`; None when others are."""
+    """The contracted axes of the weights, in the order of those of the patches, which must be all from `start` on except
+    `but`; None otherwise."""
     lhs = helpers.axes(dot.attr("contract_lhs"), helpers.rank(dot.operands[0]))
     rhs = helpers.axes(dot.attr("contract_rhs"), helpers.rank(dot.operands[1]))
     if sorted(lhs) != [i for i in range(start, helpers.rank(dot.operands[0])) if i != but]:
@@ -130,7 +133,7 @@ def _number(x: Op | Operand, axis: int) -> int:
 
 
 def _packed(found: Found, weight: Operand, perm: Sequence[int], columns: int | None) -> Operand:
-    """Weights as a matrix: its axes in another order, then all before `columns` outputs, or None: all but the first, as one."""
+    """Weights as a matrix: transposed, then all axes before `columns` outputs joined, or with None all but the first."""
     shape = tuple(d for i in perm if isinstance(d := helpers.shape(weight)[i], int))
     if tuple(perm) != tuple(range(len(shape))):
         weight = found.build("transpose", weight, perm=tuple(perm))

@@ -1,4 +1,4 @@
-"""Heads of attention: keys and values that a group of queries shares, before they were repeated for each query."""
+"""Attention heads: keys and values that a group of query heads shares, traced to before the repetition."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from ptir_tools.dialects.ptir.rewrites import helpers
 
 
 def grouped(found: Found, operands: list[Operand], batch: int) -> list[Operand]:
-    """Keys and values as they were before each head of theirs was repeated for a group of queries: an axis of queries, and of the
-    mask, is then split in two. The operands themselves when nothing is repeated alike."""
+    """Keys and values before each head was repeated for a group of query heads; the head axis of queries and mask is then
+    split in two. The operands themselves when there is no common repetition."""
     q, k, v, *mask = operands
     repeats = _before_repeat(k)
     if repeats is None or repeats[0] >= batch or not helpers.static(q, *mask) or (of_v := _before_repeat(v)) is None:
@@ -22,7 +22,7 @@ def grouped(found: Found, operands: list[Operand], batch: int) -> list[Operand]:
 
 
 def _before_repeat(x: Operand) -> tuple[int, int, Operand] | None:
-    """(axis, times, what was repeated, with an extent 1 after the axis) where `x` repeats every slice of an axis."""
+    """(axis, times, source with an extent 1 after the axis) where `x` repeats every slice of an axis; else None."""
     joined = _made_by(x, "reshape")
     spread = _made_by(joined.operands[0], "broadcast_to") if joined is not None else None
     if spread is None or not helpers.static(x, spread.operands[0]):

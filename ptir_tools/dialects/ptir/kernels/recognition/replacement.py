@@ -1,4 +1,4 @@
-"""A kernel that was found and is about to be replaced, and what forms ask of its axes."""
+"""A match that is about to be replaced, and the conditions of forms on its axes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Number = tuple[str, AttrValue]
 
 @dataclass(slots=True, frozen=True)
 class Found:
-    """A match about to be replaced: what forms ask of it, and the ops that they make before its root."""
+    """A match about to be replaced, and the ops that were built before its root."""
 
     match: Match
     rw: Rewriter
@@ -34,18 +34,18 @@ class Found:
         return self.match.root
 
     def input(self, name: str) -> Operand:
-        """What binds a parameter of the kernel."""
+        """The operand that binds a parameter of the kernel."""
         return self.match.inputs[name]
 
     def op(self, name: str) -> Op:
-        """What matches an op of the kernel."""
+        """The op that matches an op of the kernel."""
         return self.match.ops[name]
 
     def call(self, target: str, *operands: Operand, **given: Number) -> Value:
         """A custom call of the type of the root. Raises Violation when the target refuses it."""
         wanted = helpers.tensor_type(self.root)
         made = create(OPS["ptir.custom_call"], [operands], {"target": target, "attrs": attrs(**given)})
-        require(made.result.type is wanted, "ResultTypeMismatch", f"{target} makes {made.result.type}, wanted is {wanted}")
+        require(made.result.type is wanted, "ResultTypeMismatch", f"{target} makes {made.result.type}, expected {wanted}")
         return self._put(made)
 
     def build(self, name: str, *operands: Operand | Sequence[Operand], **given: Attribute) -> Value:
@@ -61,7 +61,7 @@ class Found:
         return self.rw.insert_before(self.root, op)
 
     def undo(self) -> None:
-        """Take out again what was made."""
+        """Erase the ops that were built."""
         for op in reversed(self.made):
             self.rw.erase(op)
 
@@ -71,8 +71,8 @@ class Found:
 
 
 def feature_axis(found: Found) -> int | None:
-    """The one axis, counted as the root's, that every reduction is over, when all that is repeated is repeated along it alone:
-    then each op reads of its operands what the kernel's does. None when something else is computed."""
+    """The one axis of the root that every reduction is over, when all broadcasts repeat along the other axes only or along it
+    only, as in the kernel. None when something else is computed."""
     reductions = [op for op in found.match.ops.values() if op.defn.family == "reduce"]
     axes = {helpers.axes(op.attr("axes"), helpers.rank(op.operands[0])) for op in reductions}
     ranks = {helpers.rank(op.operands[0]) for op in reductions}
@@ -83,8 +83,8 @@ def feature_axis(found: Found) -> int | None:
 
 
 def _axes_agree(found: Found, axis: int) -> bool:
-    """Follow each axis of the root down to the inputs: every value has the same axes in whatever way it is reached, and the
-    inputs that are not numbers have those of the root."""
+    """Whether every value has the same axes on all paths from the root, and the inputs that are not scalars have those of the
+    root."""
     shape = helpers.shape(found.root)
     whole = [None if d == 1 else i for i, d in enumerate(shape)]
     ends = {x for x in found.match.inputs.values() if scalar_of(x) is None}
@@ -118,7 +118,7 @@ def _same(a: Dim, b: Dim) -> bool:
 
 
 def vector(found: Found, name: str, axis: int) -> Operand | None:
-    """The vector along `axis` of the input `name` that it repeats along all others."""
+    """The vector along `axis` that the input `name` broadcasts along all others."""
     extent = helpers.shape(found.input(name))[axis]
     factor: Factor = trace(found.input(name))
     other = [i for i in range(len(factor.axes)) if i != axis]

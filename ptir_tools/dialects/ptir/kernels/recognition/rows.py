@@ -15,7 +15,7 @@ from ptir_tools.dialects.ptir.rewrites import helpers
 
 
 def averages(found: Found, axis: int) -> bool:
-    """Whether `n`, by which sums are multiplied, makes means of them, and `epsilon` is not negative."""
+    """Whether multiplying sums by `n` makes means, and `epsilon` is not negative."""
     extent = helpers.shape(found.root)[axis]
     n, epsilon = found.match.number("n"), found.match.number("epsilon")
     right = isinstance(extent, int) and extent and close(n, helpers.dtype(found.root), 1 / extent, F64)
@@ -34,14 +34,14 @@ def softmax(found: Found) -> Value | None:
 
 
 def log_softmax(found: Found) -> Value | None:
-    """A call of this toolkit's."""
+    """A call of this toolkit's target."""
     if (axis := feature_axis(found)) is None:
         return None
     return found.call("ptir.log_softmax.v1", found.input("x"), axis=("I64", found.last(axis)))
 
 
 def layer_norm(found: Found) -> Value | None:
-    """The op of the contract; a scale that is not there is 1, a shift 0."""
+    """The op of the contract; a missing scale is 1, a missing shift 0."""
     if (axis := feature_axis(found)) is None or not averages(found, axis):
         return None
     gamma, beta = (_weights(found, name, axis, missing) for name, missing in (("gamma", 1.0), ("beta", 0.0)))
@@ -61,7 +61,7 @@ def _weights(found: Found, name: str, axis: int, missing: float) -> Operand | No
 
 
 def rms_norm(found: Found) -> Value | None:
-    """A call of this toolkit's; a scale that is not there is 1."""
+    """A call of this toolkit's target; a missing scale is 1."""
     if (axis := feature_axis(found)) is None or not averages(found, axis):
         return None
     if (gamma := _weights(found, "gamma", axis, 1.0)) is None:
@@ -71,7 +71,7 @@ def rms_norm(found: Found) -> Value | None:
 
 
 def gelu(found: Found) -> Value | None:
-    """A call of this toolkit's, exact or by what the name of the kernel says."""
+    """A call of this toolkit's target, exact or the approximation that the name of the kernel gives."""
     if not helpers.floating(found.root):
         return None
     name = found.match.example.kernel.name
@@ -80,5 +80,5 @@ def gelu(found: Found) -> Value | None:
 
 
 def silu(found: Found) -> Value | None:
-    """A call of this toolkit's."""
+    """A call of this toolkit's target."""
     return found.call("ptir.silu.v1", found.input("x")) if helpers.floating(found.root) else None

@@ -1,7 +1,7 @@
-"""The targets of custom calls that this toolkit knows: gpt.rs's fused kernels, as float64 computations rounded once, and this
-toolkit's own, which `recognize` makes where gpt.rs has none.
+"""The known targets of custom calls: gpt.rs's fused kernels, as float64 computations rounded once, and this toolkit's own,
+which `recognize` uses where gpt.rs has none.
 
-A fused elementwise kernel rounds every node, as the ops do that it replaces.
+A fused elementwise kernel rounds every node, as the ops that it replaces do.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ ONLY_F32 = Among("f32", frozenset((F32,)))
 
 
 class Target(NamedTuple):
-    """A kernel: how many operands, its type rule, its meaning on float64 arrays, the kinds of its attributes, the dtypes of its
-    operands (f32), and its error rule (`opaque`: every engine runs `body`, and nothing else is known of it)."""
+    """A kernel: the number of operands, type rule, meaning on float64 arrays, kinds of attributes, dtypes of operands (f32),
+    and error rule (`opaque`: every engine runs `body`, and no error bound is known)."""
 
     operands: tuple[int, int]
     infer: Callable[[tuple[TensorType, ...], Values], Type]
@@ -44,7 +44,7 @@ class Target(NamedTuple):
 
 
 def register(name: str, target: Target) -> None:
-    """Make a custom call of that name known. Raises ValueError when there is one."""
+    """Add a known target. Raises ValueError when the name exists."""
     if name in TARGETS:
         raise ValueError(f"there is a custom call `{name}` already")
     TARGETS[name] = target
@@ -56,7 +56,7 @@ def values_of(target: str, attrs: Attrs) -> Values:
     values: dict[str, AttrValue] = {}
     for key, (kind, value) in attrs:
         attribute(key in known, f"{target} has no attribute {key} (it has: {', '.join(sorted(known))})", key)
-        attribute(kind == known[key], f"{target}: {key} is {kind}, {known[key]} is wanted", key)
+        attribute(kind == known[key], f"{target}: {key} is {kind}, expected {known[key]}", key)
         values[key] = value
     missing = [k for k in TARGETS[target].attrs if k not in values]
     attribute(not missing, f"{target} needs the attribute {', '.join(missing)}", "attrs")
@@ -64,7 +64,7 @@ def values_of(target: str, attrs: Attrs) -> Values:
 
 
 def result_type(target: str, types: tuple[TensorType, ...], attrs: Attrs) -> Type:
-    """The result type of a known target; UNTYPED (what the declaration says) for any other.
+    """The result type of a known target; UNTYPED (the declared type) for any other.
 
     Raises Violation for operands and attributes that a known target does not take.
     """

@@ -14,7 +14,7 @@ from ptir_tools.dialects.ptir.ops.typerules import agree, attribute
 
 def _geometry(values: Values) -> dict[str, object]:
     for key, count in (("window", 2), ("strides", 2), ("dilation", 2), ("padding", 4)):
-        attribute(len(values[key]) == count, f"{key} has {len(values[key])} entries, {count} are wanted", key)
+        attribute(len(values[key]) == count, f"{key} has {len(values[key])} entries, expected {count}", key)
     top, bottom, left, right = values["padding"]
     return {k: values[k] for k in ("window", "strides", "dilation")} | {"padding": ((top, bottom), (left, right))}
 
@@ -46,7 +46,7 @@ def depthwise_type(types: tuple[TensorType, ...], values: Values) -> Type:
 
 
 def grouped_type(types: tuple[TensorType, ...], values: Values) -> Type:
-    """Weights [window * C / groups, outputs], the outputs of a group side by side."""
+    """Weights [window * C / groups, outputs], the outputs of a group next to each other."""
     x, groups = types[0], values["groups"]
     attribute(groups >= 1, f"groups {groups} is not positive", "groups")
     channels = x.shape[-1] if x.rank == 4 else 0
@@ -83,14 +83,14 @@ def conv(xs: tuple[Array, ...], values: Values, result: TensorType) -> Array:
 
 
 def depthwise(xs: tuple[Array, ...], values: Values, result: TensorType) -> Array:
-    """A convolution of every channel by itself."""
+    """A convolution of every channel separately."""
     x, weight, *bias = xs
     out = (_patches(x, values, result) * weight.T).sum(axis=3)
     return np.asarray(out + bias[0] if bias else out)
 
 
 def grouped(xs: tuple[Array, ...], values: Values, result: TensorType) -> Array:
-    """A convolution of each group of channels by itself."""
+    """A convolution of each group of channels separately."""
     x, weight, *bias = xs
     n = values["groups"]
     outputs = weight.shape[1] // n

@@ -1,4 +1,4 @@
-"""What fusion makes of several ops, as custom calls: elementwise kernels of any shape, a contraction with its bias."""
+"""The results of fusion as custom calls: elementwise kernels of any shape, a contraction with its bias."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def inputs_broadcast(op: Op) -> None:
 
 
 def elementwise_type(types: tuple[TensorType, ...], values: Values) -> Type:
-    """Nodes in order; the declaration says the shape, to which the inputs broadcast."""
+    """Nodes in order. The result has the declared shape, to which the inputs broadcast."""
     columns = [values[k] for k in COLUMNS]
     attribute(
         len({len(c) for c in columns}) == 1 and columns[0], "ops_kind, ops_code, lhs and rhs are not of one length", "ops_code"
@@ -48,7 +48,7 @@ def elementwise_type(types: tuple[TensorType, ...], values: Values) -> Type:
 
 
 def elementwise(xs: tuple[Array, ...], values: Values, result: TensorType) -> Array:
-    """Every node on float64, rounded as the op is that it replaces; the last is the result."""
+    """Every node in float64, rounded as the op that it replaces; the last is the result."""
     for x in xs:
         shape.broadcast_type(result.with_shape(x.shape), result_shape=result.shape)
     found = list(xs)

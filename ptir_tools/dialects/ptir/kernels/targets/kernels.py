@@ -1,4 +1,4 @@
-"""Kernels that networks are made of, as custom calls, on float64 arrays."""
+"""Common network kernels as custom calls, on float64 arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def same_type(types: tuple[TensorType, ...], values: Values) -> Type:
 
 
 def any_softmax_type(types: tuple[TensorType, ...], values: Values) -> Type:
-    """The type of x, which has the axis."""
+    """The type of x, in which the axis must exist."""
     axis_of(values["axis"], types[0].rank)
     return types[0]
 
@@ -42,7 +42,7 @@ def log_softmax(xs: tuple[Array, ...], values: Values, result: TensorType) -> Ar
 
 
 def normalized_exp(x: Array, axis: int) -> Array:
-    """`exp(x)` over its sum along `axis`, after the maximum was taken off."""
+    """`exp(x)` divided by its sum along `axis`, with the maximum subtracted first."""
     power = np.exp(x - x.max(axis=axis, keepdims=True, initial=-np.inf))
     return np.asarray(power / power.sum(axis=axis, keepdims=True))
 
@@ -95,8 +95,8 @@ def silu(xs: tuple[Array, ...], values: Values, result: TensorType) -> Array:
 
 
 def attention_type(types: tuple[TensorType, ...], values: Values) -> Type:
-    """q [.., S, D], k [.., T, D], v [.., T, E]; leading extents of k and v are those of q, or 1 where several share them. A mask
-    broadcasts to [.., S, T]: it is added, or, i1, says which scores stay."""
+    """q [.., S, D], k [.., T, D], v [.., T, E]. The leading extents of k and v are those of q, or 1 where several heads share
+    them. A mask broadcasts to [.., S, T]; it is added, or, for i1, selects the scores."""
     q, k, v, *mask = types
     require(q.rank >= 2 and k.rank == v.rank == q.rank, "OperandRankMismatch", f"q, k, v are of one rank, got {q}, {k}, {v}")
     pairs = [(a, b) for t in (k, v) for a, b in zip(q.shape[:-2], t.shape[:-2], strict=True) if b != 1]
@@ -109,7 +109,7 @@ def attention_type(types: tuple[TensorType, ...], values: Values) -> Type:
 
 
 def attention(xs: tuple[Array, ...], values: Values, result: TensorType) -> Array:
-    """`softmax(q k^T * scale + mask) v`; where an i1 mask says no, the score is `masked`."""
+    """`softmax(q k^T * scale + mask) v`; where an i1 mask is false, the score is `masked`."""
     q, k, v, *mask = xs
     scores = q @ k.swapaxes(-1, -2) * values["scale"]
     for m in mask:
