@@ -115,7 +115,7 @@ def test_renaming_leaves_a_program_that_means_the_same() -> None:
 def test_a_text_with_errors_keeps_what_was_known() -> None:
     document = opened(PTIR)
     document.change(broken := PTIR.replace("neg(%x)", "nge(%x)"))
-    assert [d.code for d in document.diagnostics] == ["UnknownOp"] and document.found[0].fix is not None
+    assert [d.code for d in document.diagnostics] == ["UnknownOp"] and document.diagnostics[0].fix is not None
     assert document.definition(at(broken, "%y", 1)) is not None
     document.change("")
     assert document.layout() is None or document.layout() == ""

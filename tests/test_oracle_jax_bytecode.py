@@ -70,7 +70,7 @@ DAMAGED = {
 def test_what_is_damaged_is_reported(data: bytes) -> None:
     ran = run_ptir("verify", "-", stdin=data)
     assert ran.status == 1
-    assert "error[InvalidModel]: jaxlib does not take this" in ran.err
+    assert "error[InvalidModel]: jaxlib rejects this" in ran.err
 
 
 def test_a_cut_file_never_ends_the_command() -> None:

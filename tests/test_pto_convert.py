@@ -661,7 +661,7 @@ def test_control_flow(source, target):
 def test_a_loop_whose_end_is_data_is_refused():
     source = looping("compare_lt", 4, 1).replace("%j = add(%i, dense<1> : tensor<si32>)", "%j = add(%i, %i)")
     assert translate(program(source), "pto", found := Diagnostics(), Options()) is None
-    assert ["how often the loop runs is data" in d.message for d in found] == [True]
+    assert ["the trip count of the loop is data" in d.message for d in found] == [True]
 
 
 # Random programs of many ops

@@ -18,7 +18,7 @@ def in_ptir(name: str) -> str:
 
 def spelled(name: str) -> str:
     """`name` with `_` for what some dialect cannot spell. One that begins with a digit and is not a value id gets `_` in front;
-    `01` is not one, since MIND takes it for the id 1."""
+    `01` is not one, since MIND reads it as the id 1."""
     plain = _BAD.sub("_", name)
     return f"_{plain}" if plain[:1].isdigit() and not _ID.match(plain) else plain
 

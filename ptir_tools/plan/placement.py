@@ -32,9 +32,9 @@ class Interval:
 
 
 class Timeline(NamedTuple):
-    """The nonempty intervals sorted by start, end and size; the sections of time that they cover (a section begins where an
-    interval starts after another has ended); the lengths of live ranges; the most bytes alive at once; and the number of
-    overlapping pairs."""
+    """The nonempty intervals sorted by start, end and size, with the lengths of their live ranges. Also the sections of time that
+    they cover: a section begins where an interval starts after another has ended. Also the most bytes alive at once, and the
+    number of overlapping pairs."""
 
     order: array[int]
     sections: Buffers
