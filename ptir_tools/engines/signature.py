@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from ptir_tools.bridges.tensors import array_of
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import Function, Region, operand_type, result_names
-from ptir_tools.core.lazy import np
+from ptir_tools.core.lazy import late, np
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc
 from ptir_tools.core.symbols import mentioned, unify
 from ptir_tools.core.types import NumericType, ShapedType, TupleType, Type
+
+array_of = late("ptir_tools.bridges.tensors", "array_of")
 
 
 @dataclass(slots=True, frozen=True)
