@@ -114,9 +114,10 @@ def _array(port: Port, given: object) -> Array:
     if isinstance(given, np.ndarray):
         return given
     try:
-        return array_of(given)
+        made: Array = array_of(given)
     except Exception as error:  # any package's own
         raise UsageError(f"input `{port.name}` is {port.text}, and NumPy makes no array of what is given: {error}") from error
+    return made
 
 
 def _fitting(port: Port, array: Array) -> Array:
