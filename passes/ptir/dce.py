@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function, Value
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.symbols import mentioned
-from ptir_tools.dialects.ptir.rewrites.pruning import prune
-from ptir_tools.dialects.ptir.rewrites.sharing import Sharing
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.passes import PassContext, dce
 from ptir_tools.rewrite.rewriter import Rewriter
+
+if TYPE_CHECKING:
+    from ptir_tools.dialects.ptir.rewrites import pruning, sharing
+else:  # what only programs with regions need
+    pruning = lazy("ptir_tools.dialects.ptir.rewrites.pruning")
+    sharing = lazy("ptir_tools.dialects.ptir.rewrites.sharing")
 
 OPTIONS = {"parameters": False}
 
@@ -33,8 +39,8 @@ def prune_regions(program: Program, context: PassContext, *, joins: bool) -> boo
     """Take out of loops and branches what no one reads, and what they have already if this `joins`; whether anything went."""
     if not program.regions:
         return False
-    sharing = Sharing(program)
-    return sum(prune(rw, sharing, context, joins=joins) for rw in context.rewriters(program)) > 0
+    shared = sharing.Sharing(program)
+    return sum(pruning.prune(rw, shared, context, joins=joins) for rw in context.rewriters(program)) > 0
 
 
 def _drop_parameters(function: Function, rw: Rewriter) -> int:

@@ -17,7 +17,6 @@ from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Source
 from ptir_tools.core.typed import IO, TYPE_CHECKING
 from ptir_tools.dialects import FORMATS
-from ptir_tools.tools import splitting
 
 if TYPE_CHECKING:
     import difflib
@@ -26,10 +25,12 @@ if TYPE_CHECKING:
     from ptir_tools.core import arrayfiles
     from ptir_tools.core.arrays import Array
     from ptir_tools.dialects.ptir.text import weights
+    from ptir_tools.tools import splitting
 else:
     arrayfiles = lazy("ptir_tools.core.arrayfiles")
     weights = lazy("ptir_tools.dialects.ptir.text.weights")
     difflib = lazy("difflib")
+    splitting = lazy("ptir_tools.tools.splitting")
     tempfile = lazy("tempfile")
 
 

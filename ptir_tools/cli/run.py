@@ -35,7 +35,6 @@ from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import FORMATS
 from ptir_tools.dialects.ptir import assignment
 from ptir_tools.engines import ENGINES, RunOptions, run
-from ptir_tools.engines.compiled import Compiled
 from ptir_tools.engines.options import ORDERS, PEERS, UNDEF
 from ptir_tools.engines.signature import results, signature
 from ptir_tools.tools.inputs import Inputs
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from ptir_tools.bridges.xla.hosts import Hosts
     from ptir_tools.cli import tables
     from ptir_tools.core import arrayfiles
-    from ptir_tools.engines import compare, tracefolder
+    from ptir_tools.engines import compare, compiled, tracefolder
     from ptir_tools.engines.tracefolder import TraceFolder
     from ptir_tools.plan.mesh import Mesh, Spec
     from ptir_tools.tools import compare as outcome
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
 else:
     arrayfiles = lazy("ptir_tools.core.arrayfiles")
     compare = lazy("ptir_tools.engines.compare")
+    compiled = lazy("ptir_tools.engines.compiled")
     debug = lazy("ptir_tools.tools.debug")
     json = lazy("json")
     outcome = lazy("ptir_tools.tools.compare")
@@ -316,9 +316,9 @@ class Execution:
         trace = tracefolder.TraceFolder(f.dump_dir, self.session.options) if f.dump_dir is not None else None
         options = self.options(watch, trace)
         with _deadline(f.timeout):
-            again = Compiled(program, options, reuse=True) if watch.times and not watch.observes and trace is None else None
-            if again is not None:  # made ready once, and what is lazy is done
-                ready = again
+            again: compiled.Compiled | None = None
+            if watch.times and not watch.observes and trace is None:  # made ready once, and what is lazy is done
+                again = ready = compiled.Compiled(program, options, reuse=True)
                 watch.profile.warmed(lambda: ready(inputs))
             for _ in range(f.repeat):
                 with watch.profile.run():

@@ -270,8 +270,9 @@ def clone_blocks(blocks: list[Region], values: dict[Value, Value] | None = None)
         return copy
 
     def copy_op(op: Op, *, define: bool = True) -> Op:
-        copy = Op(op.defn, tuple(map(operand, op.operands)), op.attrs, (), tuple(map(region, op.regions)), op.loc)
-        copy.results = tuple(value(v, copy) if define else values.get(v, v) for v in op.results)
+        operands = tuple([values.get(x, x) if x.__class__ is Value else operand(x) for x in op.operands])
+        copy = Op(op.defn, operands, op.attrs, (), tuple(map(region, op.regions)) if op.regions else (), op.loc)
+        copy.results = tuple([value(v, copy) if define else values.get(v, v) for v in op.results])
         return copy
 
     def region(r: Region) -> Region:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ptir_tools.convert import HUB, NOT_TRANSLATABLE, translate
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity, UsageError
 from ptir_tools.core.dialect import Executable, Program, clone
 from ptir_tools.core.ir import CALLS, Function
@@ -12,6 +11,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import current
 from ptir_tools.core.records import replace
 from ptir_tools.core.typed import TYPE_CHECKING
+from ptir_tools.dialects.ptir import DIALECT as PTIR
 from ptir_tools.dialects.ptir.check import missing_payloads
 from ptir_tools.engines import native, reference
 from ptir_tools.engines import numpy as numpy_engine
@@ -20,10 +20,12 @@ from ptir_tools.engines.options import SPREADS, RunOptions
 from ptir_tools.passes import Floats, PassContext, run_pipeline
 
 if TYPE_CHECKING:
+    from ptir_tools import convert
     from ptir_tools.engines import xla
     from ptir_tools.plan import mesh
     from ptir_tools.plan.mesh import Sharding
 else:
+    convert = lazy("ptir_tools.convert")
     mesh = lazy("ptir_tools.plan.mesh")
     xla = lazy("ptir_tools.engines.xla")
 
@@ -43,12 +45,12 @@ def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> 
     if program.dialect.executor is not None:
         return program.dialect.executor(program, program.main, options)
     program = without_dead(program, options)
-    if options.engine == "reference" or (options.engine == "auto" and options.observe and program.dialect.name != HUB):
+    if options.engine == "reference" or (options.engine == "auto" and options.observe and program.dialect is not PTIR):
         return reference.Executable(program, program.main, options)
     if options.engine == "native" and not native.available():
         raise UsageError("engine `native` was not built: install with a C compiler, or use `numpy`")
     report = Diagnostics(program.source)
-    hub = translate(program, HUB, report)
+    hub = _in_ptir(program, report)
     if hub is None:
         why = _refused(report, options.engine)
         diagnostics.note("ReferenceEngine", f"run by the reference engine: {why}")
@@ -58,12 +60,17 @@ def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> 
     return make(ready, ready.main, options)
 
 
+def _in_ptir(program: Program, report: Diagnostics) -> Program | None:
+    """`program`, translated if need be; None after reporting what cannot be."""
+    return program if program.dialect is PTIR else convert.translate(program, convert.HUB, report)
+
+
 def _refused(report: Diagnostics, engine: str) -> str:
     """The reason why a program cannot be converted to PTIR. Raises Rejected and UsageError unless `engine` is `auto`."""
     errors = [d for d in report if d.severity is Severity.ERROR]
     why = errors[0].message if errors else "it does not convert to ptir"
     if engine != "auto":
-        if failing := [d for d in errors if d.code != NOT_TRANSLATABLE]:  # the error that a run would have
+        if failing := [d for d in errors if d.code != convert.NOT_TRANSLATABLE]:  # the error that a run would have
             raise Rejected(failing)
         raise UsageError(f"engine `{engine}` cannot run this program: {why}")
     return why
@@ -78,7 +85,7 @@ def _on_a_mesh(program: Program, options: RunOptions, sharding: Sharding, diagno
         raise Rejected(diagnostics.sorted())
     places = mesh.placing(program, wanted)
     report = Diagnostics(program.source)
-    hub = translate(without_dead(program, options), HUB, report)
+    hub = _in_ptir(without_dead(program, options), report)
     if hub is None:
         _refused(report, SPREADS)
         raise ValueError("no program and no reason")

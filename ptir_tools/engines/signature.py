@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from ptir_tools.bridges.tensors import array_of
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import Function, Region, operand_type, result_names
-from ptir_tools.core.lazy import np
+from ptir_tools.core.lazy import late, np
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc
 from ptir_tools.core.symbols import mentioned, unify
 from ptir_tools.core.types import NumericType, ShapedType, TupleType, Type
+
+array_of = late("ptir_tools.bridges.tensors", "array_of")
 
 
 @dataclass(slots=True, frozen=True)
@@ -113,9 +114,10 @@ def _array(port: Port, given: object) -> Array:
     if isinstance(given, np.ndarray):
         return given
     try:
-        return array_of(given)
+        made: Array = array_of(given)
     except Exception as error:  # any package's own
         raise UsageError(f"input `{port.name}` is {port.text}, and NumPy makes no array of what is given: {error}") from error
+    return made
 
 
 def _fitting(port: Port, array: Array) -> Array:

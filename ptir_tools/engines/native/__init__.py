@@ -146,16 +146,25 @@ _copied = late("ptir_tools.engines.native.moves", "copied")
 _packed_bytes = late("ptir_tools.engines.native.products", "packed_bytes")
 
 
+def _form(op: Op) -> str:
+    return op.defn.inplace.form if op.defn.inplace is not None else ""
+
+
 def _builder(op: Op) -> Builder:
-    form = op.defn.inplace.form if op.defn.inplace is not None else ""
-    return _BUILDERS.get(fusion.role(op)) or _FORMS.get(form) or numpy_engine.builder(op)
+    return _BUILDERS.get(fusion.role(op)) or _FORMS.get(_form(op)) or numpy_engine.builder(op)
+
+
+def _has_patches(ops: Sequence[Op]) -> bool:
+    """Whether there may be a convolution."""
+    return any(_form(op) == "patches" for op in ops)
 
 
 def _partition(block: Region) -> list[tuple[Op, ...]]:
     steps = fusion.partition(block)
     if not any(fusion.role(op) == "product" for op in block.body):
         return steps
-    return bands.joined(block, products.joined(block, byte_products.joined(block, attention.joined(block, steps))))
+    steps = products.joined(block, byte_products.joined(block, attention.joined(block, steps)))
+    return bands.joined(block, steps) if _has_patches(block.body) else steps
 
 
 def _fuse(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
@@ -164,7 +173,7 @@ def _fuse(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Valu
         return assemble(ops, data, outs, shop)
     if byte_products.wraps_in_si32(ops[0]):
         return byte_products.assemble(ops, data, outs, shop)
-    if (pair := bands.pair(ops)) is not None:
+    if _has_patches(ops) and (pair := bands.pair(ops)) is not None:
         return bands.assemble(pair, data, outs, shop)
     make = products.assemble if contractions == 1 else attention.assemble
     return make(ops, data, outs, shop)

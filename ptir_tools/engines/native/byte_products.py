@@ -10,17 +10,22 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F32, SI8, SI32, UI8, UI32
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op, Operand, Region, Value
-from ptir_tools.core.lazy import np
+from ptir_tools.core.lazy import lazy, np
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.engines.native import fusion, threads
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.products import cut, narrow
-from ptir_tools.engines.native.quantize import is_scaled, numbers, scalings
 from ptir_tools.engines.native.tiles import matrix
 from ptir_tools.engines.numpy.constants import Operands
 from ptir_tools.engines.numpy.linalg import axes_of
 from ptir_tools.engines.numpy.steps import Step, Workshop, tensor_of
 from ptir_tools.rewrite.constants import scalar_of
 from ptir_tools.rewrite.vocabulary import tensor_type
+
+if TYPE_CHECKING:
+    from ptir_tools.engines.native import quantize
+else:
+    quantize = lazy("ptir_tools.engines.native.quantize")
 
 # Rows of the result that are added or None, scalings by quantize.scalings, whether they are by column, scale over output scale,
 # whether that is near enough, the least and the largest result.
@@ -111,9 +116,9 @@ def _quantizes(op: Op) -> bool:
     form = op.defn.inplace.form if op.defn.inplace is not None else ""
     made = {"requantize": (SI8, UI8), "dequantize": (F32,)}.get(form, ())
     t = tensor_type(op.result)
-    if t.dtype not in made or not is_scaled(op):
+    if t.dtype not in made or not quantize.is_scaled(op):
         return False
-    zeros = numbers(op, "output_zero_points", 0.0)
+    zeros = quantize.numbers(op, "output_zero_points", 0.0)
     return op.attr("axis") in (None, -1, t.rank - 1) and bool((zeros == zeros[0]).all())
 
 
@@ -136,7 +141,7 @@ def _ending(group: Sequence[Op], more: Array | None, shape: tuple[int, int], sho
             steps.append((np.copyto, (copy := shop.scratch_like(more), more)))
             more = copy
     op = group[_adds(group[0])]
-    scaling = scalings(op)
+    scaling = quantize.scalings(op)
     ratio = scaling[0] / scaling[2]
     with np.errstate(over="ignore", under="ignore"):
         factor = ratio.astype(np.float32)

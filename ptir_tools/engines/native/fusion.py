@@ -24,6 +24,17 @@ FULL, ROWS = "full", "rows"
 Shape = tuple[int, ...]
 
 
+class _Shapes(dict[Type, "Shape | None"]):
+    """The shape of a tensor type that a register can hold, None for other types; worked out when first asked for."""
+
+    def __missing__(self, t: Type) -> Shape | None:
+        found = self[t] = t.static_shape if isinstance(t, TensorType) and t.dtype in HELD else None
+        return found
+
+
+_SHAPES = _Shapes()
+
+
 class Group:
     """A fusion group under construction. `kinds` says of each value made in it whether it is FULL or ROWS."""
 
@@ -41,16 +52,15 @@ class Group:
 
     def kind(self, op: Op) -> str | None:
         """Whether `op` gives a FULL or a ROWS value of this fusion group; None when it is not part of it."""
-        kernel = op.defn.kernel
-        if kernel is None or not isinstance(t := op.result.type, TensorType) or t.dtype not in HELD:
+        kernel, t = op.defn.kernel, op.results[0].type
+        if kernel is None or (shape := _SHAPES[t]) is None:
             return None
         held = True
         for x in op.operands:  # an element of a tuple or an inline literal is not worth a register
-            if not isinstance(x, Value):
+            if x.__class__ is not Value:
                 return None
-            held = held and isinstance(u := x.type, TensorType) and u.dtype in HELD
-        shape = t.static_shape
-        if kernel.role == "map" and held and (kernel.name or t.dtype is not I1):
+            held = held and _SHAPES[x.type] is not None
+        if kernel.role == "map" and held and (kernel.name or _dtype(op.results[0]) is not I1):
             if shape == self.shape:
                 return FULL
             rows_only = shape in self.row_shapes and any(self.kinds.get(x) == ROWS for x in op.values())
@@ -86,12 +96,13 @@ class Group:
         """Add `op` if it belongs here."""
         if len(self.ops) >= MAX_OPS or (kind := self.kind(op)) is None:
             return False
-        inputs = dict.fromkeys([x for x in op.values() if x not in self.kinds and x not in self.inputs])
-        if len(self.inputs) + len(inputs) > MAX_ARRAYS:
-            return False
+        kinds, inputs = self.kinds, self.inputs
+        if more := [x for x in op.values() if x not in kinds and x not in inputs]:
+            if len(inputs) + len(set(more)) > MAX_ARRAYS:
+                return False
+            inputs.update(dict.fromkeys(more))
         self.ops.append(op)
-        self.kinds[op.result] = kind
-        self.inputs.update(inputs)
+        kinds[op.results[0]] = kind
         self.reduces = self.reduces or role(op) == "reduce"
         return True
 

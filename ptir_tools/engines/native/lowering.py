@@ -61,7 +61,7 @@ def lowered(group: fusion.Group, outs: Sequence[Value], kinds: Sequence[int]) ->
 
 def _nodes(group: fusion.Group, outs: Sequence[Value]) -> Iterator[_Node]:
     """The ops of a group with their phases. Another shape of what there is once per row is that itself, or an output's copy."""
-    same = {op.result: op.operands[0] for op in group.ops if fusion.role(op) in ("reshape", "repeat")}
+    same = {op.result: op.operands[0] for op in group.ops if fusion.role(op) in ("reshape", "repeat")} if group.reduces else {}
     levels: dict[Hashable, int] = dict.fromkeys(group.inputs, 0)
 
     def node(kernel: Kernel | None, operands: list[Hashable], result: Hashable, rounding: str | None, rows: bool) -> _Node:
@@ -71,24 +71,24 @@ def _nodes(group: fusion.Group, outs: Sequence[Value]) -> Iterator[_Node]:
         return made
 
     for op in group.ops:
-        rows = group.kinds[op.result] == fusion.ROWS
-        if op.result in same:
-            if op.result in outs:
-                yield node(None, [_root(op.result, same)], op.result, None, rows)
+        result, kernel = op.results[0], op.defn.kernel
+        rows = group.kinds[result] == fusion.ROWS
+        if result in same:
+            if result in outs:
+                yield node(None, [_root(result, same)], result, None, rows)
             else:
-                levels[op.result] = levels[_root(op.result, same)]
+                levels[result] = levels[_root(result, same)]
             continue
         operands: list[Hashable] = [_root(v, same) for v in op.values()] if same else [*op.values()]
         rounding = _rounding(op)
-        kernel = op.defn.kernel
         assert kernel is not None
         if kernel.role != "reduce":
-            yield node(kernel, operands, op.result, rounding, rows)
+            yield node(kernel, operands, result, rounding, rows)
         elif rounding is None:
-            yield node(kernel, operands, op.result, None, False)
+            yield node(kernel, operands, result, None, False)
         else:
             yield node(kernel, operands, (op, "exact"), None, False)
-            yield node(None, [(op, "exact")], op.result, rounding, True)
+            yield node(None, [(op, "exact")], result, rounding, True)
 
 
 def _root(v: object, same: Mapping[Value, object]) -> Hashable:
