@@ -83,7 +83,7 @@ def tensor_literal(raw: object, t: TensorType) -> Literal:
 
     Raises Violation("E4005") for another nesting or count, or an element that the dtype does not hold.
     """
-    flat = list(raw) if _is_list(raw) and not any(map(_is_list, raw)) else None
+    flat: list[object] | None = [*raw] if _is_list(raw) and not any(map(_is_list, raw)) else None
     elements: list[object] = [raw] if flat is None else flat
     for axis, extent in enumerate(t.static_shape if flat is None else ()):
         for x in elements:
