@@ -15,8 +15,10 @@
 
 #if defined(__GNUC__)
 #define ptir_fetch(p) __builtin_prefetch(p) /* what is needed soon */
+#define ptir_fetch_far(p) __builtin_prefetch(p, 0, 2) /* what is needed later: to the cache of level 2 */
 #else
 #define ptir_fetch(p) ((void)(p))
+#define ptir_fetch_far(p) ((void)(p))
 #endif
 
 /* The text of what a macro expands to. */

@@ -2,13 +2,19 @@
  * micro-kernel reads both in order. A block of KC x NC of the right operand stays in the cache of level 2 or 3, a block of MC x KC
  * of the left one in level 2, a panel of the right one in level 1. */
 
-enum { MC = 96 / MR * MR, NC = 528 / NR * NR };
+#if PTIR_X86 && W == 8
+enum { MC = 192 / MR * MR, NC = 1032 / NR * NR, IN_ASSEMBLY = 1 };
+#else
+enum { MC = 96 / MR * MR, NC = 528 / NR * NR, IN_ASSEMBLY = 0 };
+#endif
 
 static size_t packed_scratch(void) { return (size_t)MC * KC + MR * NR + 3 * LINE; }
 
 static size_t gemm_scratch(void) { return packed_scratch() + (size_t)(NC + NR) * KC; }
 
 static size_t packed_floats(size_t k, size_t n) { return whole_vectors(n) * k; }
+
+enum { AHEAD = 12 }; /* rows of a right operand that are fetched before they are packed */
 
 /* `to[panel][k][r]` = element (panel * width + r, k), 0 beyond `count`; steps between r and between k are given. */
 PTIR_INLINE void pack(float *to, const float *from, ptrdiff_t step, ptrdiff_t depth_step, size_t count, size_t depth,
@@ -18,8 +24,15 @@ PTIR_INLINE void pack(float *to, const float *from, ptrdiff_t step, ptrdiff_t de
         size_t here = smallest(width, count - start), turned = 0;
         const float *base = from + (ptrdiff_t)start * step;
         if (here == width && step == 1) {
-            for (size_t k = 0; k < depth; k++, to += width)
-                memcpy(to, base + (ptrdiff_t)k * depth_step, width * sizeof *to);
+            for (size_t k = 0; k < depth; k++, to += width) {
+                const float *at = base + (ptrdiff_t)k * depth_step;
+                if (W <= 8) { /* rows are far apart: the processor does not fetch them itself */
+                    ptir_fetch(at + AHEAD * depth_step);
+                    if (width > LINE)
+                        ptir_fetch(at + AHEAD * depth_step + width - 1);
+                }
+                memcpy(to, at, width * sizeof *to);
+            }
             continue;
         }
         if (here == width && depth_step == 1) {
@@ -27,10 +40,12 @@ PTIR_INLINE void pack(float *to, const float *from, ptrdiff_t step, ptrdiff_t de
                 for (; turned + 8 <= depth; turned += 8)
                     for (size_t r = 0; r < width; r += 8)
                         turn8(to + turned * width + r, (ptrdiff_t)width, base + (ptrdiff_t)r * step + turned, step);
-            else if (width % 4 == 0)
-                for (; turned + 4 <= depth; turned += 4)
-                    for (size_t r = 0; r < width; r += 4)
-                        turn4(to + turned * width + r, (ptrdiff_t)width, base + (ptrdiff_t)r * step + turned, step);
+            else if (width == 4)
+                for (; turned + 8 <= depth; turned += 8) {
+                    for (size_t r = width; r < 2 * width && turned % LINE == 0; r++)
+                        ptir_fetch(base + (ptrdiff_t)r * step + turned);
+                    turn4(to + turned * width, base + turned, step);
+                }
         }
         for (size_t k = turned; k < depth; k++)
             for (size_t r = 0; r < width; r++)
@@ -38,6 +53,39 @@ PTIR_INLINE void pack(float *to, const float *from, ptrdiff_t step, ptrdiff_t de
         to += width * depth;
     }
 }
+
+#if PTIR_X86 && W == 8
+/* The products of a whole block, four rows of the panels at a time. A compiler copies sums from register to register. Where another
+ * thread shares the core, it takes half of the instructions of a cycle, so none is wasted here. */
+#define LOAD(at, to) "vmovups " #at "(%[b]), %%ymm" #to "\n\t"
+#define MULTIPLY(from, to) "vfmadd231ps %%ymm" #from ", %%ymm15, %" #to "\n\t"
+#define ROW(at, x, y, z) "vbroadcastss " #at "(%[a]), %%ymm15\n\t" MULTIPLY(12, x) MULTIPLY(13, y) MULTIPLY(14, z)
+#define PRODUCTS(b0, b1, b2, a0, a1, a2, a3)                                                                           \
+    LOAD(b0, 12) LOAD(b1, 13) LOAD(b2, 14) ROW(a0, 0, 1, 2) ROW(a1, 3, 4, 5) ROW(a2, 6, 7, 8) ROW(a3, 9, 10, 11)
+#define SUMS(i) "+x"(sum[i][0]), "+x"(sum[i][1]), "+x"(sum[i][2])
+#define OPERANDS SUMS(0), SUMS(1), SUMS(2), SUMS(3), [a] "+r"(a), [b] "+r"(b)
+#define CHANGED "xmm12", "xmm13", "xmm14", "xmm15", "cc", "memory"
+PTIR_INLINE void whole_block(floats (*sum)[NRV], const float *a, const float *b, size_t depth)
+{
+    const float *last = b + depth * NR, *end = b + depth / 4 * 4 * NR;
+    if (b != end)
+        __asm__ volatile("1:\n\t" PRODUCTS(0, 32, 64, 0, 4, 8, 12) PRODUCTS(96, 128, 160, 16, 20, 24, 28)
+                             PRODUCTS(192, 224, 256, 32, 36, 40, 44) PRODUCTS(288, 320, 352, 48, 52, 56, 60)
+                         "add $64, %[a]\n\tadd $384, %[b]\n\tcmp %[end], %[b]\n\tjne 1b"
+                         : OPERANDS
+                         : [end] "r"(end)
+                         : CHANGED);
+    while (b != last)
+        __asm__ volatile(PRODUCTS(0, 32, 64, 0, 4, 8, 12) "add $16, %[a]\n\tadd $96, %[b]" : OPERANDS : : CHANGED);
+}
+#undef LOAD
+#undef MULTIPLY
+#undef ROW
+#undef PRODUCTS
+#undef SUMS
+#undef OPERANDS
+#undef CHANGED
+#endif
 
 /* A block of `rows` x `vectors` vectors, both known when it is compiled: all sums stay in registers. Rows of the right panel are
  * `b_step` apart; what is `ahead` floats from there is needed soon, unless that is 0. `last` is done to the block, unless it is NULL. */
@@ -50,6 +98,12 @@ PTIR_INLINE void micro(float *restrict out, size_t stride, const float *restrict
         UNROLLED
         for (int v = 0; v < vectors; v++)
             sum[i][v] = (floats){0};
+#if PTIR_X86 && W == 8
+    if (rows == MR && vectors == NRV && b_step == NR) {
+        whole_block(sum, a, b, depth);
+        depth = 0;
+    }
+#endif
     for (size_t k = 0; k < depth; k++, a += MR, b += b_step) {
         floats right[NRV];
         for (int v = 0; v < vectors; v++) {
@@ -111,17 +165,22 @@ static void macro_block(float *out, size_t stride, const float *a, const float *
         size_t columns = smallest(width = panel_width(n - j), n - j);
         int apart = columns % W != 0 || (ending && ending->takes_result && !ends);
         const usual_pass *last = ends && !apart ? &own : NULL;
-        for (size_t i = 0; i < m; i += MR) {
+        const float *next = b + (j + width) * depth;
+        const size_t tiles = (m + MR - 1) / MR, coming = j + width < n ? panel_width(n - j - width) * depth : 0;
+        const size_t share = IN_ASSEMBLY ? (coming + tiles * LINE - 1) / (tiles * LINE) * LINE : 0;
+        for (size_t i = 0; i < m; i += MR, next += share) {
             float *to = out + i * stride + j, *made = apart ? spare : to;
             size_t rows = smallest(MR, m - i), step = apart ? NR : stride;
             fetch_block(to, stride, ending, row + i, column + j, rows, columns);
+            for (size_t f = 0; f < share; f += LINE) /* each block fetches a part of the next panel */
+                ptir_fetch_far(next + f);
             if (apart && add)
                 copy_rows(spare, NR, to, stride, rows, columns);
             if (last)
                 own = usual_from(&usual, row + i, column + j);
             if (rows < MR || columns <= NR - W)
                 corner(made, step, a + i * depth, b + j * depth, depth, add, rows, columns, last);
-            else if (i || j + 2 * NR > n)
+            else if (IN_ASSEMBLY || i || j + 2 * NR > n)
                 micro(made, step, a + i * depth, b + j * depth, depth, NR, add, MR, NRV, 0, last);
             else /* the next panel comes from far away */
                 micro(made, step, a + i * depth, b + j * depth, depth, NR, add, MR, NRV, NR * depth, last);

@@ -2,6 +2,8 @@
 
 #ifdef ONLY_FLOATS
 enum { KC = 512 }; /* columns that are in work together */
+#elif PTIR_X86 && W == 8
+enum { KC = 256 }; /* a panel of the right operand takes three quarters of a cache of 32 KiB */
 #else
 enum { KC = 384 };
 #endif

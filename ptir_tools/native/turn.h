@@ -38,23 +38,24 @@ PTIR_INLINE void turn8(void *to, ptrdiff_t stride, const void *data, ptrdiff_t s
     turn8_from(to, stride, from, 0);
 }
 
-typedef uint32_t four_words __attribute__((vector_size(16), aligned(4), may_alias));
-
-/* Four rows of four items, turned likewise. */
-PTIR_INLINE void turn4(void *to, ptrdiff_t stride, const void *data, ptrdiff_t step)
+/* Four rows of eight items, turned likewise; the result is dense. */
+PTIR_INLINE void turn4(void *to, const void *data, ptrdiff_t step)
 {
     uint32_t *out = to;
-    const uint32_t *from = data;
-    four_words a[4], b[4];
+    words a[4], b[4];
     for (int i = 0; i < 4; i++)
-        a[i] = *(const four_words *)(from + i * step);
+        a[i] = *(const words *)((const uint32_t *)data + i * step);
     for (int i = 0; i < 4; i += 2) {
-        b[i] = __builtin_shufflevector(a[i], a[i + 1], 0, 4, 1, 5);
-        b[i + 1] = __builtin_shufflevector(a[i], a[i + 1], 2, 6, 3, 7);
+        b[i] = __builtin_shufflevector(a[i], a[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+        b[i + 1] = __builtin_shufflevector(a[i], a[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+    for (int k = 0; k < 2; k++) {
+        a[2 * k] = __builtin_shufflevector(b[k], b[k + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+        a[2 * k + 1] = __builtin_shufflevector(b[k], b[k + 2], 2, 3, 10, 11, 6, 7, 14, 15);
     }
     for (int i = 0; i < 2; i++) {
-        *(four_words *)(out + 2 * i * stride) = __builtin_shufflevector(b[i], b[i + 2], 0, 1, 4, 5);
-        *(four_words *)(out + (2 * i + 1) * stride) = __builtin_shufflevector(b[i], b[i + 2], 2, 3, 6, 7);
+        *(words *)(out + 8 * i) = __builtin_shufflevector(a[2 * i], a[2 * i + 1], 0, 1, 2, 3, 8, 9, 10, 11);
+        *(words *)(out + 8 * i + 16) = __builtin_shufflevector(a[2 * i], a[2 * i + 1], 4, 5, 6, 7, 12, 13, 14, 15);
     }
 }
 #endif
