@@ -137,17 +137,61 @@ def test_convolutions(case, dtype, constant, seed):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("window", [(1, 3), (3, 3), (5, 5), (2, 5), (3, 4), (7, 7)])
+@pytest.mark.parametrize("window", [(1, 3), (3, 3), (5, 5), (2, 5), (3, 4), (7, 7), (9, 3)])
 @pytest.mark.parametrize("channels", [16, 33, 100])
-def test_channels_one_by_one(dtype, window, channels):
+@pytest.mark.parametrize("stride", [1, 2])
+def test_channels_one_by_one(dtype, window, channels, stride):
     """Blocks of neighbors, whole and cut vectors of channels, and the places at the edges."""
     rng = np.random.default_rng(channels)
     x, w = (rng.standard_normal(s).astype(DTYPES[dtype]) for s in ((1, 8, 20, channels), (*window, 1, channels)))
     padding = [((k - 1) // 2, k // 2) for k in window]
-    made = program(x.shape, w, (1, 1), (1, 1), padding, channels, dtype=dtype)
-    exact, magnitude = convolved(x, w, (1, 1), (1, 1), padding, channels)
+    made = program(x.shape, w, (stride, stride), (1, 1), padding, channels, dtype=dtype)
+    exact, magnitude = convolved(x, w, (stride, stride), (1, 1), padding, channels)
     bound = 2 * (window[0] * window[1] + 4) * 2.0**-24 * (magnitude + 1) + 2 * UNIT[dtype] * abs(exact)
     assert (abs(ptir.run(made, {"x": x}, engine="native")["y"].astype(np.float64) - exact) <= bound).all()
+
+
+@pytest.mark.parametrize("width", [1, 2, 5, 8, 9, 15, 17, 61])
+@pytest.mark.parametrize("taps", [3, 5])
+@pytest.mark.parametrize("low", [0, 1, 4])
+def test_lines_of_any_width(width, taps, low):
+    """A place has the same bits wherever the threads cut a line, with what ends it; also where windows see only padding."""
+    rng = np.random.default_rng(width)
+    x, w = (rng.standard_normal(s).astype(np.float32) for s in ((2, 4096 // width // 8 + 3, width, 200), (3, taps, 1, 200)))
+    padding = [(1, 1), (low, 5 - low)]
+    made = program(x.shape, w, (1, 1), (1, 1), padding, 200, after={"bias", "relu"})
+    exact, magnitude = convolved(x, w, (1, 1), (1, 1), padding, 200)
+    exact = np.maximum(exact + np.linspace(-1, 1, 200).astype(np.float32), 0)
+    found = [ptir.run(made, {"x": x}, engine="native", threads=n)["y"] for n in (1, 2, 3)]
+    assert (abs(found[0] - exact) <= 40 * 2.0**-24 * (magnitude + 1)).all()
+    for other in found[1:]:
+        np.testing.assert_array_equal(other.view(np.uint32), found[0].view(np.uint32))
+
+
+@pytest.mark.parametrize("bounds", [(np.nan, 6), (0, np.nan), (-0.0, 6), (0, -0.0), (-np.inf, np.inf), (6, 0)])
+@pytest.mark.parametrize("form", ["depthwise", "groups"])
+def test_bounds_in_registers(bounds, form):
+    """A result between two numbers has the bits of a maximum and a minimum, one after the other: of NaN and infinities, too."""
+    each = 1 if form == "depthwise" else 32
+    x = np.full((1, 12, 12, 32), -0.0, np.float32)
+    x[0, 3, 4], x[0, 3, 5], x[0, 9, 9], x[0, 0, 0] = np.nan, np.inf, -np.inf, 7
+
+    def ran(between):
+        g = ptir.Graph()
+        p = g.input("x", "f32", x.shape).extract_patches([3, 3], padding=[[1, 1], [1, 1]])
+        t = p.reshape([1, 12, 12, 9, 32 // each, each])
+        v = g.constant(np.ones((9, each, 32 // each, 32 if each > 1 else 1), np.float32))
+        y = t.dot_general(v, batch_lhs=[4], batch_rhs=[2], contract_lhs=[3, 5], contract_rhs=[0, 1]).transpose([1, 2, 3, 0, 4])
+        y = y.reshape([1, 12, 12, 32])
+        y = y.maximum(bounds[0]).minimum(bounds[1]) if between else y
+        return ptir.run(g.returns(y.named("y")), {"x": x}, engine="native")["y"]
+
+    sums, found = ran(False), ran(True)
+    low, high = map(np.float32, bounds)
+    exact = np.where((sums > low) | np.isnan(sums), sums, low)
+    exact = np.where((exact < high) | np.isnan(exact), exact, high)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(exact))
+    np.testing.assert_array_equal(found.view(np.uint32)[~np.isnan(found)], exact.view(np.uint32)[~np.isnan(exact)])
 
 
 @pytest.mark.parametrize("form", ["groups", "depthwise"])

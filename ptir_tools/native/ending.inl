@@ -67,30 +67,37 @@ typedef struct {
     const float *from[2];
     ptrdiff_t rows[2];
     size_t moves[2]; /* all bits set, or none: the operand is nothing */
-    float low, high;
+    float low, high; /* no NaN */
+    int is_bounded;
 } usual_pass;
+
+/* Whether step s has one element for all, a number. */
+PTIR_INLINE int is_bound(const ptir_ending *e, size_t s)
+{
+    return !e->steps[s].rows && !e->steps[s].columns && *e->steps[s].data == *e->steps[s].data;
+}
 
 /* The pass that begins at step s of `e`; how many steps it does. */
 PTIR_INLINE size_t usual_steps(usual_pass *p, const ptir_ending *e, size_t s, size_t row, size_t column)
 {
     static const float nothing[W] = {[0 ... W - 1] = -0.0f};
     size_t first = s;
-    *p = (usual_pass){{nothing, nothing}, {0, 0}, {0, 0}, -INFINITY, INFINITY};
+    *p = (usual_pass){{nothing, nothing}, {0, 0}, {0, 0}, -INFINITY, INFINITY, 0};
     for (int k = 0; k < 2 && s < e->count && e->steps[s].op == PTIR_add && e->steps[s].columns; k++, s++) {
         p->from[k] = e->steps[s].data + (ptrdiff_t)row * e->steps[s].rows + (ptrdiff_t)column;
         p->rows[k] = e->steps[s].rows, p->moves[k] = ~(size_t)0;
     }
-    if (s < e->count && e->steps[s].op == PTIR_maximum && !e->steps[s].rows && !e->steps[s].columns)
-        p->low = *e->steps[s++].data;
-    if (s < e->count && e->steps[s].op == PTIR_minimum && !e->steps[s].rows && !e->steps[s].columns)
-        p->high = *e->steps[s++].data;
+    if (s < e->count && e->steps[s].op == PTIR_maximum && is_bound(e, s))
+        p->low = *e->steps[s++].data, p->is_bounded = 1;
+    if (s < e->count && e->steps[s].op == PTIR_minimum && is_bound(e, s))
+        p->high = *e->steps[s++].data, p->is_bounded = 1;
     return s - first;
 }
 
 PTIR_INLINE void run_usual(float *out, size_t stride, const usual_pass *p, size_t rows, size_t columns)
 {
     const floats low = all(p->low), high = all(p->high);
-#define USUAL(x, y, z) smaller(larger((x) + (y) + (z), low), high)
+#define USUAL(x, y, z) clamped((x) + (y) + (z), low, high)
     for (size_t i = 0; i < rows; i++, out += stride) {
         const float *one = p->from[0] + (ptrdiff_t)i * p->rows[0], *other = p->from[1] + (ptrdiff_t)i * p->rows[1];
         size_t j = 0;
@@ -123,7 +130,32 @@ PTIR_INLINE floats done_usual(floats x, const usual_pass *p, size_t i, size_t j)
     for (int k = 0; k < 2; k++)
         if (p->moves[k])
             x += VECTOR(p->from[k] + (ptrdiff_t)i * p->rows[k] + j, 0);
-    return smaller(larger(x, all(p->low)), all(p->high));
+    return p->is_bounded ? clamped(x, all(p->low), all(p->high)) : x;
+}
+
+/* It, on a block of `rows` times `vectors` vectors, of which the first is at row 0 and column j; in memory rows are `across` vectors
+ * apart. */
+PTIR_INLINE void finish_sums(floats *sum, int across, int rows, int vectors, const usual_pass *p, size_t j)
+{
+    UNROLLED
+    for (int k = 0; k < 2; k++) {
+        const float *from = p->from[k] + j;
+        const ptrdiff_t step = p->rows[k];
+        if (p->moves[k])
+            UNROLLED
+            for (int i = 0; i < rows; i++)
+                UNROLLED
+                for (int v = 0; v < vectors; v++)
+                    sum[i * across + v] += VECTOR(from + i * step + v * W, 0);
+    }
+    if (p->is_bounded) {
+        const floats low = all(p->low), high = all(p->high);
+        UNROLLED
+        for (int i = 0; i < rows; i++)
+            UNROLLED
+            for (int v = 0; v < vectors; v++)
+                sum[i * across + v] = clamped(sum[i * across + v], low, high);
+    }
 }
 
 /* Do `e` to rows and columns of a result, from (row, column) of it on; its rows are `stride` apart. */

@@ -224,3 +224,30 @@ PTIR_INLINE floats smaller(floats a, floats b) { return EXTREME(min); }
 PTIR_INLINE floats larger(floats a, floats b) { return pick((a > b) | (a != a), a, b); }
 PTIR_INLINE floats smaller(floats a, floats b) { return pick((a < b) | (a != a), a, b); }
 #endif
+
+/* smaller(larger(x, low), high), where `low` is not NaN. */
+PTIR_INLINE floats clamped(floats x, floats low, floats high)
+{
+#if PTIR_X86 && W == 16
+    const __mmask16 is_number = _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_ORD_Q);
+    const __m512 raised = _mm512_mask_max_ps((__m512)x, is_number, (__m512)x, (__m512)low);
+    return (floats)_mm512_mask_min_ps((__m512)x, is_number, raised, (__m512)high);
+#elif PTIR_X86 && W == 8
+    const __m256 raised = _mm256_max_ps((__m256)x, (__m256)low), between = _mm256_min_ps(raised, (__m256)high);
+    return (floats)_mm256_blendv_ps(between, (__m256)x, _mm256_cmp_ps((__m256)x, (__m256)x, _CMP_UNORD_Q));
+#else
+    return smaller(larger(x, low), high);
+#endif
+}
+
+/* sum + x * y, rounded once where an instruction does that. A compiler may fuse some products of a function and not others. */
+PTIR_INLINE floats plus_product(floats sum, floats x, floats y)
+{
+#if PTIR_X86 && W == 16
+    return (floats)_mm512_fmadd_ps((__m512)x, (__m512)y, (__m512)sum);
+#elif PTIR_X86 && W == 8
+    return (floats)_mm256_fmadd_ps((__m256)x, (__m256)y, (__m256)sum);
+#else
+    return sum + x * y;
+#endif
+}

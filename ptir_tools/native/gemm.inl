@@ -306,11 +306,13 @@ PTIR_INLINE void micro_runs(float *restrict out, size_t stride, const column_run
         else
             add_run(sum, from, b, run->length, vectors, 0);
     }
+    if (last)
+        finish_sums(&sum[0][0], NRV, MR, vectors, last, 0);
     UNROLLED
     for (int i = 0; i < MR; i++)
         UNROLLED
         for (int v = 0; v < vectors; v++)
-            *(floats *)(out + i * stride + v * W) = last ? done_usual(sum[i][v], last, (size_t)i, (size_t)v * W) : sum[i][v];
+            *(floats *)(out + i * stride + v * W) = sum[i][v];
 }
 
 /* Functions of their own, so that all of the pointers stay in registers. */

@@ -3,10 +3,10 @@
 
 enum { BLOCK_X = 6, SPAN = 2 };
 
-/* Of windows with so many taps in a line, which are neighbors, this many places are done at once. */
-enum { NEAR = 8, MOST_TAPS = 5 };
+/* Windows with 3 or 5 neighbors in a line, 1 or 2 apart, and at most so many lines: up to NEAR places are done at once. */
+enum { NEAR = 8, MOST_TAPS = 5, MOST_LINES = 8 };
 #if defined(__GNUC__)
-#define UNROLLED_WIDE _Pragma("GCC unroll 12")
+#define UNROLLED_WIDE _Pragma("GCC unroll 20")
 #else
 #define UNROLLED_WIDE
 #endif
@@ -65,86 +65,84 @@ PTIR_INLINE void places_of(float *out, size_t step, const ptir_patches *x, const
         }
 }
 
-/* A vector of channels of `count` places next to each other, whose windows have `taps` neighbors in a line: each element is loaded
- * once for all of them. The first of these elements is at column `left`; those before `first` and from `last` on are padding, which
- * none is where all are `inside`. `ends` is done to the results, unless it is NULL. */
-PTIR_INLINE void neighbors_of(float *out, size_t step, const ptir_patches *x, const float *image, ptrdiff_t top, ptrdiff_t left, int first,
-                              int last, const float *weights, size_t n, int count, int taps, int inside,
-                              const usual_pass *ends, size_t c)
+/* Where a line of windows is, from the first of their elements on: one channel, and how far its elements are apart. A line of padding
+ * is zeros, 0 apart. */
+typedef struct {
+    const float *at;
+    ptrdiff_t apart;
+} window_line;
+
+/* Whether windows have `taps` neighbors in a line, of which every one sees at least one element that is not padding. */
+static int are_near(const ptir_patches *x)
 {
+    const size_t taps = x->window[1], stride = x->stride[1];
+    const ptrdiff_t left = (ptrdiff_t)((x->places[1] - 1) * stride) - x->low[1];
+    return (taps == 3 || taps == 5) && (stride == 1 || stride == 2) && x->dilation[1] == 1 && x->window[0] <= MOST_LINES &&
+           x->low[1] < (ptrdiff_t)taps && left < (ptrdiff_t)x->extent[1];
+}
+
+/* A vector of channels of `count` places next to each other, whose windows have `taps` neighbors in a line: each element is loaded
+ * once for all of them. Elements before `first` and from `last` on are padding. `ends` is done to the results, unless it is NULL. */
+PTIR_INLINE void neighbors_of(float *out, size_t step, const window_line *seen, size_t lines, int first, int last, const float *weights,
+                              size_t n, size_t c, const usual_pass *ends, int count, int taps, int stride)
+{
+    const int elements = (count - 1) * stride + taps;
     floats sum[NEAR];
     UNROLLED
     for (int i = 0; i < count; i++)
         sum[i] = (floats){0};
-    for (size_t s = 0; s < x->window[0]; s++, weights += (size_t)taps * n) {
-        const ptrdiff_t line = top + (ptrdiff_t)(s * x->dilation[0]);
-        const int is_there = line >= 0 && line < (ptrdiff_t)x->extent[0], from = is_there ? first : 0, to = is_there ? last : 0;
-        const float *at = is_there ? image + line * x->row + left * x->column : image;
+    for (const window_line *line = seen; line < seen + lines; line++, weights += (size_t)taps * n) {
+        const float *at = line->at + c;
+        const ptrdiff_t apart = line->apart;
         floats weight[MOST_TAPS];
+        UNROLLED
         for (int t = 0; t < taps; t++)
             weight[t] = *(const floats *)(weights + (size_t)t * n);
-        if (inside && is_there)
-            UNROLLED_WIDE
-            for (int i = 0; i < count + taps - 1; i++) {
-                const floats element = *(const floats *)(at + i * x->column);
-                for (int t = 0; t < taps; t++)
-                    if (i >= t && i - t < count)
-                        sum[i - t] += element * weight[t];
-            }
-        else
-            UNROLLED_WIDE
-            for (int i = 0; i < count + taps - 1; i++) {
-                floats element = {0}; /* a weight that is not finite counts on padding, too */
-                if (i >= from && i < to)
-                    element = *(const floats *)(at + i * x->column);
-                for (int t = 0; t < taps; t++)
-                    if (i >= t && i - t < count)
-                        sum[i - t] += element * weight[t];
-            }
+        UNROLLED_WIDE
+        for (int i = 0; i < elements; i++) {
+            /* A weight that is not finite counts on padding, too. */
+            const int is_there = (i >= taps - 1 || i >= first) && (i <= elements - taps || i < last);
+            const floats element = *(const floats *)(is_there ? at + i * apart : zeros);
+            UNROLLED
+            for (int t = 0; t < taps; t++)
+                if (i >= t && (i - t) % stride == 0 && (i - t) / stride < count)
+                    sum[(i - t) / stride] = plus_product(sum[(i - t) / stride], element, weight[t]);
+        }
     }
+    if (ends)
+        finish_sums(sum, 1, count, 1, ends, c);
     UNROLLED
     for (int i = 0; i < count; i++)
-        *(floats *)(out + (size_t)i * step) = ends ? done_usual(sum[i], ends, (size_t)i, c) : sum[i];
+        *(floats *)(out + (size_t)i * step) = sum[i];
 }
 
-/* Whole vectors of channels from c to `end` of `count` places, up to NEAR; where the rest begins. */
-static PTIR_APART size_t near_places(float *out, size_t step, const ptir_patches *x, const float *image, ptrdiff_t top, size_t j,
-                                     const float *weights, size_t n, size_t c, size_t end, size_t count, const usual_pass *ends)
-{
-    const ptrdiff_t left = (ptrdiff_t)j - x->low[1], room = (ptrdiff_t)x->extent[1] - left;
-    const int taps = (int)x->window[1], seen = (int)count + taps - 1;
-    const int first = left < 0 ? (int)smallest((size_t)-left, (size_t)seen) : 0, last = room < 0 ? 0 : room < seen ? (int)room : seen;
-#define PLACES(count, taps, inside)                                                                                    \
-    for (; c + W <= end; c += W)                                                                                       \
-    neighbors_of(out + c, step, x, image + c, top, left, first, last, weights + c, n, count, taps, inside, ends, c)
-#define SOME(count)                                                                                                    \
+/* Whole vectors of `width` channels of `count` places, up to NEAR. */
+#define NEAR_PLACES(taps, stride)                                                                                      \
+    static PTIR_APART void near_##taps##_##stride(float *out, size_t step, const window_line *seen, size_t lines, int first, int last, \
+                                                  const float *weights, size_t n, size_t width, size_t count, const usual_pass *ends) \
+    {                                                                                                                  \
+        switch (count) {                                                                                               \
+            COUNTED(1, taps, stride)                                                                                   \
+            COUNTED(2, taps, stride)                                                                                   \
+            COUNTED(3, taps, stride)                                                                                   \
+            COUNTED(4, taps, stride)                                                                                   \
+            COUNTED(5, taps, stride)                                                                                   \
+            COUNTED(6, taps, stride)                                                                                   \
+            COUNTED(7, taps, stride)                                                                                   \
+            COUNTED(8, taps, stride)                                                                                   \
+        }                                                                                                              \
+    }
+#define COUNTED(count, taps, stride)                                                                                   \
     case count:                                                                                                        \
-        if (taps == 3)                                                                                                 \
-            PLACES(count, 3, 0);                                                                                       \
-        else                                                                                                           \
-            PLACES(count, 5, 0);                                                                                       \
+        for (size_t c = 0; c + W <= width; c += W)                                                                     \
+            neighbors_of(out + c, step, seen, lines, first, last, weights + c, n, c, ends, count, taps, stride);       \
         break;
-    if (count == NEAR && first == 0 && last == seen) {
-        if (taps == 3)
-            PLACES(NEAR, 3, 1);
-        else
-            PLACES(NEAR, 5, 1);
-        return c;
-    }
-    switch (count) {
-        SOME(1)
-        SOME(2)
-        SOME(3)
-        SOME(4)
-        SOME(5)
-        SOME(6)
-        SOME(7)
-        SOME(8)
-    }
-#undef SOME
-#undef PLACES
-    return c;
-}
+NEAR_PLACES(3, 1)
+NEAR_PLACES(3, 2)
+NEAR_PLACES(5, 1)
+NEAR_PLACES(5, 2)
+#undef COUNTED
+#undef NEAR_PLACES
 
 /* Channels from c to `end` of `count` places. */
 PTIR_INLINE void channels_of(float *out, size_t step, const ptir_patches *x, const float *image, ptrdiff_t top, size_t j, int inside,
@@ -158,6 +156,66 @@ PTIR_INLINE void channels_of(float *out, size_t step, const ptir_patches *x, con
         places_of(out, step, x, image, top, j, inside, c, weights, n, kind, count, 1, end - c);
 }
 
+/* Channels from c to `end`, KC at most, of `here` places of one line from place j on, row `row` of the result. */
+PTIR_INLINE void near_block(float *out, size_t step, const ptir_patches *x, const float *image, ptrdiff_t top, size_t j, size_t here,
+                            const float *weights, size_t n, size_t c, size_t end, const ptir_ending *ending, const usual_pass *usual, size_t row)
+{
+    const size_t lines = x->window[0], rest = end - (end - c) % W, width = rest - c;
+    const ptrdiff_t stride = (ptrdiff_t)x->stride[1], left = (ptrdiff_t)j * stride - x->low[1], room = (ptrdiff_t)x->extent[1] - left;
+    const int taps = (int)x->window[1], elements = ((int)here - 1) * (int)stride + taps;
+    const int first = left < 0 ? (int)-left : 0, last = room < elements ? (int)room : elements;
+    window_line seen[MOST_LINES];
+    for (size_t s = 0; s < lines; s++) {
+        const ptrdiff_t line = top + (ptrdiff_t)(s * x->dilation[0]);
+        const int is_there = line >= 0 && line < (ptrdiff_t)x->extent[0];
+        seen[s] = is_there ? (window_line){image + line * x->row + left * x->column + (ptrdiff_t)c, x->column} : (window_line){zeros, 0};
+    }
+    usual_pass own;
+    if (usual)
+        own = usual_from(usual, row, c);
+#define NEAR_PLACES(taps, stride)                                                                                      \
+    near_##taps##_##stride(out + c, step, seen, lines, first, last, weights + c, n, width, here, usual ? &own : NULL)
+    if (taps == 3 && stride == 1)
+        NEAR_PLACES(3, 1);
+    else if (taps == 3)
+        NEAR_PLACES(3, 2);
+    else if (stride == 1)
+        NEAR_PLACES(5, 1);
+    else
+        NEAR_PLACES(5, 2);
+#undef NEAR_PLACES
+    for (size_t q = 0; rest < end && q < here; q++)
+        channels_of(out + q * step, step, x, image, top, j + q, 0, weights, n, rest, end, PTIR_WEIGHTED, 1);
+    if (!usual)
+        finish_block(out + c, step, ending, row, c, here, end - c);
+    else if (rest < end)
+        finish_block(out + rest, step, ending, row, rest, here, end - rest);
+}
+
+/* Channels from c to `end` of places [i, last) of a call whose windows are near: up to NEAR columns of places, one line after the
+ * other, so that what two lines see is in the nearest cache. */
+static void near_windows(float *out, size_t step, const ptir_patches *x, const float *weights, size_t first, size_t i, size_t last,
+                         size_t n, size_t c, size_t end, const ptir_ending *ending)
+{
+    const size_t wide = x->places[1], blocks = (wide + NEAR - 1) / NEAR, start = (first + i) / wide, stop = (first + last - 1) / wide + 1;
+    usual_pass usual;
+    const int ends = is_usual(&usual, ending);
+    for (size_t block = 0; block < blocks; block++) {
+        const float *image = x->data + (ptrdiff_t)(start / x->places[0]) * x->batch;
+        const size_t begin = wide * block / blocks, beyond = wide * (block + 1) / blocks;
+        size_t high = start % x->places[0];
+        for (size_t line = start; line < stop; line++) {
+            size_t from = line * wide + begin, to = smallest(line * wide + beyond, first + last);
+            from = from < first + i ? first + i : from;
+            if (from < to)
+                near_block(out + (from - first) * step, step, x, image, (ptrdiff_t)(high * x->stride[0]) - x->low[0], from - line * wide,
+                           to - from, weights, n, c, end, ending, ends ? &usual : NULL, from - first);
+            if (++high == x->places[0])
+                high = 0, image += x->batch;
+        }
+    }
+}
+
 /* Channels from c to `end` of places [i, last) of a call. */
 PTIR_INLINE void windows_of(float *out, size_t step, const ptir_patches *x, int kind, const float *weights, size_t first, size_t i, size_t last,
                             size_t n, size_t c, size_t end, const ptir_ending *ending)
@@ -165,9 +223,10 @@ PTIR_INLINE void windows_of(float *out, size_t step, const ptir_patches *x, int 
     /* Places [from, to) of a line see no padding along it. */
     ptrdiff_t wide = (ptrdiff_t)((x->window[1] - 1) * x->dilation[1]) + 1, room = (ptrdiff_t)x->extent[1] - wide + x->low[1];
     size_t from = ((size_t)x->low[1] + x->stride[1] - 1) / x->stride[1], to = room < 0 ? 0 : (size_t)room / x->stride[1] + 1;
-    const int are_near = kind == PTIR_WEIGHTED && x->stride[1] == 1 && x->dilation[1] == 1 && (x->window[1] == 3 || x->window[1] == 5);
-    usual_pass usual, own;
-    const int ends = are_near && end - c >= W && is_usual(&usual, ending);
+    if (kind == PTIR_WEIGHTED && end - c >= W && are_near(x)) {
+        near_windows(out, step, x, weights, first, i, last, n, c, end, ending);
+        return;
+    }
     out += i * step;
     for (size_t here; i < last; i += here, out += here * step) {
         size_t at = first + i, j = at % x->places[1], line = at / x->places[1];
@@ -175,19 +234,7 @@ PTIR_INLINE void windows_of(float *out, size_t step, const ptir_patches *x, int 
         ptrdiff_t top = (ptrdiff_t)(line % x->places[0] * x->stride[0]) - x->low[0];
         int inside = j >= from && j < to;
         here = 1;
-        if (are_near && end - c >= W) {
-            here = smallest(smallest(NEAR, x->places[1] - j), last - i);
-            if (ends)
-                own = usual_from(&usual, i, 0);
-            const size_t rest = near_places(out, step, x, image, top, j, weights, n, c, end, here, ends ? &own : NULL);
-            for (size_t q = 0; rest < end && q < here; q++)
-                channels_of(out + q * step, step, x, image, top, j + q, j + q >= from && j + q < to, weights, n, rest, end, kind, 1);
-            if (ends) {
-                if (rest < end)
-                    finish_block(out + rest, step, ending, i, rest, here, end - rest);
-                continue;
-            }
-        } else if (inside && j + BLOCK_X <= to && i + BLOCK_X <= last) {
+        if (inside && j + BLOCK_X <= to && i + BLOCK_X <= last) {
             here = BLOCK_X;
             channels_of(out, step, x, image, top, j, 1, weights, n, c, end, kind, BLOCK_X);
         } else
@@ -197,12 +244,22 @@ PTIR_INLINE void windows_of(float *out, size_t step, const ptir_patches *x, int 
     }
 }
 
-/* Lines of places, some channels at a time, so few that the lines of the image that they see stay in the nearest cache. */
+/* How many of `n` channels are in work together where windows are near: what a block of places sees, its weights and its results
+ * stay in the nearest cache. */
+static size_t near_channels(const ptir_patches *x, size_t n)
+{
+    enum { NEAREST = 32 * 1024 / sizeof(float), FEWEST = 64 };
+    const size_t elements = (NEAR - 1) * x->stride[1] + 2 * x->window[1], fit = NEAREST / (x->window[0] * elements + NEAR);
+    const size_t parts = n / smallest(KC, fit < FEWEST ? FEWEST : fit) + 1;
+    return ((n + parts - 1) / parts + LINE - 1) / LINE * LINE;
+}
+
+/* Lines of places, some channels at a time. */
 PTIR_INLINE void lines_of(float *out, size_t step, const ptir_patches *x, int kind, const float *weights, size_t first, size_t m, size_t n,
                           const ptir_ending *ending, ptir_watch *watch)
 {
-    enum { NEAREST = 32 * 1024 / sizeof(float), FEWEST = 64, STRIP = 8 };
-    const size_t fit = NEAREST / (x->window[0] * x->extent[1] + 1) / W * W, some = kind != PTIR_WEIGHTED ? n : fit < FEWEST ? FEWEST : fit;
+    enum { STRIP = 8 };
+    const size_t some = kind == PTIR_WEIGHTED && are_near(x) ? near_channels(x, n) : n;
     for (size_t i = 0, last; i < m; i = last) {
         last = smallest(m, i + STRIP * x->places[1] - (first + i) % x->places[1]);
         for (size_t c = 0, end; c < n; c = end) {
