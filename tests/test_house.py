@@ -106,7 +106,7 @@ def test_files_and_public_things_say_what_they_are(room: str, path: Path) -> Non
     assert ast.get_docstring(tree), f"{path} has no docstring"
     for node in tree.body:
         named = isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_")
-        if named:
+        if named and "overload" not in map(ast.unparse, node.decorator_list):
             assert ast.get_docstring(node), f"{path.name}: {node.name} has no docstring"
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from conftest import ROOT
 
-from ptir_tools.core.limits import LIMITS
 from ptir_tools.dialects.mind import rewrites as mind
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.rewrites import (
@@ -71,7 +70,7 @@ def texts(rules: str) -> dict[str, str]:
 
 # The rules of the other IRs by title, with the lists that some of them are written in.
 OTHERS: dict[str, tuple[Sequence[Pattern], str]] = {
-    "MIND: `canonicalize`": (mind.canonicalization(LIMITS, False).patterns, ""),
+    "MIND: `canonicalize`": (mind.canonicalization(False).patterns, ""),
     "MIND: `simplify`": (mind.SIMPLIFICATION.patterns, mind.RULES),
     "Tiny: `canonicalize`": (tiny.CANONICALIZATION.patterns, tiny.CHAINS),
     "Tiny: `simplify`": (tiny.SIMPLIFICATION.patterns, tiny.CHAINS + tiny.RULES),

@@ -52,7 +52,7 @@ def _described(call: Callable[..., object], defn: OpDef, given: list[Parameter])
 
 def parameters(defn: OpDef) -> list[Parameter]:
     """The operands and attributes of an op. Those after the first attribute with a default are keywords. The default `...`
-    stands for one that follows from other attributes."""
+    is one that follows from other attributes."""
     found = [Parameter(g.name, Parameter.POSITIONAL_OR_KEYWORD, annotation=g.kind) for g in defn.groups]
     first = positional(defn)
     for i, a in enumerate(defn.attrs):

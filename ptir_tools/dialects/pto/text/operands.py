@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ptir_tools.core.ir import SEGMENTS, Attribute, Literal, OpDef, Operand, Value
 from ptir_tools.core.spelling import attribute_meant, nearest
-from ptir_tools.core.typed import TYPE_CHECKING
+from ptir_tools.core.typed import TYPE_CHECKING, Protocol
 from ptir_tools.core.types import POISON, UNTYPED, Type
 from ptir_tools.core.types import agree as parts_agree
 from ptir_tools.core.violations import OP_NAME, Violation, require, result
@@ -18,15 +18,29 @@ from ptir_tools.dialects.pto.text.syntax import elements_of
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType, tile, type_text
 
 if TYPE_CHECKING:
-    from ptir_tools.dialects.pto.text.reader import Reader
+    from collections.abc import Iterable
+
     from ptir_tools.dialects.pto.text.syntax import Statement
-    from ptir_tools.grammars.parser import Node
+    from ptir_tools.grammars.parser import Node, Token
 
 Groups = dict[str, list[Operand]]
 RESULTS = ("to", "order", "counts")  # the attributes that hold the types of results
 
 
-def read(scope: Reader, s: Statement, d: OpDef) -> tuple[list[Operand], dict[str, Attribute]]:
+class Names(Protocol):
+    """What a token names or spells in the function that is read."""
+
+    def use(self, token: Token) -> Value:
+        """The value of this name."""
+
+    def operand(self, token: Token) -> Operand:
+        """The value of this name, or the literal of type index."""
+
+    def types(self, tokens: Iterable[Token] | None) -> list[Type]:
+        """The types that tokens spell."""
+
+
+def read(scope: Names, s: Statement, d: OpDef) -> tuple[list[Operand], dict[str, Attribute]]:
     """The operands and attributes of a statement. Raises Violation."""
     form = form_of(d)
     attrs: dict[str, Attribute] = {}
@@ -62,7 +76,7 @@ def _of_every_op(d: OpDef) -> tuple[str, ...]:
     return ("loc", "layout") * ("to" in d.attr_index) + ("valid",) * any(g.name == "valid" for g in d.groups)
 
 
-def _operands(scope: Reader, s: Statement, d: OpDef, form: Form, attrs: dict[str, Attribute]) -> Groups:
+def _operands(scope: Names, s: Statement, d: OpDef, form: Form, attrs: dict[str, Attribute]) -> Groups:
     wanted = [n for n in form.operands if n not in form.optional]
     least, most = len(wanted), None if form.many else len(form.operands)
     fits = len(s.operands) >= least and (most is None or len(s.operands) <= most)
@@ -95,7 +109,7 @@ def _subscripts(name: str, groups: tuple[str, ...]) -> str:
     return f"`{name}` needs one list of indices, such as [%i, %j]" if groups else f"`{name}` takes no subscripts here"
 
 
-def _clauses(scope: Reader, s: Statement, d: OpDef, groups: Groups, entries: dict[str, Node]) -> None:
+def _clauses(scope: Names, s: Statement, d: OpDef, groups: Groups, entries: dict[str, Node]) -> None:
     names = {g.name for g in d.groups}
     if waits := s.node.parts("wait"):
         require("wait" in names, "TypeMismatch", f"{d.short} does not wait for events", at="wait")
@@ -110,7 +124,7 @@ def _clauses(scope: Reader, s: Statement, d: OpDef, groups: Groups, entries: dic
 
 
 def _types(
-    scope: Reader,
+    scope: Names,
     s: Statement,
     d: OpDef,
     form: Form,
