@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tiny_graphs import CONV, SAMPLES, SIZES, good, graph, inputs_of, node, printed, random_text, read, run, sample, source
 
@@ -42,12 +42,14 @@ def agree(before: Program, after: Program, inputs: list, exact: bool = True) -> 
 
 
 @given(st.integers(0, 2**32))
+@example(215096)
 @settings(max_examples=150, deadline=None)
 def test_random_graphs_agree(seed: int) -> None:
     before = good(random_text(seed))
     after = to_ptir(before)
     contracted = any(op.defn.short == "dot_general" for op in after.main.body)  # whose products are not rounded
-    agree(before, after, inputs_of(before, seed, special=True), exact=not contracted)
+    begun = any(op.defn.short == "REDUCE" and op.attr("init") is not None for op in before.main.body)  # with a sum of their own
+    agree(before, after, inputs_of(before, seed, special=True), exact=not (contracted or begun))
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda p: p.stem)
