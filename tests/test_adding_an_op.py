@@ -24,9 +24,9 @@ def sech(input, *, result: "Result"):
     return rounded(lambda v: 1 / np.cosh(v), result.dtype, input)
 """,
     "tiny": """
-from ptir_tools.dialects.tiny.ops.elementwise import FLOATS, unary
+from ptir_tools.dialects.tiny.ops.elementwise import FLOATS, unary_type
 
-@op("tiny.SECH", infer=unary("SECH", FLOATS), traits=PURE)
+@op("tiny.SECH", infer=unary_type("SECH", FLOATS), traits=PURE)
 def sech(x):
     return 1 / np.cosh(x)
 """,
@@ -262,12 +262,13 @@ import sys
 import numpy as np
 import ptir_tools as ptir
 from ptir_tools.dialects import load_dialect
+from ptir_tools.dialects.pto.facts import element_types
 from ptir_tools.dialects.pto.targets import A3
 
 load_dialect("pto")
 exec(sys.argv[1])
 text = sys.argv[2].replace("1x8", "1x16")
-assert A3.dtypes["sech"] == {"f16", "f32"}
+assert element_types(A3)["sech"] == {"f16", "f32"}
 ptir.verify(ptir.read(text), target="a3")
 try:
     ptir.verify(ptir.read(text.replace("f32", "bf16")), target="a3")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from ptir_tools.plan import exact, placement, search, stacking
+from ptir_tools.plan import exact, placement, search, skyline
 from ptir_tools.plan.exact import Budget, improve
 from ptir_tools.plan.joining import join
 from ptir_tools.plan.placement import Interval, lower_bound, peak, place
@@ -96,11 +96,11 @@ def test_skyline_takes_the_same_steps_in_python(seed: int, monkeypatch: pytest.M
     rng = random.Random(seed)
     given = sorted([*packed(rng, 100, 90, 999), *drawn(rng, 60, 80, 300)], key=lambda x: (x.lower, x.upper, x.size))
     buffers, alive = placement.timeline(given).sections, [x.upper - x.lower for x in given]
-    for setting, looks in ((setting, looks) for setting in stacking.SETTINGS for looks in (1, 2000, 10**6)):
-        found = stacking.stack(buffers, alive, setting, looks)
+    for setting, looks in ((setting, looks) for setting in skyline.SETTINGS for looks in (1, 2000, 10**6)):
+        found = skyline.stack(buffers, alive, setting, looks)
         with monkeypatch.context() as patched:
-            patched.setattr(stacking, "kernel", lambda: None)
-            again = stacking.stack(buffers, alive, setting, looks)
+            patched.setattr(skyline, "kernel", lambda: None)
+            again = skyline.stack(buffers, alive, setting, looks)
         assert (found[0], found[2]) == (again[0], again[2])
         if found[0] is Outcome.PLACED:
             assert found[1] == again[1] and conflicts(given, list(found[1])) == []

@@ -68,7 +68,7 @@ def _restored(defn: OpDef, a: Attr, given: tuple[str, object] | None) -> object:
         return None if a.kind.endswith("None") else a.default
     kind, value = given
     if kind != _HELD[a.kind]:
-        raise ValueError(f"{defn.short}: {a.name} is {kind}, {_HELD[a.kind]} is wanted")
+        raise ValueError(f"{defn.short}: {a.name} is {kind}, expected {_HELD[a.kind]}")
     if not a.kind.startswith("DType"):
         return value
     if value not in _DTYPES:
