@@ -362,7 +362,7 @@ def put(path: str, changed: str) -> None:
     was = _functions(compile(Path(path).read_bytes(), path, "exec", dont_inherit=True))
     gc.unfreeze()  # what readers put out of the collector's sight
     for f in gc.get_objects():
-        if isinstance(f, FunctionType) and os.path.realpath(f.__code__.co_filename) == path:
+        if type(f) is FunctionType and os.path.realpath(f.__code__.co_filename) == path:
             key = f.__code__.co_qualname, f.__code__.co_firstlineno
             mine, new = was.get(key, []), now.get(key, [])
             if len(mine) == len(new) and f.__code__ in mine:
