@@ -38,31 +38,31 @@ def formula(function: str, dtype: DType = F32, divisor: int | None = None) -> tu
     return graph.main.params, result.op
 
 
-def _is(a: Operand, b: Operand, results: dict[Value, Operand]) -> bool:
-    """Whether `b` is what `a` of a formula is, where its values are those `results`; adds to these."""
+def _matches(a: Operand, b: Operand, matched: dict[Value, Operand]) -> bool:
+    """Whether `b` computes what `a` of a formula does. `matched` maps the values of the formula; what is new is added."""
     if isinstance(a, Literal) or isinstance(b, Literal):
         return isinstance(a, Literal) and isinstance(b, Literal) and a.same(b)
     assert isinstance(a, Value)
-    if a in results:
-        return results[a] is b
+    if a in matched:
+        return matched[a] is b
     mine, other = a.op, b.op if isinstance(b, Value) else None
     if mine is not None and (other is None or other.defn is not mine.defn or other.attrs != mine.attrs):
         return False
-    results[a] = b
+    matched[a] = b
     if mine is None or other is None:
         return True
     return len(mine.operands) == len(other.operands) and all(
-        _is(x, y, results) for x, y in zip(mine.operands, other.operands, strict=True)
+        _matches(x, y, matched) for x, y in zip(mine.operands, other.operands, strict=True)
     )
 
 
 def _pattern(function: str) -> Pattern:
     def pattern(op: Op, options: Options) -> Match | None:
         (x,), last = formula(function)
-        results: dict[Value, Operand] = {}
-        if tensor_type(op.result).dtype is not F32 or not _is(last.result, op.result, results):
+        matched: dict[Value, Operand] = {}
+        if tensor_type(op.result).dtype is not F32 or not _matches(last.result, op.result, matched):
             return None
-        return Match((results[x],), lambda emit, op, x: emit.last(function, x))
+        return Match((matched[x],), lambda emit, op, x: emit.last(function, x))
 
     return pattern
 
@@ -78,10 +78,10 @@ def division(op: Op, options: Options) -> Match | None:
         return None
     y = product.operands[1]
     params, last = formula("div", SI32, splat_of(y) if isinstance(y, Literal) else None)
-    results: dict[Value, Operand] = {}
-    if not _is(last.result, op.result, results):
+    matched: dict[Value, Operand] = {}
+    if not _matches(last.result, op.result, matched):
         return None
-    operands = (results[params[0]], y)
+    operands = (matched[params[0]], y)
     return Match(operands, lambda emit, op, x, y: emit.last("div", emit.full(x), emit.full(y)))
 
 
