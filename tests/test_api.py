@@ -8,6 +8,7 @@ import pytest
 import ptir_tools as ptir
 from ptir_tools.dialects import DIALECTS, FORMATS
 
+NEEDS = {"onnx": "onnx", "stablehlo": "jax", "stablehlo-bytecode": "jax"}  # the package that writes the format
 TEXT = "func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {\n  %y = exp(%x) -> tensor<f32, 2>\n  return %y\n}\n"
 
 
@@ -25,7 +26,11 @@ def test_what_is_shown_of_a_program_is_one_line_and_a_notebook_shows_its_text() 
 def test_what_the_command_line_translates_to_is_made_from_python_by_the_call_that_a_message_names(
     source: str, target: str
 ) -> None:
-    """`translate` takes an IR and `write` a format of the program's own; the message of each names what does the rest."""
+    """`translate` takes an IR and `write` a format of the program's own; the message of each names what does the rest.
+
+    Without the package that writes the format, the message names the extra that installs it.
+    """
+    there = target not in NEEDS or importlib.util.find_spec(NEEDS[target])
     program = ptir.translate(ptir.read(TEXT), source)
     names = {"program": program, "write": ptir.write, "translate": ptir.translate, "to_onnx": ptir.to_onnx}
     for call in (ptir.write, ptir.translate):
@@ -35,9 +40,11 @@ def test_what_the_command_line_translates_to_is_made_from_python_by_the_call_tha
             assert source == "pto" and "no conversion leads from pto to" in str(rejected)
         except ptir.UsageError as error:
             found = re.search("`((?:to|write)[^`]*[)])`", str(error))
-            assert found or (source == "pto" and "no conversion leads from pto to" in str(error))
-            if found and (target != "onnx" or importlib.util.find_spec("onnx")):
+            if found and there:
                 assert eval(found[1], names)
+            elif not found:
+                no_way = source == "pto" and "no conversion leads from pto to" in str(error)
+                assert no_way or (not there and "pip install '.[" in str(error))
 
 
 def test_an_ir_or_format_that_there_is_not_is_wrong_usage() -> None:
