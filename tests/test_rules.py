@@ -20,11 +20,10 @@ from ptir_tools.core.symbols import bind, symbols
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.rewrites import joins
-from ptir_tools.dialects.ptir.rewrites.canonicalization import ALL, CANONICALIZATION
+from ptir_tools.dialects.ptir.rewrites.canonicalization import CANONICALIZATION
 from ptir_tools.dialects.ptir.text.format import FORMAT
 from ptir_tools.passes import Floats, PassContext, run_pipeline
-from ptir_tools.rewrite.pattern_set import Later
-from ptir_tools.rewrite.patterns import Effect, named
+from ptir_tools.rewrite.patterns import Effect
 
 FILES = sorted((TESTDATA / "rules").glob("*.txt"))
 _CASE = re.compile(r"^// (rule|fold) ([\w-]+) ?(\w*)\n(.*?)// after\n", re.MULTILINE | re.DOTALL)
@@ -295,9 +294,3 @@ def test_a_complex_sum_that_becomes_a_boolean_is_not_cast_at_once():
     )
     run_pipeline(program, "canonicalize")
     assert [op.defn.short for op in program.main.body] == ["reduce_sum", "cast"]
-
-
-def test_a_list_that_is_imported_later_says_for_which_ops() -> None:
-    for later in (x for x in ALL if isinstance(x, Later)):
-        ops = {d.short for p in later.patterns() for root in p.roots for d in named(root)}
-        assert ops == {d.short for root in later.roots for d in named(root)}, later.name

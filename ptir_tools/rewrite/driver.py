@@ -287,14 +287,14 @@ class _Driver:
         """Visit the ops on the worklist until it is empty, or no more rewrites are allowed."""
         stack, queued, dead, ops = self.stack, self.queued, self.dead, self.rw.order.ops
         candidates, unused, kept, idle = self.patterns.candidates, self.rw.unused, self.rw.kept, self.rw.idle
-        rooted = None if self.config.enable_constant_fold else self.patterns.rooted  # without folding, other ops are skipped
+        rooted = None if self.config.enable_constant_fold else self.patterns.by_root  # without folding, other ops are skipped
         while self.left > 0:
             if stack:
                 op = self.popped() if self.random is not None else stack.pop()
                 distance = queued.pop(op)
             elif self.seeds:
                 self.seeds -= 1
-                if (seed := ops[self.seeds]) is None or seed.defn.is_constant or (rooted is not None and not rooted(seed.defn)):
+                if (seed := ops[self.seeds]) is None or seed.defn.is_constant or (rooted is not None and seed.defn not in rooted):
                     continue
                 op, distance = seed, _SEED
             elif self.later:  # a wide op is visited once after all its operands

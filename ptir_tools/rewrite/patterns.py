@@ -270,11 +270,6 @@ def named(name: str) -> list[OpDef]:
     return results
 
 
-def family(d: OpDef) -> str:
-    """The full name of the family of `d`: `ptir.compare`."""
-    return f"{d.name.partition('.')[0]}.{d.family}"
-
-
 class Floats(dict[Type, bool]):
     """Whether a type has floating-point numbers, computed on demand."""
 

@@ -100,8 +100,7 @@ class RulePattern(Pattern):
     def looks_through(self) -> Iterable[Look]:
         for below, user, level in self.row.looks:
             ops = [None] if below is None else [d for d in self.list.origins(below) if isinstance(d, OpDef)]
-            users = named(user)
-            yield from ((d, u, level) for d in ops for u in users)
+            yield from ((d, u, level) for d in ops for u in named(user))
 
     def looks_for_uses(self) -> Iterable[Look]:
         return self.looks_through() if self.row.looks_for_uses else ()

@@ -90,7 +90,7 @@ DECOMPOSED = PatternSet(list(DECOMPOSITION)).freeze()
 def decompose(program: Program) -> list[str]:
     """Decompose, in place, every op that gpt.rs does not have. The result is the short names of those found. New values have no
     name."""
-    found = dict.fromkeys(op.defn.short for block in program.blocks() for op in block.body if DECOMPOSED.rooted(op.defn))
+    found = dict.fromkeys(op.defn.short for block in program.blocks() for op in block.body if op.defn in DECOMPOSED.by_root)
     config = GreedyConfig(enable_constant_fold=False, enable_dce=False, effect=Effect.RANGE)
     for block in (*program.functions, *program.regions) if found else ():
         rw = Rewriter(block, program.dialect)
