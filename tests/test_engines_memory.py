@@ -121,8 +121,7 @@ def test_a_run_takes_the_arena_and_one_ops_scratch(make, engine):
     inputs = list(random_inputs(program, 0).values())
     executable(inputs, Context())
     planned = executable.own.peak + executable.scratch
-    packed = 4 * MIB if make is narrow else 0  # its right operand, widened to f32 before that
-    assert executable.scratch <= 2 * widest([executable.function]) + packed + kernel_room()
+    assert executable.scratch <= 2 * widest([executable.function]) + kernel_room()
     assert beside(program, engine) <= planned + MIB / 4
 
 

@@ -32,6 +32,8 @@ else:  # what only programs with products need
 
 __all__ = ["Executable", "available"]
 
+copied = late("ptir_tools.engines.native.moves", "copied")
+
 FEW = 4  # rows or columns for which packing the other operand does not pay
 LARGE = 1 << 15  # elements of one
 SMALL = 1 << 14  # elements for which any kernel is as fast as NumPy's function, and needs no Python
@@ -74,20 +76,52 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     if not exact or (few and not packs):
         return numpy_engine.builder(op)(op, ins, outs, shop)
     steps: list[Step] = []
+    packs = packs or products.packs(op, height, width, depth)
+    if packs and any(holds(x, F16, BF16) for x in (ins[0], out)):
+        return _narrow(op, ins, out, (height, width, depth), shop)
     left = stack(ins[0], (batch, height_axes, contract), 0, shop, F32, steps)
     wide = out if out.dtype == np.float32 else shop.scratch(out.shape, F32)
     made = wide.reshape(-1, height, width)
     pieces = products.cut(made, left, left, shop)
-    if products.packs(op, height, width, depth) and products.each_packs(op, width * depth * F32.size, len(pieces)):
+    if packs and products.each_packs(op, width * depth * F32.size, len(pieces)):
         parts = [_packing(kernels().gemm, kernels().PACKED_SCRATCH, op, ins, F32, piece, shop) for piece in pieces]
     else:
-        if packs or products.packs(op, height, width, depth):
+        if packs:
             right = products.packed(op, partial(ins.__getitem__, 1), F32, shop, steps)
         else:
             right = stack(ins[1], (other_batch, other_contract, columns), 0, shop, F32, steps)
         parts = _products(made, left, right, shop)
     steps += threads.together(parts, shop.threads)
     return steps if wide is out else [*steps, *shop.copied(out, wide)]
+
+
+def _narrow(op: Op, ins: Sequence[Data], out: Array, shape: tuple[int, int, int], shop: Workshop) -> list[Step]:
+    """A product in f32 of narrow floats, or rounded to them, with a packed right operand. Some rows at a time are widened,
+    multiplied and rounded, so that what is in f32 stays in cache."""
+    height, width, depth = shape
+    _, rows, contract, *_ = axes_of(op)
+    steps: list[Step] = []
+    left = stack(ins[0], ([], rows, contract), 0, shop, tensor_of(op).dtype, steps)[0]
+    right = products.packed(op, partial(ins.__getitem__, 1), F32, shop, steps)
+    target, parts = out.reshape(height, width), list[Step]()
+    workers = shop.threads if height * width * depth >= threads.PRODUCT_WORTH else 1
+    for piece in threads.cuts(height, workers, threads.ROWS):
+        room = shop.scratch((kernels().PACKED_SCRATCH,), F32)
+        widened, made = (
+            None if x.dtype == np.float32 else shop.scratch((threads.BLOCKS, x.shape[1]), F32) for x in (left, target)
+        )
+        chain: list[Step] = []
+        for start in range(piece.start, piece.stop, threads.BLOCKS):
+            block = slice(start, min(start + threads.BLOCKS, piece.stop))
+            x, y = left[block], target[block]
+            if widened is not None:
+                chain += copied(widened[: len(x)], x, shop, 1)
+                x = widened[: len(x)]
+            chain.append((kernels().gemm, ((y if made is None else made[: len(y)])[None], x[None], right, room)))
+            if made is not None:
+                chain += copied(y, made[: len(y)], shop, 1)
+        parts.append((in_turn, (chain,)))
+    return [*steps, *threads.together(parts, workers)]
 
 
 def _packing(
@@ -142,7 +176,6 @@ _FORMS: dict[str, Builder] = {
 _FORMS |= dict.fromkeys(("quantize", "requantize", "dequantize"), late("ptir_tools.engines.native.quantize", "rescaled"))
 
 
-_copied = late("ptir_tools.engines.native.moves", "copied")
 _packed_bytes = late("ptir_tools.engines.native.products", "packed_bytes")
 
 
@@ -186,5 +219,5 @@ class Executable(numpy_engine.Executable):
         watched = options.observe is not None
         workers = threads.count(options.threads)
         partition, fuse = (numpy_engine.one_by_one, None) if watched else (_partition, _fuse)
-        target = Target(_builder, partition, fuse, _copied, tasks.linked, workers, _packed_bytes)
+        target = Target(_builder, partition, fuse, copied, tasks.linked, workers, _packed_bytes)
         super().__init__(program, function, options, target)

@@ -12,11 +12,11 @@ from ptir_tools.engines.numpy.steps import Step, Workshop
 LEAST = 1 << 12  # elements
 
 
-def copied(out: Array, x: Array, shop: Workshop) -> list[Step]:
-    """The steps that copy `x`, of any strides, to the dense `out`, whose dtype may be another."""
-    if x.dtype != out.dtype and (steps := converted(out, x, shop)) is not None:
+def copied(out: Array, x: Array, shop: Workshop, workers: int = 0) -> list[Step]:
+    """The steps that copy `x`, of any strides, to the dense `out`, whose dtype may be another, on all threads or so many."""
+    workers = workers or shop.threads
+    if x.dtype != out.dtype and (steps := converted(out, x, shop, workers)) is not None:
         return steps
-    workers = shop.threads
     pair = stacked(out, x) if x.size >= LEAST and x.dtype == out.dtype and x.dtype.str[1:] in ("f4", "i4", "u4") else None
     if pair is None:
         return [(np.copyto, (out, x, "unsafe"))]

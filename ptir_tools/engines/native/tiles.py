@@ -29,7 +29,7 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
     arrays = [matrix(data(v), rows, columns, shop, steps) for v in group.inputs]
     arrays += [bits(a.reshape(rows, -1)) for a in outs.values()]
     code, kinds = lowered(group, list(outs), register_kinds(group, arrays, list(outs)))
-    return [*steps, *_run(code, kinds, arrays, len(group.inputs), (rows, columns), group.reduces, shop)]
+    return [*steps, *_run(code, kinds, arrays, len(group.inputs), (rows, columns), group.reduces, shop, shop.threads)]
 
 
 def past_cache() -> int:
@@ -45,21 +45,28 @@ def register_kinds(group: fusion.Group, arrays: Sequence[Array | None], outs: Se
 
 
 def _run(
-    code: bytes, kinds: bytes, arrays: list[Array], inputs: int, shape: tuple[int, int], reduces: bool, shop: Workshop
+    code: bytes,
+    kinds: bytes,
+    arrays: list[Array],
+    inputs: int,
+    shape: tuple[int, int],
+    reduces: bool,
+    shop: Workshop,
+    workers: int,
 ) -> list[Step]:
-    """The steps that run a tile program over the domain `shape`, on all threads."""
+    """The steps that run a tile program over the domain `shape`, on so many threads."""
     rows, columns = shape
     parts: list[Step] = []
     is_large = sum(a.nbytes for a in arrays[inputs:]) >= past_cache()
-    for piece in _pieces(arrays, columns, len(code) // INSTRUCTION * rows * columns, reduces, shop.threads):
+    for piece in _pieces(arrays, columns, len(code) // INSTRUCTION * rows * columns, reduces, workers):
         height = len(piece[0])
         width = columns if reduces else max(a.shape[1] for a in piece)  # a repeated row may have one element only
         room = shop.scratch((kernels().tile_floats(kinds, height, width, reduces),), F32)
         parts.append((kernels().tiles, (code, kinds, tuple(piece), inputs, height, width, reduces, room, is_large)))
-    return threads.together(parts, shop.threads)
+    return threads.together(parts, workers)
 
 
-def converted(out: Array, x: Array, shop: Workshop) -> list[Step] | None:
+def converted(out: Array, x: Array, shop: Workshop, workers: int) -> list[Step] | None:
     """The steps that copy floats to the dense `out` of floats of another precision; None for other dtypes, or strides of `x`."""
     if not holds(x, *fusion.FLOATS) or not holds(out, *fusion.FLOATS) or not x.size or (x.ndim and not x.strides[-1]):
         return None
@@ -74,7 +81,7 @@ def converted(out: Array, x: Array, shop: Workshop) -> list[Step] | None:
     if (rounding := next((name for dtype, name in ROUNDING.items() if holds(out, dtype)), None)) is not None:
         program.emit(rounding)
     program.emit("store", 1)
-    return _run(bytes(program.code), bytes(program.kinds), pair, 1, shape, False, shop)
+    return _run(bytes(program.code), bytes(program.kinds), pair, 1, shape, False, shop, workers)
 
 
 def reduced(out: Array, x: Array, name: str, shop: Workshop) -> list[Step]:
@@ -83,7 +90,7 @@ def reduced(out: Array, x: Array, name: str, shop: Workshop) -> list[Step]:
     program.emit("on_elements")
     program.emit("load", 0)
     program.emit(name, 1, 0)
-    return _run(bytes(program.code), bytes(program.kinds), [x, out], 1, (x.shape[0], x.shape[1]), True, shop)
+    return _run(bytes(program.code), bytes(program.kinds), [x, out], 1, (x.shape[0], x.shape[1]), True, shop, shop.threads)
 
 
 def _pieces(arrays: list[Array], columns: int, work: int, reduces: bool, workers: int) -> list[list[Array]]:
