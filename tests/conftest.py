@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import io
 import os
@@ -66,6 +67,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """With --bless, what has no file to rewrite does not run."""
     if config.getoption("--bless"):
         items[:] = [item for item in items if "bless" in getattr(item, "fixturenames", ())]
+
+
+def pytest_collection_finish() -> None:
+    """The collector does not visit thousands of tests again each time that a test has made many objects."""
+    gc.collect()
+    gc.freeze()
 
 
 @dataclass(slots=True, frozen=True)

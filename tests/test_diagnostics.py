@@ -76,7 +76,7 @@ def test_a_suggestion_is_an_edit(name: str) -> None:
         assert not alone or d.fix is not None, d
 
 
-MANY = 1200
+MANY = 400
 UNKNOWN = {
     "ptir": ("func @f(%a: tensor<f32, 2>) -> tensor<f32, 2> {\n", "%valve{} = neg(%value{}) -> tensor<f32, 2>\n", "return %a\n}"),
     "pto": ("module { func.func @k(%a: index) {\n", "%valve{} = pto.addi %value{}, %a : index\n", "return\n}\n}"),

@@ -259,7 +259,13 @@ def test_flags_order_what_events_order():
 
 @pytest.mark.slow
 def test_flags_order_what_events_order_in_many_programs():
-    judge_all(range(5, 200))
+    judge_all(range(5, 45))
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("share", range(10))
+def test_flags_order_what_events_order_at_length(share):
+    judge_all(range(45 + 50 * share, 95 + 50 * share))
 
 
 def test_the_judge_sees_flags_that_are_gone():

@@ -19,7 +19,7 @@ else:
     places = lazy("ptir_tools.core.places")
 
 _LISTED = 16  # names that are listed when none is similar
-_COMPARED = 200_000  # the most pairs of names that are compared: some seconds
+_COMPARED = 50_000  # the most pairs of names that are compared: about a second
 _LISTS = {
     kind: f"`{command}` lists them"
     for kind, command in (("command", "ptir --help"), ("code", "ptir explain"), ("op", "ptir ops"))
