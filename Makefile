@@ -1,6 +1,6 @@
 .PHONY: test bless pages lint types bench asan ubsan tsan
 test:  ## the whole suite
-	python -m pytest
+	python -m pytest -n auto
 bless:  ## rewrite golden files and generated pages from what the tool prints now; read the diff
 	python -m pytest --bless
 pages:  ## rewrite what is made from declarations alone: docs, the builder's stub, the grammars of editors
