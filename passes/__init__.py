@@ -93,11 +93,11 @@ def register(name: str, dialect: str, run: Run, options: Mapping[str, object] | 
 @cache
 def _modules(dialect: str) -> dict[str, str]:
     """The module of each pass that a program of `dialect` can run: its own, or one of every dialect's."""
-    results: dict[str, str] = {}
+    modules: dict[str, str] = {}
     for package in filter(None, ("ptir_tools.passes", DIALECTS[dialect].passes)):
         names = sorted(_files(import_module(package).__path__))
-        results.update((name.replace("_", "-"), f"{package}.{name}") for name in names)
-    return results
+        modules.update((name.replace("_", "-"), f"{package}.{name}") for name in names)
+    return modules
 
 
 def _files(folders: Iterable[str]) -> Iterator[str]:

@@ -209,7 +209,7 @@ class _Placing:
 
     def function(self, function: Function) -> dict[Value, int]:
         """The address of every tile of a function; what does not fit is reported."""
-        results: dict[Value, int] = {}
+        addresses: dict[Value, int] = {}
         tiles = infer(function, self.target)
         for space in capacity.spaces(function, self.target, tiles):
             base = self.base[function].get(space.name, 0)
@@ -222,13 +222,13 @@ class _Placing:
                 places = self.packed(function, space, base)
             places = {b: base + at for b, at in places.items()}
             self.keep_off_scratch(function, space, places)
-            results |= {b.value: at for b, at in places.items()}
+            addresses |= {b.value: at for b, at in places.items()}
             for call, live in held:
                 callee = self.program.function(call.attr("callee"))
                 for f in self.all(callee) if callee is not None else ():
                     top = max([self.base[f].get(space.name, 0), *(places[b] + b.size for b in live)])
                     self.base[f][space.name] = top
-        return results
+        return addresses
 
     def packed(self, function: Function, space: capacity.Space, base: int) -> dict[capacity.Buffer, int]:
         """Places as `ptir plan` has them; what does not fit above `base` is reported."""

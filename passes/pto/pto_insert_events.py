@@ -418,7 +418,7 @@ class _Block:
         blocks = [r for x in (op, *body.ops()) for r in x.regions]
         read = {x for y in body.ops() for x in y.operands} | {x for r in blocks for x in r.results}
         places = {entry: n for n, entry in enumerate(body.body)}
-        results: dict[str, list[tuple[int, int, _Carry]]] = defaultdict(list)
+        by_pipe: dict[str, list[tuple[int, int, _Carry]]] = defaultdict(list)
         for k, (x, y) in enumerate(zip(op.operands[3:], body.results, strict=True)):
             alone = isinstance(x, Value) and x not in read and op.operands[3:].count(x) == 1
             before = self.makers.get(x) if alone else None  # type: ignore[arg-type]
@@ -427,10 +427,10 @@ class _Block:
                 continue
             same = before.op.defn is again.defn and pipe_of(again) in CARRIED
             if same and before.signal is not None:
-                results[pipe_of(again)].append(
+                by_pipe[pipe_of(again)].append(
                     (places[again], before.number, _Carry(op, k, before.signal, again, before.ops | {again}))
                 )
-        for steps in results.values():
+        for steps in by_pipe.values():
             steps.sort(key=lambda f: f[:2])
             numbers = [n for _, n, _ in steps]
             distinct = len({id(c.first) for *_, c in steps}) == len({p for p, *_ in steps}) == len(steps)
@@ -520,7 +520,7 @@ class _Block:
         """Where to wait for pipes of the iteration before. The place is between the op that is needed and the one that needs it,
         before an op of the same pipe, or the latter. Best is one behind which another pipe was waited for since the last op of
         the pipe: it was at work meanwhile. Else there the most other ops run between the two. Pipes of few ops choose first."""
-        results: dict[Op, dict[int, str]] = defaultdict(dict)
+        waits: dict[Op, dict[int, str]] = defaultdict(dict)
         at = {op: k for k, op in enumerate(self.steps)}
         n = len(self.steps)
         pipes = [self.pipes_in(op) for op in self.steps]
@@ -529,17 +529,17 @@ class _Block:
             if user not in at or need.op not in at:
                 continue
             start, end = at[need.op], at[user] + n  # in steps of two iterations
-            if any(need.pipe in results.get(self.steps[k % n], ()) for k in range(start + 1, end + 1)):
+            if any(need.pipe in waits.get(self.steps[k % n], ()) for k in range(start + 1, end + 1)):
                 continue
             best, most, run = end, -1, 0
             for k in range(start + 1, end + 1):
                 own = need.pipe in pipes[k % n]
-                run += n if results.get(self.steps[k % n]) else 0
+                run += n if waits.get(self.steps[k % n]) else 0
                 if (own or k == end) and run >= most:
                     best, most = k, run
                 run = 0 if own else run + (pipe < 0 or pipe in pipes[k % n])
-            results[self.steps[best % n]][need.pipe] = need.opcode
-        return results
+            waits[self.steps[best % n]][need.pipe] = need.opcode
+        return waits
 
     def pipes_in(self, op: Op) -> set[int]:
         """The pipes in which an op, or what is in its blocks, runs."""

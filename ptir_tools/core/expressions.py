@@ -162,12 +162,12 @@ def term(m: Monomial, coefficient: int = 1) -> Poly:
 
 
 def _collect(terms: Iterable[tuple[Monomial, int]]) -> Poly:
-    results: dict[Monomial, int] = {}
+    totals: dict[Monomial, int] = {}
     for m, c in terms:
         m = tuple(sorted(m, key=str))
-        results[m] = results.get(m, 0) + c
-        require(len(results) <= MAX_TERMS, "InvalidArg", f"an expression of more than {MAX_TERMS} terms")
-    kept = [(m, c) for m, c in results.items() if c]
+        totals[m] = totals.get(m, 0) + c
+        require(len(totals) <= MAX_TERMS, "InvalidArg", f"an expression of more than {MAX_TERMS} terms")
+    kept = [(m, c) for m, c in totals.items() if c]
     return Poly(tuple(sorted(kept, key=lambda t: (t[1] < 0, -len(t[0]), _monomial_text(t[0], 1)))))
 
 

@@ -564,12 +564,12 @@ def _schema(op: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
 
 
 def _defaults(schema: onnx.defs.OpSchema) -> dict[str, object]:
-    results = {}
+    defaults = {}
     for name, a in schema.attributes.items():
         if a.default_value is not None and a.default_value.type:
             value = onnx.helper.get_attribute_value(a.default_value)
-            results[name] = value.decode() if isinstance(value, bytes) else value
-    return results
+            defaults[name] = value.decode() if isinstance(value, bytes) else value
+    return defaults
 
 
 def _type_proto(x: Datum) -> onnx.TypeProto:

@@ -104,12 +104,12 @@ class Layout:
 
     def fewest(self, target: Target, most: int) -> Blocks | None:
         """The smallest blocks, each with all rows or all columns, that give fewer than `most` iterations of each loop."""
-        results = []
+        few = []
         for b in self.blocks(target):
             down, across = -(-usual(self.rows) // b.high), -(-usual(self.columns) // b.wide)
             if 1 < down * across < most and 1 in (down, across):
-                results.append(b)
-        return min(results, key=lambda b: (b.rows * b.columns, -min(b.rows, b.columns)), default=None)
+                few.append(b)
+        return min(few, key=lambda b: (b.rows * b.columns, -min(b.rows, b.columns)), default=None)
 
     def blocks(self, target: Target, rows: int | None = None) -> Iterator[Blocks]:
         """Candidate blocks, the best first: for products by the elements that are loaded, for others wide before high. `rows`
@@ -138,7 +138,7 @@ class Layout:
         widths = _sizes(usual(self.columns), self.column_unit, self.column in self.reduced)
         capacity, width = target.capacity, self.width
         inner = _up(max(self.inner), self.column_unit)
-        results = []
+        rated = []
         for rows in heights:
             for columns in widths:
                 sides = min(capacity["Left"] // rows, capacity["Right"] // columns) // (2 * width)
@@ -149,11 +149,11 @@ class Layout:
                     block = Blocks(rows, columns, depth, min(depth * many, _up(inner, depth)))
                     slots = _SLOTS if block.span < inner else 2
                     if slots * width * (rows + columns) * block.span <= capacity["Mat"]:
-                        results.append((self._loaded(block), self._cycles(block, target), block))
-        least = min((loaded for loaded, _, _ in results), default=0)
-        results.sort(key=lambda f: f[1])
-        yield from (block for loaded, _, block in results if loaded <= least * _MORE)
-        if not results and not given:
+                        rated.append((self._loaded(block), self._cycles(block, target), block))
+        least = min((loaded for loaded, _, _ in rated), default=0)
+        rated.sort(key=lambda f: f[1])
+        yield from (block for loaded, _, block in rated if loaded <= least * _MORE)
+        if not rated and not given:
             yield self.least
 
     def _loads(self, block: Blocks) -> tuple[int, int]:
@@ -204,15 +204,15 @@ def layouts(shapes: Shapes) -> list[Layout]:
     phases = _phases(shapes, folded)
     columns = axes[::-1] or (_LAST,)
     pairs = [(row, column) for column in columns for row in reversed(axes) if row is not column]
-    results = []
+    fitting = []
     for row, column in (*pairs, *((None, column) for column in columns)):
         fits = reduced <= {row, column} and all(_multiplies(p, row, column) for p in shapes.products)
         loops = tuple(a for a in axes if a not in (row, column))
         if fits and all(set(loops) <= used for used in shapes.used):
-            results.append(_layout(shapes, loops, row, column, folded, phases))
-    if not results:
+            fitting.append(_layout(shapes, loops, row, column, folded, phases))
+    if not fitting:
         raise Violation(NOT_TRANSLATABLE, "no two axes fit as rows and columns for all ops here")
-    return results
+    return fitting
 
 
 def _multiplies(p: Product, row: Axis | None, column: Axis) -> bool:

@@ -33,10 +33,10 @@ _LONGEST = 1 << 16  # the longest window along an axis: it becomes 2 sqrt(n) ops
 
 def starts(work: Preparation, x: Operand, shape: Sequence[Extent], sizes: Sequence[Extent]) -> list[AffineExpr] | None:
     """The starts of a window of `sizes`, clamped to `shape`; None where they are data."""
-    results = []
+    clamped = []
     for d, (n, size) in enumerate(zip(shape, sizes, strict=True)):
         if n == size:
-            results.append(AffineExpr())
+            clamped.append(AffineExpr())
             continue
         if (at := work.number(x, d)) is None:
             return None
@@ -47,8 +47,8 @@ def starts(work: Preparation, x: Operand, shape: Sequence[Extent], sizes: Sequen
         inside = isinstance(at, Value) and at in work.bounded and end is not None and work.bounded[at] <= end
         if not inside:
             at = work.arithmetic("minimum", work.arithmetic("maximum", at, integer(0, t.dtype)), last)
-        results.append(work.place(at))
-    return results
+        clamped.append(work.place(at))
+    return clamped
 
 
 def last_start(work: Preparation, n: Extent, size: Extent, dtype: DType) -> Operand:

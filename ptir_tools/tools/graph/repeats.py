@@ -65,13 +65,13 @@ def _candidates(signs: Sequence[int]) -> list[Run]:
 
 
 def _of_length(signs: Sequence[int], length: int) -> list[Run]:
-    results = []
+    runs = []
     start = equal = 0
     for k in range(length, len(signs) + 1):
         if k < len(signs) and signs[k] == signs[k - length]:
             equal += 1
             continue
         if equal >= length:
-            results.append(Run(start, length, equal // length + 1))
+            runs.append(Run(start, length, equal // length + 1))
         start, equal = k - length + 1, 0
-    return results
+    return runs
