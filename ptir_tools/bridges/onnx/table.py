@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from ptir_tools.bridges import extents
 from ptir_tools.bridges.onnx.protocols import Attribute, Datum, Items, Scope
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.declare import OPS
 from ptir_tools.core.dtypes import (
     BF16,
     CF32,
@@ -197,12 +196,6 @@ class Node:
     def iota(self, shape: Sequence[Dim], dtype: DType, at: int) -> Tensor:
         """0, 1, 2, … along an axis."""
         return self.block.op("iota", list(shape), dtype, at)
-
-    def call(self, op: str, *operands: object, **attrs: Attribute) -> Tensor:
-        """A PTIR op by name. Raises Violation when PTIR has none of that name."""
-        if f"ptir.{op}" not in OPS:
-            raise refused(f"PTIR has no `{op}`")
-        return self.block.op(op, *operands, **attrs)
 
 
 def fixed(d: Dim) -> int:
