@@ -391,13 +391,13 @@ def _run_foreign(run: Run, program: Program, context: PassContext) -> None:
 
 def _state(program: Program) -> list[object]:
     """All that a pass may change, to be compared."""
-    results: list[object] = [dict(program.attrs), program.entry]
+    state: list[object] = [dict(program.attrs), program.entry]
     for block in program.blocks():
         values = [*block.params, *(v for op in block.body for v in op.results)]
-        results += [block.name, [(v, v.name, v.type) for v in values], list(block.results), list(block.result_types)]
-        results += [repr(getattr(block, "attrs", None)), list(getattr(block, "annotations", ()))]
-        results += [(op, op.defn, exact(op.attrs), tuple(op.operands), tuple(op.regions)) for op in block.body]
-    return results
+        state += [block.name, [(v, v.name, v.type) for v in values], list(block.results), list(block.result_types)]
+        state += [repr(getattr(block, "attrs", None)), list(getattr(block, "annotations", ()))]
+        state += [(op, op.defn, exact(op.attrs), tuple(op.operands), tuple(op.regions)) for op in block.body]
+    return state
 
 
 def _run_pass(program: Program, step: Step, options: dict[str, object], run: Run, context: PassContext) -> None:

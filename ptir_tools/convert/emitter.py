@@ -241,10 +241,10 @@ class Emit(Generic[D]):
     def operands(self, op: Op) -> Sequence[D | None]:
         """The converted operands, or those of the pattern. Raises InError."""
         match = self.matches.get(op)
-        results = [self.read(x) for x in (op.operands if match is None else match.needs)]
+        read = [self.read(x) for x in (op.operands if match is None else match.needs)]
         if match is not None and match.note:
             self.note(match.note)
-        return results
+        return read
 
     def require_fit(self, t: Type) -> None:
         """Raise Violation unless the target has a value of type `t`."""

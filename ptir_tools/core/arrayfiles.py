@@ -248,10 +248,10 @@ def _header(data: bytes) -> dict[str, object]:
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """A JSON object. Raises ValueError for a repeated key."""
-    results = dict(pairs)
-    if len(results) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("its header repeats a key")
-    return results
+    return members
 
 
 class Entry(NamedTuple):

@@ -383,10 +383,10 @@ def solve_linear(p: Poly, total: int) -> tuple[str, int | None] | None:
 
     None when `p` has not exactly one name or is not linear in it.
     """
-    results = set(p.names())
-    if len(results) != 1 or any(m and (len(m) > 1 or not isinstance(m[0], str)) for m, _ in p.terms):
+    unknowns = set(p.names())
+    if len(unknowns) != 1 or any(m and (len(m) > 1 or not isinstance(m[0], str)) for m, _ in p.terms):
         return None
-    (unknown,) = results
+    (unknown,) = unknowns
     by = dict(p.terms)
     scale, offset = by[(unknown,)], by.get((), 0)
     whole, rest = divmod(total - offset, scale)

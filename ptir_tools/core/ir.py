@@ -551,10 +551,10 @@ class OpDef:
         """Equal exactly for attributes of equal kinds and bits."""
         if not self.float_attrs:
             return attrs
-        results = list(attrs)
+        values = list(attrs)
         for i in self.float_attrs:
-            results[i] = exact(results[i])
-        return tuple(results)
+            values[i] = exact(values[i])
+        return tuple(values)
 
     def signature(self, attrs: tuple[Attribute, ...]) -> tuple[object, ...]:
         """The part of the attributes that result types may depend on; of a constant its type and size, so that no cache keeps its

@@ -93,10 +93,10 @@ class _Model:
             of_value.setdefault(v, []).append(unit)
         self.inputs = [sum({1 << index[v.op] for v in op.values() if v.op in index}) for op in self.ops]
         self.reads = [sorted({u for v in op.values() for u in of_value.get(v, ())}) for op in self.ops]
-        results = [
+        makes = [
             sorted({u for v in op.results for u in of_value.get(v, ())} - set(self.reads[i])) for i, op in enumerate(self.ops)
         ]
-        self.makes = results
+        self.makes = makes
         self.users = [0] * len(self.size)
         for i in range(n):
             for u in {*self.reads[i], *self.makes[i]}:

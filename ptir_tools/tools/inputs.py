@@ -63,8 +63,8 @@ class Inputs:
         ports = signature(program, self.function)
         specs = self._specs(program, ports)
         known = {p.name: p for p in ports}
-        results = {n: a for n, a in (self._from_weights(known) | self._from_files(known)).items() if n not in specs}
-        files = results | {n: self._from_path(known[n], s) for n, s in specs.items() if s.startswith("@")}
+        read = {n: a for n, a in (self._from_weights(known) | self._from_files(known)).items() if n not in specs}
+        files = read | {n: self._from_path(known[n], s) for n, s in specs.items() if s.startswith("@")}
         ready = {p.name: fitted(p, files[p.name], self.cast) for p in ports if p.name in files}
         for position, p in enumerate(ports):
             if is_list(spec := specs.get(p.name, "")):

@@ -172,22 +172,22 @@ class Layout:
         """The estimated cycles of products in such blocks: the busiest pipe, plus the waits of a block where nothing overlaps."""
         costs, width, (rows, columns) = target.costs, self.width, (block.rows, block.columns)
         count = -(-usual(self.rows) // rows) * -(-usual(self.columns) // columns)
-        elements, results = rows * columns * _ACCUMULATED, dict.fromkeys(("MTE2", "MTE1", "M", "FIX", "V"), 0)
+        elements, busy = rows * columns * _ACCUMULATED, dict.fromkeys(("MTE2", "MTE1", "M", "FIX", "V"), 0)
         for inner in self.inner:
             steps, loads = -(-inner // block.depth), -(-inner // block.span)
             for side, times in zip((rows, columns), self._loads(block), strict=True):
-                results["MTE2"] += times * (loads * costs.start["MTE2"] + side * inner * width // costs.bytes["MTE2"])
-                results["MTE1"] += count * (steps * costs.start["MTE1"] + side * inner * width // costs.bytes["MTE1"])
-            results["M"] += count * (steps * costs.start["M"] + rows * columns * inner // costs.products[width])
-            results["FIX"] += count * (costs.start["FIX"] + elements // costs.bytes["FIX"])
-        results["V"] += count * self.passes * (costs.start["V"] + 2 * elements // costs.bytes["V"])
-        most = max(results.values())
+                busy["MTE2"] += times * (loads * costs.start["MTE2"] + side * inner * width // costs.bytes["MTE2"])
+                busy["MTE1"] += count * (steps * costs.start["MTE1"] + side * inner * width // costs.bytes["MTE1"])
+            busy["M"] += count * (steps * costs.start["M"] + rows * columns * inner // costs.products[width])
+            busy["FIX"] += count * (costs.start["FIX"] + elements // costs.bytes["FIX"])
+        busy["V"] += count * self.passes * (costs.start["V"] + 2 * elements // costs.bytes["V"])
+        most = max(busy.values())
         if 2 * elements > target.capacity["Acc"]:  # the next product waits for this one to be read
-            most = max(most, results["M"] + results["FIX"])
+            most = max(most, busy["M"] + busy["FIX"])
         if self.passes and 2 * elements > target.capacity["Vec"]:
-            most = max(most, results["V"] + results["FIX"])
+            most = max(most, busy["V"] + busy["FIX"])
         first = 2 * costs.start["MTE2"] + (rows + columns) * block.span * width // costs.bytes["MTE2"]
-        return most + (first + (results["FIX"] + results["V"]) // count) // weight(self.loops)
+        return most + (first + (busy["FIX"] + busy["V"]) // count) // weight(self.loops)
 
 
 def layouts(shapes: Shapes) -> list[Layout]:
@@ -274,13 +274,13 @@ def _sizes(n: int, unit: int, whole: bool) -> list[int]:
     """Candidate block sizes of an extent: its parts, and powers of two."""
     if whole:
         return [_up(n, unit)]
-    results = {size for size in (1 << k for k in range(4, 13)) if unit <= size < n and size % unit == 0}
-    return sorted({*results, *_halves(n, unit)}, reverse=True)
+    chosen = {size for size in (1 << k for k in range(4, 13)) if unit <= size < n and size % unit == 0}
+    return sorted({*chosen, *_halves(n, unit)}, reverse=True)
 
 
 def _halves(n: int, unit: int) -> list[int]:
     """`n`, half of it and so on, each a multiple of `unit`."""
-    results = [_up(n, unit)]
-    while results[-1] > unit:
-        results.append(_up(results[-1] // 2, unit))
-    return results
+    halves = [_up(n, unit)]
+    while halves[-1] > unit:
+        halves.append(_up(halves[-1] // 2, unit))
+    return halves

@@ -387,10 +387,10 @@ def regular(work: Preparation, x: Operand, t: TensorType) -> tuple[AffineExpr, t
     if (array := work.known(x)) is not None:
         values = [int(n) for n in array.reshape(-1)]
     else:
-        results = [integer_of(e) if (e := work.number(x, i)) is not None else None for i in range(total)]
-        if None in results:
+        places = [integer_of(e) if (e := work.number(x, i)) is not None else None for i in range(total)]
+        if None in places:
             return None
-        values = results  # type: ignore[assignment]
+        values = places  # type: ignore[assignment]
     steps = tuple(values[prod(shape[d + 1 :])] - values[0] if n > 1 else 1 for d, n in enumerate(shape))
     for i, value in enumerate(values):
         if value != values[0] + sum(k * s for k, s in zip(unraveled(i, shape), steps, strict=True)):

@@ -73,15 +73,15 @@ def branches(
 
 def both_regions(scope: Scope, types: Sequence[Type], builds: Sequence[Build]) -> list[Region]:
     """The built regions. All are read before an error in one is raised. Raises InError."""
-    results: list[Region] = []
+    made: list[Region] = []
     for build in builds:
         try:
-            results.append(scope.region(types, build))
+            made.append(scope.region(types, build))
         except InError:
             continue
-    if len(results) < len(builds):
+    if len(made) < len(builds):
         raise InError
-    return results
+    return made
 
 
 @handles("stablehlo.while", values=True)

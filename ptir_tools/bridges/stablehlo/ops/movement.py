@@ -322,9 +322,9 @@ def converted_row(x: Tensor, dtype: DType) -> Tensor:
 @handles("stablehlo.dynamic_pad")
 def dynamic_pad(site: Site, x: Tensor, value: Tensor, low: Tensor, high: Tensor, interior: Tensor) -> Tensor:
     """A pad whose counts are operands. Where they are data, each element of the result computes the index of its source."""
-    results = [site.symbolic.of(c) for c in (low, high, interior)]
-    counts = [[int(n) for n in v.flat] for v in results if v is not None and all(isinstance(n, int) for n in v.flat)]
-    if len(counts) < len(results):
+    given = [site.symbolic.of(c) for c in (low, high, interior)]
+    counts = [[int(n) for n in v.flat] for v in given if v is not None and all(isinstance(n, int) for n in v.flat)]
+    if len(counts) < len(given):
         return _sought(site, x, value, low, interior)
     return padded(site, x, value, *counts)
 
@@ -340,10 +340,10 @@ def real_dynamic_slice(site: Site, x: Tensor, starts: Tensor, limits: Tensor, st
 
 def _by_bounds(site: Site, x: Tensor, starts: Tensor, limits: Tensor, strides: Tensor) -> Tensor | Part:
     """Along each axis, a slice by symbolic bounds; where they are data, as many elements as declared."""
-    declared, results = site.type.shape, [site.symbolic.of(v) for v in (starts, limits, strides)]
+    declared, given = site.type.shape, [site.symbolic.of(v) for v in (starts, limits, strides)]
     require(len(declared) == x.rank, "InvalidAttributeValue", f"a slice of {x.type} has its rank")
     for axis, n in enumerate(declared):
-        bounds: list[Size | None] = [None if v is None else v.reshape(-1)[axis] for v in results]
+        bounds: list[Size | None] = [None if v is None else v.reshape(-1)[axis] for v in given]
         if every(bounds):
             low, high, step = bounds
             if isinstance(step, Extent):
