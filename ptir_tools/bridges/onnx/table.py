@@ -127,19 +127,19 @@ class Node:
 
     def known(self, i: int) -> Array:
         """Operand `i`, which must be constant, as an array. Raises Violation("OnnxNeedsConstant")."""
-        result = self.datum(i)
-        if isinstance(result, Tensor):
+        datum = self.datum(i)
+        if isinstance(datum, Tensor):
             self.scope.importer.wanted(self.scope, self.proto.input[i])
             raise Violation(
                 "OnnxNeedsConstant",
                 f"operand {i} of {self.op}, `{self.proto.input[i]}`, decides the type of the result and is not a constant",
                 help="when it is an input, make it a constant: --set NAME=[1,2,3]",
             )
-        if isinstance(result, Items):
+        if isinstance(datum, Items):
             raise refused(f"operand {i} of {self.op} is a sequence")
-        if result is None:
+        if datum is None:
             raise Violation("InvalidModel", f"operand {i} is missing")
-        return result
+        return datum
 
     def array(self, i: int) -> Array | None:
         """Operand `i` where it is a constant array, else None."""
@@ -152,10 +152,10 @@ class Node:
 
     def ints(self, i: int) -> list[int]:
         """Operand `i` as integers. Raises Violation for what depends on a symbol."""
-        result = self.dims(i)
-        whole = [x for x in result if isinstance(x, int)]
-        if len(whole) < len(result):
-            raise refused(f"operand {i} of {self.op} depends on a symbolic extent: {result}", "give the symbols with --bind")
+        dims = self.dims(i)
+        whole = [x for x in dims if isinstance(x, int)]
+        if len(whole) < len(dims):
+            raise refused(f"operand {i} of {self.op} depends on a symbolic extent: {dims}", "give the symbols with --bind")
         return whole
 
     def floats(self, i: int) -> list[float]:

@@ -85,8 +85,8 @@ class SymbolicElements:
 
     def asserted(self, x: Tensor) -> bool:
         """Assume that a comparison holds. True when the types now imply it; else the program has to check it."""
-        result = self.of(x)
-        if result is None or result.size != 1 or not isinstance(comparison := result.reshape(-1)[0], Compared):
+        elements = self.of(x)
+        if elements is None or elements.size != 1 or not isinstance(comparison := elements.reshape(-1)[0], Compared):
             return False
         left, right = comparison.left, comparison.right
         some = number(right) and not isinstance(right, Extent) and right >= 1
