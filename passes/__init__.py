@@ -93,11 +93,11 @@ def register(name: str, dialect: str, run: Run, options: Mapping[str, object] | 
 @cache
 def _modules(dialect: str) -> dict[str, str]:
     """The module of each pass that a program of `dialect` can run: its own, or one of every dialect's."""
-    results: dict[str, str] = {}
+    modules: dict[str, str] = {}
     for package in filter(None, ("ptir_tools.passes", DIALECTS[dialect].passes)):
         names = sorted(_files(import_module(package).__path__))
-        results.update((name.replace("_", "-"), f"{package}.{name}") for name in names)
-    return results
+        modules.update((name.replace("_", "-"), f"{package}.{name}") for name in names)
+    return modules
 
 
 def _files(folders: Iterable[str]) -> Iterator[str]:
@@ -391,13 +391,13 @@ def _run_foreign(run: Run, program: Program, context: PassContext) -> None:
 
 def _state(program: Program) -> list[object]:
     """All that a pass may change, to be compared."""
-    results: list[object] = [dict(program.attrs), program.entry]
+    state: list[object] = [dict(program.attrs), program.entry]
     for block in program.blocks():
         values = [*block.params, *(v for op in block.body for v in op.results)]
-        results += [block.name, [(v, v.name, v.type) for v in values], list(block.results), list(block.result_types)]
-        results += [repr(getattr(block, "attrs", None)), list(getattr(block, "annotations", ()))]
-        results += [(op, op.defn, exact(op.attrs), tuple(op.operands), tuple(op.regions)) for op in block.body]
-    return results
+        state += [block.name, [(v, v.name, v.type) for v in values], list(block.results), list(block.result_types)]
+        state += [repr(getattr(block, "attrs", None)), list(getattr(block, "annotations", ()))]
+        state += [(op, op.defn, exact(op.attrs), tuple(op.operands), tuple(op.regions)) for op in block.body]
+    return state
 
 
 def _run_pass(program: Program, step: Step, options: dict[str, object], run: Run, context: PassContext) -> None:

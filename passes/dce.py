@@ -38,12 +38,12 @@ def drop_regions(program: Program, context: PassContext) -> None:
 
 def reachable(program: Program) -> set[Region]:
     """The shared regions that the functions refer to, directly or through each other."""
-    results: set[Region] = set()
+    reached: set[Region] = set()
     stack: list[Region] = list(program.functions)
     while stack:
         for op in stack.pop().ops():
             for r in op.regions:
-                if r.isolated and r not in results:
-                    results.add(r)
+                if r.isolated and r not in reached:
+                    reached.add(r)
                     stack.append(r)
-    return results
+    return reached

@@ -568,6 +568,12 @@ def test_a_product_of_extents_is_divided_again() -> None:
     at_sizes(m, *({"x": noise(b, n), "y": noise(b, 2, n, n)} for b, n in ((2, 5), (3, 4))))
 
 
+def test_an_extent_is_not_divided_by_a_negative_number() -> None:
+    """ONNX rounds toward zero."""
+    nodes = [node("Shape", "x", "n"), node("Div", "n by", "half"), node("Neg", "half", "m"), node("ConstantOfShape", "m", "y")]
+    assert "`m`, decides the type of the result" in _refused(model(nodes, {"x": ["N"]}, ["y"], {"by": np.array([-2])}))
+
+
 def test_positions_as_floats() -> None:
     nodes = [
         node("Shape", "x", "n", start=0, end=1), node("Squeeze", "n", "s"), node("Cast", "s", "f", to=1),

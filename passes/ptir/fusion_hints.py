@@ -38,11 +38,11 @@ def run(program: Program, context: PassContext) -> None:
     for function in program.functions:
         kept = [h for h in hints(function) if not _generated(h)]
         groups = _chosen(Rewriter(function, program.dialect), kept, context.options["min-score"])
-        results = [_hint(group, policy, i) for i, group in zip(_free(kept), groups, strict=False)]
-        if list(map(_key, hints(function))) != list(map(_key, [*kept, *results])):
-            function.annotations[:] = [*kept, *results]
+        new = [_hint(group, policy, i) for i, group in zip(_free(kept), groups, strict=False)]
+        if list(map(_key, hints(function))) != list(map(_key, [*kept, *new])):
+            function.annotations[:] = [*kept, *new]
             context.edits += 1
-        context.count("hints", len(results))
+        context.count("hints", len(new))
 
 
 def score(group: Group) -> int:

@@ -52,13 +52,13 @@ class _Part:
     def leaving(self, invariant: Sequence[int]) -> list[Op]:
         """The ops that compute the same in every iteration, in order."""
         fixed: set[Value] = {self.region.params[k] for k in invariant}
-        results = []
+        gone = []
         for op in self.region.body:
             tensors = all(isinstance(v.type, TensorType) for v in op.results)
             if tensors and self._may_leave(op) and all(isinstance(x, Literal) or x in fixed for x in op.operands):
                 fixed.update(op.results)
-                results.append(op)
-        return results
+                gone.append(op)
+        return gone
 
     def _may_leave(self, op: Op) -> bool:
         return op.defn.is_pure and not (draws(op) or defines(op)) and (self.sure or never_fails(op))
@@ -67,14 +67,14 @@ class _Part:
         """The results of `leaving` that what stays needs."""
         gone = set(leaving)
         needed = {v for x in self.region.results if (v := _named(x)) is not None}
-        results = []
+        carries = []
         for op in reversed(self.region.body):
             stays = op not in gone or (_is_cheap(op) and op.result in needed)
             if stays:
                 needed.update(op.values())
             else:
-                results += [v for v in op.results if v in needed]
-        return results[::-1]
+                carries += [v for v in op.results if v in needed]
+        return carries[::-1]
 
 
 class _Loop:
@@ -156,12 +156,12 @@ def _named(x: Operand) -> Value | None:
 def _needed(ops: Sequence[Op], values: Sequence[Value]) -> list[Op]:
     """Those of `ops` on which `values` depend, in order."""
     wanted = set(values)
-    results = []
+    needed = []
     for op in reversed(ops):
         if not wanted.isdisjoint(op.results):
             wanted.update(op.values())
-            results.append(op)
-    return results[::-1]
+            needed.append(op)
+    return needed[::-1]
 
 
 def _copy_out(op: Op, outside: dict[Value, Operand]) -> Op:

@@ -25,11 +25,11 @@ def run(program: Program, context: PassContext) -> None:
         calls = {h: call for h in hints(function) if (call := _call(h, context)) is not None}
         function.annotations[:] = [h for h in hints(function) if h not in calls]
         with context.rewriter(program, function) as rw:
-            results: dict[Operand, Operand] = {}
+            replaced: dict[Operand, Operand] = {}
             for hint, call in calls.items():
-                call.operands = tuple(results.get(x, x) for x in call.operands)
+                call.operands = tuple(replaced.get(x, x) for x in call.operands)
                 _replace(rw, hint, call)
-                results[hint.exports[0]] = call.result
+                replaced[hint.exports[0]] = call.result
         context.edits += rw.edits
         context.count("lowered", len(calls))
 

@@ -139,8 +139,8 @@ class _Branch:
         users = self.rw.users_of(v)
         if any(u is not self.op and u not in self.sunk for u in users) or v is self.op.operands[0]:
             return set()
-        results = {b for u in users for b in self.sunk.get(u, ())}
-        return results.union(*(self.needs[j] for j, x in enumerate(self.arguments) if x is v))
+        wanted = {b for u in users for b in self.sunk.get(u, ())}
+        return wanted.union(*(self.needs[j] for j, x in enumerate(self.arguments) if x is v))
 
     def _region(self, branch: int, ops: Sequence[Op], kept: Sequence[int], fresh: Sequence[Value]) -> Region:
         """The region of a branch: it takes the `kept` arguments and `fresh`, and begins with its share of `ops`."""

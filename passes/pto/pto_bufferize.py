@@ -34,6 +34,7 @@ from ptir_tools.dialects.pto.memory.spare import spare_bytes
 from ptir_tools.dialects.pto.memory.windows import overlap, placed
 from ptir_tools.dialects.pto.order import hazards
 from ptir_tools.dialects.pto.pipes import opcodes
+from ptir_tools.dialects.pto.structure import callees, has_addresses, is_call
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, target_of
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import EventType, TileType
@@ -41,7 +42,7 @@ from ptir_tools.passes import PassContext
 from ptir_tools.plan import Plan, plan
 from ptir_tools.rewrite.rewriter import Rewriter
 
-ASSIGN, COPY = "tile.assign", "tile.mov.v2v"
+COPY = "tile.mov.v2v"
 ROUNDS = 4  # of copies: two exchange what is carried crosswise
 
 
@@ -49,11 +50,11 @@ def run(program: Program, context: PassContext) -> None:
     """Bind every tile to an address of its memory space."""
     target = target_of(program, Options())
     context.count("inlined", _inline(program, context))
-    free = {f for f in program.functions if not any(op.defn.short == ASSIGN for op in f.ops())}
+    free = {f for f in program.functions if not has_addresses(f)}
     for last in (*[False] * ROUNDS, True):
-        results = [_copies(rw, target, context, last=last) for rw in context.rewriters(program) if rw.block in free]
-        context.count("copies", sum(results))
-        if not any(results) or context.diagnostics.errors:
+        counts = [_copies(rw, target, context, last=last) for rw in context.rewriters(program) if rw.block in free]
+        context.count("copies", sum(counts))
+        if not any(counts) or context.diagnostics.errors:
             break
     places = _Placing(program, target, free, context).places
     for rw in context.rewriters(program):
@@ -86,13 +87,13 @@ def _inline(program: Program, context: PassContext) -> int:
     while again:
         again = False
         for rw in context.rewriters(program):
-            for call in [op for op in rw.block.ops() if op.defn.short == "func.call" and op.attr("callee") in passing]:
+            for call in [op for op in rw.block.ops() if is_call(op) and op.attr("callee") in passing]:
                 _put_in_line(rw, call, passing[call.attr("callee")])
                 count += 1
                 again = True
-    called = {op.attr("callee") for f in program.functions for op in f.ops() if op.defn.short == "func.call"}
+    called = {g for f in program.functions for g in callees(f.ops(), program)}
     if count:
-        unused = [f for f in passing.values() if f.name not in called and f.name != program.entry]
+        unused = [f for f in passing.values() if f not in called and f.name != program.entry]
         program.functions[:] = [f for f in program.functions if f not in unused]
     return count
 
@@ -188,7 +189,7 @@ class _Placing:
         self.target = target
         self.planned: Plan | None = None  # where tiles cannot be spaced
         self.diagnostics = context.diagnostics
-        self.calls = {f: _called(f, program) for f in program.functions}
+        self.calls = {f: callees(f.ops(), program) for f in program.functions}
         self.scratched = {f for f in program.functions if any(facts(op).scratch for g in self.all(f) for op in g.ops())}
         self.base: dict[Function, dict[str, int]] = {f: {} for f in program.functions}  # the bytes per space that are taken
         self.places: dict[Region, dict[Value, int]] = {}
@@ -209,11 +210,11 @@ class _Placing:
 
     def function(self, function: Function) -> dict[Value, int]:
         """The address of every tile of a function; what does not fit is reported."""
-        results: dict[Value, int] = {}
+        addresses: dict[Value, int] = {}
         tiles = infer(function, self.target)
         for space in capacity.spaces(function, self.target, tiles):
             base = self.base[function].get(space.name, 0)
-            held = [(c, live) for c, live in capacity.live_at(function, space, _is_call) if live]
+            held = [(c, live) for c, live in capacity.live_at(function, space, is_call) if live]
             places = None
             if self.target is not None and not held:  # else those that are called need the room
                 spare = spare_bytes(function, tiles, self.target) if space.name == "Vec" else 0
@@ -222,13 +223,13 @@ class _Placing:
                 places = self.packed(function, space, base)
             places = {b: base + at for b, at in places.items()}
             self.keep_off_scratch(function, space, places)
-            results |= {b.value: at for b, at in places.items()}
+            addresses |= {b.value: at for b, at in places.items()}
             for call, live in held:
                 callee = self.program.function(call.attr("callee"))
                 for f in self.all(callee) if callee is not None else ():
                     top = max([self.base[f].get(space.name, 0), *(places[b] + b.size for b in live)])
                     self.base[f][space.name] = top
-        return results
+        return addresses
 
     def packed(self, function: Function, space: capacity.Space, base: int) -> dict[capacity.Buffer, int]:
         """Places as `ptir plan` has them; what does not fit above `base` is reported."""
@@ -259,17 +260,7 @@ class _Placing:
 
     def uses_scratch(self, op: Op) -> bool:
         """Whether an op, or what it calls, uses the target's scratch."""
-        callee = self.program.function(op.attr("callee")) if _is_call(op) else None
-        return facts(op).scratch or callee in self.scratched
-
-
-def _is_call(op: Op) -> bool:
-    return op.defn.short == "func.call"
-
-
-def _called(function: Function, program: Program) -> list[Function]:
-    called = [program.function(op.attr("callee")) for op in function.ops() if _is_call(op)]
-    return list(dict.fromkeys(f for f in called if f is not None))
+        return facts(op).scratch or not self.scratched.isdisjoint(callees([op], self.program))
 
 
 def _bind(rw: Rewriter, places: dict[Value, int]) -> int:
@@ -286,7 +277,7 @@ def _bind(rw: Rewriter, places: dict[Value, int]) -> int:
 
 def _assign(rw: Rewriter, block: Region, before: Op | None, v: Value, address: int) -> None:
     constant = create(OPS["pto.constant"], (), {"value": integer(address, INDEX)})
-    for op in (constant, create(OPS[f"pto.{ASSIGN}"], (v, constant.result))):
+    for op in (constant, create(OPS["pto.tile.assign"], (v, constant.result))):
         _insert(rw, block, before, op)
 
 

@@ -17,6 +17,7 @@ from ptir_tools.dialects.pto.memory.info import infer
 from ptir_tools.dialects.pto.ops.memory import memory_of, touches_memory
 from ptir_tools.dialects.pto.pipes import is_tile_op, pipe_of
 from ptir_tools.dialects.pto.rewrites import FOLDING
+from ptir_tools.dialects.pto.structure import has_addresses, is_barrier, is_sync, is_view
 from ptir_tools.dialects.pto.types import EventType
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
@@ -55,7 +56,7 @@ class _Known:
 
     def __init__(self, rw: Rewriter) -> None:
         self.arguments = frozenset(rw.block.params)
-        self.bound = any(op.defn.short == "tile.assign" for op in rw.block.ops())  # whether tiles have addresses
+        self.bound = has_addresses(rw.block)  # whether tiles have addresses
         self.placed = _placed(rw)
         self.pure: dict[object, Op] = {}
         self.loads: dict[Value | None, dict[Any, Op]] = {}  # by memory argument; None: it may be any
@@ -90,7 +91,7 @@ class _Known:
     def root(self, op: Op) -> Value | None:
         """The argument whose memory a load or store touches; None where that is not known."""
         x = memory_of(op)
-        while isinstance(x, Value) and x.op is not None and x.op.defn.short == "memref.subview":
+        while isinstance(x, Value) and x.op is not None and is_view(x.op):
             x = x.op.operands[0]
         return x if isinstance(x, Value) and x in self.arguments else None
 
@@ -105,7 +106,7 @@ def merge(rw: Rewriter, block: Region, known: _Known, busy: frozenset[str]) -> i
             outside = len(known.order)
             count += merge(rw, r, known, busy)
             known.leave(outside)
-        if op.defn.writes or op.defn.short in ("sync", "sync.op"):
+        if op.defn.writes or is_sync(op) or is_barrier(op):
             known.write(op)
         if not _repeatable(op, busy) or (known.bound and is_tile_op(op.defn)) or not known.placed.isdisjoint(op.results):
             continue

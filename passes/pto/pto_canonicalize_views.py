@@ -8,13 +8,12 @@ from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.ops.memory import view_type
+from ptir_tools.dialects.pto.structure import is_view
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import MemRefType
 from ptir_tools.passes import PassContext
 from ptir_tools.passes.pto.pto_canonicalize import busy_pipes, sweep
 from ptir_tools.rewrite.rewriter import Rewriter
-
-VIEW = "memref.subview"
 
 
 def run(program: Program, context: PassContext) -> None:
@@ -22,7 +21,7 @@ def run(program: Program, context: PassContext) -> None:
     for rw in context.rewriters(program):
         for block in rw.blocks():
             for op in rw.body(block):
-                if op.defn.short == VIEW:
+                if is_view(op):
                     context.count("views", _canonical(rw, op))
         sweep(rw, busy_pipes(rw.block))
 
@@ -32,7 +31,7 @@ def _canonical(rw: Rewriter, op: Op) -> int:
     edits = rw.edits
     source = op.operands[0]
     parent = source.op if isinstance(source, Value) else None
-    if parent is not None and parent.defn.short == VIEW:
+    if parent is not None and is_view(parent):
         op = _composed(rw, op, parent)
     base, offsets, _, steps = op.defn.split(op.attrs, op.operands)
     shape = op.attr("to").shape
@@ -52,7 +51,7 @@ def _composed(rw: Rewriter, op: Op, parent: Op) -> Op:
     to = op.attr("to")
     assert isinstance(to, MemRefType)
     loose = view_type(base.type, to.shape, [constant(x) for x in offsets], [constant(x) for x in strides])
-    result = rw.build(op, VIEW, base, offsets, list(sizes), strides, to=loose)
+    result = rw.build(op, "memref.subview", base, offsets, list(sizes), strides, to=loose)
     rw.retype(op.result, loose)
     rw.replace_all_uses(op.result, result)
     rw.erase(op)

@@ -7,6 +7,7 @@ from ptir_tools.core.ir import Function, Operand, Value, operand_type
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.pto.memory.info import infer
 from ptir_tools.dialects.pto.ops.memory import static_valid
+from ptir_tools.dialects.pto.structure import is_call, is_for, is_while
 from ptir_tools.dialects.pto.targets import target_of
 from ptir_tools.dialects.pto.types import TileType, tile
 from ptir_tools.passes import PassContext
@@ -40,9 +41,9 @@ def _state(rw: Rewriter, v: Value, t: TileType) -> int:
         return 0
     if v.op is not None:
         named = [n for n in _RESULTS if n in v.op.defn.attr_index]
-        if v.op.defn.short not in ("func.call",) and named:
+        if named and not is_call(v.op):
             rw.set_attrs(v.op, **{named[v.op.results.index(v)]: t})
-        elif v.op.defn.short == "func.call":
+        elif is_call(v.op):
             return 0
     rw.retype(v, t)
     return 1
@@ -51,11 +52,11 @@ def _state(rw: Rewriter, v: Value, t: TileType) -> int:
 def block_types(rw: Rewriter) -> None:
     """Blocks declare the types of what carries their results on: a loop's parameters, a branch's results."""
     for block, op in rw.owner.items():
-        if op.defn.short == "scf.for":
+        if is_for(op):
             block.result_types = [p.type for p in block.params[1:]]
             for v, p in zip(op.results, block.params[1:], strict=True):
                 rw.retype(v, p.type) if v.type is not p.type else None
-        elif op.defn.short == "scf.while":
+        elif is_while(op):
             body = op.regions[1]
             block.result_types = [operand_type(x) for x in block.results]
             for v, p in zip(op.results, body.params, strict=True):

@@ -23,11 +23,11 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import NO_USERS, SEGMENTS, WAITS, Function, Op, Region, Value, create, operand_type
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.dialects.pto.affine import constant
-from ptir_tools.dialects.pto.carried import LOOPS
 from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.order.decisions import least
 from ptir_tools.dialects.pto.order.dependences import BARRIER, Dependences, Wait, dependences, redundant_waits
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, opcodes, pipe_of, pipe_of_opcode
+from ptir_tools.dialects.pto.structure import is_barrier, is_call, is_for, is_loop, is_while
 from ptir_tools.dialects.pto.types import EventType, TileType, event
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
@@ -42,7 +42,7 @@ def run(program: Program, context: PassContext) -> None:
             continue
         function = _Function(block, dependences(program, block))
         function.summary(None, [block])
-        own = {op for op in block.ops() if op.defn.short == "sync.op"}
+        own = {*filter(is_barrier, block.ops())}
         context.count("events", _rewrite(rw, function.plan))
         if any(op.regions for op in block.body):  # else each op waits for what it meets, and for no more
             rw.finish()
@@ -168,7 +168,7 @@ class _Function:
 
     def planned(self, op: Op) -> _Summary:
         """Plan the blocks of `op`: those of a branch one by one, of a loop in turn, iteration after iteration."""
-        if op.defn.short not in LOOPS:
+        if not is_loop(op):
             ends = [_Block(self, self.plan, op, [r]) for r in op.regions]
             for end in ends:
                 end.walk()
@@ -199,12 +199,12 @@ class _Function:
         carries = self.carries.get(op, ())
         again = {c.again for c in carries}
         result = _Summary(runs=_runs(op), sure=set.intersection(*(end.sure for end in ends)))
-        if not result.runs and op.defn.short in LOOPS:
+        if not result.runs and is_loop(op):
             result.sure = set()
         for end in ends:
             result.stops |= end.stops
             result.pipes |= end.pipes
-            closed = op.defn.short != "scf.while"  # which ends between its blocks
+            closed = not is_while(op)  # which ends between its blocks
             result.open |= {p: code for p, code in end.used.items() if not closed or end.issued[p] < end.places[p]}
             result.carried |= {c: end.told_by(end.latest[c.again].clock) for c in carries}
         for p in {PIPES.index(pipe_of(x)) for x in again}:
@@ -212,7 +212,7 @@ class _Function:
                 result.open.pop(p, None)  # they go on under names of their own
         for p in result.open:
             parts = [end.told_by(end.last[p] if p in end.used else ZERO) for end in ends]
-            result.after[p] = set.intersection(*parts) if op.defn.short != "scf.while" else set()
+            result.after[p] = set.intersection(*parts) if not is_while(op) else set()
         return result
 
     def inside(self, op: Op) -> list[tuple[Op, int]]:
@@ -225,7 +225,7 @@ class _Function:
 
 def _runs(op: Op) -> bool:
     """Whether a loop certainly runs."""
-    if op.defn.short != "scf.for":
+    if not is_for(op):
         return False
     low, high = constant(op.operands[0]), constant(op.operands[1])
     return low is not None and high is not None and low < high
@@ -292,7 +292,7 @@ class _Block:
                     self.task(op)
                 elif op.regions:
                     self.nested(op)
-                elif op.defn.short == "sync.op":
+                elif is_barrier(op):
                     self.ordered(op.attr("opcode"))
                 elif WAITS in op.defn.traits:
                     self.stops = True
@@ -412,13 +412,13 @@ class _Block:
     def carries(self, op: Op) -> Iterator[_Carry]:
         """The loads and products under way that a loop takes over and makes again, in the order of its steps. There are none of a
         pipe where their order before the loop is not that in it: an event then says nothing of those before."""
-        if op.defn.short != "scf.for":
+        if not is_for(op):
             return
         body, under_way = op.regions[0], {t for t in self.pending if t.signal is not None}
         blocks = [r for x in (op, *body.ops()) for r in x.regions]
         read = {x for y in body.ops() for x in y.operands} | {x for r in blocks for x in r.results}
         places = {entry: n for n, entry in enumerate(body.body)}
-        results: dict[str, list[tuple[int, int, _Carry]]] = defaultdict(list)
+        by_pipe: dict[str, list[tuple[int, int, _Carry]]] = defaultdict(list)
         for k, (x, y) in enumerate(zip(op.operands[3:], body.results, strict=True)):
             alone = isinstance(x, Value) and x not in read and op.operands[3:].count(x) == 1
             before = self.makers.get(x) if alone else None  # type: ignore[arg-type]
@@ -427,10 +427,10 @@ class _Block:
                 continue
             same = before.op.defn is again.defn and pipe_of(again) in CARRIED
             if same and before.signal is not None:
-                results[pipe_of(again)].append(
+                by_pipe[pipe_of(again)].append(
                     (places[again], before.number, _Carry(op, k, before.signal, again, before.ops | {again}))
                 )
-        for steps in results.values():
+        for steps in by_pipe.values():
             steps.sort(key=lambda f: f[:2])
             numbers = [n for _, n, _ in steps]
             distinct = len({id(c.first) for *_, c in steps}) == len({p for p, *_ in steps}) == len(steps)
@@ -454,10 +454,10 @@ class _Block:
     def followed(self, op: Op) -> set[_Task]:
         """The tasks that an op has to follow, as far as this block knows them."""
         needed = self.function.needed
-        results = {self.current[x] for x in needed.same.get(op, ()) if x in self.current}
+        before = {self.current[x] for x in needed.same.get(op, ()) if x in self.current}
         if self.previous and self.owner in needed.again:
-            results |= {self.previous[x] for x in needed.again[self.owner].get(op, ()) if x in self.previous}
-        return results
+            before |= {self.previous[x] for x in needed.again[self.owner].get(op, ()) if x in self.previous}
+        return before
 
     def met(self, op: Op) -> set[_Task]:
         """The tasks under way which something in the blocks of `op` must follow."""
@@ -520,7 +520,7 @@ class _Block:
         """Where to wait for pipes of the iteration before. The place is between the op that is needed and the one that needs it,
         before an op of the same pipe, or the latter. Best is one behind which another pipe was waited for since the last op of
         the pipe: it was at work meanwhile. Else there the most other ops run between the two. Pipes of few ops choose first."""
-        results: dict[Op, dict[int, str]] = defaultdict(dict)
+        waits: dict[Op, dict[int, str]] = defaultdict(dict)
         at = {op: k for k, op in enumerate(self.steps)}
         n = len(self.steps)
         pipes = [self.pipes_in(op) for op in self.steps]
@@ -529,17 +529,17 @@ class _Block:
             if user not in at or need.op not in at:
                 continue
             start, end = at[need.op], at[user] + n  # in steps of two iterations
-            if any(need.pipe in results.get(self.steps[k % n], ()) for k in range(start + 1, end + 1)):
+            if any(need.pipe in waits.get(self.steps[k % n], ()) for k in range(start + 1, end + 1)):
                 continue
             best, most, run = end, -1, 0
             for k in range(start + 1, end + 1):
                 own = need.pipe in pipes[k % n]
-                run += n if results.get(self.steps[k % n]) else 0
+                run += n if waits.get(self.steps[k % n]) else 0
                 if (own or k == end) and run >= most:
                     best, most = k, run
                 run = 0 if own else run + (pipe < 0 or pipe in pipes[k % n])
-            results[self.steps[best % n]][need.pipe] = need.opcode
-        return results
+            waits[self.steps[best % n]][need.pipe] = need.opcode
+        return waits
 
     def pipes_in(self, op: Op) -> set[int]:
         """The pipes in which an op, or what is in its blocks, runs."""
@@ -565,9 +565,9 @@ def _rewrite(rw: Rewriter, plan: _Plan) -> int:
         rw.set_operands(c.op, [*c.op.operands, events[c.first]])
         rw.set_results(body, [*body.results, events[c.again]], body.result_types)
     now = {op: v.op for op, v in events.items() if isinstance(op, Op)}
-    results = [(block, at, create(OPS["pto.sync"], [[events[x] for x in signals]])) for block, at, signals in plan.syncs]
-    results += [(block, at, create(OPS["pto.sync.op"], (), {"opcode": opcode})) for block, at, opcode in plan.barriers]
-    for block, at, entry in results:
+    placed = [(block, at, create(OPS["pto.sync"], [[events[x] for x in signals]])) for block, at, signals in plan.syncs]
+    placed += [(block, at, create(OPS["pto.sync.op"], (), {"opcode": opcode})) for block, at, opcode in plan.barriers]
+    for block, at, entry in placed:
         if at is None:
             rw.append(block, entry)
         else:
@@ -609,11 +609,11 @@ def _waiting(rw: Rewriter, op: Op, waits: list[Value]) -> None:
 
 def _waits(block: Region, own: set[Op]) -> list[Wait]:
     """What was inserted, the dearest first: barriers, syncs, and what single ops wait for."""
-    barriers = [(op, BARRIER) for op in block.ops() if op.defn.short == "sync.op" and op not in own]
+    barriers = [(op, BARRIER) for op in filter(is_barrier, block.ops()) if op not in own]
     syncs, others = list[Wait](), list[Wait]()
     for op in block.ops():
         events = [i for i, x in enumerate(op.operands) if isinstance(operand_type(x), EventType)]
-        if events and not op.regions and op.defn.short != "func.call":
+        if events and not op.regions and not is_call(op):
             (others if is_tile_op(op.defn) else syncs).extend((op, i) for i in events)
     return [*barriers, *syncs, *others]
 

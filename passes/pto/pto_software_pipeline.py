@@ -28,7 +28,6 @@ from ptir_tools.core.ir import PURE, WAITS, Function, Op, Operand, Region, Value
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Any
 from ptir_tools.dialects.pto.affine import constant, linear
-from ptir_tools.dialects.pto.carried import LOOPS
 from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.memory import capacity
 from ptir_tools.dialects.pto.memory.info import infer, tile_bytes
@@ -36,6 +35,7 @@ from ptir_tools.dialects.pto.memory.windows import view_of
 from ptir_tools.dialects.pto.ops.memory import is_load, memory_of, touches_memory
 from ptir_tools.dialects.pto.order import hazards
 from ptir_tools.dialects.pto.pipes import is_tile_op, unit
+from ptir_tools.dialects.pto.structure import has_addresses, is_call, is_for, is_loop
 from ptir_tools.dialects.pto.targets import Target, target_of
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import INDEX_TYPE, EventType, event
@@ -55,8 +55,8 @@ def run(program: Program, context: PassContext) -> None:
     for rw in context.rewriters(program):
         function = rw.block
         assert isinstance(function, Function)
-        loops = [op for op in function.ops() if op.defn.short == "scf.for"]
-        if not loops or any(op.defn.short == "tile.assign" for op in function.ops()):
+        loops = [*filter(is_for, function.ops())]
+        if not loops or has_addresses(function):
             continue
         ordered = any(_signals(op) or _orders(op) for op in function.ops())
         room = _Room(function, target)
@@ -89,11 +89,11 @@ def _proved(program: Program, function: Function, loop: Op, depth: int, target: 
     again = next(op for k, op in enumerate(block.ops()) if k == at)
     with Rewriter(block, copy.dialect, program=copy) as rw:
         _Pipeline(rw, again, _Ahead.of(again, True)[0], depth, _names(block)).build()
-    results = [Counter[str](), Counter[str]()]
-    for codes, tried in zip(results, (program, copy), strict=True):
+    counts = [Counter[str](), Counter[str]()]
+    for codes, tried in zip(counts, (program, copy), strict=True):
         hazards.check(tried, diagnostics := Diagnostics(), target)
         codes.update(d.code for d in diagnostics if d.severity is not Severity.NOTE)
-    return results[1] <= results[0]
+    return counts[1] <= counts[0]
 
 
 # What may be loaded ahead
@@ -115,7 +115,7 @@ class _Ahead:
         ops = list(body.ops())
         step = linear(loop.operands[2])
         counts = body.params[0].type is INDEX_TYPE and not step.terms and step.const > 0
-        if not counts or any(op.defn.short in (*LOOPS, "func.call") for op in ops):
+        if not counts or any(is_loop(op) or is_call(op) for op in ops):
             return []
         views = [view_of(memory_of(op)) for op in ops if touches_memory(op) and not is_load(op)]  # type: ignore[arg-type]
         written = {v.root if v is not None else None for v in views}
@@ -135,8 +135,8 @@ class _Ahead:
                 ready = free.union(*(x.results for x in (*loads, *cube)))
                 if all(x in ready or x not in outputs for x in op.operands if isinstance(x, Value)):
                     cube.append(op)
-        results = [cls._slotted(loop, needs, kept)] if (kept := _products(loop, loads, cube)) else []
-        return [x for x in (*results, cls._slotted(loop, needs, loads)) if x.slots and any(map(x.leaves, ops))]
+        whole = [cls._slotted(loop, needs, kept)] if (kept := _products(loop, loads, cube)) else []
+        return [x for x in (*whole, cls._slotted(loop, needs, loads)) if x.slots and any(map(x.leaves, ops))]
 
     @classmethod
     def _slotted(cls, loop: Op, needs: set[Op], moved: Sequence[Op]) -> _Ahead:

@@ -6,14 +6,17 @@ adds, `tile` and `reshape` multiply, windows subtract and divide.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Sequence
+from functools import reduce
 
-from ptir_tools.bridges.extents import Divided, Extent, Factor, Product, Size, dim, of
+from ptir_tools.bridges.extents import Extent, Size, dim, poly, size
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import SI64, DType
+from ptir_tools.core.expressions import Atom, Monomial, Poly, Quotient, term
 from ptir_tools.core.lazy import np
 from ptir_tools.core.typed import TypeGuard
-from ptir_tools.core.types import Dim, Sym, TensorType, tensor
+from ptir_tools.core.types import Dim, TensorType, sym, tensor
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Block, Tensor
 
@@ -22,34 +25,34 @@ Refuse = Callable[[str], Violation]
 
 def measured(block: Block, x: Size, dtype: DType = SI64) -> Tensor:
     """An integer or extent as a scalar of `dtype`: a symbol is the sum of that many ones."""
-    if not isinstance(x, Extent):
-        return block.constant(np.asarray(int(x)), dtype)
-    total: Tensor | None = None
-    for product, n in x.terms.items():
-        term: Tensor | None = None
-        for f in product:
-            factor = _factor(block, f, dtype)
-            term = factor if term is None else term * factor
-        if term is None:
-            term = block.constant(np.asarray(n), dtype)
-        elif n != 1:
-            term = term * n
-        total = term if total is None else total + term
-    assert total is not None
-    return total
+    return _measured(block, poly(x), dtype)
 
 
-def _factor(block: Block, f: Factor, dtype: DType) -> Tensor:
-    if isinstance(f, Sym):
+def _measured(block: Block, p: Poly, dtype: DType) -> Tensor:
+    if (number := p.value) is not None:
+        return block.constant(np.asarray(number), dtype)
+    terms = []
+    for m, n in p.terms:
+        if not m:
+            terms.append(block.constant(np.asarray(n), dtype))
+            continue
+        product = reduce(operator.mul, [_factor(block, f, dtype) for f in m])
+        terms.append(product if n == 1 else product * n)
+    return reduce(operator.add, terms)
+
+
+def _factor(block: Block, f: Atom, dtype: DType) -> Tensor:
+    if isinstance(f, str):
         one = Tensor(block, arrays.to_literal(np.ones((), arrays.numpy_dtype(dtype)), tensor(dtype)))
-        return block.op("broadcast_to", one, result_shape=[f]).reduce_sum([0])
-    rest = block.op("mod", *(left_right := [measured(block, x, dtype) for x in (f.left, f.right)]))
-    return rest if f.op == "%" else block.op("div", left_right[0] - rest, left_right[1])
+        return block.op("broadcast_to", one, result_shape=[sym(f)]).reduce_sum([0])
+    left, right = (_measured(block, p, dtype) for p in (f.left, f.right))
+    rest = block.op("mod", left, right)
+    return rest if f.op == "%" else block.op("div", left - rest, right)
 
 
 def counted(block: Block, x: Size, dtype: DType, refuse: Refuse) -> Tensor:
     """0, 1, 2, … below an integer or extent. Raises the Violation that `refuse` makes."""
-    if not isinstance(x, Extent) or x.simple:
+    if not isinstance(x, Extent) or x.symbol:
         return block.op("iota", [dim(x)], dtype, 0)
     one = block.constant(np.ones((1,)), dtype)
     return block.op("cumsum", repeated(one, 0, x, refuse), axis=0, exclusive=True)
@@ -58,17 +61,14 @@ def counted(block: Block, x: Size, dtype: DType, refuse: Refuse) -> Tensor:
 def repeated(x: Tensor, axis: int, n: Size, refuse: Refuse) -> Tensor:
     """`x`, whose extent along `axis` is 1, repeated `n` times along it. Raises the Violation that `refuse` makes where no op
     gives `n`."""
-    if not isinstance(n, Extent) or n.simple:
+    if not isinstance(n, Extent) or n.symbol:
         return x.broadcast_to([dim(n) if a == axis else d for a, d in enumerate(x.shape)])
-    away = [m for p, m in n.terms.items() if m < 0 and p]
-    if away:
+    if any(m < 0 for p, m in n.poly.terms if p):
         raise refuse(f"an axis of extent {n}, a difference of symbols, cannot be made")
-    parts = [_product(x, axis, p, m, refuse) for p, m in n.terms.items() if m > 0]
-    have = parts[0]
-    if len(parts) > 1:
-        whole = _made(n.terms, lambda m: m > 0)
-        have = x.block.op("concat", parts, axis=axis, types=[_type(x, axis, whole)])
-    less = -min(n.terms.get((), 0), 0)
+    less = -min(dict(n.poly.terms).get((), 0), 0)
+    whole = n + less
+    parts = [_product(x, axis, p, m, refuse) for p, m in poly(whole).terms]
+    have = parts[0] if len(parts) == 1 else x.block.op("concat", parts, axis=axis, types=[_type(x, axis, whole)])
     return fewer(have, axis, less, 1, n) if less else have
 
 
@@ -90,27 +90,21 @@ def fewer(x: Tensor, axis: int, less: int, step: int, n: Size) -> Tensor:
     )
 
 
-def _made(terms: Mapping[Product, int], kept: Callable[[int], bool]) -> Extent:
-    return Extent({p: m for p, m in terms.items() if kept(m)})
-
-
 def _type(x: Tensor, axis: int, n: Size) -> TensorType:
     return x.tensor_type.with_shape(dim(n) if a == axis else d for a, d in enumerate(x.shape))
 
 
-def _product(x: Tensor, axis: int, product: Product, times: int, refuse: Refuse) -> Tensor:
+def _product(x: Tensor, axis: int, product: Monomial, times: int, refuse: Refuse) -> Tensor:
     """`x` repeated along an axis, as often as the product."""
     if not product:
         return x.broadcast_to([times if a == axis else d for a, d in enumerate(x.shape)])
-    result = (
-        _divided(x, axis, product[0], refuse) if isinstance(product[0], Divided) else repeated(x, axis, of(product[0]), refuse)
-    )
-    so_far: Size = Extent({product[:1]: 1})
+    so_far = Extent(term(product[:1]))
+    result = _divided(x, axis, product[0], refuse) if isinstance(product[0], Quotient) else repeated(x, axis, so_far, refuse)
     for k, f in enumerate(product[1:], 2):
-        if isinstance(f, Divided):
-            raise refuse(f"no axis can be made of the extent {Extent({product: times})}")
-        so_far = Extent({product[:k]: 1})
-        result = _by(result, axis, f, so_far)
+        if isinstance(f, Quotient):
+            raise refuse(f"no axis can be made of the extent {Extent(term(product, times))}")
+        so_far = Extent(term(product[:k]))
+        result = _by(result, axis, sym(f), so_far)
     return _by(result, axis, times, so_far * times) if times > 1 else result
 
 
@@ -121,11 +115,12 @@ def _by(x: Tensor, axis: int, n: Dim, whole: Size) -> Tensor:
     return wide.reshape([*shape[:axis], dim(whole), *shape[axis + 1 :]])
 
 
-def _divided(x: Tensor, axis: int, f: Divided, refuse: Refuse) -> Tensor:
+def _divided(x: Tensor, axis: int, f: Quotient, refuse: Refuse) -> Tensor:
     """`x` repeated along an axis, as often as the quotient."""
-    if f.op != "//" or isinstance(f.right, Extent):
-        raise refuse(f"no axis can be made of the extent {f}")
-    return fewer(repeated(x, axis, f.left, refuse), axis, int(f.right) - 1, int(f.right), Extent({(f,): 1}))
+    by, whole = f.right.value, Extent(term((f,)))
+    if f.op != "//" or by is None:
+        raise refuse(f"no axis can be made of the extent {whole}")
+    return fewer(repeated(x, axis, size(f.left), refuse), axis, by - 1, by, whole)
 
 
 def along(x: Tensor, axis: int, start: Size, count: Size, step: int, refuse: Refuse) -> Tensor:

@@ -35,7 +35,7 @@ def command(session: Session, before: str, after: str, run: bool, check_runs: in
     if first.dialect is not second.dialect:
         raise UsageError(f"one is a {first.dialect.name} program, the other {second.dialect.name}; --run compares those")
     old, new = (plain_text(p, session.options).splitlines(keepends=True) for p in (first, second))
-    results = list(difflib.unified_diff(old, new, before, after))
-    sys.stdout.writelines(results)
-    if results:
+    lines = list(difflib.unified_diff(old, new, before, after))
+    sys.stdout.writelines(lines)
+    if lines:
         raise Leave(1)

@@ -34,9 +34,9 @@ def command(session: Session, code: str, markdown: bool) -> None:
     if not code:
         sys.stdout.writelines(f"{owner:5} {c.code:34} {explanations.first_sentence(c.meaning)}\n" for owner, c in known)
         return
-    results = [(owner, c) for owner, c in known if c.code.lower() == code.lower()]
-    if not results:
+    found = [(owner, c) for owner, c in known if c.code.lower() == code.lower()]
+    if not found:
         if any(code.lower() in (d.name.lower(), d.short.lower()) for n in DIALECTS for d in load_dialect(n).ops.values()):
             raise UsageError(f"no code `{code}`; there is an op of that name", f"`ptir ops {code}` explains it")
         raise unknown_name("code", code, {c.code for _, c in known})
-    sys.stdout.write("\n".join(explanations.page(owner, c) for owner, c in results))
+    sys.stdout.write("\n".join(explanations.page(owner, c) for owner, c in found))

@@ -28,13 +28,13 @@ def command(session: Session, name: str, dialect: str | None, markdown: bool) ->
       ptir ops dot_general
       ptir ops --dialect tiny
     """
-    results = [d for n in ([dialect] if dialect else DIALECTS) for d in load_dialect(n).ops.values()]
+    known = [d for n in ([dialect] if dialect else DIALECTS) for d in load_dialect(n).ops.values()]
     if markdown:
-        sys.stdout.writelines(manuals.markdown_pages(results))
+        sys.stdout.writelines(manuals.markdown_pages(known))
     elif not name:
-        sys.stdout.writelines(f"{manuals.signature(d):64} {manuals.first_line(d)}\n" for d in results)
+        sys.stdout.writelines(f"{manuals.signature(d):64} {manuals.first_line(d)}\n" for d in known)
     else:
-        chosen = [d for d in results if name.lower() in (d.name.lower(), d.short.lower())]
+        chosen = [d for d in known if name.lower() in (d.name.lower(), d.short.lower())]
         if not chosen:
-            raise unknown_name("op", name, {n for d in results for n in (d.name, d.short)})
+            raise unknown_name("op", name, {n for d in known for n in (d.name, d.short)})
         sys.stdout.write("\n".join(map(manuals.page, chosen)))

@@ -91,11 +91,11 @@ def write_text(path: str | None, pieces: Iterable[str]) -> None:
 def write_programs(path: str | None, programs: Sequence[Iterable[str] | Iterable[bytes]], join: Callable[..., list[str]]) -> None:
     """Write programs, of text that `join` makes one, or one of bytes. Raises OSError, and UsageError for several of bytes, or for
     bytes and a terminal."""
-    results = [list(pieces) for pieces in programs]
-    data = [piece for pieces in results for piece in pieces if isinstance(piece, bytes)]
+    written = [list(pieces) for pieces in programs]
+    data = [piece for pieces in written for piece in pieces if isinstance(piece, bytes)]
     if not data:
-        write_text(path, join(results))
-    elif len(results) > 1:
+        write_text(path, join(written))
+    elif len(written) > 1:
         raise UsageError("a binary file holds one program")
     else:
         write_bytes(path, lambda file: file.writelines(data))

@@ -93,11 +93,11 @@ class Reporter:
 
     def status(self, diagnostics: Diagnostics) -> int:
         """Show what was found and forget it; 1 when there were errors (notes and warnings with --strict), else 0."""
-        results = [replace(d, severity=Severity.ERROR) for d in diagnostics.sorted()] if self.strict else diagnostics.sorted()
+        shown = [replace(d, severity=Severity.ERROR) for d in diagnostics.sorted()] if self.strict else diagnostics.sorted()
         diagnostics.items.clear()
         diagnostics.errors = 0
-        self.show(results)
-        return int(any(d.severity is Severity.ERROR for d in results))
+        self.show(shown)
+        return int(any(d.severity is Severity.ERROR for d in shown))
 
     def show(self, results: Iterable[Diagnostic]) -> None:
         """Write those of `results` that the user wants to see: at most `max_errors` errors, and, for people, as many notes and

@@ -181,11 +181,11 @@ class Session:
     def files(self, paths: Sequence[str]) -> list[str]:
         """The files that `paths` name. A folder that is not a trace means every file below it in the order of names,
         except hidden files and arrays. Raises UsageError for a folder without any."""
-        results = {path: list(_below(path)) for path in paths or ["-"]}
-        for path, files in results.items():
+        found = {path: list(_below(path)) for path in paths or ["-"]}
+        for path, files in found.items():
             if not files:
                 raise UsageError(f"{path}: there is no program in this folder or below")
-        return [file for path in paths or ["-"] for file in results[path]]
+        return [file for path in paths or ["-"] for file in found[path]]
 
     def highest(self, things: Iterable[T], action: Callable[[T], int]) -> int:
         """The highest exit code that `action` gives; what ends it for one of the things does not end it for the others."""

@@ -116,8 +116,8 @@ def route(source: str, target: str) -> list[ConversionTarget] | None:
     if (direct := get_conversion_target(target, source)) is not None:
         return [direct]
     steps = [get_conversion_target(HUB, source), get_conversion_target(target)]
-    results = [s for s in steps if s is not None]
-    return results if len(results) == len(steps) else None
+    known = [s for s in steps if s is not None]
+    return known if len(known) == len(steps) else None
 
 
 def translate(program: Program, target: str, diagnostics: Diagnostics, options: Options | None = None) -> Program | None:

@@ -118,15 +118,15 @@ class Emit(Generic[D]):
 
     def _result_names(self) -> dict[Value, str]:
         """The results whose names differ from their values' names, once each, if no other value has the name."""
-        results: dict[Value, str] = {}
+        labels: dict[Value, str] = {}
         own = {self.spelled(v.name) for v in self._own()}
         for x, name in zip(self.source.results, result_names(self.source), strict=True):
             fits = isinstance(x, Value) and x.op is not None and self.source.results.count(x) == 1
             if fits and (label := self.spelled(name)) not in own:
                 assert isinstance(x, Value)
-                results[x] = label
+                labels[x] = label
                 own.add(label)
-        return results
+        return labels
 
     @property
     def name(self) -> str:
@@ -241,10 +241,10 @@ class Emit(Generic[D]):
     def operands(self, op: Op) -> Sequence[D | None]:
         """The converted operands, or those of the pattern. Raises InError."""
         match = self.matches.get(op)
-        results = [self.read(x) for x in (op.operands if match is None else match.needs)]
+        read = [self.read(x) for x in (op.operands if match is None else match.needs)]
         if match is not None and match.note:
             self.note(match.note)
-        return results
+        return read
 
     def require_fit(self, t: Type) -> None:
         """Raise Violation unless the target has a value of type `t`."""

@@ -1,15 +1,17 @@
-"""Legality of a whole program for a conversion target (contract: "Conversion infrastructure")."""
+"""Legality of a whole program for a conversion target (contract: "Conversion infrastructure"), and decomposition."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from ptir_tools.core.dialect import Program
+from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Op, Region, operand_type
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType, Type, leaves
+from ptir_tools.dialects.ptir.rewrites.contract_formulas import Attempt, express
+from ptir_tools.passes import PassContext, run_pipeline
 
 NOT_TRANSLATABLE = "NotTranslatable"
 
@@ -46,13 +48,13 @@ def walk_program(program: Program) -> Iterator[tuple[Region, int, Op]]:
 
 def check_program_legality(program: Program, legality: Legality, stage: str = "legalize") -> list[ConversionDiagnostic]:
     """Everything in `program` that `legality` does not allow: per block its signature, then op by op."""
-    results: list[ConversionDiagnostic] = []
+    illegal: list[ConversionDiagnostic] = []
     for block in program.blocks():
         for t in (*(p.type for p in block.params), *(operand_type(x) for x in block.results)):
-            results += [ConversionDiagnostic(stage, block.name, None, m, block.loc) for m in _of_type(t, legality)]
+            illegal += [ConversionDiagnostic(stage, block.name, None, m, block.loc) for m in _of_type(t, legality)]
         for i, op in enumerate(block.body):
-            results += [ConversionDiagnostic(stage, block.name, i, m, op.loc) for m in _of_op(op, legality)]
-    return results
+            illegal += [ConversionDiagnostic(stage, block.name, i, m, op.loc) for m in _of_op(op, legality)]
+    return illegal
 
 
 def _of_op(op: Op, legality: Legality) -> Iterator[str]:
@@ -76,3 +78,15 @@ def entry_point_name(entry: str, digest: str) -> str:
     """The symbol of a program's entry: its name in letters, digits and `_`, then `__` and the first 16 digits of a hash."""
     plain = re.sub(r"[^A-Za-z0-9_]", "_", entry) or "entry"
     return f"{'_' if plain[0].isdigit() else ''}{plain}__{digest[:16]}"
+
+
+def decomposed(program: Program, rules: Mapping[str, Attempt]) -> Program:
+    """`program`, or a copy with its layer norms, and what `rules` have a formula for, decomposed."""
+    there = {op.defn.short for block in program.blocks() for op in block.body}
+    if there.isdisjoint((*rules, "layer_norm")):
+        return program
+    program = clone(program)
+    if "layer_norm" in there:
+        run_pipeline(program, "decompose", PassContext())
+    express(program, rules)
+    return program

@@ -160,8 +160,8 @@ def _ends(combine: Callable[[int, int], int]) -> Callable[[Op, Sequence[Range]],
 
     def rule(op: Op, ranges: Sequence[Range]) -> Range:
         a, b = ranges
-        results = [combine(x, y) for x in a for y in b]
-        return min(results), max(results)
+        corners = [combine(x, y) for x in a for y in b]
+        return min(corners), max(corners)
 
     return rule
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ptir_tools.convert.emitter import Emit
+from ptir_tools.convert.emitter import Emit, Rule
 from ptir_tools.convert.naming import in_ptir
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import DType
@@ -60,3 +60,8 @@ class PtirEmit(Emit[Value]):
     def filled(self, value: float, dtype: DType | None = None) -> Value:
         """A tensor in the shape of the result whose elements are all `value`, in its dtype or another."""
         return self.full(immediate(value, dtype or self.type.dtype))
+
+
+def same(short: str) -> Rule:
+    """One instruction on the same operands, broadcast to the result's shape."""
+    return lambda emit, op, *operands: emit.last(short, *map(emit.full, operands))

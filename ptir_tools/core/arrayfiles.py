@@ -248,10 +248,10 @@ def _header(data: bytes) -> dict[str, object]:
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """A JSON object. Raises ValueError for a repeated key."""
-    results = dict(pairs)
-    if len(results) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("its header repeats a key")
-    return results
+    return members
 
 
 class Entry(NamedTuple):
@@ -266,7 +266,7 @@ class Entry(NamedTuple):
 def _entries(header: Mapping[str, object], size: int) -> dict[str, Entry]:
     """The arrays of a .safetensors header. Raises ValueError for a malformed entry, or one that shares some of the `size`
     bytes with another."""
-    results: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     for name, entry in header.items():
         if name == "__metadata__":
             continue
@@ -279,12 +279,12 @@ def _entries(header: Mapping[str, object], size: int) -> dict[str, Entry]:
         start, end = offsets
         if not 0 <= start <= end <= size:
             raise ValueError(f"`{name}` has the bytes {start} to {end} of {size}")
-        results[name] = Entry(dtype, tuple(shape), start, end)
-    places = sorted((entry.start, entry.end, name) for name, entry in results.items() if entry.start != entry.end)
+        entries[name] = Entry(dtype, tuple(shape), start, end)
+    places = sorted((entry.start, entry.end, name) for name, entry in entries.items() if entry.start != entry.end)
     for (_, end, one), (start, _, other) in pairwise(places):
         if start < end:
             raise ValueError(f"`{one}` and `{other}` share bytes")
-    return results
+    return entries
 
 
 def _safe_dtype(safe: str) -> np.dtype:

@@ -40,13 +40,13 @@ def symbols_of(*blocks: Region, extents: Extents | None = None) -> set[Sym]:
 
 def _reached(blocks: Iterable[Region]) -> list[Region]:
     """`blocks` and the regions that their ops run, directly or not, each once."""
-    results = dict.fromkeys(blocks)
-    todo = list(results)
+    reached = dict.fromkeys(blocks)
+    todo = list(reached)
     while todo:
-        new = [r for op in todo.pop().body for r in op.regions if r not in results]
-        results.update(dict.fromkeys(new))
+        new = [r for op in todo.pop().body for r in op.regions if r not in reached]
+        reached.update(dict.fromkeys(new))
         todo += new
-    return list(results)
+    return list(reached)
 
 
 def _given(block: Region, extents: Extents | None = None) -> set[Sym]:
@@ -133,8 +133,8 @@ def _ranks(block: Region, every: set[Sym], extents: Extents | None = None) -> di
                     grown = True
         if not (left := every - rank.keys()):
             return rank
-        results = {s for op, _ in ops for s in determined(op, extents=extents)}
-        rank.update(dict.fromkeys((left - results) or left, _GIVEN))  # numbers that --bind gives
+        made = {s for op, _ in ops for s in determined(op, extents=extents)}
+        rank.update(dict.fromkeys((left - made) or left, _GIVEN))  # numbers that --bind gives
 
 
 class Definers:
@@ -217,10 +217,10 @@ class Definers:
 
 def undefined(program: Program) -> set[tuple[str, str]]:
     """The undefined symbols, each with the function that needs it: the caller of a run must give them."""
-    results: set[tuple[str, str]] = set()
+    pairs: set[tuple[str, str]] = set()
     extents = program.dialect.extents
     for f in program.functions:
         every, given = symbols_of(*_reached([f]), extents=extents), _given(f, extents)
         if not every <= given:
-            results.update((f.name, s.name) for s, n in _ranks(f, every, extents).items() if n == _GIVEN and s not in given)
-    return results
+            pairs.update((f.name, s.name) for s, n in _ranks(f, every, extents).items() if n == _GIVEN and s not in given)
+    return pairs

@@ -295,7 +295,7 @@ def opaque(step: Step) -> list[Error]:
     turning = [k for k in range(len(step.operands)) if step.sign_may_flip(k)]
     if not turning or any(e is not EXACT for e in step.errors):
         return discrete(step)
-    results: list[Error] = list(exact(step))
+    errors: list[Error] = list(exact(step))
     wide = list(map(arrays.widen, step.operands))
     as_is = step.run(wide)
     for zero in (0.0, -0.0):
@@ -303,8 +303,8 @@ def opaque(step: Step) -> list[Error]:
         for i, (a, b) in enumerate(zip(as_is, others, strict=True)):
             if np.any(gap := distances(a, b)):
                 rounding = ROUNDING * unit(step.dtypes[i]) * np.where(np.isfinite(a), np.abs(a), 0)
-                results[i] = np.maximum(0.0 if results[i] is EXACT else results[i], np.where(gap > 0, gap + rounding, 0))
-    return results
+                errors[i] = np.maximum(0.0 if errors[i] is EXACT else errors[i], np.where(gap > 0, gap + rounding, 0))
+    return errors
 
 
 def bits(step: Step) -> list[Error]:

@@ -8,10 +8,11 @@ of an index map are atoms named `@0`, `@1`, …, which no program can write.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from itertools import product as pairs
-from math import prod
+from math import gcd, prod
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.lazy import regex
@@ -107,24 +108,24 @@ class Poly:
         """It with names replaced by expressions."""
         total = constant(0)
         for m, c in self.terms:
-            term = constant(c)
+            product = constant(c)
             for a in m:
-                term = term * (values.get(a, name(a)) if isinstance(a, str) else _put_quotient(a, values))
-            total = total + term
+                product = product * (values.get(a, name(a)) if isinstance(a, str) else _put_quotient(a, values))
+            total = total + product
         return total
 
     def evaluate(self, values: Mapping[str, Integers]) -> Integers:
         """Its value where every name is an integer or an array of integers."""
         total: Integers = 0
         for m, c in self.terms:
-            term: Integers = c
+            product: Integers = c
             for a in m:
-                term = term * (values[a] if isinstance(a, str) else _evaluate_quotient(a, values))
-            total = total + term
+                product = product * (values[a] if isinstance(a, str) else _evaluate_quotient(a, values))
+            total = total + product
         return total
 
     def interval(self, ranges: Mapping[str, Interval]) -> Interval:
-        """Bounds, both inclusive, of its values where every name lies in its range; divisors are positive numbers."""
+        """Bounds, both inclusive, of its values where every name lies in its range and every divisor is positive."""
         low = high = 0
         for m, c in self.terms:
             a, b = c, c
@@ -152,16 +153,21 @@ def constant(value: int) -> Poly:
 
 def name(text: str) -> Poly:
     """The polynomial of a name."""
-    return Poly((((text,), 1),))
+    return term((text,))
+
+
+def term(m: Monomial, coefficient: int = 1) -> Poly:
+    """The polynomial of one term; the coefficient is not 0."""
+    return Poly(((m, coefficient),))
 
 
 def _collect(terms: Iterable[tuple[Monomial, int]]) -> Poly:
-    results: dict[Monomial, int] = {}
+    totals: dict[Monomial, int] = {}
     for m, c in terms:
         m = tuple(sorted(m, key=str))
-        results[m] = results.get(m, 0) + c
-        require(len(results) <= MAX_TERMS, "InvalidArg", f"an expression of more than {MAX_TERMS} terms")
-    kept = [(m, c) for m, c in results.items() if c]
+        totals[m] = totals.get(m, 0) + c
+        require(len(totals) <= MAX_TERMS, "InvalidArg", f"an expression of more than {MAX_TERMS} terms")
+    kept = [(m, c) for m, c in totals.items() if c]
     return Poly(tuple(sorted(kept, key=lambda t: (t[1] < 0, -len(t[0]), _monomial_text(t[0], 1)))))
 
 
@@ -172,35 +178,33 @@ def _monomial_text(m: Monomial, coefficient: int, negative: bool = False) -> str
 
 
 def _quotient(op: str, left: Poly, right: Poly) -> Poly:
-    """Floor division or its remainder, worked out where it is exact for every positive divisor."""
+    """The quotient, rounded down, or its remainder, for every positive divisor. Terms that the divisor divides are taken out of a
+    quotient and dropped from a remainder; then a common factor is canceled. Raises NoDivisor."""
     divisor = right.value
-    if divisor is not None:
-        if divisor <= 0:
-            raise NoDivisor("InvalidArg", f"the divisor of `{left}{op}{right}` is not positive")
-        if (number := left.value) is not None:
-            return constant(number // divisor if op == "//" else number % divisor)
-    whole = _divide(left, right)
-    if whole is not None:
-        return whole if op == "//" else constant(0)
-    return Poly((((Quotient(op, left, right),), 1),))
+    if divisor is not None and divisor <= 0:
+        raise NoDivisor("InvalidArg", f"the divisor of `{left}{op}{right}` is not positive")
+    whole, rest = (constant(1), constant(0)) if left == right else _taken_out(left, right)
+    if divisor is not None and (number := rest.value) is not None:
+        return constant(number % divisor) if op == "%" else whole + constant(number // divisor)
+    if not rest.terms:
+        return whole if op == "//" else rest
+    common = gcd(*(c for p in (rest, right) for _, c in p.terms))
+    rest, right = (Poly(tuple((m, c // common) for m, c in p.terms)) for p in (rest, right))
+    atom = term((Quotient(op, rest, right),))
+    return whole + atom if op == "//" else atom * constant(common)
 
 
-def _divide(left: Poly, right: Poly) -> Poly | None:
-    """`left / right` where the one monomial of `right` divides every term, else None."""
+def _taken_out(left: Poly, right: Poly) -> tuple[Poly, Poly]:
+    """The terms of `left` that the only term of `right` divides, divided by it, and the other terms."""
     if len(right.terms) != 1:
-        return None
-    (divisor, coefficient) = right.terms[0]
-    terms = []
+        return constant(0), left
+    (by, n), whole, rest = right.terms[0], list[tuple[Monomial, int]](), list[tuple[Monomial, int]]()
     for m, c in left.terms:
-        rest = list(m)
-        for a in divisor:
-            if a not in rest:
-                return None
-            rest.remove(a)
-        if c % coefficient:
-            return None
-        terms.append((tuple(rest), c // coefficient))
-    return _collect(terms)
+        if c % n or Counter(by) - Counter(m):
+            rest.append((m, c))
+        else:
+            whole.append((tuple((Counter(m) - Counter(by)).elements()), c // n))
+    return _collect(whole), Poly(tuple(rest))
 
 
 def _put_quotient(a: Quotient, values: Mapping[str, Poly]) -> Poly:
@@ -213,12 +217,12 @@ def _evaluate_quotient(a: Quotient, values: Mapping[str, Integers]) -> Integers:
 
 
 def _bounds(a: Quotient, ranges: Mapping[str, Interval]) -> Interval:
-    low, high = a.left.interval(ranges)
-    divisor = a.right.interval(ranges)[0]
+    ends, divisors = a.left.interval(ranges), [max(d, 1) for d in a.right.interval(ranges)]
+    quotients = [n // d for n in ends for d in divisors]
     if a.op == "//":
-        return low // divisor, high // divisor
-    same = low // divisor == high // divisor
-    return (low % divisor, high % divisor) if same else (0, divisor - 1)
+        return min(quotients), max(quotients)
+    same = len({*divisors}) == 1 and len({*quotients}) == 1
+    return (ends[0] % divisors[0], ends[1] % divisors[0]) if same else (0, divisors[1] - 1)
 
 
 def _atom_magnitude(a: Atom, ranges: Mapping[str, Interval]) -> int:
@@ -357,9 +361,9 @@ def linear(p: Poly, unknown: str) -> tuple[Poly, Poly] | None:
     for m, c in p.terms:
         having = [a for a in m if a == unknown or (isinstance(a, Quotient) and unknown in (*a.left.names(), *a.right.names()))]
         if not having:
-            rest = rest + Poly(((m, c),))
+            rest = rest + term(m, c)
         elif having == [unknown]:
-            scale = scale + Poly(((tuple(a for a in m if a != unknown), c),))
+            scale = scale + term(tuple(a for a in m if a != unknown), c)
         else:
             return None
     return (scale, rest) if scale.terms else None
@@ -379,10 +383,10 @@ def solve_linear(p: Poly, total: int) -> tuple[str, int | None] | None:
 
     None when `p` has not exactly one name or is not linear in it.
     """
-    results = set(p.names())
-    if len(results) != 1 or any(m and (len(m) > 1 or not isinstance(m[0], str)) for m, _ in p.terms):
+    unknowns = set(p.names())
+    if len(unknowns) != 1 or any(m and (len(m) > 1 or not isinstance(m[0], str)) for m, _ in p.terms):
         return None
-    (unknown,) = results
+    (unknown,) = unknowns
     by = dict(p.terms)
     scale, offset = by[(unknown,)], by.get((), 0)
     whole, rest = divmod(total - offset, scale)

@@ -252,15 +252,15 @@ def operands(g: Growing, defn: OpDef) -> list[Argument] | None:
     if first is None:
         return None
     t = g.type(first)
-    results: list[Argument] = []
+    drawn: list[Argument] = []
     for group in defn.groups:
         if group.kind == MANY:
-            results.append([g.of_type(t) for _ in range(g.number(1, 3))])
+            drawn.append([g.of_type(t) for _ in range(g.number(1, 3))])
         elif group.kind == MAYBE:
-            results.append(g.of_type(t) if g.choices.flag() else None)
+            drawn.append(g.of_type(t) if g.choices.flag() else None)
         else:
-            results.append(g.of_type(t) if results else first)
-    return results
+            drawn.append(g.of_type(t) if drawn else first)
+    return drawn
 
 
 def elementwise(g: Growing, defn: OpDef) -> list[Operand] | None:
@@ -276,15 +276,15 @@ def elementwise(g: Growing, defn: OpDef) -> list[Operand] | None:
         there = g.any()
         shape = g.type(there).shape if there is not None else g.shape()
         x = g.of_type(tensor(dtypes[0], shape))
-    results = [x, *(g.sibling(tensor(d, shape)) for d in dtypes[1:])]
-    if len(results) > 1 and shape and g.chance(1, 3):
+    drawn = [x, *(g.sibling(tensor(d, shape)) for d in dtypes[1:])]
+    if len(drawn) > 1 and shape and g.chance(1, 3):
         smaller = tuple(1 if g.choices.flag() else d for d in shape[g.number(0, len(shape) - 1) :])
-        i = g.number(0, len(results) - 1)
+        i = g.number(0, len(drawn) - 1)
         if _takes(defn, tuple(tensor(d, smaller if k == i else shape) for k, d in enumerate(dtypes))):
-            results[i] = g.of_type(tensor(dtypes[i], smaller))
+            drawn[i] = g.of_type(tensor(dtypes[i], smaller))
     if len(set(dtypes)) == 1 and g.choices.flag():
-        results = list(g.choices.shuffled(results))
-    return results
+        drawn = list(g.choices.shuffled(drawn))
+    return drawn
 
 
 @cache

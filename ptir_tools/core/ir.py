@@ -247,12 +247,12 @@ def result_names(block: Region, names: Mapping[Value, str] | None = None) -> lis
     """The names of the results of `block`: from its text, else those of their values, or of `names`."""
     if names is None and isinstance(block, Function) and "output_names" in block.attrs:
         return list(block.attrs["output_names"])
-    results = []
+    labels = []
     for k, x in enumerate(block.results):
         v = x.value if isinstance(x, Element) else x if isinstance(x, Value) else None
         name = "" if v is None else (names or {}).get(v) or v.name
-        results.append(f"result_{k}" if not name else f"{name}.{x.index}" if isinstance(x, Element) else name)
-    return results
+        labels.append(f"result_{k}" if not name else f"{name}.{x.index}" if isinstance(x, Element) else name)
+    return labels
 
 
 def clone_blocks(blocks: list[Region], values: dict[Value, Value] | None = None) -> list[Region]:
@@ -551,10 +551,10 @@ class OpDef:
         """Equal exactly for attributes of equal kinds and bits."""
         if not self.float_attrs:
             return attrs
-        results = list(attrs)
+        values = list(attrs)
         for i in self.float_attrs:
-            results[i] = exact(results[i])
-        return tuple(results)
+            values[i] = exact(values[i])
+        return tuple(values)
 
     def signature(self, attrs: tuple[Attribute, ...]) -> tuple[object, ...]:
         """The part of the attributes that result types may depend on; of a constant its type and size, so that no cache keeps its

@@ -111,8 +111,8 @@ def _operands(text: str, at: Place, op: Op | None) -> Found:
 def _around(text: str, op: Op | None, numbers: Sequence[int]) -> Found:
     """The span around the operands of these numbers; None where none of them is written."""
     places = _written_at(text, op, max(numbers) + 1) if op is not None and numbers else []
-    results = [p for n in numbers if (p := places[n]) is not None]
-    return (min(p[0] for p in results), max(p[1] for p in results)) if results else None
+    spans = [p for n in numbers if (p := places[n]) is not None]
+    return (min(p[0] for p in spans), max(p[1] for p in spans)) if spans else None
 
 
 def _returned(text: str, at: Place, op: Op | None) -> Found:

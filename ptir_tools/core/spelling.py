@@ -70,11 +70,11 @@ def dtype_meant(text: str, known: Mapping[str, DType]) -> str | None:
 
 @cache
 def _dtypes() -> dict[str, DType]:
-    results = {spelled: d for d in PTIR_DTYPES for spelled in (d.name, d.numpy)}
-    results |= {d.name.replace("si", "i").replace("ui", "u"): d for d in PTIR_DTYPES}
-    results |= {f"fp{d.bits}": d for d in (F16, F32, F64)}
-    results |= {"float": F32, "single": F32, "double": F64, "half": F16, "int": SI32, "long": SI64, "boolean": I1, "pred": I1}
-    return results | {"c64": CF32, "c128": CF64, "f8e4m3": FP8_E4M3, "f8e4m3fn": FP8_E4M3, "f8e5m2": FP8_E5M2}
+    dtypes = {spelled: d for d in PTIR_DTYPES for spelled in (d.name, d.numpy)}
+    dtypes |= {d.name.replace("si", "i").replace("ui", "u"): d for d in PTIR_DTYPES}
+    dtypes |= {f"fp{d.bits}": d for d in (F16, F32, F64)}
+    dtypes |= {"float": F32, "single": F32, "double": F64, "half": F16, "int": SI32, "long": SI64, "boolean": I1, "pred": I1}
+    return dtypes | {"c64": CF32, "c128": CF64, "f8e4m3": FP8_E4M3, "f8e4m3fn": FP8_E4M3, "f8e5m2": FP8_E5M2}
 
 
 @cache

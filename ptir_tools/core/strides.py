@@ -43,16 +43,16 @@ def restrided(shape: Extents, strides: Strides, out: Extents) -> Strides | None:
             runs[-1] = (runs[-1][0] * n, runs[-1][1])
         elif n != 1:
             runs.append((n, s))
-    results: list[int] = []
+    steps: list[int] = []
     left, step = 1, 0
     for n in reversed(out):
         if left == 1 and n != 1:
             left, step = runs.pop(0)
         if left % n:
             return None
-        results.append(step)
+        steps.append(step)
         left, step = left // n, step * n
-    return tuple(reversed(results))
+    return tuple(reversed(steps))
 
 
 def as_it_is(op: object, shape: Extents, strides: Strides, out: Extents) -> tuple[int, Strides]:

@@ -109,16 +109,16 @@ def symbols(program: Program) -> list[str]:
 
 def _everything(program: Program) -> dict[object, None]:
     """Attributes and types of a program, each once, in order."""
-    results: dict[object, None] = {}
+    seen: dict[object, None] = {}
     for block in program.blocks():
-        results.update(dict.fromkeys([p.type for p in block.params]))
+        seen.update(dict.fromkeys([p.type for p in block.params]))
         for op in block.body:
             for x in op.attrs:
-                results[x] = None
+                seen[x] = None
             for v in op.results:
-                results[v.type] = None
-        results.update(dict.fromkeys(block.result_types))
-    return results
+                seen[v.type] = None
+        seen.update(dict.fromkeys(block.result_types))
+    return seen
 
 
 def bind(program: Program, numbers: Mapping[str, int]) -> None:

@@ -421,15 +421,15 @@ def small_sizes(program: Program, bindings: Mapping[str, int]) -> dict[str, int]
 def common_sizes(before: Program, after: Program, bindings: Mapping[str, int]) -> dict[str, int]:
     """The `small_sizes` of `before` with which `after` is valid, too. A symbol of `after` may be named like an expression of
     `before`, such as `2*M`, and has its value."""
-    extents, results = after.dialect.extents, dict[str, int]()
+    extents, sizes = after.dialect.extents, dict[str, int]()
     if extents is not None and before.dialect.extents is None:
-        results = extents.sizes(after, bindings)
-        numbers = {**bindings, **results}
+        sizes = extents.sizes(after, bindings)
+        numbers = {**bindings, **sizes}
         for name in symbols.symbols(before):
             with suppress(Violation):  # the name is not an expression
                 if name not in numbers and isinstance(n := extents.value(sym(name), numbers), int):
-                    results[name] = n
-    return {**results, **small_sizes(before, {**bindings, **results})}
+                    sizes[name] = n
+    return {**sizes, **small_sizes(before, {**bindings, **sizes})}
 
 
 def _chosen(program: Program, bound: dict[str, int], sizes: dict[str, int]) -> dict[str, int] | None:
@@ -447,9 +447,9 @@ def _completed(program: Program, numbers: dict[str, int], left: Sequence[str] = 
     """`numbers` and all derived ones; None where a type of `program` is invalid with them, or undetermined by them and the
     symbols in `left`."""
     static = clone(program)
-    results = dict(numbers)
+    known = dict(numbers)
     try:
-        symbols.specialize(static, results)
+        symbols.specialize(static, known)
     except Violation as violation:
-        return results if violation.code == "UnboundSymbol" and any(n not in results for n in left) else None
-    return results
+        return known if violation.code == "UnboundSymbol" and any(n not in known for n in left) else None
+    return known

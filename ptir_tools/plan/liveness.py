@@ -288,12 +288,12 @@ def _same_bytes(b: Buffer) -> bool:
 
 def _users(block: Region) -> dict[Leaf, list[Op | None]]:
     """The ops that read each leaf; None: it is returned."""
-    results: dict[Leaf, list[Op | None]] = {}
+    users: dict[Leaf, list[Op | None]] = {}
     for op, operands in [*((op, op.operands) for op in block.body), (None, block.results)]:
         for x in operands:
             for leaf in operand_leaves(x):
-                results.setdefault(leaf, []).append(op)
-    return results
+                users.setdefault(leaf, []).append(op)
+    return users
 
 
 def _last_uses(block: Region, steps: Sequence[Sequence[Op]]) -> dict[Leaf, int]:

@@ -196,23 +196,23 @@ def spread(block: Region, mesh: Mesh, wanted: Mapping[Leaf, Spec]) -> dict[Leaf,
     """Sharding propagation: the shardings of all leaves of a block from those in `wanted`, by `core.factors` of each op, forward
     and backward until a fixpoint. Inputs and constants that are not in `wanted`, and values without information, are
     replicated."""
-    results = dict(wanted)
+    shardings = dict(wanted)
     changed = bool(wanted)
     while changed:  # if backward changes nothing, forward would not either
         for op in block.body:
-            _cut_more(op, mesh, results, wanted)
+            _cut_more(op, mesh, shardings, wanted)
         changed = False
         for op in reversed(block.body):
-            changed |= _cut_more(op, mesh, results, wanted)
-    return results
+            changed |= _cut_more(op, mesh, shardings, wanted)
+    return shardings
 
 
-def _cut_more(op: Op, mesh: Mesh, results: dict[Leaf, Spec], wanted: Mapping[Leaf, Spec]) -> bool:
+def _cut_more(op: Op, mesh: Mesh, shardings: dict[Leaf, Spec], wanted: Mapping[Leaf, Spec]) -> bool:
     """Propagate shardings between an op's result and those of its operands that ops made. Returns whether any changed."""
     if len(op.results) != 1:
         return False
     values = [*op.operands, op.results[0]]
-    if not any(any(spec) for spec in (_operand_spec(x, results) for x in values)) or (labelled := factors.labels(op)) is None:
+    if not any(any(spec) for spec in (_operand_spec(x, shardings) for x in values)) or (labelled := factors.labels(op)) is None:
         return False
     labels = [*labelled[0], labelled[1]]
     changed = False
@@ -220,19 +220,19 @@ def _cut_more(op: Op, mesh: Mesh, results: dict[Leaf, Spec], wanted: Mapping[Lea
         x = values[at]
         if not isinstance(x, Value) or x.op is None or x.op.defn.is_constant or (x, ()) in wanted:
             continue
-        specs = [_operand_spec(y, results) for y in values]
+        specs = [_operand_spec(y, shardings) for y in values]
         known = [pair for k, pair in enumerate(zip(labels, specs, strict=True)) if k != at]
         extents = factors.shape_of(x)
         new = factors.cut(labels[at], known, specs[at])
         even = tuple(axes if n % mesh.parts(axes) == 0 else () for axes, n in zip(new, extents, strict=True))
         if even != specs[at]:
-            results[x, ()], changed = even, True
+            shardings[x, ()], changed = even, True
     return changed
 
 
-def _operand_spec(x: Operand, results: Mapping[Leaf, Spec]) -> Spec:
+def _operand_spec(x: Operand, shardings: Mapping[Leaf, Spec]) -> Spec:
     read = list(operand_leaves(x))
     t = leaf_type(read[0]) if len(read) == 1 else None
     if t is None:
         return ((),) * len(factors.shape_of(x)) if not isinstance(x, (Value, Element)) else ()
-    return results.get(read[0], ((),) * t.rank)
+    return shardings.get(read[0], ((),) * t.rank)

@@ -93,10 +93,10 @@ class _Model:
             of_value.setdefault(v, []).append(unit)
         self.inputs = [sum({1 << index[v.op] for v in op.values() if v.op in index}) for op in self.ops]
         self.reads = [sorted({u for v in op.values() for u in of_value.get(v, ())}) for op in self.ops]
-        results = [
+        makes = [
             sorted({u for v in op.results for u in of_value.get(v, ())} - set(self.reads[i])) for i, op in enumerate(self.ops)
         ]
-        self.makes = results
+        self.makes = makes
         self.users = [0] * len(self.size)
         for i in range(n):
             for u in {*self.reads[i], *self.makes[i]}:
@@ -141,13 +141,13 @@ class _Model:
     def moves(self, state: _State, peak: int) -> list[tuple[int, _State, int]]:
         """(op, state after it, bytes while it runs) of the ready ops. An op that does not raise the live bytes, and stays below
         `peak` while it runs, is the only one: it never hurts to run it first."""
-        results = []
+        possible = []
         for i in self.ready(state.done):
             after, during = self.run(state, i)
             if during <= peak and after.live <= state.live:
                 return [(i, after, during)]
-            results.append((i, after, during))
-        return results
+            possible.append((i, after, during))
+        return possible
 
     def greedy(self, key: Callable[[int, int], tuple[int, ...]]) -> list[int]:
         """A greedy order by the least key: the growth of live bytes while an op runs, and after it. This changes only when an op

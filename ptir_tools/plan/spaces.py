@@ -12,11 +12,11 @@ from ptir_tools.plan.liveness import Buffer, Liveness
 def arenas(given: Iterable[Arena]) -> Iterator[tuple[str, Liveness, int | None]]:
     """(name, live ranges, capacity) of each space."""
     for arena in given:
-        results = [
+        buffers = [
             Buffer(b.name, b.type if isinstance(b.type, TensorType) else None, b.nbytes, b.start, b.end - 1)
             for b in arena.buffers
         ]
-        for b, source in zip(results, arena.buffers, strict=True):
+        for b, source in zip(buffers, arena.buffers, strict=True):
             if source.parent is not None:
-                b.share(results[source.parent], source.alias)
-        yield arena.name, Liveness(results), arena.capacity
+                b.share(buffers[source.parent], source.alias)
+        yield arena.name, Liveness(buffers), arena.capacity

@@ -25,9 +25,9 @@ def literal_of(x: Operand) -> Literal | None:
     return None
 
 
-def known(x: Operand, results: dict[Value, Data | None], most: int | None = None) -> Data | None:
+def known(x: Operand, cache: dict[Value, Data | None], most: int | None = None) -> Data | None:
     """The array of an operand that follows from constants alone; None for others, and where a value on the way has more than
-    `most` bytes, fails or must not be computed. `results` caches the array of each value."""
+    `most` bytes, fails or must not be computed. `cache` has the array of each value."""
 
     def maker(v: Value) -> Op | None:
         op, t = v.op, v.type
@@ -40,17 +40,17 @@ def known(x: Operand, results: dict[Value, Data | None], most: int | None = None
         if (literal := literal_of(y)) is not None:
             small = literal.type.is_static and (most is None or literal.type.nbytes <= most)
             return arrays.from_literal(literal) if small and literal.data is not None else None
-        return results[y] if isinstance(y, Value) else None
+        return cache[y] if isinstance(y, Value) else None
 
     def before(v: Value) -> list[Value]:
-        op = None if v in results or literal_of(v) is not None else maker(v)
+        op = None if v in cache or literal_of(v) is not None else maker(v)
         return [] if op is None else [y for y in op.operands if isinstance(y, Value)]
 
     for v in post_order([x] if isinstance(x, Value) else [], before):
-        if v not in results and literal_of(v) is None:
+        if v not in cache and literal_of(v) is None:
             op = maker(v)
             given = [None] if op is None else [array(y) for y in op.operands]
-            results[v] = None if op is None or any(y is None for y in given) else computed(op, given, Context())
+            cache[v] = None if op is None or any(y is None for y in given) else computed(op, given, Context())
     return array(x)
 
 

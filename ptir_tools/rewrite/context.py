@@ -148,8 +148,8 @@ class PassContext:
             return False
         self.took(1)
         if self.log is not None:
-            text, results = op_text(root, self.unnamed), [op_text(op, self.unnamed) for op in after]
-            step = {"event": "changed op", "pattern": name, "root": text, "before": text, "after": results}
+            text, texts = op_text(root, self.unnamed), [op_text(op, self.unnamed) for op in after]
+            step = {"event": "changed op", "pattern": name, "root": text, "before": text, "after": texts}
             self.record(step | {"loc": root.loc})
         return True
 

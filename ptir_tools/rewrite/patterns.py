@@ -202,8 +202,8 @@ class FunctionPattern(Pattern):
         if not self.operands:
             return True
         wanted = origins if self.at is None else [origins[self.at]]
-        results = [o.name in self.operands if isinstance(o, OpDef) else o is Literal for o in wanted]
-        return all(results) if self.every else any(results)
+        fits = [o.name in self.operands if isinstance(o, OpDef) else o is Literal for o in wanted]
+        return all(fits) if self.every else any(fits)
 
     def looks_through(self) -> Iterable[Look]:
         if not self.operands or self.depth > 2:
@@ -264,10 +264,10 @@ def named(name: str) -> list[OpDef]:
     if (d := OPS.get(name)) is not None:
         return [d]
     dialect, _, family = name.partition(".")
-    results = [d for d in OPS.values() if d.family == family and d.name.startswith(dialect + ".")]
-    if not results:
+    defns = [d for d in OPS.values() if d.family == family and d.name.startswith(dialect + ".")]
+    if not defns:
         raise KeyError(name)
-    return results
+    return defns
 
 
 class Floats(dict[Type, bool]):

@@ -67,15 +67,15 @@ def compiled(text: str, dialect: Dialect) -> list[Row]:
 
 def split(text: str) -> list[str]:
     """The rules of `text`, each in one line."""
-    results: list[str] = []
+    listed: list[str] = []
     for line in map(str.strip, text.splitlines()):
         if not line or line.startswith("#"):
             continue
-        if _NAME.match(line) or not results:
-            results.append(line)
+        if _NAME.match(line) or not listed:
+            listed.append(line)
         else:
-            results[-1] += " " + line
-    return results
+            listed[-1] += " " + line
+    return listed
 
 
 def left_side(text: str) -> ast.expr:

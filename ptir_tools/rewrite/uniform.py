@@ -21,12 +21,12 @@ _answers: dict[Question, bytes | None] = {}
 
 def elements_of(literals: Iterable[Literal | None]) -> Elements | None:
     """The element of each splat literal; None when one is not a splat, or has no payload."""
-    results = []
+    elements = []
     for x in literals:
         if x is None or (data := element_of(x)) is None:
             return None
-        results.append((x.type.dtype, data))
-    return tuple(results)
+        elements.append((x.type.dtype, data))
+    return tuple(elements)
 
 
 def uniform(d: OpDef, attrs: tuple[object, ...], dtype: DType, elements: Elements) -> bytes | None:

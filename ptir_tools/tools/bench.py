@@ -58,13 +58,13 @@ def measure(
     for _ in range(WARM_UP):
         ready(inputs)
     begin = time.perf_counter()
-    results: list[float] = []
+    times: list[float] = []
     cpu = time.process_time()
-    while len(results) < runs if runs is not None else not results or time.perf_counter() - begin < min_time:
+    while len(times) < runs if runs is not None else not times or time.perf_counter() - begin < min_time:
         before = time.perf_counter()
         ready(inputs)
-        results.append(time.perf_counter() - before)
+        times.append(time.perf_counter() - before)
     spent = time.process_time() - cpu
     flops = [costs.operations(op) for op in (ready.ran if isinstance(ready, Compiled) else program).main.body]
     known = sum(n for n in flops if isinstance(n, int)) if all(isinstance(n, int) for n in flops) else 0
-    return Measured(name, sorted(results), spent, begin - start, known)
+    return Measured(name, sorted(times), spent, begin - start, known)

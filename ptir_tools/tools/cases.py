@@ -116,15 +116,15 @@ def tree(text: str) -> Node:
 
 def _mapping(items: object) -> dict[str, Node]:
     """Keys and their values, which alternate."""
-    results: dict[str, Node] = {}
+    nodes: dict[str, Node] = {}
     assert isinstance(items, list)
     for key, x in zip(items[::2], items[1::2], strict=True):
         if isinstance(key.value, (list, dict)):
             raise Malformed("a key is a text", key.span)
-        if str(key.value) in results:
+        if str(key.value) in nodes:
             raise Malformed(f"`{key.value}` is given twice", key.span)
-        results[str(key.value)] = x
-    return results
+        nodes[str(key.value)] = x
+    return nodes
 
 
 def _scalar(word: str) -> Scalar:
@@ -248,15 +248,15 @@ class _Reading:
                 self.diagnostics.warning("InvalidCase", f"`{key}` is not read", x.span, help=suggestion)
         return {key: x for key, x in result.items() if key in known}
 
-    def _needed(self, results: dict[str, Node], key: str, at: Node) -> Node:
-        if key not in results:
+    def _needed(self, nodes: dict[str, Node], key: str, at: Node) -> Node:
+        if key not in nodes:
             self._error(f"`{key}` is missing", Node(None, Span(at.span.start, at.span.start + 1)))
             return Node({}, at.span)
-        return results[key]
+        return nodes[key]
 
-    def _text(self, results: dict[str, Node], key: str, at: Node | None = None) -> str:
+    def _text(self, nodes: dict[str, Node], key: str, at: Node | None = None) -> str:
         """The text of a key; one that must be there when `at`, where it is missing, is given."""
-        node = results.get(key) if at is None else self._needed(results, key, at)
+        node = nodes.get(key) if at is None else self._needed(nodes, key, at)
         if node is None or node.value == {}:
             return ""
         if isinstance(node.value, (list, dict)) or node.value is None:

@@ -57,16 +57,16 @@ def moved(before: Program, after: Program, options: RunOptions) -> list[str]:
     wanted = run(before, inputs, options)
     dtypes = {p.name: p.type for p in signature(after, options.function)}
     given = {name: _as(x, dtypes.get(name)) for name, x in inputs.items()}
-    results = []
+    lines = []
     for (name, x), y in zip(wanted.items(), run(after, given, options).values(), strict=True):
         a, b = arrays.widened(x), arrays.widened(y)
         if a.dtype.kind != "f":
-            results.append(f"{name}: {int(np.count_nonzero(a != b))} of {a.size} elements are others")
+            lines.append(f"{name}: {int(np.count_nonzero(a != b))} of {a.size} elements are others")
             continue
         gap = np.abs(np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0, a - b))
         size = float(np.max(np.abs(a), where=np.isfinite(a), initial=0))
-        results.append(f"{name}: off by {float(gap.max(initial=0)):.3g} at most, where the largest value is {size:.3g}")
-    return results
+        lines.append(f"{name}: off by {float(gap.max(initial=0)):.3g} at most, where the largest value is {size:.3g}")
+    return lines
 
 
 def _as(x: Array, t: Type | None) -> Array:

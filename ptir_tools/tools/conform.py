@@ -324,10 +324,10 @@ def _read_outputs(text: str, ir: str) -> list[Array]:
     """Outputs that a command prints. Raises Unable."""
     try:
         listed = json.loads(text)
-        results = []
+        arrays = []
         for k, entry in enumerate(listed if isinstance(listed, list) else [listed]):
             t = tensor(load_dialect(ir).dtypes()[entry["dtype"]], tuple(entry["shape"]))
-            results.append(_array(Port(f"output {k}", t), json.dumps(entry["values"])))
+            arrays.append(_array(Port(f"output {k}", t), json.dumps(entry["values"])))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise Unable(f"the outputs are not in the form of a list of dtype, shape, values: {error}") from None
-    return results
+    return arrays

@@ -82,15 +82,15 @@ class NonFinite:
 
 def _origins(program: Program) -> dict[Value, list[Operand]]:
     """The sources of each parameter: of a region, its op's last operands, and the results of the op's regions at its position."""
-    results: dict[Value, list[Operand]] = {p: [] for f in program.functions for p in f.params}
+    sources: dict[Value, list[Operand]] = {p: [] for f in program.functions for p in f.params}
     for op in (op for block in program.blocks() for op in block.body):
         for region in op.regions:
             first = len(op.operands) - len(region.params)
             for k, p in enumerate(region.params):
-                origins = results.setdefault(p, [])
+                origins = sources.setdefault(p, [])
                 origins += op.operands[first + k : first + k + 1] if first + k >= 0 else ()
                 origins += [r.results[k] for r in op.regions if k < len(r.results)]
-    return results
+    return sources
 
 
 def _constants(op: Op) -> list[Array]:

@@ -149,9 +149,9 @@ EXPLAIN: tuple[Code, ...] = (
 
 def all_codes() -> list[tuple[str, Code]]:
     """(owner, code) of every code that can be explained, by owner and name; `any` owns the codes of all formats."""
-    results = [("any", c) for c in (*FORMATS, *ONNX, *STABLEHLO, *TRANSLATION, *PLANS, *EXPLAIN)]
-    results += [(name, c) for name, dialect in DIALECTS.items() for c in dialect.explain()]
-    return sorted(results, key=lambda row: (row[0], row[1].code))
+    rows = [("any", c) for c in (*FORMATS, *ONNX, *STABLEHLO, *TRANSLATION, *PLANS, *EXPLAIN)]
+    rows += [(name, c) for name, dialect in DIALECTS.items() for c in dialect.explain()]
+    return sorted(rows, key=lambda row: (row[0], row[1].code))
 
 
 def page(owner: str, code: Code) -> str:

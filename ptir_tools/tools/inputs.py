@@ -63,8 +63,8 @@ class Inputs:
         ports = signature(program, self.function)
         specs = self._specs(program, ports)
         known = {p.name: p for p in ports}
-        results = {n: a for n, a in (self._from_weights(known) | self._from_files(known)).items() if n not in specs}
-        files = results | {n: self._from_path(known[n], s) for n, s in specs.items() if s.startswith("@")}
+        read = {n: a for n, a in (self._from_weights(known) | self._from_files(known)).items() if n not in specs}
+        files = read | {n: self._from_path(known[n], s) for n, s in specs.items() if s.startswith("@")}
         ready = {p.name: fitted(p, files[p.name], self.cast) for p in ports if p.name in files}
         for position, p in enumerate(ports):
             if is_list(spec := specs.get(p.name, "")):
@@ -113,29 +113,29 @@ class Inputs:
 
     def _from_files(self, ports: Mapping[str, Port]) -> dict[str, Array]:
         """The arrays of the files of `--inputs`, each of them an input's."""
-        results: dict[str, Array] = {}
+        read: dict[str, Array] = {}
 
         def fits(name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
             if name not in ports:
                 raise unknown_name("input", name, ports)
-            if name in results:
+            if name in read:
                 raise UsageError(f"input `{name}` is given twice")
             self._header_fits(ports[name], shape, dtype)
 
         for path in self.files:
             archive = arrayfiles.Archive(path)
             for name in archive.names:
-                results[name] = archive.read(name, fits)
-        return results
+                read[name] = archive.read(name, fits)
+        return read
 
     def _from_weights(self, ports: Mapping[str, Port]) -> dict[str, Array]:
         """The arrays of the files of `--weights` with the name of an input; the first file that has one is used."""
-        results: dict[str, Array] = {}
+        given: dict[str, Array] = {}
         for path in self.weights:
             archive = arrayfiles.Archive(path)
-            for name in (n for n in archive.names if n in ports and n not in results):
-                results[name] = archive.read(name, lambda name, shape, dtype: self._header_fits(ports[name], shape, dtype))
-        return results
+            for name in (n for n in archive.names if n in ports and n not in given):
+                given[name] = archive.read(name, lambda name, shape, dtype: self._header_fits(ports[name], shape, dtype))
+        return given
 
     def _from_path(self, port: Port, spec: str) -> Array:
         if (match := _FILE.fullmatch(spec)) is None:
@@ -350,9 +350,9 @@ def constants(path: str, program: Program) -> dict[str, Literal]:
     """
     archive, storage = arrayfiles.Archive(path), program.main.attrs.get("storage", {})
     pool = {p.name for p in program.main.params if storage.get(p.name) == CONST_POOL}
-    results = {}
+    literals = {}
     for port, p in zip(signature(program), program.main.params, strict=True):
         if p.name in pool and port.name in archive.names and isinstance(port.type, TensorType):
             array = archive.read(port.name, lambda _, shape, dtype, port=port: require_shape(port, shape))  # type: ignore[misc]
-            results[port.name] = arrays.to_literal(fitted(port, array), port.type)
-    return results
+            literals[port.name] = arrays.to_literal(fitted(port, array), port.type)
+    return literals

@@ -124,8 +124,8 @@ class Document:
         if first in "@^":
             return re.search(r"\b(?:func|function|region|func\.func(?:\s+\w+)?)\s+\Z", before) is not None
         line = self.text.rfind("\n", 0, span.start) + 1
-        results = re.fullmatch(r"[ \t]*(?:%[\w.$-]+[ \t]*,[ \t]*)*", self.text[line : span.start]) is not None
-        assigned = results and re.match(r"(?:[ \t]*,[ \t]*%[\w.$-]+)*[ \t]*=(?!=)", after) is not None
+        leads = re.fullmatch(r"[ \t]*(?:%[\w.$-]+[ \t]*,[ \t]*)*", self.text[line : span.start]) is not None
+        assigned = leads and re.match(r"(?:[ \t]*,[ \t]*%[\w.$-]+)*[ \t]*=(?!=)", after) is not None
         parameter = re.match(r"\s*:", after) is not None and re.search(r"[(,]\s*\Z", before) is not None
         bound = re.search(r"\bscf\.for\s+\Z", before) is not None or (
             re.match(r"\s*=", after) and re.search(r"[(,]\s*\Z", before)
@@ -193,8 +193,8 @@ class Document:
         if dialect is None:
             return []
         if self.is_json or re.search(r"%[\w.$-]*\Z", line):
-            results = {v.name: dialect.type_text(v.type) for v, _ in self._values() if v.name} if self._in_scope(offset) else {}
-            values = [(n if self.is_json else f"%{n}", "value", t) for n, t in results.items()]
+            types = {v.name: dialect.type_text(v.type) for v, _ in self._values() if v.name} if self._in_scope(offset) else {}
+            values = [(n if self.is_json else f"%{n}", "value", t) for n, t in types.items()]
             if not self.is_json:
                 return values
             return [*values, *((d.short, "op", _first(d)) for d in dialect.ops.values())]

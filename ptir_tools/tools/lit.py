@@ -74,27 +74,27 @@ def _reader(options: Options) -> Parse:
 def _cases(source: Source, diagnostics: Diagnostics) -> Iterator[Case]:
     """The tests of a fixture; what is out of place is reported as a SyntaxError."""
     diagnostics.source = source
-    results: dict[str, Span] = {}
+    sections: dict[str, Span] = {}
     directives = list(_DIRECTIVE.finditer(source.text))
     stray = source.text[: directives[0].start()] if directives else source.text
     if stray.strip() or not directives:
         diagnostics.error("SyntaxError", "expected `META:`, `EXPECTED:`, `INPUT:` or `run_test`", Span(0, 0))
     for m, following in zip(directives, [*directives[1:], None], strict=False):
         end = following.start() if following else len(source.text)
-        if m[1] in results:
+        if m[1] in sections:
             diagnostics.error("SyntaxError", f"a second `{m[1]}:` before `run_test`", Span(*m.span()))
         elif m[1]:
-            results[m[1]] = Span(m.end(), end)
-        elif missing := [name for name in ("INPUT", "EXPECTED") if name not in results]:
+            sections[m[1]] = Span(m.end(), end)
+        elif missing := [name for name in ("INPUT", "EXPECTED") if name not in sections]:
             diagnostics.error("SyntaxError", f"`run_test` without `{missing[0]}:`", Span(*m.span()))
         else:
-            metadata = dict(_SAID.findall(source.text[slice(*results["META"])])) if "META" in results else {}
+            metadata = dict(_SAID.findall(source.text[slice(*sections["META"])])) if "META" in sections else {}
             params = [i for i, role in enumerate(re.findall(r"\w+", metadata.get("roles", ""))) if role == "Param"]
-            given, expected = (source.part(*results[name]) for name in ("INPUT", "EXPECTED"))
+            given, expected = (source.part(*sections[name]) for name in ("INPUT", "EXPECTED"))
             yield Case(source.position(m.start())[0], given, expected, metadata.get("pipeline"), params)
-        results = results if m[1] else {}
-    if results:
-        diagnostics.error("SyntaxError", "a test without `run_test` at its end", next(iter(results.values())))
+        sections = sections if m[1] else {}
+    if sections:
+        diagnostics.error("SyntaxError", "a test without `run_test` at its end", next(iter(sections.values())))
 
 
 def _outcome(case: Case, pipeline: str | None, diagnostics: Diagnostics, options: Options, parse: Parse) -> Outcome:

@@ -172,10 +172,10 @@ class Profile:
 
     def steps(self) -> list[Step]:
         """The steps, the slowest first."""
-        results: dict[tuple[Op, ...], Step] = {}
+        by_ops: dict[tuple[Op, ...], Step] = {}
         for ops, start, end, within in self.spans:
-            results.setdefault(ops, Step(ops)).seconds.append(end - start - within)
-        return sorted(results.values(), key=lambda s: -sum(s.seconds))
+            by_ops.setdefault(ops, Step(ops)).seconds.append(end - start - within)
+        return sorted(by_ops.values(), key=lambda s: -sum(s.seconds))
 
     def rows(self) -> list[tuple[str, ...]]:
         """The cells under `COLUMNS`: microseconds per run. The last is what steps do not account for."""

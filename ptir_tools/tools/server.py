@@ -88,8 +88,8 @@ def serve(options: Options) -> server.LanguageServer:
         document = documents.setdefault(uri, Document(opened.path or uri, options))
         document.change(opened.source.replace("\r\n", "\n"))
         text = Text(document)
-        results = [text.diagnostic(d, uri) for d in document.diagnostics]
-        result.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, results, opened.version))
+        shown = [text.diagnostic(d, uri) for d in document.diagnostics]
+        result.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, shown, opened.version))
 
     def _changed(params: types.DidOpenTextDocumentParams | types.DidChangeTextDocumentParams) -> None:
         changed(params.text_document.uri)
@@ -101,15 +101,15 @@ def serve(options: Options) -> server.LanguageServer:
 
     def _hover(params: types.HoverParams) -> types.Hover | None:
         text = text_of(params.text_document.uri)
-        results = text.document.hover(text.offset(params.position))
-        if results is None:
+        under = text.document.hover(text.offset(params.position))
+        if under is None:
             return None
-        if results.value is not None:
-            shown = f"```\n%{results.value.name} : {results.type}\n```"
+        if under.value is not None:
+            shown = f"```\n%{under.value.name} : {under.type}\n```"
         else:
-            assert results.op is not None
-            shown = f"```\n{manuals.signature(results.op)}\n```\n\n{manuals.manual(results.op)}"
-        return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, shown), text.range(results.span))
+            assert under.op is not None
+            shown = f"```\n{manuals.signature(under.op)}\n```\n\n{manuals.manual(under.op)}"
+        return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, shown), text.range(under.span))
 
     def _definition(params: types.DefinitionParams) -> types.Location | None:
         text = text_of(params.text_document.uri)
@@ -142,8 +142,8 @@ def serve(options: Options) -> server.LanguageServer:
             "op": types.CompletionItemKind.Function,
             "attribute": types.CompletionItemKind.Property,
         }
-        results = text.document.completions(text.offset(params.position))
-        return types.CompletionList(False, [types.CompletionItem(t, kind=kinds[k], detail=about) for t, k, about in results])
+        listed = text.document.completions(text.offset(params.position))
+        return types.CompletionList(False, [types.CompletionItem(t, kind=kinds[k], detail=about) for t, k, about in listed])
 
     def _formatting(params: types.DocumentFormattingParams) -> list[types.TextEdit]:
         text = text_of(params.text_document.uri)

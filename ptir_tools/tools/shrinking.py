@@ -144,10 +144,10 @@ def _drop(rw: Rewriter, op: Op, replace: Replace) -> bool:
 
 def _elements(rw: Rewriter, op: Op, t: TupleType, replace: Replace) -> list[Operand]:
     """Replacements of the elements of a tuple. Raises TypeError when there is none for one."""
-    results = [replace(rw, op, Value(e)) for e in t.elements]
-    if None in results:
+    replaced = [replace(rw, op, Value(e)) for e in t.elements]
+    if None in replaced:
         raise TypeError(t)
-    return [x for x in results if x is not None]
+    return [x for x in replaced if x is not None]
 
 
 def by_operand(rw: Rewriter, op: Op, v: Value) -> Operand | None:

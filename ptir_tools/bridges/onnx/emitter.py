@@ -244,7 +244,7 @@ class Emitter:
         operands = [
             x if x is None else self.whole(self.cast(x, used) if v == variable else x) for x, v in zip(xs, variables, strict=True)
         ]
-        results = []
+        made = []
         proto = onnx.helper.make_node(name, [x.name if x is not None else "" for x in operands], [], **attrs)
         for k in range(outs):
             kind = schema.outputs[min(k, len(schema.outputs) - 1)]
@@ -252,9 +252,9 @@ class Emitter:
             own_dtype = used if same else result or _only(kind.types)
             y = Out(self.fresh(), own_dtype, tuple(shape), self.body)
             proto.output.append(y.name)
-            results.append((y, same))
+            made.append((y, same))
         self.body.nodes.append(proto)
-        return [self.cast(y, dtype) if same and used is not dtype else y for y, same in results]
+        return [self.cast(y, dtype) if same and used is not dtype else y for y, same in made]
 
     def node(self, name: str, xs: Iterable[Out | str], types: Sequence[TensorType], **attrs: Attribute) -> list[Out]:
         """The outputs, of these types, of a node with graphs inside."""
@@ -425,14 +425,14 @@ class Emitter:
         """A parameter of the current graph; its leaves are added to `given`."""
         types = leaves(p.type)
         names = [p.name] if not isinstance(p.type, TupleType) else [f"{p.name}.{k}" for k in range(len(types))]
-        results = []
+        parts = []
         for name, t in zip(names, types, strict=True):
             assert isinstance(t, TensorType)
             y = Out(self.fresh(name), t.dtype, t.shape, self.body)
             self.seen(y)
-            results.append(y)
-        given.extend(results)
-        return nest(p.type, iter(results))
+            parts.append(y)
+        given.extend(parts)
+        return nest(p.type, iter(parts))
 
     @staticmethod
     def info(name: str, dtype: DType, shape: Shape) -> onnx.ValueInfoProto:

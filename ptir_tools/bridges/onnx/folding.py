@@ -65,6 +65,8 @@ def _equal(_: Node, x: Array, y: Array) -> Array | None:
 
 def _div(_: Node, x: Array, y: Array) -> Array | None:
     if x.dtype == object or y.dtype == object:
+        if any(not isinstance(n, Extent) and n < 1 for n in y.flat):
+            return None
         whole: Array = np.floor_divide(x.astype(object), y.astype(object))
         return whole
     if x.dtype.kind not in "iu":

@@ -192,9 +192,9 @@ class Importer:
 
     def _named_once(self, graph: onnx.GraphProto) -> None:
         """Report names that two values or two outputs have, and an operator set that the package `onnx` lacks."""
-        results = [(v.name, self._guard(v.name)) for v in graph.input]
-        results += [(name, self.locs[id(node)]) for node in graph.node for name in node.output if name]
-        for what, names in (("values", results), ("outputs", [(v.name, 0) for v in graph.output])):
+        defined = [(v.name, self._guard(v.name)) for v in graph.input]
+        defined += [(name, self.locs[id(node)]) for node in graph.node for name in node.output if name]
+        for what, names in (("values", defined), ("outputs", [(v.name, 0) for v in graph.output])):
             seen: set[str] = set()
             for name, loc in names:
                 if name in seen:
@@ -432,9 +432,9 @@ class Importer:
     ) -> onnx.FunctionProto:
         """The FunctionProto of a composite. Raises Violation when the schema has none for these operands."""
         if schema.has_function:
-            results = [v for v in schema.function_opset_versions if v <= opset]
-            if results:
-                return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(max(results)))
+            older = [v for v in schema.function_opset_versions if v <= opset]
+            if older:
+                return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(max(older)))
         types = [b"" if x is None else _type_proto(x).SerializeToString() for x in operands]
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
         if not versions:
@@ -564,12 +564,12 @@ def _schema(op: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
 
 
 def _defaults(schema: onnx.defs.OpSchema) -> dict[str, object]:
-    results = {}
+    defaults = {}
     for name, a in schema.attributes.items():
         if a.default_value is not None and a.default_value.type:
             value = onnx.helper.get_attribute_value(a.default_value)
-            results[name] = value.decode() if isinstance(value, bytes) else value
-    return results
+            defaults[name] = value.decode() if isinstance(value, bytes) else value
+    return defaults
 
 
 def _type_proto(x: Datum) -> onnx.TypeProto:

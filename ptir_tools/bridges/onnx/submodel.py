@@ -24,8 +24,8 @@ def submodel(model: onnx.ModelProto, starts: Sequence[str], ends: Sequence[str])
     for name in (*starts, *ends):
         if name not in outputs and name not in inputs:
             raise unknown_name("value", name, sorted({*outputs, *inputs}))
-    results = list(ends) or [value.name for value in graph.output]
-    needed, nodes = set(results), []
+    wanted = list(ends) or [value.name for value in graph.output]
+    needed, nodes = set(wanted), []
     for node in reversed(graph.node):
         if any(name in needed and name not in starts for name in node.output):
             nodes.append(_without(node, starts))
@@ -37,7 +37,7 @@ def submodel(model: onnx.ModelProto, starts: Sequence[str], ends: Sequence[str])
     for field, content in (
         ("node", nodes[::-1]),
         ("input", [value for name, value in inputs.items() if name in needed and name not in starts]),
-        ("output", [types.get(name, onnx.ValueInfoProto(name=name)) for name in results]),
+        ("output", [types.get(name, onnx.ValueInfoProto(name=name)) for name in wanted]),
     ):
         del getattr(copy.graph, field)[:]
         getattr(copy.graph, field).extend(content)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from ptir_tools.bridges import extents
 from ptir_tools.bridges.onnx.protocols import Attribute, Datum, Items, Scope
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.declare import OPS
 from ptir_tools.core.dtypes import (
     BF16,
     CF32,
@@ -128,19 +127,19 @@ class Node:
 
     def known(self, i: int) -> Array:
         """Operand `i`, which must be constant, as an array. Raises Violation("OnnxNeedsConstant")."""
-        result = self.datum(i)
-        if isinstance(result, Tensor):
+        datum = self.datum(i)
+        if isinstance(datum, Tensor):
             self.scope.importer.wanted(self.scope, self.proto.input[i])
             raise Violation(
                 "OnnxNeedsConstant",
                 f"operand {i} of {self.op}, `{self.proto.input[i]}`, decides the type of the result and is not a constant",
                 help="when it is an input, make it a constant: --set NAME=[1,2,3]",
             )
-        if isinstance(result, Items):
+        if isinstance(datum, Items):
             raise refused(f"operand {i} of {self.op} is a sequence")
-        if result is None:
+        if datum is None:
             raise Violation("InvalidModel", f"operand {i} is missing")
-        return result
+        return datum
 
     def array(self, i: int) -> Array | None:
         """Operand `i` where it is a constant array, else None."""
@@ -153,10 +152,10 @@ class Node:
 
     def ints(self, i: int) -> list[int]:
         """Operand `i` as integers. Raises Violation for what depends on a symbol."""
-        result = self.dims(i)
-        whole = [x for x in result if isinstance(x, int)]
-        if len(whole) < len(result):
-            raise refused(f"operand {i} of {self.op} depends on a symbolic extent: {result}", "give the symbols with --bind")
+        dims = self.dims(i)
+        whole = [x for x in dims if isinstance(x, int)]
+        if len(whole) < len(dims):
+            raise refused(f"operand {i} of {self.op} depends on a symbolic extent: {dims}", "give the symbols with --bind")
         return whole
 
     def floats(self, i: int) -> list[float]:
@@ -197,12 +196,6 @@ class Node:
     def iota(self, shape: Sequence[Dim], dtype: DType, at: int) -> Tensor:
         """0, 1, 2, … along an axis."""
         return self.block.op("iota", list(shape), dtype, at)
-
-    def call(self, op: str, *operands: object, **attrs: Attribute) -> Tensor:
-        """A PTIR op by name. Raises Violation when PTIR has none of that name."""
-        if f"ptir.{op}" not in OPS:
-            raise refused(f"PTIR has no `{op}`")
-        return self.block.op(op, *operands, **attrs)
 
 
 def fixed(d: Dim) -> int:

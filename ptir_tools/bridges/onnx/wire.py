@@ -75,12 +75,12 @@ def _number(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def _varint(value: int) -> bytes:
-    results = bytearray()
+    octets = bytearray()
     while value > 127:
-        results.append(value & 127 | 128)
+        octets.append(value & 127 | 128)
         value >>= 7
-    results.append(value)
-    return bytes(results)
+    octets.append(value)
+    return bytes(octets)
 
 
 def _field(number: int, content: bytes) -> bytes:

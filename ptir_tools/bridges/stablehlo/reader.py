@@ -22,7 +22,7 @@ from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Function
 from ptir_tools.core.lazy import late, regex
 from ptir_tools.core.limits import LimitExceeded, current
-from ptir_tools.core.source import Loc, Source, pack
+from ptir_tools.core.source import Loc, Source
 from ptir_tools.core.types import UNKNOWN, Sym, TensorType, sym
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir import DIALECT
@@ -86,12 +86,12 @@ class Reader:
             for s in statements(f.body):
                 if s.name in CALLS or s.name.endswith((".composite", ".custom_call")):
                     called.update(x[1:].strip('"') for x in _symbols(s))
-        results = [
+        kept = [
             f
             for f in self.functions.values()
             if f.body and (f.name == "main" or f.visibility == "public" or (f.visibility != "private" and f.name not in called))
         ]
-        return sorted(results, key=lambda f: f.name != "main")
+        return sorted(kept, key=lambda f: f.name != "main")
 
     def program(self) -> Program | None:
         """The program of the functions; None after reporting errors."""
@@ -119,12 +119,12 @@ class Reader:
             try:
                 name = p.called[1:]
             except Violation as violation:
-                self.diagnostics.violation(violation, token_loc(p.type))
+                self.diagnostics.violation(violation, p.type.loc)
                 continue
             try:
                 value: object = self.parameter(p, type_of(str(p.type)), block)
             except Violation as violation:
-                self.diagnostics.violation(violation, token_loc(p.type))
+                self.diagnostics.violation(violation, p.type.loc)
                 value = POISON
             scope.values[name] = [value]
         try:
@@ -234,7 +234,7 @@ class Reader:
         try:
             return scope.lookup(token)
         except Violation as violation:
-            raise Violation(violation.code, violation.message, help=violation.help, loc=token_loc(token)) from None
+            raise Violation(violation.code, violation.message, help=violation.help, loc=token.loc) from None
 
     def declared(self, s: Statement, operands: Sequence[object], scope: Scope) -> None:
         """Compare operands with their declared types. Raises Violation."""
@@ -243,7 +243,7 @@ class Reader:
             raise Violation("OperandCountMismatch", f"{len(operands)} operands, {len(given)} types")
         for text, x in zip(given, operands, strict=True):
             if isinstance(x, Tensor) and not fits(scope.type(text), x.type):
-                raise Violation("OperandTypeMismatch", f"an operand is declared {text}, and is {x.type}", loc=token_loc(text))
+                raise Violation("OperandTypeMismatch", f"an operand is declared {text}, and is {x.type}", loc=text.loc)
 
     def checked(self, s: Statement, site: Site, results: list[object]) -> list[object]:
         """The results, which must have their declared types. Raises Violation."""
@@ -293,13 +293,13 @@ class Reader:
 
 def statements(block: Block | None) -> list[Statement]:
     """All ops of a block, those of inner regions included."""
-    results: list[Statement] = []
+    listed: list[Statement] = []
     todo = [block] if block is not None else []
     while todo:
         for s in todo.pop().body:
-            results.append(s)
+            listed.append(s)
             todo += s.regions()
-    return results
+    return listed
 
 
 def _symbols(s: Statement) -> list[Token]:
@@ -329,11 +329,6 @@ def flattened(values: Sequence[object]) -> list[Tensor]:
         elif isinstance(x, quantized.Value):
             tensors.append(x.storage)
     return tensors
-
-
-def token_loc(token: Token) -> Loc:
-    """The place of a token."""
-    return pack(token.start_pos, token.end_pos)
 
 
 def _generic_function(s: Statement) -> FunctionText:

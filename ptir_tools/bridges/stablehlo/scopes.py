@@ -143,10 +143,10 @@ class Scope:
         params = [Tensor(block, block.builder.param(t)) for t in types]
         inner = Scope(self.reader, block)
         given = build(inner, params)
-        results = [x for x in given if isinstance(x, Tensor)]
-        if len(results) < len(given):
+        tensors = [x for x in given if isinstance(x, Tensor)]
+        if len(tensors) < len(given):
             raise refused("a region gives a tuple or token")
-        block.builder.results(*(self.reader.checks.before(block, x).operand for x in results))
+        block.builder.results(*(self.reader.checks.before(block, x).operand for x in tensors))
         return region
 
 
@@ -175,19 +175,19 @@ class Capture:
     def bind(self, inner: Scope, params: Sequence[Tensor]) -> None:
         """Bind the captured names inside a region; `params` are the parameters for the arguments."""
         for name, values in self.values.items():
-            results: list[object] = []
+            bound: list[object] = []
             for i, x in enumerate(values):
                 if isinstance(x, Tensor) and (name, i) in self.places:
                     param = params[self.places[name, i]]
                     if (meaning := inner.reader.symbolic.of(x)) is not None:
                         inner.reader.symbolic.values[param.operand] = meaning
-                    results.append(param)
+                    bound.append(param)
                 elif isinstance(x, Tensor):
                     defn, operands, attrs = _constant(x) or ("", (), {})
-                    results.append(inner.block.op(defn, *(Tensor(inner.block, o) for o in operands), **attrs))
+                    bound.append(inner.block.op(defn, *(Tensor(inner.block, o) for o in operands), **attrs))
                 else:
-                    results.append(x)
-            inner.values[name] = results
+                    bound.append(x)
+            inner.values[name] = bound
 
 
 def _constant(x: Tensor) -> tuple[str, tuple[Operand, ...], dict[str, Attribute]] | None:
@@ -217,15 +217,15 @@ def free_names(region: Block) -> dict[str, None]:
 
 def read_names(pieces: Sequence[object]) -> list[Token]:
     """The operand tokens among parsed pieces."""
-    results: list[Token] = []
+    names: list[Token] = []
     for piece in pieces:
         if isinstance(piece, Token):
-            results += [piece] * (piece.type == "SSA")
+            names += [piece] * (piece.type == "SSA")
         elif isinstance(piece, Binding):
-            results += [piece.first, piece.second] if piece.init else [piece.second]
+            names += [piece.first, piece.second] if piece.init else [piece.second]
         elif isinstance(piece, list):
-            results += read_names(piece)
-    return results
+            names += read_names(piece)
+    return names
 
 
 def _bound(piece: object) -> list[str]:

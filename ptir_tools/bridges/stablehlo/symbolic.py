@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from ptir_tools.bridges import extents
 from ptir_tools.bridges.constants import known
-from ptir_tools.bridges.extents import Divided, Extent, Size
+from ptir_tools.bridges.extents import Extent, Size, poly, size
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.dtypes import I1
+from ptir_tools.core.dtypes import I1, SI64
+from ptir_tools.core.expressions import Interval, Quotient, constant
 from ptir_tools.core.ir import Operand
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
@@ -45,7 +46,7 @@ class SymbolicElements:
     def __init__(self) -> None:
         self.values: dict[Operand, Array] = {}
         self.equal: dict[Sym, Size] = {}  # the equals of symbols
-        self.named: dict[str, Sym] = {}  # the symbols that are equal to expressions
+        self.named: dict[Extent, Sym] = {}  # the symbols that are equal to expressions
         self.least: dict[Sym, Size] = {}  # nonzero symbols, each as one more than another symbol
         self.composite: dict[Sym, Extent] = {}  # the extents that symbols name
 
@@ -66,8 +67,8 @@ class SymbolicElements:
         x = x.where(self.equal)
         if not isinstance(x, Extent):
             return int(x)
-        result = self.named.get(x.key) or x.dim
-        if not x.simple and result.name == x.key:
+        result = self.named.get(x) or x.dim
+        if x.symbol is None and result is x.dim:
             self.composite[result] = x
         return result
 
@@ -77,17 +78,15 @@ class SymbolicElements:
             return d
         return self.composite[d] if d in self.composite else self.equal[d] if d in self.equal else extents.of(d)
 
-    def bounds(self, x: Size) -> tuple[int | None, int | None]:
+    def bounds(self, x: Size) -> Interval:
         """The lower and upper bound of an integer or extent."""
-        if not isinstance(x, Extent):
-            return int(x), int(x)
-        x = x.where(self.least)
-        return (x.least, x.most) if isinstance(x, Extent) else (int(x), int(x))
+        p = poly(x.where(self.least) if isinstance(x, Extent) else x)
+        return p.interval(dict.fromkeys(p.names(), (0, SI64.max)))
 
     def asserted(self, x: Tensor) -> bool:
         """Assume that a comparison holds. True when the types now imply it; else the program has to check it."""
-        result = self.of(x)
-        if result is None or result.size != 1 or not isinstance(comparison := result.reshape(-1)[0], Compared):
+        elements = self.of(x)
+        if elements is None or elements.size != 1 or not isinstance(comparison := elements.reshape(-1)[0], Compared):
             return False
         left, right = comparison.left, comparison.right
         some = number(right) and not isinstance(right, Extent) and right >= 1
@@ -120,17 +119,15 @@ class SymbolicElements:
 
     def _even(self, rest: Extent) -> bool:
         """A symbol plus a number is divisible: replace the symbol by a multiple of the quotient."""
-        if len(rest.terms) != 1 or len(product := next(iter(rest.terms))) != 1 or not isinstance(f := product[0], Divided):
+        (product, _), *others = rest.poly.terms
+        if others or len(product) != 1 or not isinstance(f := product[0], Quotient) or f.op != "%" or f.right.value is None:
             return False
-        if f.op != "%" or isinstance(f.right, Extent) or not isinstance(f.left, Extent):
+        offset = constant(dict(f.left.terms).get((), 0))
+        if not isinstance(symbol := size(f.left - offset), Extent) or symbol.symbol is None:
             return False
-        symbols = [p[0] for p, n in f.left.terms.items() if len(p) == 1 and n == 1 and isinstance(p[0], Sym)]
-        if not symbols or len(f.left.terms) - (() in f.left.terms) != 1:
-            return False
-        whole = Extent({(Divided(f.left, "//", f.right),): 1}) * f.right - f.left.terms.get((), 0)
-        self.equal[symbols[0]] = whole
-        assert isinstance(whole, Extent)
-        self.named[whole.key] = symbols[0]
+        whole = Extent(f.left // f.right * f.right - offset)
+        self.equal[symbol.symbol] = whole
+        self.named[whole] = symbol.symbol
         return True
 
 
@@ -159,23 +156,13 @@ def decided(symbolic: SymbolicElements, direction: str, a: Element, b: Element) 
     if not number(a) or not number(b):
         return None
     low, high = symbolic.bounds(a - b)
-    results = {
-        "EQ": False if over(low, 1) or under(high, -1) else True if low == high == 0 else None,
-        "LT": True if under(high, -1) else False if over(low, 0) else None,
-        "GT": True if over(low, 1) else False if under(high, 0) else None,
+    flags = {
+        "EQ": False if low > 0 or high < 0 else True if low == high == 0 else None,
+        "LT": True if high < 0 else False if low >= 0 else None,
+        "GT": True if low > 0 else False if high <= 0 else None,
     }
-    results |= {"NE": negated(results["EQ"]), "GE": negated(results["LT"]), "LE": negated(results["GT"])}
-    return results[direction] if results[direction] is not None else Compared(direction, a, b)
-
-
-def over(low: int | None, n: int) -> bool:
-    """Whether a lower bound is at least `n`."""
-    return low is not None and low >= n
-
-
-def under(high: int | None, n: int) -> bool:
-    """Whether an upper bound is at most `n`."""
-    return high is not None and high <= n
+    flags |= {"NE": negated(flags["EQ"]), "GE": negated(flags["LT"]), "LE": negated(flags["GT"])}
+    return flags[direction] if flags[direction] is not None else Compared(direction, a, b)
 
 
 def negated(flag: Element) -> bool | None:

@@ -15,8 +15,6 @@ from ptir_tools.bridges.stablehlo.symbolic import (
     each,
     negated,
     number,
-    over,
-    under,
 )
 from ptir_tools.bridges.stablehlo.table import Site, Tensor
 from ptir_tools.core.arrays import Array
@@ -77,9 +75,9 @@ def _divided(symbolic: SymbolicElements, a: Element, b: Element, rest: bool) -> 
     if not number(a) or not number(b):
         return None
     (low, _), (least, _) = symbolic.bounds(a), symbolic.bounds(b)
-    if least is None or least < 1:
+    if least < 1:
         return None
-    if low is None or low < 0:
+    if low < 0:
         return Truncated(a, b) if rest and not isinstance(a, Extent) else None
     return a % b if rest else a // b
 
@@ -117,7 +115,7 @@ def _sign(symbolic: SymbolicElements, x: Element) -> Element:
     if not number(x):
         return None
     low, high = symbolic.bounds(x)
-    return 1 if over(low, 1) else -1 if under(high, -1) else 0 if low == high == 0 else None
+    return 1 if low > 0 else -1 if high < 0 else 0 if low == high == 0 else None
 
 
 def _compare(symbolic: SymbolicElements, site: Site, a: Array, b: Array) -> Array:

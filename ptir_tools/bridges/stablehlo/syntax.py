@@ -316,15 +316,15 @@ def parse(source: Source, diagnostics: Diagnostics, code: str) -> list[Item] | N
     """The modules, functions and statements of `source`, in which values have replaced aliases; None after reporting a syntax
     error with `code`. Raises LimitExceeded when the values are too long."""
     try:
-        results: list[Item | Alias] = _parser().parse(source.text, "file")
+        items: list[Item | Alias] = _parser().parse(source.text, "file")
     except Refused:
         grammars.report("stablehlo", grammars.refused("stablehlo", source.text, "file"), diagnostics, code, NAMES)
         return None
     aliases = _Aliases(diagnostics)
-    for item in results:
+    for item in items:
         if isinstance(item, Alias):
             aliases.define(item)
-    rest = [item for item in results if not isinstance(item, Alias)]
+    rest = [item for item in items if not isinstance(item, Alias)]
     if aliases.values:
         aliases.resolve(rest)
     return rest

@@ -334,15 +334,15 @@ class Site:
             return x
         composite = self.symbolic.composite
         lead = len(shape) - x.rank
-        results = {
+        composed = {
             a: composite[n]
             for a, n in enumerate(shape)
             if isinstance(n, Sym) and n in composite and (a < lead or x.shape[a - lead] == 1)
         }
-        if not results:
+        if not composed:
             return x.broadcast_to(shape)
-        x = x.broadcast_to([1 if a in results else n for a, n in enumerate(shape)])
-        for a, extent in results.items():
+        x = x.broadcast_to([1 if a in composed else n for a, n in enumerate(shape)])
+        for a, extent in composed.items():
             x = x.taken(repeated(self.block.constant(np.zeros(1), SI64), 0, extent, refused), a)
         return x
 

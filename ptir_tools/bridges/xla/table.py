@@ -472,14 +472,14 @@ def _patches(op: Op, xs: Sequence[X], t: Tracing) -> X:
     fill = jnp.asarray(scalars.element(op.attr("pad_value"), dtype_of(op)))
     x = lax.pad(x, fill, [(0, 0, 0), *((low, high, 0) for low, high in op.attr("padding")), (0, 0, 0)])
     strides, dilation = (1, *op.attr("strides"), 1), (1, *op.attr("dilation"), 1)
-    places, results = (*out[:-1], x.shape[-1]), []
+    places, taps = (*out[:-1], x.shape[-1]), []
     if 0 in out:
         return jnp.zeros(out, x.dtype)
     for tap in product(*map(range, op.attr("window"))):
         start = [k * d for k, d in zip((0, *tap, 0), dilation, strict=True)]
         stop = [a + (n - 1) * s + 1 for a, n, s in zip(start, places, strides, strict=True)]
-        results.append(lax.slice(x, start, stop, strides))
-    return jnp.stack(results, -2).reshape(out)
+        taps.append(lax.slice(x, start, stop, strides))
+    return jnp.stack(taps, -2).reshape(out)
 
 
 @lowers("reduce_window")

@@ -10,7 +10,7 @@ from math import prod
 
 from ptir_tools.convert.emitter import Rule
 from ptir_tools.convert.mind_to_ptir.formulas import FORMULAS
-from ptir_tools.convert.to_ptir import PtirEmit
+from ptir_tools.convert.to_ptir import PtirEmit, same
 from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
@@ -55,16 +55,6 @@ class ModuleEmit(PtirEmit):
 def constant(emit: PtirEmit, op: Op) -> Value:
     """The same literal."""
     return emit.last("constant", value=op.attr("value"))
-
-
-def binary(name: str) -> Rule:
-    """Both sides broadcast to the result's shape."""
-    return lambda emit, op, x, y: emit.last(name, emit.full(x), emit.full(y))
-
-
-def unary(name: str) -> Rule:
-    """One instruction on the same operand."""
-    return lambda emit, op, x: emit.last(name, x)
 
 
 def reshaped(emit: PtirEmit, op: Op, x: Value) -> Value:
@@ -179,12 +169,12 @@ RULES: dict[str, Rule] = {
     "ConstF32": constant,
     "ConstF64": constant,
     "ConstTensor": constant,
-    "Add": binary("add"),
-    "Sub": binary("sub"),
-    "Mul": binary("mul"),
-    "Neg": unary("neg"),
-    "Exp": unary("exp"),
-    "Log": unary("log"),
+    "Add": same("add"),
+    "Sub": same("sub"),
+    "Mul": same("mul"),
+    "Neg": same("neg"),
+    "Exp": same("exp"),
+    "Log": same("log"),
     "Relu": relu,
     "Sum": sum_,
     "Mean": mean,

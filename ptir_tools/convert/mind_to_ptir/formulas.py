@@ -12,7 +12,7 @@ from functools import cache
 from ptir_tools.convert.emitter import Match, Pattern, Rule
 from ptir_tools.convert.ptir_to_mind.convert import convert
 from ptir_tools.convert.ptir_to_mind.formulas import is_number
-from ptir_tools.convert.to_ptir import PtirEmit
+from ptir_tools.convert.to_ptir import PtirEmit, same
 from ptir_tools.core.arrays import from_literal, numpy_dtype, to_literal
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Diagnostics
@@ -152,10 +152,6 @@ def compared(op: Op) -> Match | None:
     return _found(op, _MASKS.get(op.defn.short, ()))
 
 
-def _function(name: str) -> Rule:
-    return lambda emit, op, *operands: emit.last(name, *map(emit.full, operands))
-
-
 def _comparison(name: str) -> Rule:
     def rule(emit: PtirEmit, op: Op, x: Value, y: Value) -> Value:
         return emit.last("cast", emit(name, emit.full(x), emit.full(y)), dtype=emit.type.dtype)
@@ -197,7 +193,7 @@ def _found(op: Op, forms: Sequence[Form]) -> Match | None:
     if result is None:
         return None
     function, operands = result
-    rule = _comparison(function) if function in _COMPARISONS else _select if function == "select" else _function(function)
+    rule = _comparison(function) if function in _COMPARISONS else _select if function == "select" else same(function)
     return Match(operands, rule)
 
 

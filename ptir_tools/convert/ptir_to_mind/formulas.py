@@ -230,17 +230,19 @@ def chosen(emit: MindEmit, mask: Value, x: Value, y: Value) -> Value:
 
 def larger(emit: MindEmit, x: Value, y: Value) -> Value:
     """The larger of two numbers, exactly; NaN if one is."""
-    if is_integer(x):
-        return picked(emit, less(emit, y, x), x, y)
-    other = not_above(emit, x, y)
-    return with_nans(emit, choice(emit, opposite(emit, other), x, y, other), x, y)
+    return _first_where(emit, x, y, y, x)
 
 
 def smaller(emit: MindEmit, x: Value, y: Value) -> Value:
     """The smaller of two numbers, exactly; NaN if one is."""
+    return _first_where(emit, x, y, x, y)
+
+
+def _first_where(emit: MindEmit, x: Value, y: Value, low: Value, high: Value) -> Value:
+    """`x` where `low` is less than `high`, else `y`."""
     if is_integer(x):
-        return picked(emit, less(emit, x, y), x, y)
-    other = not_above(emit, y, x)
+        return picked(emit, less(emit, low, high), x, y)
+    other = not_above(emit, high, low)
     return with_nans(emit, choice(emit, opposite(emit, other), x, y, other), x, y)
 
 
@@ -283,8 +285,8 @@ def mask_in(emit: MindEmit, x: Read, dtype: DType) -> Value:
 
 def masks(emit: MindEmit, *operands: Read) -> list[Value]:
     """Masks in one dtype, that of the first float that is not a constant, or of the first integer. Raises Violation."""
-    results = [emit.narrow(x) for x in operands]
-    dtypes = [tensor_type(v).dtype for v in results if v.op is None or not v.op.defn.is_constant]
+    made = [emit.narrow(x) for x in operands]
+    dtypes = [tensor_type(v).dtype for v in made if v.op is None or not v.op.defn.is_constant]
     dtype = next((d for d in dtypes if d in FLOATS), dtypes[0] if dtypes else F32)
     return [mask_in(emit, x, dtype) for x in operands]
 

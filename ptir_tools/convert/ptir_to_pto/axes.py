@@ -266,11 +266,11 @@ class Subview:
         """The index map and dimensions of this subview of a view with `dims` and `index_map`. Raises Violation where it begins or
         ends within an axis that a reshape collapsed.
         """
-        results: list[list[Dim]] = []
+        pieces: list[list[Dim]] = []
         for dim, start, cut in zip(dims, self.first, self.cuts, strict=True):
             axes = leaves(dim)
             if start == AffineExpr() and [c for c in cut if c[0] != 1] == [(n, 1) for n in [extent(axes)] if n != 1]:
-                results.append([axes if n != 1 else () for n, _ in cut])
+                pieces.append([axes if n != 1 else () for n, _ in cut])
                 continue
             inner, (n, k) = size(axes[1:]), cut[0]
             counted = isinstance(n, int) and not (start.shifts or start.start % inner or n % inner)
@@ -278,12 +278,12 @@ class Subview:
                 new = fresh([n // inner])[0]
                 by = AffineExpr(tuple((a, 1) for a in new), start.start // inner)
                 index_map = tuple(s.replaced(axes[0], by) for s in index_map)
-                results.append([(*new, *axes[1:])])
+                pieces.append([(*new, *axes[1:])])
                 continue
             require(len(axes) <= 1, NOT_TRANSLATABLE, "a part of a view that collapses extents cannot be read")
             parts = fresh([n for n, _ in cut])
             terms = tuple((a, k) for own, (_, k) in zip(parts, cut, strict=True) for a in own)
             for a in axes:
                 index_map = tuple(s.replaced(a, AffineExpr(terms, start.start, start.shifts)) for s in index_map)
-            results.append(list(parts))
-        return index_map, tuple(tuple(a for d, i in group for a in results[d][i]) for group in self.groups)
+            pieces.append(list(parts))
+        return index_map, tuple(tuple(a for d, i in group for a in pieces[d][i]) for group in self.groups)

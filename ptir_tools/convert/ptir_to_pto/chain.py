@@ -21,6 +21,7 @@ from ptir_tools.core.typed import Any
 from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.ops.memory import memory_of, touches_memory
 from ptir_tools.dialects.pto.pipes import unit
+from ptir_tools.dialects.pto.structure import is_for
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType
 from ptir_tools.passes.pto.pto_software_pipeline import Copies
@@ -82,14 +83,14 @@ class Nest:
     def cube(self) -> list[Op]:
         """The ops of the matrix unit, and those that they depend on."""
         inside = set(self.body)
-        results: set[Op] = set()
+        feeding: set[Op] = set()
         todo = [op for op in self.body if unit(op) in ("MTE1", "M")]
         while todo:
             op = todo.pop()
-            if op not in results:
-                results.add(op)
+            if op not in feeding:
+                feeding.add(op)
                 todo += [x.op for x in op.values() if x.op is not None and x.op in inside]
-        return [op for op in self.body if op in results]
+        return [op for op in self.body if op in feeding]
 
     def share(self, memory: Mapping[Value, Value], private: Container[Value]) -> None:
         """Let all slices share the storage of the first one in memory that is `private`: a slice is stored after the one before
@@ -136,7 +137,7 @@ def _looped(block: Region) -> tuple[list[Op], Op] | None:
     if not block.body or any(op.regions for op in block.body[:-1]):
         return None
     *before, loop = block.body
-    known = loop.defn.short == "scf.for" and len(loop.operands) == len(loop.regions[0].params) + 2 and not loop.results
+    known = is_for(loop) and len(loop.operands) == len(loop.regions[0].params) + 2 and not loop.results
     return (before, loop) if known and None not in map(constant, loop.operands) else None
 
 
@@ -163,15 +164,15 @@ class _Work:
         cube = nest.cube()
         inside = {v for op in cube if not op.defn.traits & PURE or unit(op) in ("MTE1", "M") for v in op.results}
         others = [op for op in nest.body if op not in cube]
-        results = list(dict.fromkeys(x for op in others for x in op.values() if x in inside))
-        if len(results) > 1 or any(unit(v.op) != "M" for v in results if v.op is not None):
+        read = list(dict.fromkeys(x for op in others for x in op.values() if x in inside))
+        if len(read) > 1 or any(unit(v.op) != "M" for v in read if v.op is not None):
             return None
         shared = [op for op in nest.body if not any(isinstance(v.type, TileType) for v in op.results) and op.results]
-        first = [op for op in others if op not in shared and results and results[0] in op.operands]
+        first = [op for op in others if op not in shared and read and read[0] in op.operands]
         stores = [op for op in others if op.defn.short == "tile.store"]
         then = [op for op in others if op not in (*first, *stores, *shared)]
         tiles = [op for op in cube if op not in shared]
-        return cls(nest, [*shared, *tiles], results[0] if results else None, [*shared, *first], then, stores)
+        return cls(nest, [*shared, *tiles], read[0] if read else None, [*shared, *first], then, stores)
 
 
 @dataclass(slots=True)

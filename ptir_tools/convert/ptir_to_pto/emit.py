@@ -526,18 +526,18 @@ def _value(emit: KernelEmit, x: Operand) -> Value:
 
 def _parts(emit: KernelEmit, index_map: AffineMap) -> tuple[dict[int, Part], bool]:
     """The parts of a memory's dimensions in a block, and whether its columns come before its rows."""
-    layout, results = emit.layout, dict[int, Part]()
+    layout, by_dim = emit.layout, dict[int, Part]()
     places: dict[str, int] = {}
     for name, axis, n in (("rows", layout.row, emit.blocks.high), ("columns", layout.column, emit.blocks.wide)):
         for d in (d for d, expr in enumerate(index_map) if axis in expr.axes):
-            require(d not in results, NOT_TRANSLATABLE, "rows and columns of a block are in one dimension of memory")
+            require(d not in by_dim, NOT_TRANSLATABLE, "rows and columns of a block are in one dimension of memory")
             assert axis is not None
-            results[d] = Part(axis, emit.at[axis], n, emit.valid[name])
+            by_dim[d] = Part(axis, emit.at[axis], n, emit.valid[name])
             places[name] = d
     turned = places.get("columns", 0) < places.get("rows", -1)
     whole = emit.blocks.parts == 1 or not places or (len(places) == len(KINDS) // 2 and not turned)
     require(whole, NOT_TRANSLATABLE, "a row in parts is loaded and stored with others, each whole")
-    return results, turned
+    return by_dim, turned
 
 
 def load(emit: KernelEmit, read: Read) -> BlockValue:

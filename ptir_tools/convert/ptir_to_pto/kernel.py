@@ -176,8 +176,8 @@ class Shapes:
         memories = [r.base for r in self.reads.values() if isinstance(r.base, Value) and r.base not in self.made]
         types = [v.type for v in (*memories, *map(self.outline.memory, outputs))]
         axes = [a.size for dims in (*self.made.values(), *(r.dims for r in self.reads.values())) for a in flat(dims)]
-        results = [*(s for t in dict.fromkeys(types) for s in mentioned(t)), *(n for n in axes if not isinstance(n, int))]
-        return list(dict.fromkeys(results))
+        found = [*(s for t in dict.fromkeys(types) for s in mentioned(t)), *(n for n in axes if not isinstance(n, int))]
+        return list(dict.fromkeys(found))
 
     @property
     def seen(self) -> list[Value]:

@@ -104,12 +104,12 @@ class Layout:
 
     def fewest(self, target: Target, most: int) -> Blocks | None:
         """The smallest blocks, each with all rows or all columns, that give fewer than `most` iterations of each loop."""
-        results = []
+        few = []
         for b in self.blocks(target):
             down, across = -(-usual(self.rows) // b.high), -(-usual(self.columns) // b.wide)
             if 1 < down * across < most and 1 in (down, across):
-                results.append(b)
-        return min(results, key=lambda b: (b.rows * b.columns, -min(b.rows, b.columns)), default=None)
+                few.append(b)
+        return min(few, key=lambda b: (b.rows * b.columns, -min(b.rows, b.columns)), default=None)
 
     def blocks(self, target: Target, rows: int | None = None) -> Iterator[Blocks]:
         """Candidate blocks, the best first: for products by the elements that are loaded, for others wide before high. `rows`
@@ -138,7 +138,7 @@ class Layout:
         widths = _sizes(usual(self.columns), self.column_unit, self.column in self.reduced)
         capacity, width = target.capacity, self.width
         inner = _up(max(self.inner), self.column_unit)
-        results = []
+        rated = []
         for rows in heights:
             for columns in widths:
                 sides = min(capacity["Left"] // rows, capacity["Right"] // columns) // (2 * width)
@@ -149,11 +149,11 @@ class Layout:
                     block = Blocks(rows, columns, depth, min(depth * many, _up(inner, depth)))
                     slots = _SLOTS if block.span < inner else 2
                     if slots * width * (rows + columns) * block.span <= capacity["Mat"]:
-                        results.append((self._loaded(block), self._cycles(block, target), block))
-        least = min((loaded for loaded, _, _ in results), default=0)
-        results.sort(key=lambda f: f[1])
-        yield from (block for loaded, _, block in results if loaded <= least * _MORE)
-        if not results and not given:
+                        rated.append((self._loaded(block), self._cycles(block, target), block))
+        least = min((loaded for loaded, _, _ in rated), default=0)
+        rated.sort(key=lambda f: f[1])
+        yield from (block for loaded, _, block in rated if loaded <= least * _MORE)
+        if not rated and not given:
             yield self.least
 
     def _loads(self, block: Blocks) -> tuple[int, int]:
@@ -172,22 +172,22 @@ class Layout:
         """The estimated cycles of products in such blocks: the busiest pipe, plus the waits of a block where nothing overlaps."""
         costs, width, (rows, columns) = target.costs, self.width, (block.rows, block.columns)
         count = -(-usual(self.rows) // rows) * -(-usual(self.columns) // columns)
-        elements, results = rows * columns * _ACCUMULATED, dict.fromkeys(("MTE2", "MTE1", "M", "FIX", "V"), 0)
+        elements, busy = rows * columns * _ACCUMULATED, dict.fromkeys(("MTE2", "MTE1", "M", "FIX", "V"), 0)
         for inner in self.inner:
             steps, loads = -(-inner // block.depth), -(-inner // block.span)
             for side, times in zip((rows, columns), self._loads(block), strict=True):
-                results["MTE2"] += times * (loads * costs.start["MTE2"] + side * inner * width // costs.bytes["MTE2"])
-                results["MTE1"] += count * (steps * costs.start["MTE1"] + side * inner * width // costs.bytes["MTE1"])
-            results["M"] += count * (steps * costs.start["M"] + rows * columns * inner // costs.products[width])
-            results["FIX"] += count * (costs.start["FIX"] + elements // costs.bytes["FIX"])
-        results["V"] += count * self.passes * (costs.start["V"] + 2 * elements // costs.bytes["V"])
-        most = max(results.values())
+                busy["MTE2"] += times * (loads * costs.start["MTE2"] + side * inner * width // costs.bytes["MTE2"])
+                busy["MTE1"] += count * (steps * costs.start["MTE1"] + side * inner * width // costs.bytes["MTE1"])
+            busy["M"] += count * (steps * costs.start["M"] + rows * columns * inner // costs.products[width])
+            busy["FIX"] += count * (costs.start["FIX"] + elements // costs.bytes["FIX"])
+        busy["V"] += count * self.passes * (costs.start["V"] + 2 * elements // costs.bytes["V"])
+        most = max(busy.values())
         if 2 * elements > target.capacity["Acc"]:  # the next product waits for this one to be read
-            most = max(most, results["M"] + results["FIX"])
+            most = max(most, busy["M"] + busy["FIX"])
         if self.passes and 2 * elements > target.capacity["Vec"]:
-            most = max(most, results["V"] + results["FIX"])
+            most = max(most, busy["V"] + busy["FIX"])
         first = 2 * costs.start["MTE2"] + (rows + columns) * block.span * width // costs.bytes["MTE2"]
-        return most + (first + (results["FIX"] + results["V"]) // count) // weight(self.loops)
+        return most + (first + (busy["FIX"] + busy["V"]) // count) // weight(self.loops)
 
 
 def layouts(shapes: Shapes) -> list[Layout]:
@@ -204,15 +204,15 @@ def layouts(shapes: Shapes) -> list[Layout]:
     phases = _phases(shapes, folded)
     columns = axes[::-1] or (_LAST,)
     pairs = [(row, column) for column in columns for row in reversed(axes) if row is not column]
-    results = []
+    fitting = []
     for row, column in (*pairs, *((None, column) for column in columns)):
         fits = reduced <= {row, column} and all(_multiplies(p, row, column) for p in shapes.products)
         loops = tuple(a for a in axes if a not in (row, column))
         if fits and all(set(loops) <= used for used in shapes.used):
-            results.append(_layout(shapes, loops, row, column, folded, phases))
-    if not results:
+            fitting.append(_layout(shapes, loops, row, column, folded, phases))
+    if not fitting:
         raise Violation(NOT_TRANSLATABLE, "no two axes fit as rows and columns for all ops here")
-    return results
+    return fitting
 
 
 def _multiplies(p: Product, row: Axis | None, column: Axis) -> bool:
@@ -274,13 +274,13 @@ def _sizes(n: int, unit: int, whole: bool) -> list[int]:
     """Candidate block sizes of an extent: its parts, and powers of two."""
     if whole:
         return [_up(n, unit)]
-    results = {size for size in (1 << k for k in range(4, 13)) if unit <= size < n and size % unit == 0}
-    return sorted({*results, *_halves(n, unit)}, reverse=True)
+    chosen = {size for size in (1 << k for k in range(4, 13)) if unit <= size < n and size % unit == 0}
+    return sorted({*chosen, *_halves(n, unit)}, reverse=True)
 
 
 def _halves(n: int, unit: int) -> list[int]:
     """`n`, half of it and so on, each a multiple of `unit`."""
-    results = [_up(n, unit)]
-    while results[-1] > unit:
-        results.append(_up(results[-1] // 2, unit))
-    return results
+    halves = [_up(n, unit)]
+    while halves[-1] > unit:
+        halves.append(_up(halves[-1] // 2, unit))
+    return halves

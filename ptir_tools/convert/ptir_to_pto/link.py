@@ -66,14 +66,14 @@ def _shared(partition: Partition, memories: Sequence[Value]) -> dict[Value, Valu
     for at, step in enumerate(partition.steps):
         for v in _touched(partition, step):
             uses.setdefault(v, []).append(at)
-    results: dict[Value, Value] = {}
+    owners: dict[Value, Value] = {}
     free: dict[Type, list[tuple[int, Value]]] = {}  # with the step of its last use
     for v in sorted(memories, key=lambda v: uses[v][0]):
         slots = free.setdefault(v.type, [])
         k = next((k for k, (last, _) in enumerate(slots) if last < uses[v][0]), len(slots))
-        results[v] = first = slots[k][1] if k < len(slots) else v
+        owners[v] = first = slots[k][1] if k < len(slots) else v
         slots[k : k + 1] = [(uses[v][-1], first)]
-    return results
+    return owners
 
 
 def _touched(partition: Partition, step: Step) -> Iterator[Value]:

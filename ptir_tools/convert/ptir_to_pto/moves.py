@@ -33,10 +33,10 @@ _LONGEST = 1 << 16  # the longest window along an axis: it becomes 2 sqrt(n) ops
 
 def starts(work: Preparation, x: Operand, shape: Sequence[Extent], sizes: Sequence[Extent]) -> list[AffineExpr] | None:
     """The starts of a window of `sizes`, clamped to `shape`; None where they are data."""
-    results = []
+    clamped = []
     for d, (n, size) in enumerate(zip(shape, sizes, strict=True)):
         if n == size:
-            results.append(AffineExpr())
+            clamped.append(AffineExpr())
             continue
         if (at := work.number(x, d)) is None:
             return None
@@ -47,8 +47,8 @@ def starts(work: Preparation, x: Operand, shape: Sequence[Extent], sizes: Sequen
         inside = isinstance(at, Value) and at in work.bounded and end is not None and work.bounded[at] <= end
         if not inside:
             at = work.arithmetic("minimum", work.arithmetic("maximum", at, integer(0, t.dtype)), last)
-        results.append(work.place(at))
-    return results
+        clamped.append(work.place(at))
+    return clamped
 
 
 def last_start(work: Preparation, n: Extent, size: Extent, dtype: DType) -> Operand:
@@ -387,10 +387,10 @@ def regular(work: Preparation, x: Operand, t: TensorType) -> tuple[AffineExpr, t
     if (array := work.known(x)) is not None:
         values = [int(n) for n in array.reshape(-1)]
     else:
-        results = [integer_of(e) if (e := work.number(x, i)) is not None else None for i in range(total)]
-        if None in results:
+        places = [integer_of(e) if (e := work.number(x, i)) is not None else None for i in range(total)]
+        if None in places:
             return None
-        values = results  # type: ignore[assignment]
+        values = places  # type: ignore[assignment]
     steps = tuple(values[prod(shape[d + 1 :])] - values[0] if n > 1 else 1 for d, n in enumerate(shape))
     for i, value in enumerate(values):
         if value != values[0] + sum(k * s for k, s in zip(unraveled(i, shape), steps, strict=True)):

@@ -62,11 +62,11 @@ def parts_of(t: Type) -> Sequence[Type]:
 
 def unraveled(at: int, shape: Sequence[int]) -> list[int]:
     """The index vector of the linear index `at`."""
-    results = []
+    index = []
     for n in reversed(shape):
-        results.append(at % n)
+        index.append(at % n)
         at //= n
-    return results[::-1]
+    return index[::-1]
 
 
 def raveled(where: Sequence[int], shape: Sequence[int]) -> int:

@@ -27,6 +27,7 @@ from ptir_tools.dialects.pto import BOUND, TILES
 from ptir_tools.dialects.pto.memory import capacity
 from ptir_tools.dialects.pto.memory.info import infer, tile_bytes
 from ptir_tools.dialects.pto.memory.spare import end_of_tiles, spare_bytes
+from ptir_tools.dialects.pto.structure import is_for
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.types import INDEX_TYPE
 from ptir_tools.passes import PassContext, run_pipeline
@@ -161,7 +162,7 @@ class Tiler:
         for space in capacity.spaces(function, self.target, tiles):
             left[space.name] -= space.peak
         for op in function.ops():
-            if op.defn.short == "scf.for" and not any(inner.defn.short == "scf.for" for inner in op.regions[0].ops()):
+            if is_for(op) and not any(is_for(inner) for inner in op.regions[0].ops()):
                 for load in op.regions[0].body:
                     if load.defn.short == "tile.load":
                         t = tiles[load.result]
@@ -206,9 +207,9 @@ def _open_inside(block: Region, inside: bool = False) -> bool:
     """Whether an innermost loop and one around it both have symbolic bounds. Either may not run, so the order of prefetched loads
     cannot be proved."""
     for op in block.body:
-        if op.defn.short == "scf.for":
+        if is_for(op):
             ends = isinstance(op.operands[1], Value) and op.operands[1].op is None
-            deeper = any(inner.defn.short == "scf.for" for inner in op.regions[0].ops())
+            deeper = any(is_for(inner) for inner in op.regions[0].ops())
             if (ends and inside and not deeper) or _open_inside(op.regions[0], inside or ends):
                 return True
     return False
@@ -430,7 +431,7 @@ class Partition:
 
     def _fits(self, body: list[Op], k: int) -> list[Diagnostic]:
         """Set the ops of kernel `k`; returns the errors."""
-        results: list[Diagnostic] = []
+        reasons: list[Diagnostic] = []
         stored = _Before(self.where, k)
         for kernel in (Kernel(body, stored), Kernel(body, stored, shared=False)):
             key = self.key(kernel)
@@ -447,8 +448,8 @@ class Partition:
                         memory = self.outline.memory(op.result)
                         self.written[memory] = max(k, self.written.get(memory, k))
                 return []
-            results = results or wrong
-        return results
+            reasons = reasons or wrong
+        return reasons
 
     def _stored_views(self, op: Op) -> bool:
         """Copy the views that `op` reads to memory. Returns whether there are any."""
@@ -487,8 +488,8 @@ class Partition:
 
     def extents(self) -> list[Sym]:
         """The symbolic extents of kernels and loops, in order of first appearance, except computed ones."""
-        results = [s for kernel in self.kernels for s in self.symbols(kernel)] + [*_ends(self.steps)]
-        return [s for s in dict.fromkeys(results) if s not in self.outline.lengths]
+        symbols = [s for kernel in self.kernels for s in self.symbols(kernel)] + [*_ends(self.steps)]
+        return [s for s in dict.fromkeys(symbols) if s not in self.outline.lengths]
 
     def _wrong(self, kernel: Kernel) -> list[Diagnostic]:
         """The errors of a kernel."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from ptir_tools.convert.legality import decomposed
 from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.ptir_to_pto import integers, loops, moves, ordering, quantized, reductions
 from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS, LOSSY_FORMULAS, exp2
@@ -11,11 +12,10 @@ from ptir_tools.convert.ptir_to_pto.kernel import POSITIONS, REDUCTIONS, TAKE
 from ptir_tools.convert.ptir_to_pto.outline import Outline
 from ptir_tools.convert.ptir_to_pto.preparation import Preparation, Rule
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options, Program, clone
-from ptir_tools.dialects.ptir.rewrites.contract_formulas import FUNCTIONS, Attempt, express
+from ptir_tools.core.dialect import Options, Program
+from ptir_tools.dialects.ptir.rewrites.contract_formulas import FUNCTIONS, Attempt
 from ptir_tools.dialects.ptir.rewrites.special_formulas import SPECIAL
 from ptir_tools.dialects.pto.targets import Target
-from ptir_tools.passes import PassContext, run_pipeline
 
 
 def prepared(
@@ -23,22 +23,8 @@ def prepared(
 ) -> Outline:
     """The live ops of the entry. Constants that are not splats become parameters, whose values go to the option CONSTANTS, else a
     warning lists them. `others` are names that they must not have."""
-    return Preparation(_decomposed(program, options), target, options, diagnostics, RULES, others).run()
-
-
-def _decomposed(program: Program, options: Options) -> Program:
-    """`program`, or a copy with its layer norms, extension ops and powers of 2 in f64 decomposed."""
-    rules: dict[str, Attempt] = {**FUNCTIONS, **SPECIAL, "cast": exp2}
-    if options[LOSSY]:
-        rules |= LOSSY_FORMULAS
-    results = {op.defn.short for block in program.blocks() for op in block.body}
-    if results.isdisjoint((*rules, "layer_norm")):
-        return program
-    program = clone(program)
-    if "layer_norm" in results:
-        run_pipeline(program, "decompose", PassContext())
-    express(program, rules)
-    return program
+    rules: dict[str, Attempt] = {**FUNCTIONS, **SPECIAL, "cast": exp2, **(LOSSY_FORMULAS if options[LOSSY] else {})}
+    return Preparation(decomposed(program, rules), target, options, diagnostics, RULES, others).run()
 
 
 RULES: dict[str, Rule] = {

@@ -8,6 +8,7 @@ folded. Regions are inlined. Dead ops are not translated.
 from __future__ import annotations
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
+from ptir_tools.convert.legality import decomposed
 from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.ptir_to_tiny.control import CONTROL
 from ptir_tools.convert.ptir_to_tiny.elementwise import FUNCTIONS
@@ -20,10 +21,9 @@ from ptir_tools.convert.ptir_to_tiny.reductions import REDUCTIONS
 from ptir_tools.convert.ptir_to_tiny.steps import STEPS
 from ptir_tools.convert.ptir_to_tiny.windows import WINDOWS
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options, Program, clone
+from ptir_tools.core.dialect import Options, Program
 from ptir_tools.dialects.ptir.rewrites import contract_formulas
-from ptir_tools.dialects.ptir.rewrites.contract_formulas import EXACT, PAIRS, PERIODIC, express
-from ptir_tools.passes import PassContext, run_pipeline
+from ptir_tools.dialects.ptir.rewrites.contract_formulas import EXACT, PAIRS, PERIODIC
 
 RULES = {**FUNCTIONS, **MOVEMENT, **REDUCTIONS, **INDEXING, **RANKING, **STEPS, **WINDOWS, **CONTROL}
 
@@ -34,19 +34,7 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     for other in program.functions:
         if other is not program.main:
             diagnostics.error(NOT_TRANSLATABLE, f"a graph is one function; @{other.name} is not the entry", other.loc)
-    program = _decomposed(program, options)
+    rules = EXACT | contract_formulas.FUNCTIONS | (PERIODIC | PAIRS if options[LOSSY] else {})
+    program = decomposed(program, rules)
     new = TinyEmit(RULES, program.main, diagnostics, options, patterns=PATTERNS).run()
     return new if diagnostics.errors == before else None
-
-
-def _decomposed(program: Program, options: Options) -> Program:
-    """`program`, or a copy with its layer norms and extension ops decomposed."""
-    rules = EXACT | contract_formulas.FUNCTIONS | (PERIODIC | PAIRS if options[LOSSY] else {})
-    results = {op.defn.short for block in program.blocks() for op in block.body}
-    if "layer_norm" not in results and results.isdisjoint(rules):
-        return program
-    program = clone(program)
-    if "layer_norm" in results:
-        run_pipeline(program, "decompose", PassContext())
-    express(program, rules)
-    return program

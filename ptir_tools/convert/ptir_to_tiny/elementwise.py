@@ -23,11 +23,11 @@ def same(uop: str) -> Rule:
 
 def mixed(emit: TinyEmit, operands: Sequence[Data]) -> list[Operand]:
     """`operands`, at least one of them a node that gives the immediates their dtype; the condition of a WHERE does not."""
-    results = [emit.operand(x) for x in operands]
-    first = 1 if len(results) == 3 else 0
-    if all(isinstance(x, Literal) for x in results[first:]):
-        results[first] = emit.node(operands[first])
-    return results
+    mix = [emit.operand(x) for x in operands]
+    first = 1 if len(mix) == 3 else 0
+    if all(isinstance(x, Literal) for x in mix[first:]):
+        mix[first] = emit.node(operands[first])
+    return mix
 
 
 def _constant(emit: TinyEmit, op: Op) -> Literal:

@@ -174,12 +174,12 @@ def _fixed(start: Data, shape: Shape, sizes: Shape) -> list[int] | None:
     """The constant starts, clamped; None where they are not constant, or an extent is symbolic."""
     if not isinstance(start, Literal) or start.data is None or not start.type.is_static:
         return None
-    results: list[int] = []
+    fixed: list[int] = []
     for first, n, size in zip(from_literal(start).reshape(-1).tolist(), shape, sizes, strict=True):
         if n != size and not (isinstance(n, int) and isinstance(size, int)):
             return None
-        results.append(min(max(first, 0), n - size) if isinstance(n, int) and isinstance(size, int) else 0)
-    return results
+        fixed.append(min(max(first, 0), n - size) if isinstance(n, int) and isinstance(size, int) else 0)
+    return fixed
 
 
 def _dynamic_slice(emit: TinyEmit, op: Op, x: Data, start: Data) -> Value:

@@ -15,7 +15,7 @@ from ptir_tools.convert.patterns import defined_by
 from ptir_tools.convert.tiny_to_ptir.formulas import FORMULAS
 from ptir_tools.convert.tiny_to_ptir.views import numbers, rounded, view
 from ptir_tools.convert.tiny_to_ptir.windows import WINDOWS
-from ptir_tools.convert.to_ptir import PtirEmit
+from ptir_tools.convert.to_ptir import PtirEmit, same
 from ptir_tools.core.definers import undefined
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
@@ -104,11 +104,6 @@ def _with_dims(program: Program, diagnostics: Diagnostics) -> Program:
     except Violation as violation:
         diagnostics.violation(violation, None)
     return program
-
-
-def same(short: str) -> Rule:
-    """One instruction on the same operands, immediates broadcast; the condition of a WHERE has the shape of the rest."""
-    return lambda emit, op, *operands: emit.last(short, *map(emit.full, operands))
 
 
 def relu(emit: PtirEmit, op: Op, x: Operand) -> Value:

@@ -28,7 +28,7 @@ def windows_of(view: Op, at: int, tapped: tuple[int, ...]) -> list[Window] | Non
         return None
     if result.rank != source.rank + len(tapped):
         return None
-    results: list[Window] = []
+    listed: list[Window] = []
     for i, (d, entry) in enumerate(zip(source.shape, view.attr("map"), strict=True)):
         here = i if i < at else i + len(tapped)
         taps = at + tapped.index(i) if i in tapped else None
@@ -39,8 +39,8 @@ def windows_of(view: Op, at: int, tapped: tuple[int, ...]) -> list[Window] | Non
         places = (of_dim(d) - constant((size - 1) * dilation + 1)) // constant(stride) + constant(1)
         if to_dim(places) != result.shape[here]:
             return None
-        results.append(window)
-    return results
+        listed.append(window)
+    return listed
 
 
 def _window(entry: Poly, here: int, taps: int | None, shape: Shape) -> Window | None:

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from ptir_tools.core.ir import Op, Operand, Region, Value
 from ptir_tools.core.records import dataclass
-
-LOOPS = ("scf.for", "scf.while")  # ops whose blocks may run again
+from ptir_tools.dialects.pto.structure import is_for, is_while
 
 
 @dataclass(slots=True, frozen=True)
@@ -26,11 +25,11 @@ class Carried:
 
 def carried(op: Op) -> Iterator[Carried]:
     """The values that an op carries from operands to blocks, from block to block, and to its results."""
-    if op.defn.short == "scf.for":
+    if is_for(op):
         (body,) = op.regions
         for k, v in enumerate(op.results):
             yield Carried(op, (body.params[k + 1], v), ((None, 3 + k), (body, k)))
-    elif op.defn.short == "scf.while":
+    elif is_while(op):
         before, body = op.regions
         for k, p in enumerate(before.params):
             yield Carried(op, (p,), ((None, k), (body, k)))

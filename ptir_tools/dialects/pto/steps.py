@@ -8,6 +8,7 @@ from itertools import chain
 from ptir_tools.core.ir import Op, Operand, Region, Value
 from ptir_tools.core.typed import Protocol
 from ptir_tools.dialects.pto.affine import Linear, constant, linear
+from ptir_tools.dialects.pto.structure import is_for
 from ptir_tools.dialects.pto.types import ScalarType
 
 
@@ -30,7 +31,7 @@ class Steps:
     def __init__(self, rw: _Edited) -> None:
         self.rw = rw
         ops = chain.from_iterable(map(rw.body, rw.blocks()))
-        self.loops = [op for op in ops if op.defn.short == "scf.for" and constant(op.operands[2]) is None]
+        self.loops = [op for op in ops if is_for(op) and constant(op.operands[2]) is None]
 
     def __call__(self, given: Iterable[tuple[Value, Operand]]) -> bool:
         if not self.loops:

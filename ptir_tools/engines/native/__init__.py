@@ -16,7 +16,7 @@ from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.native import fusion, rows, tasks, threads
 from ptir_tools.engines.native.library import available, kernels
-from ptir_tools.engines.native.tiles import PAST_CACHE, assemble, bits, in_turn
+from ptir_tools.engines.native.tiles import PAST_CACHE, assemble, bits
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack, work_dtype
 from ptir_tools.engines.numpy.steps import Builder, Step, Target, Workshop, in_f32, tensor_of
 from ptir_tools.engines.options import RunOptions
@@ -130,7 +130,7 @@ def _packing(
     """One step that packs the right operand of a contraction and multiplies these rows by it."""
     steps: list[Step] = []
     right = products.packed(op, partial(ins.__getitem__, 1), dtype, shop, steps, 1)
-    return in_turn, ([*steps, (run, (piece[0], piece[1], right, shop.scratch((room,), F32)))],)
+    return threads.in_turn, ([*steps, (run, (piece[0], piece[1], right, shop.scratch((room,), F32)))],)
 
 
 def _is_of_pairs(op: Op) -> bool:

@@ -23,7 +23,7 @@ from ptir_tools.core.walks import post_order
 from ptir_tools.engines.native import fusion, threads
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.lowering import lowered
-from ptir_tools.engines.native.tiles import bits, in_turn
+from ptir_tools.engines.native.tiles import bits
 from ptir_tools.engines.numpy.linalg import axes_of, stack, work_dtype
 from ptir_tools.engines.numpy.steps import Step, Workshop, tensor_of
 
@@ -262,7 +262,7 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
             limits = none if kept is None else kept[s], low, kind
             call = (target[own, s], *operands, room, *limits, scores.code, scores.kinds, scores.arrays(own, s))
             chain.append((kernels().attention, call))
-        parts.append((in_turn, (chain,)))
+        parts.append((threads.in_turn, (chain,)))
     steps += threads.together(parts, workers)
     return steps if made else [*steps, *shop.copied(out, wide)]
 

@@ -20,7 +20,7 @@ from ptir_tools.engines.native import convolution, fusion, products, threads
 from ptir_tools.engines.native.convolution import Convolution, Ending
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.lowering import lowered
-from ptir_tools.engines.native.tiles import in_turn, matrix, register_kinds
+from ptir_tools.engines.native.tiles import matrix, register_kinds
 from ptir_tools.engines.numpy.steps import Step, Workshop, overlaps
 
 LARGE = 1 << 20  # bytes of a product that does not stay in cache until the convolution reads it
@@ -110,7 +110,7 @@ def assemble(found: Pair, data: Callable[[Operand], Data], outs: Mapping[Value, 
             image = band.reshape(1, -1, wide, channels)
             rest = (0, kernels().WEIGHTED, _rows(endings[1], b.rows))
             chain.append((kernels().windows, (target[b.rows], image, weights, b.geometry, *rest)))
-        parts.append((in_turn, (chain,)))
+        parts.append((threads.in_turn, (chain,)))
     return [*steps, *threads.together(parts, workers)]
 
 

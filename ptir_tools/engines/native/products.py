@@ -20,7 +20,7 @@ from ptir_tools.engines.native import convolution, fusion, threads
 from ptir_tools.engines.native.convolution import Ending
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.lowering import INSTRUCTION, lowered
-from ptir_tools.engines.native.tiles import bits, in_turn, matrix, register_kinds
+from ptir_tools.engines.native.tiles import bits, matrix, register_kinds
 from ptir_tools.engines.numpy.constants import constant
 from ptir_tools.engines.numpy.control import is_same
 from ptir_tools.engines.numpy.frame import aligned
@@ -276,7 +276,7 @@ def _with_group(
                 else:  # the result is written over an operand
                     block = own[: s.stop - s.start]
                     parts[w] += [*into(s, block, packing, operands), (np.copyto, (fitting[0][s], block))]
-        return [*steps, *threads.together([(in_turn, (part,)) for part in parts], workers)]
+        return [*steps, *threads.together([(threads.in_turn, (part,)) for part in parts], workers)]
     pieces = threads.cuts(rows, max(workers, -(-rows // height)), threads.ROWS)
     chains = []
     for w in range(workers):
@@ -289,7 +289,7 @@ def _with_group(
             piece = tuple(block if a is None else a[s] for a in arrays) + tuple(a[s] for a in targets)
             call = (code, kinds, piece, len(arrays), s.stop - s.start, columns, group.reduces, room)
             chain += [*into(s, block, packing, ()), (kernels().tiles, call)]
-        chains.append((in_turn, (chain,)))
+        chains.append((threads.in_turn, (chain,)))
     return [*steps, *threads.together(chains, workers)]
 
 

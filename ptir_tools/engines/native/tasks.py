@@ -11,7 +11,6 @@ from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
 from ptir_tools.engines.native import rows, threads
 from ptir_tools.engines.native.library import kernels
-from ptir_tools.engines.native.tiles import in_turn
 from ptir_tools.engines.numpy import control, elementwise, movement
 from ptir_tools.engines.numpy.frame import Frame
 from ptir_tools.engines.numpy.steps import Running, Step, run_declared
@@ -82,7 +81,10 @@ def _makers() -> dict[Callable[..., object], Callable[..., Task | None]]:
     made |= {getattr(np, name): partial(_integers, name) for name in kernels().INTEGER_OPS}
     made |= {elementwise.maximum: partial(_integers, "maximum"), elementwise.minimum: partial(_integers, "minimum")}
     made |= {movement.copy_window: _read, movement.write_window: _written, rows.take_checked: _taken}
-    made |= {in_turn: lambda steps: _several(steps, 1), threads.run_parts: lambda helpers, parts: _several(parts, helpers + 1)}
+    made |= {
+        threads.in_turn: lambda steps: _several(steps, 1),
+        threads.run_parts: lambda helpers, parts: _several(parts, helpers + 1),
+    }
     return made | {np.copyto: _copy, np.concatenate: _joined, control.choose: _choose, control.loop: _loop, control.walk: _walk}
 
 

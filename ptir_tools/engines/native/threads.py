@@ -6,7 +6,7 @@ The kernels let other threads run while they work. The caller takes parts, too, 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 
@@ -95,9 +95,9 @@ def _pool() -> futures.ThreadPoolExecutor:
 def run_parts(helpers: int, parts: Sequence[Step]) -> None:
     """Run `parts` on this thread and up to `helpers` others."""
     queue, pool = iter(parts), _pool()
-    waiting = [pool.submit(_drain, queue) for _ in range(helpers)]
+    waiting = [pool.submit(in_turn, queue) for _ in range(helpers)]
     try:
-        _drain(queue)
+        in_turn(queue)
     except BaseException:
         _drop(queue)
         raise
@@ -112,6 +112,7 @@ def _drop(queue: Iterator[Step]) -> None:
         pass
 
 
-def _drain(queue: Iterator[Step]) -> None:
-    for function, arguments in queue:
+def in_turn(steps: Iterable[Step]) -> None:
+    """Run steps one after the other."""
+    for function, arguments in steps:
         function(*arguments)

@@ -117,9 +117,3 @@ def matrix(x: Array, rows: int, columns: int, shop: Workshop, steps: list[Step])
 def bits(x: Array) -> Array:
     """`x` as kernels take it: bf16, which has no buffers, as its bits."""
     return x.view(np.uint16) if holds(x, BF16) else x
-
-
-def in_turn(steps: Sequence[Step]) -> None:
-    """Run steps one after the other."""
-    for function, arguments in steps:
-        function(*arguments)

@@ -214,15 +214,15 @@ class Frame:
         """A frame for each region of `op`, the same for the same region, all in its workspace, as one of them runs at a time.
         Their first parameters are `carried`."""
         workspace = self.own.live.workspaces.get(op)
-        results: dict[Region, Frame] = {}
+        by_region: dict[Region, Frame] = {}
         for r in dict.fromkeys(op.regions):
             plan = self.shared.plan.regions[r]
             at, given = (workspace.offset or 0) if workspace else 0, list(carried)
             for t in own_parameters(op, r):
                 given.append(_seen(self.arena[at : at + t.nbytes], t))
                 at += -(-t.nbytes // self.shared.plan.align) * self.shared.plan.align
-            results[r] = Frame(r, plan, self.arena[at : at + plan.peak], self.shared, given)
-        return [results[r] for r in op.regions]
+            by_region[r] = Frame(r, plan, self.arena[at : at + plan.peak], self.shared, given)
+        return [by_region[r] for r in op.regions]
 
     def is_quiet(self, context: Context) -> bool:
         """Whether a run calls no function of NumPy, which may warn."""

@@ -83,10 +83,10 @@ def _stages(stages: Sequence[Stage], strings: _Strings) -> Iterator[dict[str, ob
 
 def _plan(plan: Plan | None) -> list[dict[str, object]]:
     """The arenas that hold something."""
-    results = []
+    arenas = []
     for title, block in blocks(plan) if plan is not None else ():
         buffers = [[shown(b), b.nbytes, b.start, b.end + 1, b.offset, b.usage] for b in block.placed() if b.nbytes]
         if buffers:
             head = {"title": title, "peak": block.peak, "bound": block.lower_bound, "capacity": block.capacity}
-            results.append(head | {"buffers": buffers})
-    return results
+            arenas.append(head | {"buffers": buffers})
+    return arenas

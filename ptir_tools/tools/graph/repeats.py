@@ -26,14 +26,14 @@ def repeats(block: Region) -> list[Run]:
     Ops are equal when name, attributes and types are; the values of constants may differ.
     """
     signs = _signs(block)
-    results: list[Run] = []
+    chosen: list[Run] = []
     taken = bytearray(len(signs))
     for run in sorted(_candidates(signs), key=lambda r: (-r.length * r.times, r.length)):
         end = run.start + run.length * run.times
         if not any(taken[run.start : end]):
             taken[run.start : end] = b"\1" * (end - run.start)
-            results.append(run)
-    return sorted(results)
+            chosen.append(run)
+    return sorted(chosen)
 
 
 def _signs(block: Region) -> list[int]:
@@ -65,13 +65,13 @@ def _candidates(signs: Sequence[int]) -> list[Run]:
 
 
 def _of_length(signs: Sequence[int], length: int) -> list[Run]:
-    results = []
+    runs = []
     start = equal = 0
     for k in range(length, len(signs) + 1):
         if k < len(signs) and signs[k] == signs[k - length]:
             equal += 1
             continue
         if equal >= length:
-            results.append(Run(start, length, equal // length + 1))
+            runs.append(Run(start, length, equal // length + 1))
         start, equal = k - length + 1, 0
-    return results
+    return runs

@@ -74,14 +74,14 @@ def _size(node: Node, sizes: dict[Node, tuple[float, float]]) -> tuple[float, fl
     return width, height
 
 
-def _fill(box: Node, results: dict[Node, Box], sizes: dict[Node, tuple[float, float]]) -> None:
+def _fill(box: Node, boxes: dict[Node, Box], sizes: dict[Node, tuple[float, float]]) -> None:
     """Place what is inside `box`: rows under its label, each in the middle."""
-    at = results[box]
+    at = boxes[box]
     y = at.y + len(label(box).split("\n")) * _LINE + _PAD + _BETWEEN / 2
     for row in _rows(box):
         x = at.x + (at.width - sum(sizes[n][0] + _GAP for n in row) + _GAP) / 2
         for n in row:
-            results[n] = Box(x, y, *sizes[n])
+            boxes[n] = Box(x, y, *sizes[n])
             x += sizes[n][0] + _GAP
         y += max(sizes[n][1] for n in row) + _BETWEEN
 

@@ -203,8 +203,8 @@ def group_query_attention(node: Node) -> list[Tensor | None]:
     q, k, v = (heads_of(part, n) for part, n in zip(parts, (heads, groups, groups), strict=True))
     (b, _, s, d), past = q.shape, [node[i] if node.datum(i) is not None else None for i in (3, 4)]
     held = past[0].shape[2] if past[0] is not None else 0
-    result = node.scope.importer.counted(node.datum(6))
-    total = node.dims(6)[0] if result is None else result[0]
+    counts = node.scope.importer.counted(node.datum(6))
+    total = node.dims(6)[0] if counts is None else counts[0]
     t = dim(total) if isinstance(total, Extent) or not isinstance(held, int) else max(total, held)
     lengths = node[5].reshape([b]).cast(SI64)
     before = lengths + 1 - stretched(node.scope.measured(s), (b,))

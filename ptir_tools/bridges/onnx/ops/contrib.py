@@ -75,12 +75,12 @@ _FUSED: dict[str, dict[str, object]] = {
 @cache
 def functions() -> dict[str, onnx.FunctionProto]:
     """A FunctionProto per operator that is a function of others."""
-    results = {}
+    by_name = {}
     for text in _TEXTS:
         head = f'<domain: "{DOMAIN}", opset_import: ["" : {_SET}, "{DOMAIN}" : 1]>\n'
         body = onnx.parser.parse_function(head + text)
-        results[body.name] = body
-    return results
+        by_name[body.name] = body
+    return by_name
 
 
 def function_of(node: Node) -> onnx.FunctionProto | None:

@@ -30,7 +30,7 @@ def _direct(node: Node) -> Tensor:
     xs = together(*node.all())
     if node.op == "Abs" and not xs[0].dtype.is_signed and xs[0].dtype.is_integer:
         return xs[0]
-    return node.call(DIRECT[node.op], *xs)
+    return node.block.op(DIRECT[node.op], *xs)
 
 
 HANDLERS.update({("", name): _direct for name in DIRECT})
@@ -106,9 +106,9 @@ def power(node: Node) -> Tensor:
             return back(_POWERS[exponent](wide(x)), x)
     a, b = together(x, node[1])
     if a.dtype is b.dtype:
-        return node.call("pow", a, b)
+        return node.block.op("pow", a, b)
     common = _common(a.dtype, b.dtype)
-    return node.call("pow", a.cast(common), b.cast(common)).cast(a.dtype)
+    return node.block.op("pow", a.cast(common), b.cast(common)).cast(a.dtype)
 
 
 def _common(a: DType, b: DType) -> DType:
@@ -131,7 +131,7 @@ _POWERS: dict[float, Map] = {
 @handles("Mod")
 def modulo(node: Node) -> Tensor:
     """The remainder: with the sign of the divisor, with `fmod` with that of `x`."""
-    return node.call("rem" if node.attr("fmod") else "mod", *together(node[0], node[1]))
+    return node.block.op("rem" if node.attr("fmod") else "mod", *together(node[0], node[1]))
 
 
 @handles("BitShift")
@@ -139,7 +139,7 @@ def shift(node: Node) -> Tensor:
     """Bits moved left or right; the sign of a signed integer stays."""
     x, y = together(node[0], node[1])
     right = "shift_right_arithmetic" if x.dtype.is_signed else "shift_right_logical"
-    return node.call("shift_left" if node.attr("direction") == "LEFT" else right, x, y)
+    return node.block.op("shift_left" if node.attr("direction") == "LEFT" else right, x, y)
 
 
 @handles("BitCast")
@@ -150,7 +150,7 @@ def bitcast(node: Node) -> Tensor:
         return node[0].cast(UI8).bitcast(target) if target is not I1 else node[0].bitcast(UI8).cast(I1)
     if target.bits != node[0].dtype.bits:
         raise refused(f"BitCast of {node[0].dtype} to {target} changes the size of an element")
-    return node.call("bitcast", node[0], dtype=target)
+    return node.block.op("bitcast", node[0], dtype=target)
 
 
 @handles("Where")

@@ -19,7 +19,7 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Map:
     key = name.lower()
     a, b = _PARAMETERS.get(key, (0.0, 0.0))
     a, b = a if alpha is None else alpha, b if beta is None else beta
-    results: dict[str, Map] = {
+    functions: dict[str, Map] = {
         "tanh": lambda x: x.tanh(),
         "sigmoid": sigmoid,
         "relu": relu,
@@ -32,9 +32,9 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Map:
         "softsign": lambda x: x / (x.block.op("abs", x) + 1.0),
         "thresholdedrelu": lambda x: x.block.op("compare_gt", x, a).select(x, x.block.full(0.0, x)),
     }
-    if key not in results:
+    if key not in functions:
         raise refused(f"there is no activation `{name}`")
-    return results[key]
+    return functions[key]
 
 
 def _row(x: Tensor, k: int) -> Tensor:

@@ -84,7 +84,7 @@ def arg(node: Node) -> Tensor:
     last = bool(node.attr("select_last_index"))
     source = reversed_(x, a) if last else x
     op = "argmax" if node.op == "ArgMax" else "argmin"
-    result = node.call(op, source, axis=a, keepdims=keep, output_dtype=SI64)
+    result = node.block.op(op, source, axis=a, keepdims=keep, output_dtype=SI64)
     if not last:
         return result
     return node.block.op("sub", fixed(x.shape[a]) - 1, result)
@@ -93,9 +93,9 @@ def arg(node: Node) -> Tensor:
 @handles("CumSum", "CumProd")
 def cumulative(node: Node) -> Tensor:
     """Sums or products of all elements up to each."""
-    x = node[0]
-    turns = {"exclusive": bool(node.attr("exclusive")), "reverse": bool(node.attr("reverse"))}
-    return node.call("cumsum" if node.op == "CumSum" else "cumprod", x, axis(node.ints(1)[0], x.rank), **turns)
+    x, name = node[0], "cumsum" if node.op == "CumSum" else "cumprod"
+    exclusive, reverse = bool(node.attr("exclusive")), bool(node.attr("reverse"))
+    return node.block.op(name, x, axis(node.ints(1)[0], x.rank), exclusive=exclusive, reverse=reverse)
 
 
 @handles("TopK")

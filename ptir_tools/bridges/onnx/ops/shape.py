@@ -80,11 +80,11 @@ def reshaped(node: Node, x: Tensor, target: list[Size]) -> Tensor:
     if any(_is(d, -1) for d in target):
         known = extents.quotient(x.shape, [d for d in target if not _is(d, -1)], equalities)
         target = [known if _is(d, -1) and known is not None else d for d in target]
-    composite = [i for i, d in enumerate(target) if isinstance(d, Extent) and not d.simple]
+    composite = [i for i, d in enumerate(target) if isinstance(d, Extent) and d.symbol is None]
     requested = [-1 if not any(_is(d, -1) for d in target) and i in composite[:1] else d for i, d in enumerate(target)]
     y = x.reshape([dim(d) for d in requested])
     for d, entry in zip(target, y.shape, strict=True):
-        if isinstance(d, Extent) and not d.simple and not isinstance(entry, int):
+        if isinstance(d, Extent) and d.symbol is None and not isinstance(entry, int):
             equalities[entry] = d
     return y
 
@@ -286,7 +286,7 @@ def sliced(x: Tensor, a: int, start: Size, end: Size, step: int) -> Tensor:
         return x
     if step == 1 and not isinstance(start, Extent) and start >= 0 and not isinstance(end, Extent) and 0 <= end < _FAR:
         return cut(x, a, start, end - start)  # the run checks that there are as many
-    if step == 1 and start == 0 and isinstance(end, Extent) and end.simple:
+    if step == 1 and start == 0 and isinstance(end, Extent) and end.symbol:
         return cut(x, a, 0, end.dim)
     raise refused(f"Slice from {start} to {end} by {step} along the symbolic extent {n}", "give the symbols with --bind")
 

@@ -244,7 +244,7 @@ def lp_pool(node: Node) -> Tensor:
 def _power(node: Node, x: Tensor, p: float) -> Tensor:
     if p == 3.0:
         return x * x * x
-    return node.call("pow", x, node.block.full(p, x))
+    return node.block.op("pow", x, node.block.full(p, x))
 
 
 @handles("MaxPool")

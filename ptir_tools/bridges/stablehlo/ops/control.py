@@ -73,15 +73,15 @@ def branches(
 
 def both_regions(scope: Scope, types: Sequence[Type], builds: Sequence[Build]) -> list[Region]:
     """The built regions. All are read before an error in one is raised. Raises InError."""
-    results: list[Region] = []
+    made: list[Region] = []
     for build in builds:
         try:
-            results.append(scope.region(types, build))
+            made.append(scope.region(types, build))
         except InError:
             continue
-    if len(results) < len(builds):
+    if len(made) < len(builds):
         raise InError
-    return results
+    return made
 
 
 @handles("stablehlo.while", values=True)
@@ -151,8 +151,8 @@ def custom_call(site: Site, *operands: object) -> object:
 
 def asserted(site: Site, flag: Tensor) -> None:
     """An assertion of JAX: types imply it from now on, or the program checks it. Raises Violation for one that never holds."""
-    result = site.symbolic.of(flag)
-    holds = None if result is None or result.size != 1 else result.reshape(-1)[0]
+    elements = site.symbolic.of(flag)
+    holds = None if elements is None or elements.size != 1 else elements.reshape(-1)[0]
     if holds is True:
         return
     text = str(site.value("error_message", "")).strip('"')

@@ -147,8 +147,8 @@ def _taken(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Ten
     rank = len(batch) + len(windows)
     checked_axes(offset, rank, "offset_dims")
     require(len(offset) == len(windows), "InvalidAttributeValue", "`offset_dims` needs an entry for each axis of a slice")
-    results = [*(a for a in range(rank) if a not in offset), *offset]
-    return result.transpose([results.index(a) for a in range(rank)])
+    order = [*(a for a in range(rank) if a not in offset), *offset]
+    return result.transpose([order.index(a) for a in range(rank)])
 
 
 def _one_slice(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Tensor:
@@ -216,8 +216,8 @@ def _by_elements(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) 
         total = site.broadcast(site.array(0, SI64), shape, [])
     whole: Size = math.prod(map(symbolic.extent, x.shape), start=1)
     result = x.reshape([symbolic.dim(whole)]).take(total)
-    results = [*(a for a in range(len(shape)) if a not in offset), *offset]
-    return result.transpose([results.index(a) for a in range(len(shape))])
+    places = [*(a for a in range(len(shape)) if a not in offset), *offset]
+    return result.transpose([places.index(a) for a in range(len(shape))])
 
 
 def _rows(x: Tensor, chosen: Sequence[int]) -> Tensor:

@@ -25,10 +25,10 @@ _LOWER, _LEFT, _UNIT, _NONE, _CONJUGATE = map(ord, "LLUNC")
 
 def _option(site: Site, name: str) -> int:
     options = site.value("mhlo.backend_config", {})
-    result = options.get(name) if isinstance(options, dict) else None
-    if not isinstance(result, int):
+    option = options.get(name) if isinstance(options, dict) else None
+    if not isinstance(option, int):
         raise refused(f"a call into LAPACK without `{name}`")
-    return result
+    return option
 
 
 def _failed(site: Site, x: Tensor) -> Tensor:

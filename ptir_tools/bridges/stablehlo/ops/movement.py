@@ -9,6 +9,7 @@ from ptir_tools.bridges.extent_ops import along, counted, every, measured
 from ptir_tools.bridges.extents import Extent, Size
 from ptir_tools.bridges.stablehlo.table import Part, Site, Tensor, handles, refused, sizes_of
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType, Kind
+from ptir_tools.core.expressions import term
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.ops import scalars
@@ -277,7 +278,7 @@ def dynamic_reshape(site: Site, x: Tensor, shape: Tensor) -> Tensor:
     target = given_shape(site, shape)
     composite = site.symbolic.composite
     new = [n for n in target if isinstance(n, Sym) and n in composite and n not in x.shape]
-    if len(new) > 1 and all(len(composite[n].terms) == 1 for n in new):  # a run infers one extent at a time
+    if len(new) > 1 and all(len(composite[n].poly.terms) == 1 for n in new):  # a run infers one extent at a time
         parts = [[*map(site.symbolic.dim, _factors(composite[n]))] if n in new else [n] for n in target]
         x = reshaped(x, [f for part in parts for f in part])
         for k in range(len(target)):
@@ -287,8 +288,8 @@ def dynamic_reshape(site: Site, x: Tensor, shape: Tensor) -> Tensor:
 
 def _factors(n: Extent) -> list[Size]:
     """The factors of a product, the number first."""
-    ((product, times),) = n.terms.items()
-    return [*([times] if times != 1 else []), *(Extent({(f,): 1}) for f in product)]
+    ((product, times),) = n.poly.terms
+    return [*([times] if times != 1 else []), *(Extent(term((f,))) for f in product)]
 
 
 @handles("stablehlo.dynamic_broadcast_in_dim", dims="broadcast_dimensions")
@@ -321,9 +322,9 @@ def converted_row(x: Tensor, dtype: DType) -> Tensor:
 @handles("stablehlo.dynamic_pad")
 def dynamic_pad(site: Site, x: Tensor, value: Tensor, low: Tensor, high: Tensor, interior: Tensor) -> Tensor:
     """A pad whose counts are operands. Where they are data, each element of the result computes the index of its source."""
-    results = [site.symbolic.of(c) for c in (low, high, interior)]
-    counts = [[int(n) for n in v.flat] for v in results if v is not None and all(isinstance(n, int) for n in v.flat)]
-    if len(counts) < len(results):
+    given = [site.symbolic.of(c) for c in (low, high, interior)]
+    counts = [[int(n) for n in v.flat] for v in given if v is not None and all(isinstance(n, int) for n in v.flat)]
+    if len(counts) < len(given):
         return _sought(site, x, value, low, interior)
     return padded(site, x, value, *counts)
 
@@ -339,14 +340,15 @@ def real_dynamic_slice(site: Site, x: Tensor, starts: Tensor, limits: Tensor, st
 
 def _by_bounds(site: Site, x: Tensor, starts: Tensor, limits: Tensor, strides: Tensor) -> Tensor | Part:
     """Along each axis, a slice by symbolic bounds; where they are data, as many elements as declared."""
-    declared, results = site.type.shape, [site.symbolic.of(v) for v in (starts, limits, strides)]
+    declared, given = site.type.shape, [site.symbolic.of(v) for v in (starts, limits, strides)]
     require(len(declared) == x.rank, "InvalidAttributeValue", f"a slice of {x.type} has its rank")
     for axis, n in enumerate(declared):
-        bounds: list[Size | None] = [None if v is None else v.reshape(-1)[axis] for v in results]
+        bounds: list[Size | None] = [None if v is None else v.reshape(-1)[axis] for v in given]
         if every(bounds):
             low, high, step = bounds
             if isinstance(step, Extent):
                 raise refused("the extents of its result depend on data")
+            require(step >= 1, "InvalidAttributeValue", f"the stride {step} is not positive")
             try:
                 x = cut(site, x, axis, low, -((low - high) // step), int(step))
             except Violation as violation:

@@ -377,11 +377,11 @@ def _taps(xs: Sequence[Tensor], window: Sequence[int], strides: Sequence[int], d
         if not isinstance(n, int):
             raise refused("a window over a symbolic extent")
         counts.append((n - (w - 1) * d - 1) // s + 1)
-    results = []
+    taps = []
     for offsets in product(*map(range, window)):
         bounds = [(o * d, o * d + (c - 1) * s + 1, s) for o, d, c, s in zip(offsets, dilation, counts, strides, strict=True)]
-        results.append([strided(x, bounds) for x in xs])
-    return results
+        taps.append([strided(x, bounds) for x in xs])
+    return taps
 
 
 def running(site: Site, region: Block, xs: list[Tensor], inits: list[Tensor], axis: int, *, backward: bool) -> list[Tensor]:

@@ -25,8 +25,10 @@ from ptir_tools.dialects.pto import DIALECT, needs
 from ptir_tools.dialects.pto.facts import facts_of
 from ptir_tools.dialects.pto.generate import loop_kernels, loop_writing
 from ptir_tools.dialects.pto.generate.loop_waits import Waits
+from ptir_tools.dialects.pto.generate.loop_writing import Emitting
 from ptir_tools.dialects.pto.memory.info import tile_bytes
 from ptir_tools.dialects.pto.pipes import is_tile_op, producers
+from ptir_tools.dialects.pto.structure import is_barrier, is_call
 from ptir_tools.dialects.pto.targets import TARGETS
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import (
@@ -76,7 +78,7 @@ class _Made:
 
 
 @dataclass(slots=True)
-class _Kernel:
+class _Kernel(Emitting):
     """A kernel in the making."""
 
     choices: Choices
@@ -93,16 +95,6 @@ class _Kernel:
     counters: list[Value] = field(default_factory=list)
 
     # Parts
-
-    def name(self, letter: str) -> str:
-        self.names += 1
-        return f"{letter}{self.names}"
-
-    def emit(self, op: Op, letter: str = "x") -> Op:
-        for v in op.results:
-            v.name = self.name("e" if isinstance(v.type, EventType) else letter)
-        self.block.body.append(op)
-        return op
 
     def index(self, n: int) -> Value:
         return self.emit(create(OPS["pto.constant"], (), {"value": integer(n, INDEX)}), "c").result
@@ -471,8 +463,8 @@ def spots(program: Program) -> list[Spot]:
     for block in program.blocks():
         for op in block.body:
             at = [k for k, x in enumerate(op.operands) if isinstance(x, Value) and isinstance(x.type, EventType)]
-            found += [(block, op, k) for k in at if not op.regions and op.defn.short != "func.call"]
-            found += [(block, op, -1)] if op.defn.short == "sync.op" else []
+            found += [(block, op, k) for k in at if not op.regions and not is_call(op)]
+            found += [(block, op, -1)] if is_barrier(op) else []
     return found
 
 

@@ -30,8 +30,25 @@ from ptir_tools.dialects.pto.types import INDEX_TYPE, EventType, TileType, event
 _ROWS = 2048  # of every memref: more than a loop of 16 rounds over two tiles each reaches
 
 
+class Emitting:
+    """Appends ops to a block, with names for their results."""
+
+    block: Region
+    names: int
+
+    def name(self, letter: str) -> str:
+        self.names += 1
+        return f"{letter}{self.names}"
+
+    def emit(self, op: Op, letter: str = "x") -> Op:
+        for v in op.results:
+            v.name = self.name("e" if isinstance(v.type, EventType) else letter)
+        self.block.body.append(op)
+        return op
+
+
 @dataclass(slots=True, eq=False)
-class Written:
+class Written(Emitting):
     """The function into which a tree is written."""
 
     function: Function
@@ -39,16 +56,6 @@ class Written:
     block: Region
     names: int = 0
     numbers: dict[int, Value] = field(default_factory=dict)
-
-    def name(self, letter: str) -> str:
-        self.names += 1
-        return f"{letter}{self.names}"
-
-    def emit(self, op: Op, letter: str) -> Op:
-        for v in op.results:
-            v.name = self.name("e" if isinstance(v.type, EventType) else letter)
-        self.block.body.append(op)
-        return op
 
     def index(self, n: int) -> Value:
         """A constant, at the top of the kernel."""

@@ -10,6 +10,7 @@ from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.violations import Violation, operand
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.carried import Carried, carried
+from ptir_tools.dialects.pto.structure import is_assign, is_while
 
 
 class Binding(NamedTuple):
@@ -29,7 +30,7 @@ def check(function: Function, diagnostics: Diagnostics) -> None:
     around: dict[Region, Region | None] = {}
     bound: dict[Value, list[Binding]] = {}
     for block, op in _ops(function, around):
-        if op.defn.short == "tile.assign" and (address := constant(op.operands[1])) is not None:
+        if is_assign(op) and (address := constant(op.operands[1])) is not None:
             tile, new = op.operands[0], Binding(address, op, block)
             assert isinstance(tile, Value)
             before = _binding(bound, tile, block, around)
@@ -104,7 +105,7 @@ def _comes(op: Op, source: Region | None, home: Value) -> bool | None:
     None where it depends."""
     if op.defn.short == "scf.if":
         return None
-    if op.defn.short == "scf.while":
+    if is_while(op):
         return True if source is None or home not in op.regions[0].params else None
     bounds = [constant(x) for x in op.operands[:3]]
     first, last, step = bounds

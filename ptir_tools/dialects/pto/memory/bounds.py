@@ -20,6 +20,7 @@ from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.pto.affine import Linear, constant, linear, number
 from ptir_tools.dialects.pto.ops.memory import static_valid
 from ptir_tools.dialects.pto.rules import group
+from ptir_tools.dialects.pto.structure import is_for, is_view
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType, memref, tile
 
@@ -51,7 +52,7 @@ class _Bounds:
         """Collect the ops to check in a block; whether there is any. `ranges` are those of counters."""
         kept = []
         for op in block.body:
-            if op.defn.short == "scf.for":
+            if is_for(op):
                 lower, upper, step = (constant(x) for x in op.operands[:3])
                 known = lower is not None and upper is not None and step is not None and step > 0
                 trips = range(lower, upper, step) if known else range(0)  # type: ignore[arg-type]
@@ -99,7 +100,7 @@ class _Bounds:
     def block(self, block: Region, known: Known, counters: tuple[Value, ...]) -> None:
         """Check the ops of a block for the values `known`, in loops with these counters."""
         for op in self.looked[block]:
-            if op.defn.short == "scf.for":
+            if is_for(op):
                 self.loop(op, known, counters)
             elif op not in self.found and (violation := _broken(op, known)) is not None:
                 where = ", ".join(f"%{v.name} is {known[v].const}" for v in counters)
@@ -160,7 +161,7 @@ def _then(x: Operand, known: Known) -> Operand:
         valid = static_valid(x, value=partial(linear, known=known))
         good = all(isinstance(d, int) and (v is UNKNOWN or 0 < v <= d) for v, d in zip(valid, t.shape, strict=True))  # type: ignore[operator]
         return Value(tile(t.dtype, t.shape, t.loc, t.layout, valid), x.name, x.op) if good else x
-    if isinstance(t, MemRefType) and UNKNOWN in t.shape and x.op is not None and x.op.defn.short == "memref.subview":
+    if isinstance(t, MemRefType) and UNKNOWN in t.shape and x.op is not None and is_view(x.op):
         sizes = [constant(n, known) for n in group(x.op, "sizes")]
         shape = [d if n is None else n for d, n in zip(t.shape, sizes, strict=True)]
         return Value(memref(t.dtype, shape, t.space, t.layout, t.strides, t.offset), x.name, x.op)

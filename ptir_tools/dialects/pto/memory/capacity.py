@@ -11,10 +11,11 @@ from ptir_tools.core.dialect import Arena, Options, Program, SpaceBuffer
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.types import Type, tensor
-from ptir_tools.dialects.pto.carried import LOOPS, carried
+from ptir_tools.dialects.pto.carried import carried
 from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.memory.info import infer, tile_bytes
 from ptir_tools.dialects.pto.names import SPACE_LOCS
+from ptir_tools.dialects.pto.structure import has_addresses, is_loop
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, target_of
 from ptir_tools.dialects.pto.types import MemRefType, TileType, type_text
 
@@ -205,7 +206,7 @@ class Line:
             self.at += 1  # what a block takes over begins where what it is given ends, one after what was written before
             self.block(r)
         self.at += bool(op.regions)
-        if op.defn.short in LOOPS:
+        if is_loop(op):
             for v in {v for r in op.regions for v in r.uses()}:
                 if self.start.get(v, 0) < opened:
                     self.use(v, self.at)
@@ -286,7 +287,7 @@ def check(
             message += f", and {total - size} are taken by other arguments" if total > size else ""
             diagnostics.error("CapacityExceeded", message, function.loc, help="pass it in gm, or in parts")
             return
-    if any(op.defn.short == "tile.assign" for op in function.ops()) or _fit_apart(tiles, used, target):
+    if has_addresses(function) or _fit_apart(tiles, used, target):
         return
     for made in spaces(function, target, tiles):
         capacity = target.capacity[made.name]

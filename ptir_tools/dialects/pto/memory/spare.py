@@ -8,6 +8,7 @@ from ptir_tools.core.ir import Function, Op, Value
 from ptir_tools.dialects.pto.affine import most
 from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.memory.info import extents, tile_bytes
+from ptir_tools.dialects.pto.structure import is_assign, is_for
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
 from ptir_tools.dialects.pto.types import TileType, tile
 
@@ -65,10 +66,10 @@ def spare_bytes(function: Function, tiles: Mapping[Value, TileType], target: Tar
 
 def end_of_tiles(function: Function, tiles: Mapping[Value, TileType]) -> int | None:
     """The end of the last tile of Vec; None where it is not known."""
-    counters = {op.regions[0].params[0]: op for op in function.ops() if op.defn.short == "scf.for"}
+    counters = {op.regions[0].params[0]: op for op in function.ops() if is_for(op)}
     last = 0
     for op in function.ops():
-        if op.defn.short == "tile.assign" and isinstance(v := op.operands[0], Value) and (tiles[v].loc or "Vec") == "Vec":
+        if is_assign(op) and isinstance(v := op.operands[0], Value) and (tiles[v].loc or "Vec") == "Vec":
             if (at := most(op.operands[1], counters)) is None:
                 return None
             last = max(last, at + tile_bytes(tiles[v]))

@@ -14,6 +14,7 @@ from ptir_tools.dialects.pto.memory.info import infer, tile_bytes
 from ptir_tools.dialects.pto.names import LOCS
 from ptir_tools.dialects.pto.ops.memory import accessed_tile, memory_of, window
 from ptir_tools.dialects.pto.rules import group
+from ptir_tools.dialects.pto.structure import is_assign, is_view
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType
 
 Known = Mapping[Value, Linear]
@@ -88,7 +89,7 @@ def view_of(v: Value) -> View | None:
     """The view of a memref, by the ops that make it; None when it is the result of a loop, a branch or a call."""
     if v.op is None:
         return whole(v)
-    if v.op.defn.short != "memref.subview" or not isinstance(source := v.op.operands[0], Value):
+    if not is_view(v.op) or not isinstance(source := v.op.operands[0], Value):
         return None
     parent = view_of(source)
     return composed(v.op, parent, {}) if parent is not None else None
@@ -151,7 +152,7 @@ def placed(functions: Sequence[Function]) -> dict[Value, Access]:
     their sources."""
     made: dict[Value, Access] = {}
     for function in functions:
-        bound = [op for op in function.ops() if op.defn.short == "tile.assign"]
+        bound = [*filter(is_assign, function.ops())]
         tiles = infer(function) if bound else {}
         for op in bound:
             if isinstance(tile := op.operands[0], Value):

@@ -22,7 +22,7 @@ from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Function, Op, Operand, Value
 from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.dialects.pto.affine import Linear
-from ptir_tools.dialects.pto.carried import LOOPS, carried
+from ptir_tools.dialects.pto.carried import carried
 from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.memory.windows import Access, access_of, on_chip_bytes, overlap, placed
 from ptir_tools.dialects.pto.ops.memory import is_load, touches_memory
@@ -31,6 +31,7 @@ from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Number, TooMa
 from ptir_tools.dialects.pto.order.hazards import HazardAnalysis, HazardWalk, State, Task, TaskAccess, picked, walks
 from ptir_tools.dialects.pto.order.traces import Alternatives, Role
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of, pipe_of_opcode
+from ptir_tools.dialects.pto.structure import is_barrier, is_loop, is_sync
 from ptir_tools.dialects.pto.targets import Target, target_of
 from ptir_tools.dialects.pto.types import TileType
 
@@ -180,9 +181,9 @@ class RecordingWalk(HazardWalk):
     def step(self, op: Op, role: Role) -> None:
         before, self.conflicts, self.events = self.now(), [], ()
         super().step(op, role)
-        if op.defn.short == "sync":
+        if is_sync(op):
             self.record(_Step(op=op, events=self.events), before)
-        elif op.defn.short == "sync.op":
+        elif is_barrier(op):
             code = op.attr("opcode")
             pipes = tuple([i for i, p in enumerate(PIPES) if code == "ALL" or pipe_of_opcode(code) == p])
             self.record(_Step(op=op, pipes=pipes), before)
@@ -402,7 +403,7 @@ def _loops(body: Iterable[Op], around: tuple[Op, ...]) -> Iterator[tuple[Op, tup
     for op in body:
         yield op, around
         for r in op.regions:
-            yield from _loops(r.body, (*around, op) if op.defn.short in LOOPS else around)
+            yield from _loops(r.body, (*around, op) if is_loop(op) else around)
 
 
 def _accesses_of_op(

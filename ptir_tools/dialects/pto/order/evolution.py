@@ -20,6 +20,7 @@ from ptir_tools.dialects.pto.memory.windows import Access, access_of, on_chip
 from ptir_tools.dialects.pto.ops.memory import touches_memory
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
 from ptir_tools.dialects.pto.rules import group, valid_shape
+from ptir_tools.dialects.pto.structure import is_assign, is_for, is_while
 from ptir_tools.dialects.pto.types import MemRefType
 
 FIXED = -1  # no dependence on the iteration, except through slots
@@ -194,7 +195,7 @@ class Evolutions:
     def inner_parameter(self, v: Value, inner: Op) -> Evolution | None:
         """The evolution of a parameter of an inner loop: a counter ranges over its bounds, an accumulator starts at its
         initial value."""
-        if inner.defn.short == "scf.while":
+        if is_while(inner):
             head, tail = inner.regions
             if v not in head.params:
                 return self.of(head.results[1 + tail.params.index(v)])
@@ -203,7 +204,7 @@ class Evolutions:
             for p in [p for p in again.terms if p in tail.params]:
                 again = again + Linear(0, {p: -again.terms[p]}) + linear(head.results[1 + tail.params.index(p)]) * again.terms[p]
             return start._replace(inexact=True) if start is not None and again.terms == {v: 1} else None
-        if inner.defn.short != "scf.for":
+        if not is_for(inner):
             return None
         body = inner.regions[0]
         if v is body.params[0]:
@@ -426,16 +427,16 @@ def accesses_of(function: Region) -> Accesses:
     counters: dict[Value, Op] = {}
     starts: dict[Value, Operand] = {}  # of what a loop carries
     for op in function.ops():
-        if op.defn.short == "scf.for":
+        if is_for(op):
             counters[op.regions[0].params[0]] = op
             starts.update(zip(op.regions[0].params[1:], op.operands[3:], strict=True))
-        elif op.defn.short == "scf.while":
+        elif is_while(op):
             before, body = op.regions
             starts.update(zip((*before.params, *body.params), (*op.operands, *before.results[1:]), strict=True))
     for op in function.ops():
         if touches_memory(op):
             access, pipe = access_of(op), PIPES.index(pipe_of(op))
-        elif op.defn.short == "tile.assign":
+        elif is_assign(op):
             access, pipe = on_chip(operand_type(op.operands[0]), linear(op.operands[1])), -id(op)  # type: ignore[arg-type]
         else:
             continue

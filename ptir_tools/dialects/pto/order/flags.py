@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 from ptir_tools.core.ir import ASYNC, Op, Region, Value
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.dialects.pto.carried import LOOPS, carried
+from ptir_tools.dialects.pto.carried import carried
 from ptir_tools.dialects.pto.pipes import pipe_of
+from ptir_tools.dialects.pto.structure import is_loop
 from ptir_tools.dialects.pto.types import EventType
 
 Pair = tuple[str, str]
@@ -67,7 +68,7 @@ class Flags:
                 self.position += 1
                 self.defined_at.update(dict.fromkeys(op.results, self.position))
                 self.join(op, opened)
-                if op.defn.short in LOOPS:
+                if is_loop(op):
                     self.extend_in_loop(opened, self.awaited[before:])
                 for c in carried(op):
                     for v in c.homes:
@@ -156,7 +157,7 @@ class Flags:
 def _replacements(op: Op) -> Iterator[tuple[Value, Value]]:
     """Of a loop: the events that its blocks get, each with those that replace it."""
     inside: list[Value] = []
-    for r in op.regions if op.defn.short in LOOPS else ():
+    for r in op.regions if is_loop(op) else ():
         inside += [p for p in r.params if isinstance(p.type, EventType)]
         given = [x for x in r.results if isinstance(x, Value) and isinstance(x.type, EventType)]
         yield from ((p, x) for x in given for p in inside)

@@ -32,6 +32,7 @@ from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Decisions, Number, Undecided, least
 from ptir_tools.dialects.pto.order.traces import Alternatives, Case, Iterations, Role, Walk
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of_opcode
+from ptir_tools.dialects.pto.structure import callees, is_assign, is_barrier, is_sync
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, target_of
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 from ptir_tools.dialects.pto.valid import declared, stated, unknown, valid_of
@@ -145,8 +146,8 @@ class HazardAnalysis:
         self.ordered: set[Function] = set()  # those with events or addresses, and those that call them
         for function in program.functions:
             ops = list(function.ops())
-            called[function] = [f for op in ops if op.defn.short == "func.call" and (f := program.function(op.attr("callee")))]
-            bound = [op for op in ops if op.defn.short == "tile.assign"]
+            called[function] = callees(ops, program)
+            bound = [*filter(is_assign, ops)]
             types = infer(function, target) if bound else {}
             self.assigned.update({op.operands[0]: (op, types[op.operands[0]]) for op in bound})  # type: ignore[index, misc]
             places = {op: n for n, op in enumerate(ops)} if bound else {}
@@ -417,14 +418,14 @@ class HazardWalk(Walk):
     def step(self, op: Op, role: Role) -> None:
         if role.tile_op:
             self.task(op, role)
-        elif op.defn.short == "sync.op":
+        elif is_barrier(op):
             self.barrier(op.attr("opcode"))
-        elif op.defn.short == "tile.assign":
+        elif is_assign(op):
             self.assign_address(op)
         else:
             clock = self.wait_events(op, role.events, self.issued, None)
             self.check_tiles(op, role.tiles, clock)
-            if op.defn.short == "sync":
+            if is_sync(op):
                 self.issued = clock
 
     def barrier(self, opcode: str) -> None:

@@ -17,12 +17,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value
 from ptir_tools.core.records import NamedTuple, dataclass, field
-from ptir_tools.dialects.pto.carried import LOOPS, carried
+from ptir_tools.dialects.pto.carried import carried
 from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.memory.info import infer
 from ptir_tools.dialects.pto.memory.windows import Access, overlap, placed
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of, pipe_of_opcode
 from ptir_tools.dialects.pto.rules import EVENT_IDS
+from ptir_tools.dialects.pto.structure import is_assign, is_barrier, is_call, is_loop, is_while
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.types import EventType, TileType
 
@@ -117,7 +118,7 @@ class _Plan:
         self.target = target
         self.tiles = infer(function, target)
         self.placed = placed([function])
-        self.bound = {op.operands[0] for op in function.ops() if op.defn.short == "tile.assign"}
+        self.bound = {op.operands[0] for op in function.ops() if is_assign(op)}
         self.cores = cores
         self.units = dict.fromkeys(self.unit(op) for op in function.ops() if is_tile_op(op.defn))
         self.coarse = False
@@ -168,7 +169,7 @@ class _Plan:
 
     def awaited(self, op: Op) -> list[int]:
         """The events that an op waits for."""
-        if op.regions or op.defn.short == "func.call":
+        if op.regions or is_call(op):
             return []
         return [self.names[x] for x in op.operands if isinstance(x, Value) and x in self.names]
 
@@ -260,15 +261,14 @@ class _Placement:
 
     def op_effect(self, op: Op) -> Effect:
         """The effect of an op on flags."""
-        short = op.defn.short
-        if short == "func.call":
+        if is_call(op):
             return dict.fromkeys(self.plan.all_flags, False)
         if op.regions:
             effects = [self.effect(r) for r in op.regions]
-            if short in LOOPS:
+            if is_loop(op):
                 round_ = {k: v for e in effects for k, v in e.items()}
                 head = {k: False for k, v in round_.items() if not v}
-                return head | effects[0] if short == "scf.while" else head
+                return head | effects[0] if is_while(op) else head
             made: Effect = {}
             for k in {k for e in effects for k in e}:
                 ways = [e.get(k) for e in effects]
@@ -289,14 +289,14 @@ class _Placement:
             self.position += 1
             if op.regions:
                 self.synchronize(op)
-                flags = self.loop(op, flags) if op.defn.short in LOOPS else self.branch(op, flags)
+                flags = self.loop(op, flags) if is_loop(op) else self.branch(op, flags)
                 self.accesses_unknown = True
-            elif op.defn.short == "func.call":
+            elif is_call(op):
                 self.synchronize(op)
                 self.wait(op, sorted(flags))
                 flags = set()
                 self.accesses_unknown = True
-            elif op.defn.short == "sync.op":
+            elif is_barrier(op):
                 self.barrier(op)
             else:
                 flags = self.step(op, flags)
@@ -325,7 +325,7 @@ class _Placement:
         for k in head:
             self.extend(k, opened)
             self.extend(k, self.position)
-        return set(behind) if op.defn.short == "scf.while" else set(head)
+        return set(behind) if is_while(op) else set(head)
 
     def branch(self, op: Op, flags: set[_FlagKey]) -> set[_FlagKey]:
         self.accesses_unknown = True

@@ -29,6 +29,7 @@ from ptir_tools.dialects.pto.ops.memory import is_load, memory_of, touches_memor
 from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Decisions, Number, TooManyConditions
 from ptir_tools.dialects.pto.order.evolution import Accesses, Evolutions, accesses_of
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of
+from ptir_tools.dialects.pto.structure import callees, is_assign, is_barrier, is_for
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 
 MAX_CALL_DEPTH = 16  # calls within calls
@@ -101,7 +102,7 @@ class Walk:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.unrolled = current().unrolled  # ops that are followed one by one
-        loops = (op for f in program.functions for op in f.ops() if op.defn.short == "scf.for")
+        loops = (op for f in program.functions for op in filter(is_for, f.ops()))
         self.counters = {op.regions[0].params[0]: op for op in loops}
         self.decisions = Decisions()
         self.path_condition: Number = ALWAYS  # under which the next op runs
@@ -161,7 +162,7 @@ class Walk:
     def cases(self, function: Function) -> Cases:
         """The cases of the parameters that give loop starts and steps. A step is at least 1. Where indices are used modulo a
         number of slots, there is a case for each remainder. A loop may then also begin below 0 (`Cases.below`)."""
-        loops = [op for op in function.ops() if op.defn.short == "scf.for"]
+        loops = [*filter(is_for, function.ops())]
         own = {p for p in function.params if _is_index(p.type)}
         steps = {p for op in loops for p in own if linear(op.operands[2]).terms == {p: 1}}
         begins = {p for op in loops for p in own if p in linear(op.operands[0]).terms} - steps
@@ -215,7 +216,7 @@ class Walk:
             elif dtype.is_integer and not (op.defn.is_constant and v in self.index):
                 self.number(v)
         role = role_of(op)
-        if role.tile_op or role.events or role.tiles or op.defn.short == "sync.op":
+        if role.tile_op or role.events or role.tiles or is_barrier(op):
             self.step(op, role)
 
     def number(self, v: Value) -> None:
@@ -449,7 +450,7 @@ class Walk:
     def unsynchronized_call(self, ops: Iterable[Op]) -> str | None:
         """The name of a function called among `ops` that may conflict with running ops; None where there is none."""
         ops = list(ops)
-        called = [f for op in ops if op.defn.short == "func.call" and (f := self.program.function(op.attr("callee"))) is not None]
+        called = callees(ops, self.program)
         alone = called and self.all_complete() and not any(role_of(op).asynchronous for op in ops if is_tile_op(op.defn))
         return next((f.name for f in called if not (alone and self.completes(f))), None)
 
@@ -601,8 +602,8 @@ def _iteration_size(op: Op) -> int:
     """The number of ops of one iteration, without constants and addresses. Inner loops count by their trip count."""
     count = 0
     for inner in (x for r in op.regions for x in r.body):
-        count += not inner.defn.is_constant and inner.defn.short != "tile.assign"
-        if inner.defn.short == "scf.for":
+        count += not inner.defn.is_constant and not is_assign(inner)
+        if is_for(inner):
             lower, upper, step = (linear(x) for x in inner.operands[:3])
             apart = upper - lower
             known = not apart.terms and not step.terms and step.const > 0

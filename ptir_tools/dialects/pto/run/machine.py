@@ -32,6 +32,7 @@ from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
 from ptir_tools.dialects.pto.run.storage import Box, Marks, Part, Storage, Tile, box, static_shape, window
 from ptir_tools.dialects.pto.run.timeline import Timeline
+from ptir_tools.dialects.pto.structure import is_assign
 from ptir_tools.dialects.pto.targets import TARGETS, Target
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 from ptir_tools.dialects.pto.valid import of_shape, stated, valid_of
@@ -84,7 +85,7 @@ class Machine:
         for f in self.program.functions:
             for block in _blocks(f):
                 own = {*block.params, *(v for op in block.body for v in op.results)}
-                bound = [op for op in block.body if op.defn.short == "tile.assign" and op.operands[0] in own]
+                bound = [op for op in block.body if is_assign(op) and op.operands[0] in own]
                 self.bindings.update((op.operands[0], op) for op in bound if isinstance(op.operands[0], Value))
             self.locations |= infer(f, self.target)
 

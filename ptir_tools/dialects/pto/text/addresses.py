@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from ptir_tools.core.ir import Op, Region, Value
 from ptir_tools.dialects.pto.pipes import is_tile_op
+from ptir_tools.dialects.pto.structure import is_assign
 
 
 def late(block: Region) -> Iterator[tuple[Op, str]]:
@@ -44,7 +45,7 @@ def addresses_first(block: Region) -> list[Op]:
 
 def _made_by(op: Op) -> Op | None:
     """The tile op that makes what `op` binds; None for other ops, and for what loops and branches give."""
-    if op.defn.short != "tile.assign" or not isinstance(v := op.operands[0], Value):
+    if not is_assign(op) or not isinstance(v := op.operands[0], Value):
         return None
     return v.op if v.op is not None and is_tile_op(v.op.defn) else None
 

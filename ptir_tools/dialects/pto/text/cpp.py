@@ -36,6 +36,7 @@ from ptir_tools.dialects.pto.ops.memory import is_load, memory_of, touches_memor
 from ptir_tools.dialects.pto.order.signals import BARRIER, CUBE, SET, Signal, Signals, cores_of, signals_of
 from ptir_tools.dialects.pto.pipes import is_tile_op, opcodes_of
 from ptir_tools.dialects.pto.rules import group
+from ptir_tools.dialects.pto.structure import callees, is_assign, is_for
 from ptir_tools.dialects.pto.targets import A3, Target, target_of
 from ptir_tools.dialects.pto.text.addresses import addresses_first
 from ptir_tools.dialects.pto.text.assembly import NOT_TRANSLATABLE, refused
@@ -99,8 +100,8 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
         return
     target = target_of(program, options) or A3
     cores = cores_of(program)
-    called = {op.attr("callee") for f in program.functions for op in f.ops() if op.defn.short == "func.call"}
-    made = [_Function(f, program, f.name not in called, target, cores, diagnostics) for f in program.functions]
+    called = {g for f in program.functions for g in callees(f.ops(), program)}
+    made = [_Function(f, program, f not in called, target, cores, diagnostics) for f in program.functions]
     texts = [list(f.text()) for f in made]
     if diagnostics.errors:
         return
@@ -158,9 +159,9 @@ class _Function:
         self.taken: set[str] = set(_RESERVED)
         self.valid: dict[Value, tuple[str, str]] = {}
         self.windows: dict[Value, _Window] = {}
-        self.addresses = {op.operands[0]: op for op in function.ops() if op.defn.short == "tile.assign"}
+        self.addresses = {op.operands[0]: op for op in function.ops() if is_assign(op)}
         self.carried = _carried_addresses(function, self.addresses)
-        self.counters = {op.regions[0].params[0]: op for op in function.ops() if op.defn.short == "scf.for"}
+        self.counters = {op.regions[0].params[0]: op for op in function.ops() if is_for(op)}
         self.masks = {v for op in function.ops() if op.defn.short in ("tile.cmp", "tile.cmps") for v in op.results}
         self.scratched = 0
         self.end = end_of_tiles(function, self.tiles)

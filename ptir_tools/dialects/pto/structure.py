@@ -1,0 +1,59 @@
+"""The ops that give a function its structure: loops, calls, barriers, views of memory, addresses of tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Function, Op, Region
+
+
+def is_for(op: Op) -> bool:
+    """A loop that counts: its operands are the bounds, the step and what it carries."""
+    return op.defn.short == "scf.for"
+
+
+def is_while(op: Op) -> bool:
+    """A loop of two blocks, which ends between them."""
+    return op.defn.short == "scf.while"
+
+
+def is_loop(op: Op) -> bool:
+    """Its blocks may run again."""
+    return is_for(op) or is_while(op)
+
+
+def is_call(op: Op) -> bool:
+    """It runs another function."""
+    return op.defn.short == "func.call"
+
+
+def callees(ops: Iterable[Op], program: Program) -> list[Function]:
+    """The functions of `program` that `ops` call, each once."""
+    called = [program.function(op.attr("callee")) for op in ops if is_call(op)]
+    return list(dict.fromkeys(f for f in called if f is not None))
+
+
+def is_sync(op: Op) -> bool:
+    """It only waits for events."""
+    return op.defn.short == "sync"
+
+
+def is_barrier(op: Op) -> bool:
+    """It waits for all ops of a pipe, or of every pipe."""
+    return op.defn.short == "sync.op"
+
+
+def is_view(op: Op) -> bool:
+    """Its result is a window of its memory operand."""
+    return op.defn.short == "memref.subview"
+
+
+def is_assign(op: Op) -> bool:
+    """It gives a tile, operand 0, its address, operand 1."""
+    return op.defn.short == "tile.assign"
+
+
+def has_addresses(block: Region) -> bool:
+    """Whether tiles in a block have addresses."""
+    return any(map(is_assign, block.ops()))
