@@ -34,7 +34,7 @@ _COMPLETE = 5  # one loop in so many waits for everything at its end
 
 @dataclass(slots=True, eq=False)
 class _Pending:
-    """An op that may be incomplete. `lag`: it ran in earlier iterations of this loop; `queue` has their events, the last first."""
+    """An op that may be incomplete. `lag`: it ran in earlier iterations of this loop; `queue`: their events, the last first."""
 
     step: Step
     loops: tuple[Loop, ...]  # around it

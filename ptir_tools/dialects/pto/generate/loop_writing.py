@@ -27,7 +27,7 @@ from ptir_tools.dialects.pto.generate.loop_kernels import (
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import INDEX_TYPE, EventType, TileType, event, memref, scalar, tile
 
-_ROWS = 2048  # of every memref: more than 16 iterations with two tiles each use
+_ROWS = 2048  # of every memref: more than 16 iterations with two tiles each need
 
 
 @dataclass(slots=True, eq=False)
