@@ -1,4 +1,4 @@
-"""Slices by steps as evenly spaced `take`s, which engines see as views."""
+"""Replaces slices with steps by evenly spaced `take`s, which engines treat as views."""
 
 from __future__ import annotations
 

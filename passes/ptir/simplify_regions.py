@@ -1,4 +1,4 @@
-"""Shared regions: equal ones become one, those that no op refers to go."""
+"""Merges equal shared regions and drops unused ones."""
 
 from __future__ import annotations
 
