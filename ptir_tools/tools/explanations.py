@@ -1,4 +1,4 @@
-"""The diagnostic codes that passes, engines and the command line have, and every code explained (`ptir explain`)."""
+"""The diagnostic codes of passes, engines and the command line, and the explanation of every code (`ptir explain`)."""
 
 from __future__ import annotations
 
