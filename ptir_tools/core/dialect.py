@@ -51,7 +51,7 @@ class Program:
         return f"<{self.dialect.name} program {self.entry}: {blocks}, {ops} ops>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the text of the program."""
+        """The text of the program, for a notebook."""
         form = self.dialect.formats[0].load()
         pieces = form.write(self, Diagnostics(self.source), Options()) if form.write is not None else ()
         return f"<pre>{html.escape(''.join(pieces))}</pre>"
@@ -163,7 +163,7 @@ class Options:
         return cast("T", self._chosen.get(option.name, option.default))
 
     def having(self, limits: Limits | None = None, **changes: object) -> Options:
-        """A copy with other values for some options. Raises TypeError."""
+        """A copy with other values for some options. Raises TypeError for an unknown name."""
         return Options(limits or self.limits, **{**self._chosen, **changes})
 
 
@@ -184,7 +184,7 @@ class Codes:
     unbound: str = "UnboundSymbol"
     extent: str = "DynamicDimensionMismatch"
     run_time: dict[str, str] = field(default_factory=dict)  # of a PTIR program translated from this dialect
-    untranslated: frozenset[str] = frozenset()  # runtime errors that a translated program may lack
+    untranslated: frozenset[str] = frozenset()  # errors of a run that a translated program may lack
 
 
 class Code(NamedTuple):
