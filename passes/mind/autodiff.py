@@ -118,7 +118,7 @@ def _active_ops(function: Function, loss: Value, chosen: list[Value]) -> list[Op
 def _refused(active: list[Op], diagnostics: Diagnostics) -> bool:
     bad = [op for op in active if op.defn.short not in RULES]
     for op in bad:
-        diagnostics.error("E5001", f"no gradient of {op.defn.short} is known, which is not an operation of Core v1", op.loc)
+        diagnostics.error("E5001", f"{op.defn.short} has no gradient: it is not an operation of Core v1", op.loc)
     return bool(bad)
 
 

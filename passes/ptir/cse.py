@@ -35,7 +35,7 @@ OPTIONS = {"keep-peak": True}
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Merge ops that compute the same value; masks and similar cheap values only if keeping them takes no more memory."""
+    """Merge ops that compute the same value; masks and similar cheap values only if the peak of memory does not rise."""
     every, sparing = Merger(context), _DeferringMerger(context)
     keep = context.options.get("keep-peak", True)
     for rw in context.rewriters(program):

@@ -27,7 +27,7 @@ OPTIONS = {"backend": Backend.C}
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Make one custom call of each largest group of f32 elementwise ops that computes one value."""
+    """Fuse each maximal group of f32 elementwise ops with one result into a custom call."""
     for rw in context.rewriters(program):
         for group in list(elementwise_groups(rw, lambda op: True, lambda op: True)):
             context.count("fused", _fuse(rw, group, context))

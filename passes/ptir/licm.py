@@ -23,7 +23,7 @@ from ptir_tools.rewrite.rewriter import Rewriter
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Move ops out of a loop that compute the same in every iteration."""
+    """Move loop-invariant ops out of loops."""
     sharing = Sharing(program)
     for rw in context.rewriters(program):
         for op in rw.body():

@@ -30,7 +30,7 @@ OPTIONS = {"params": "", "output": ""}
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Compute values of only one parameter, which a file gives: as a constant, or as a new parameter in a new file."""
+    """Precompute values that depend on one parameter whose value a file gives: as constants, or as parameters in a new file."""
     source, output = context.options["params"], context.options["output"]
     if not source:
         raise UsageError("pass `param-fold` needs the values of parameters: param-fold{params=FILE}")

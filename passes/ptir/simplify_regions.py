@@ -10,7 +10,7 @@ from ptir_tools.rewrite.step_log import fingerprint
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Merge equal regions and drop unused ones; regions that draw random numbers or miss a payload equal no other."""
+    """Merge equal regions and drop unused ones. Regions with random ops or missing payloads are never merged."""
     while _merge(program, context):
         pass  # regions that refer to merged ones may now be equal
     dce.drop_regions(program, context)

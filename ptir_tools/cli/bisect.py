@@ -56,7 +56,7 @@ class Flags:
     file_argument,
     output_option,
     pipeline_option,
-    option("--check", metavar="CMD", help="CMD exits with 0 for a good program, whose file is {} in CMD, or last."),
+    option("--check", metavar="CMD", help="CMD exits with 0 for a good program; its file is {} in CMD, or last."),
     check_runs_option,
     check_timeout_option,
     *float_options,

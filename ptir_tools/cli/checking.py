@@ -120,7 +120,7 @@ def _report(
         commands = [f"{commands[0]} --compare {peer}"]
     notes = [f"the programs and the inputs are in {folder}", *(f"see it again: {c}" for c in commands)]
     if finite:
-        notes.append("--fast-math takes numbers for finite: integers and i1 that come of a NaN or an infinity may differ, too")
+        notes.append("--fast-math assumes finite numbers: integers and i1 computed from a NaN or an infinity may differ, too")
     diagnostics.error("CheckFailed", f"--check{of} run {result.runs}: {result.diverged[0]}", notes=notes)
     session.reporter.settle(diagnostics)
 

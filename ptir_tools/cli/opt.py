@@ -188,7 +188,7 @@ def optimize_command(session: Session, files: Sequence[str], output: str | None,
     only_one("--jobs", flags.jobs > 1, log_rewrites=flags.log_rewrites, trace=flags.trace, print_ir_tree=flags.print_ir_tree)
     distinct(files, output=output, weights_to=flags.weights_to, trace=flags.trace, log_rewrites=flags.log_rewrites)
     if flags.in_place and (output is not None or flags.to is not None or not files):
-        raise UsageError("--in-place rewrites files in their own format: it goes neither with -o nor with --to")
+        raise UsageError("--in-place rewrites files in their own format: it excludes -o and --to")
     session.set(elide_constants=flags.elide_constants_larger)
     places = dict(places_of(session.files(files), files, output)) if several else {}
     written: list[Callable[[], None]] = []  # of one file: when all observers of the passes have written their files

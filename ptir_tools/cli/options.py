@@ -296,7 +296,7 @@ mesh_options = titled(
         type=parsed(late("ptir_tools.plan.mesh", "spec_of")),
         metavar="NAME=AXES",
         multiple=True,
-        help="Cut an input, result or value: for each axis one of the mesh, or -; `*` in a name matches any text. Repeatable.",
+        help="Cut an input, result or value: per axis an axis of the mesh, or -; `*` in a name matches any text. Repeatable.",
     ),
 )
 json_option = option("--json", "as_json", is_flag=True, help="Print JSON.")

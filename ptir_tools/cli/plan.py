@@ -77,7 +77,7 @@ class Flags:
         help="The output format (from the suffix of the -o FILE; else text).",
     ),
     option("--align", type=int_range(1), metavar="BYTES", help=f"Alignment of every buffer ({ALIGN}; of raw intervals 1)."),
-    option("--limit", type=parsed(size), metavar="BYTES", help="Fail with exit code 3 if the peak is above."),
+    option("--limit", type=parsed(size), metavar="BYTES", help="Fail with exit code 3 if the peak is higher."),
     option("--algorithm", type=choice(ALGORITHMS), default="auto", help="The algorithm that finds offsets (auto)."),
     option(
         "--time-limit",
@@ -182,7 +182,7 @@ def _reorder(session: Session, program: Program) -> None:
         named = ", ".join(map(_named, changed))
         sorts = "min-peak" in passes.names(program.dialect.name)
         how = "ptir opt -p min-peak writes this order" if sorts else "the program runs in its own order"
-        session.reporter.say(f"what if: the order of {named} is another; {how}")
+        session.reporter.say(f"hypothetical: {named} in another order; {how}")
 
 
 def _named(block: Region) -> str:

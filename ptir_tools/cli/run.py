@@ -114,7 +114,7 @@ _undef = choice(UNDEF)
 
 @subcommand(
     file_argument,
-    option("-o", "--output", metavar="FILE", help="Write the outputs to FILE.npz, .safetensors, or a lone one to .npy."),
+    option("-o", "--output", metavar="FILE", help="Write the outputs to FILE.npz, .safetensors, or a single one to .npy."),
     option("--full", is_flag=True, help="Print all values."),
     option("--precision", type=int_range(0, 17), default=6, metavar="N", help="Digits printed (6)."),
     *titled(
@@ -125,7 +125,7 @@ _undef = choice(UNDEF)
             type=parsed(assignment),
             metavar="NAME=SPEC",
             multiple=True,
-            help="An input, see above; it counts before those of files. Repeatable.",
+            help="An input, see above; it overrides files. Repeatable.",
         ),
         option(
             "--inputs",
@@ -141,8 +141,8 @@ _undef = choice(UNDEF)
             help="Weights by name, a .npz or .safetensors file or the index of several: inputs, and constants dense<@FILE:KEY>. "
             "Other arrays are ignored. Repeatable.",
         ),
-        option("--random", type=int, metavar="SEED", help="Draw all other inputs."),
-        option("--special", is_flag=True, help="With --random: also infinities, NaN, zeros, ends of dtypes."),
+        option("--random", type=int, metavar="SEED", help="Draw all other inputs at random."),
+        option("--special", is_flag=True, help="With --random: also infinities, NaN, zeros, limits of dtypes."),
         option("--cast-inputs", is_flag=True, help="Convert arrays of another dtype by the cast table."),
         option(
             "--shape",
@@ -152,7 +152,7 @@ _undef = choice(UNDEF)
             multiple=True,
             help="PTO: extents of a memref with `?`: NAME=64,32.",
         ),
-        option("--save-inputs", metavar="FILE", help="Keep the inputs in FILE.npz or .safetensors."),
+        option("--save-inputs", metavar="FILE", help="Write the inputs to FILE.npz or .safetensors."),
     ),
     *titled(
         "Execution",
@@ -210,8 +210,8 @@ def command(session: Session, file: str, flags: Flags) -> None:
     An input is NAME=SPEC. NAME is the parameter's name; 3 is position 3, %3 the value 3. SPEC is @file.npy, @file.npz:key,
     @file.safetensors:key, a number for all elements, a list such as [1,2,3], iota, random or random(lo,hi).
 
-    --check-nan stops at the first NaN, and names the op that made it, or the input or constant that contains it. It also
-    stops at an op that makes an infinity of finite operands. An infinity in an input is only reported.
+    --check-nan stops at the first NaN, and names the op that computed it, or the input or constant that contains it. It
+    also stops at an op that computes an infinity from finite operands. An infinity in an input is only reported.
 
     \b
     Examples:
@@ -370,9 +370,7 @@ class Watch:
         self.observes = bool(flags.check_nan or self.wanted)
         timeline = program.dialect.timeline
         if flags.report and timeline is None:
-            raise UsageError(
-                "--report is for programs with pipes", help="`ptir run --timing` shows where the time of others goes"
-            )
+            raise UsageError("--report is for programs with pipes", help="for other programs use `ptir run --timing`")
         self.timeline = timeline() if timeline is not None and (flags.report or flags.trace) else None
         self.times = bool(flags.timing or flags.timing_to or (flags.trace and timeline is None))
         known = {v.name for block in program.blocks() for op in block.body for v in op.results}

@@ -194,7 +194,7 @@ def _with_sizes(session: Session, program: Program, dialect: str) -> Program:
     verified = session.verify(static, Diagnostics(program.source))
     if not sizes or not verified or not _translates(session, static, dialect):
         return program
-    session.reporter.say(f"--check chose {checking.listed(sizes)}: the translation needs numbers, and is for these alone")
+    session.reporter.say(f"--check chose {checking.listed(sizes)}: the translation needs numbers, and is only for these")
     return static
 
 

@@ -88,7 +88,7 @@ def groups(lines: Iterable[str]) -> dict[str, str]:
 
 
 def _words(name: str) -> frozenset[str]:
-    """The words of a name, sorted."""
+    """The words of a name."""
     words = frozenset(re.findall(r"[a-z]+|[0-9]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()))
     return frozenset(_same_words().get(w, w) for w in words - _LITTLE or words)
 

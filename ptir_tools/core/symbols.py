@@ -83,7 +83,7 @@ def derive(function: Function, numbers: dict[str, int], code: str = "DynamicDime
                 require(numbers.setdefault(name, value) == value, code, f"{name} is {total}, but {text} is {value}")
             elif total is not None and (solved := expressions.solve_linear(result, total)) is not None:
                 unknown, number = solved
-                require(number is not None, code, f"no whole {unknown} makes {text} equal to {total}")
+                require(number is not None, code, f"no integer {unknown} makes {text} equal to {total}")
                 numbers[unknown] = number or 0
 
 

@@ -79,7 +79,7 @@ def _refused(report: Diagnostics, engine: str) -> str:
 def _prepare_on_mesh(program: Program, options: RunOptions, sharding: Sharding, diagnostics: Diagnostics) -> Executable:
     """`program` prepared for several devices, with its ops as written, because shardings name values. Raises like `prepare`."""
     if program.dialect.executor is not None:
-        raise UsageError(f"a {program.dialect.name} program is of one core: it has no mesh")
+        raise UsageError(f"a {program.dialect.name} program runs on one core: it has no mesh")
     wanted = mesh.placed(program, sharding, diagnostics)
     if diagnostics.errors:
         raise Rejected(diagnostics.sorted())

@@ -47,8 +47,8 @@ class Tolerance:
 
 EXACT = Tolerance()
 UNBOUNDED = (
-    "no bound is known there; rounding may decide a comparison, overflow, or put a divisor or what a log or root is taken of "
-    "at 0; or the sign of a computed 0 or NaN shows"
+    "they have no bound; rounding may decide a comparison, overflow, or make a divisor or the operand of a log or root 0; "
+    "or the sign of a computed 0 or NaN matters"
 )
 NOTHING = "nothing was compared: no element of any output has a bound"
 _ATTEMPTS = 100

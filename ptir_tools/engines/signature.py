@@ -116,7 +116,7 @@ def _array(port: Port, given: object) -> Array:
     try:
         made: Array = array_of(given)
     except Exception as error:  # of any package
-        raise UsageError(f"input `{port.name}` is {port.text}, and NumPy makes no array of what is given: {error}") from error
+        raise UsageError(f"input `{port.name}` is {port.text}, and NumPy cannot convert the value: {error}") from error
     return made
 
 

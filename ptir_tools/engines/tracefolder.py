@@ -86,7 +86,7 @@ class TraceFolder(TraceSink):
     def _ptir(self, execution: Execution) -> Program:
         hub = translate(execution.program, HUB, Diagnostics())
         if hub is None:
-            raise UsageError("a trace is written in PTIR, and this program does not become it; ptir translate --to ptir says why")
+            raise UsageError("a trace is written in PTIR, and this program has no translation; ptir translate --to ptir says why")
         return hub
 
     def _meta(self, ran: Program, execution: Execution) -> dict[str, Any]:

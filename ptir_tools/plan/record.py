@@ -164,7 +164,7 @@ def plan(program: Program, *, align: int = ALIGN, method: Method | str = "auto",
 def _plan_device(program: Program, sharding: Sharding, result: Plan) -> Plan:
     """The plan of one device. Raises Violation, UsageError and Rejected as `plan`."""
     if program.dialect.arenas is not None:
-        raise UsageError(f"a {program.dialect.name} program is of one core: it has no mesh")
+        raise UsageError(f"a {program.dialect.name} program runs on one core: it has no mesh")
     diagnostics = Diagnostics(program.source)
     for f in program.functions:
         require_static(f)

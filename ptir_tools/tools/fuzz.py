@@ -372,7 +372,7 @@ def _fmt(program: Program, _: str) -> Problem | None:
     text = "".join(_texts(program, form))
     once = layout(Source("<once>", text), Diagnostics())
     if once is None or (read := _read(once, form)) is None:
-        return Problem("round-trip", "what is laid out is refused")
+        return Problem("round-trip", "the formatted text is refused")
     twice = layout(Source("<twice>", once), Diagnostics())
     result = _same_text(once, twice or "", "not-idempotent", "laid out twice")
     return result or _same_text(text, "".join(_texts(read, form)), "round-trip", "laid out")
@@ -419,7 +419,9 @@ def _opt(program: Program, pipeline: str, expensive: bool = False) -> Problem | 
         return None if pipeline else Problem("refused", f"the default pipeline: {context.diagnostics.sorted()[0].message}")
     text = "".join(_texts(result, result.dialect.name))
     if _read(text, result.dialect.name) is None:
-        return Problem("refused", f"what passes made is refused when it is read: {_first_error(text, result.dialect.name)}")
+        return Problem(
+            "refused", f"the result of the passes is refused when it is read: {_first_error(text, result.dialect.name)}"
+        )
     return _agree(program, result, context.known)
 
 

@@ -18,7 +18,7 @@ _STRINGS = "PTIR has no strings"
 refuses(_STRINGS, "StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch", "TfIdfVectorizer", "ImageDecoder")
 refuses(_STRINGS, "LabelEncoder", "CategoryMapper", domain="ai.onnx.ml")
 refuses(
-    "it draws random numbers of its own, which no other engine repeats",
+    "it draws random numbers, which no other engine repeats",
     *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"),
 )
 

@@ -445,7 +445,9 @@ def bits_of(site: Site, x: Tensor) -> Tensor:
 def from_bits(site: Site, x: Tensor, target: DType) -> Tensor:
     """Real numbers of the bits along the last axis."""
     require(
-        x.rank and x.shape[-1] == target.bits, "OperandShapeMismatch", f"the last axis of {x.type} has not {target.bits} bits"
+        x.rank and x.shape[-1] == target.bits,
+        "OperandShapeMismatch",
+        f"the last axis of {x.type} does not have {target.bits} bits",
     )
     whole = _of(target.bits, signed=False)
     wide = x.cast(whole)

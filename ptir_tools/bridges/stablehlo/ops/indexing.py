@@ -60,7 +60,7 @@ class Numbers:
         for d, a in zip(axes, of_indices, strict=True):
             at = a - (a > vector)
             fine = 0 <= at < len(self.batch) and 0 <= d < len(self.sizes) and d not in self.starts
-            require(fine, "InvalidAttributeValue", "a batching axis is none of the indices or the operand")
+            require(fine, "InvalidAttributeValue", "a batching axis is not an axis of the indices or the operand")
             self.starts[d] = self.site.integers(self.batch, at, self.dtype)
 
 

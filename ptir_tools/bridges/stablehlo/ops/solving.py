@@ -254,7 +254,7 @@ def ragged_dot(site: Site, x: Tensor, y: Tensor, sizes: Tensor) -> Tensor:
     contract = f.axes("lhs_contracting_dimensions"), f.axes("rhs_contracting_dimensions")
     ragged, group = f.axes("lhs_ragged_dimensions"), f.axes("rhs_group_dimensions")
     if len(ragged) != 1 or len(group) != 1 or sizes.rank != 1 or ragged[0] in (*batch[0], *contract[0]):
-        raise refused("groups of other than rows")
+        raise refused("groups along another axis than the rows")
     count, rows = sizes_of(y)[group[0]], sizes_of(x)[ragged[0]]
     every = contracted(site, x, y, batch, contract, site.dtype)
     free = [a for a in range(x.rank) if a not in (*batch[0], *contract[0])]
