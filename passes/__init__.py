@@ -1,7 +1,7 @@
-"""Passes: one per file, `<dialect>/<name>.py`; those that no dialect owns are at the top. This module runs them.
+"""Passes: one per file, `<dialect>/<name>.py`; those of every dialect are at the top. This module runs them.
 
-A pass is a module with `run(program, context) -> None`. The first line of the docstring of `run` is its help. Where it takes
-options, `OPTIONS` is a dict of their defaults. An option has the type of its default; None is a number that no one gave.
+A pass is a module with `run(program, context) -> None`. The first line of the docstring of `run` is its help. If it has
+options, `OPTIONS` is a dict of their defaults. An option has the type of its default; None means a number without a default.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ Run = Callable[[Program, PassContext], None]
 
 
 class Registered(NamedTuple):
-    """A pass of a plug-in, with the names that a module of a pass has. `dialect` empty: programs of every dialect run it."""
+    """A pass of a plug-in, with the attributes of a pass module. With an empty `dialect`, programs of every dialect run it."""
 
     name: str
     dialect: str
@@ -82,8 +82,8 @@ _REGISTERED: dict[tuple[str, str], Registered] = {}
 
 
 def register(name: str, dialect: str, run: Run, options: Mapping[str, object] | None = None) -> None:
-    """Make `run` the pass `name` of programs of `dialect` (empty: of every one); the first line of its docstring is its help.
-    `options` are names with defaults. Raises ValueError when there is a pass of that name."""
+    """Register `run` as the pass `name` for programs of `dialect` (empty: of every one). The first line of its docstring is
+    its help. `options` are names with defaults. Raises ValueError if the pass exists."""
     for known in [dialect] if dialect else DIALECTS:
         if name == FIXPOINT or (known in DIALECTS and name in names(known)):
             raise ValueError(f"there is a pass `{name}` for {known} already")
@@ -92,7 +92,7 @@ def register(name: str, dialect: str, run: Run, options: Mapping[str, object] | 
 
 @cache
 def _modules(dialect: str) -> dict[str, str]:
-    """The module of each pass that a program of `dialect` can run: its own, or one of every dialect's."""
+    """The module of each pass that a program of `dialect` can run: its own, and those of every dialect."""
     modules: dict[str, str] = {}
     for package in filter(None, ("ptir_tools.passes", DIALECTS[dialect].passes)):
         names = sorted(_files(import_module(package).__path__))
@@ -101,7 +101,7 @@ def _modules(dialect: str) -> dict[str, str]:
 
 
 def _files(folders: Iterable[str]) -> Iterator[str]:
-    """The modules in the folders of a package; `pkgutil` would cost more than the passes."""
+    """The modules in the folders of a package; `pkgutil` would take longer than the passes."""
     for folder in folders:
         yield from (name.removesuffix(".py") for name in os.listdir(folder) if name.endswith(".py") and name[0] != "_")
 
@@ -113,21 +113,21 @@ def names(dialect: str) -> tuple[str, ...]:
 
 
 def lookup(name: str, dialect: str) -> ModuleType | Registered:
-    """The module of the pass `name` for programs of `dialect`. Raises KeyError when there is none."""
+    """The module of the pass `name` for programs of `dialect`. Raises KeyError if it does not exist."""
     if (result := _REGISTERED.get((dialect, name)) or _REGISTERED.get(("", name))) is not None:
         return result
     return import_module(_modules(dialect)[name])
 
 
 def help_of(name: str, dialect: str) -> str:
-    """The first line of the pass's docstring, or what a named pipeline says of itself."""
+    """The first line of the docstring of a pass, or the help of a named pipeline."""
     if (named := DIALECTS[dialect].pipelines.get(name)) is not None:
         return named.help
     return (lookup(name, dialect).run.__doc__ or "").strip().partition("\n")[0]
 
 
 def manual(name: str, dialect: str) -> str:
-    """What the pass says of itself: its docstring and that of its module; of a named pipeline, its passes."""
+    """The docstrings of a pass and its module, or the passes of a named pipeline."""
     if (named := DIALECTS[dialect].pipelines.get(name)) is not None:
         return f"{named.help}\n\nRuns {named.steps}."
     result = lookup(name, dialect)
@@ -143,7 +143,7 @@ def options_of(name: str, dialect: str) -> dict[str, Attribute]:
 
 
 def measured(pipeline: str, dialect: str) -> bool:
-    """Whether a pass of `pipeline` is one that moves outputs as a rule, so that users want to know how far."""
+    """Whether a pass of `pipeline` usually changes outputs, so that users want to know how much."""
 
     def one(step: Step) -> bool:
         named = step.name in DIALECTS[dialect].pipelines or step.name == FIXPOINT
@@ -193,7 +193,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _options(step: Step, dialect: str) -> dict[str, Attribute]:
-    """The options of `step`, those not given by default."""
+    """The options of `step`; those not given have their defaults."""
     return options_of(step.name, dialect) | {name: _option(step, name, dialect) for name in step.options}
 
 
@@ -225,11 +225,8 @@ def _option(step: Step, name: str, dialect: str) -> object:
 
 
 def run_pipeline(program: Program, pipeline: str, context: PassContext | None = None) -> PassContext:
-    """Run the passes of `pipeline` on `program`, which verifies; returns the context.
-
-    Raises UsageError for a pipeline that makes no sense, PassFailure when a pass breaks the program, Rejected for one that
-    cannot be made explicit.
-    """
+    """Run the passes of `pipeline` on `program`, which verifies. The context. Raises UsageError for an invalid pipeline,
+    PassFailure if a pass breaks the program, Rejected if the program cannot be made explicit."""
     context = context or PassContext()
     steps = parse_pipeline(pipeline, program.dialect.name)
     with _running(program, context):
@@ -238,18 +235,18 @@ def run_pipeline(program: Program, pipeline: str, context: PassContext | None = 
 
 
 class Pass(Protocol):
-    """A pass as an object: what `PassManager` runs (`ptir_tools.rewriting`)."""
+    """A pass as an object, for `PassManager` (`ptir_tools.rewriting`)."""
 
     @property
     def name(self) -> str:
-        """What statistics and messages call it."""
+        """The name in statistics and messages."""
 
     def run(self, program: Program, context: PassContext) -> None:
         """Transform `program`."""
 
 
 def run_passes(program: Program, passes: Iterable[Pass], context: PassContext | None = None) -> PassContext:
-    """Run passes in turn, as `run_pipeline` runs those of a text. Raises PassFailure when one breaks the program."""
+    """Run passes in order, as `run_pipeline` does. Raises PassFailure if one breaks the program."""
     context = context or PassContext()
     with _running(program, context):
         for p in passes:
@@ -274,12 +271,13 @@ def _running(program: Program, context: PassContext) -> Iterator[None]:
 
 
 def _names_results(program: Program) -> bool:
-    """Whether the results of `program` have names, which it keeps."""
+    """Whether the results of `program` have names that must stay."""
     return program.dialect.names_results and (program.format not in FORMATS or FORMATS[program.format].named)
 
 
 def _call_results(program: Program, function: Function, names: list[str]) -> None:
-    """Give the results of `function` the `names` that they had. A dialect that cannot say them renames the values."""
+    """Give the results of `function` their earlier `names`. If the dialect cannot express result names, the values are
+    renamed."""
     if len(names) != len(function.results) or names == result_names(function):
         return
     if program.dialect.renames_results:
@@ -296,7 +294,7 @@ def _call_results(program: Program, function: Function, names: list[str]) -> Non
 
 
 def _write_streams(program: Program, context: PassContext) -> None:
-    """Write out which stream each random op draws from: absent, it is the op's ordinal in the text, which passes change."""
+    """Set `stream` of each random op. Without it the stream is the op's ordinal in the text, which passes change."""
     missing = {op: k for op, k in program.streams().items() if op.attr("stream") is None}
     for rw in context.rewriters(program) if missing else ():
         for block in rw.blocks():
@@ -318,7 +316,7 @@ def _run_steps(program: Program, steps: tuple[Step, ...], context: PassContext) 
 
 
 def _run_fixpoint(program: Program, body: tuple[Step, ...], rounds: int, context: PassContext) -> None:
-    """Run the steps of `body` in turn until each has left the program as it was, at most `rounds` times each."""
+    """Repeat the steps of `body`, until all of them leave the program unchanged, at most `rounds` times."""
     quiet = 0
     for step in chain.from_iterable(repeat(body, rounds)):
         edits = context.edits
@@ -340,7 +338,7 @@ def _run_step(program: Program, step: Step, context: PassContext) -> None:
 
 
 def _with_added(run: Run, patterns: FrozenPatternSet, program: Program, context: PassContext) -> None:
-    """Canonicalize, then drive the patterns that plug-ins added, until these change nothing."""
+    """Canonicalize, then apply the patterns of plug-ins; repeat until they change nothing."""
     for _ in range(_ADDED_ROUNDS):
         run(program, context)
         faults = Diagnostics(program.source)
@@ -363,7 +361,7 @@ def _with_added(run: Run, patterns: FrozenPatternSet, program: Program, context:
 
 
 def _keeps_definers(program: Program, context: PassContext, faults: Diagnostics) -> bool:
-    """Report each symbol that had a definer before the pass and has none now. Returns True when nothing is reported."""
+    """Report each symbol that had a definer before the pass and has none now. True if nothing is reported."""
     before, context.undefined = context.undefined, undefined(program)
     for function, symbol in sorted(context.undefined - before if before is not None else ()):
         message = f"nothing in @{function} defines ?{symbol} any more: the op that did is gone"
@@ -371,8 +369,8 @@ def _keeps_definers(program: Program, context: PassContext, faults: Diagnostics)
     return not faults.errors
 
 
-def _blame(step: Step, program: Program, faults: Diagnostics) -> NoReturn:
-    """Raise that a pass broke the program: PluginFault for a pass of a plug-in, PassFailure for one of ours."""
+def _raise_fault(step: Step, program: Program, faults: Diagnostics) -> NoReturn:
+    """Raise that a pass broke the program: PluginFault for a pass of a plug-in, else PassFailure."""
     owner, failure = lookup(step.name, program.dialect.name) if step.name in names(program.dialect.name) else None, PassFailure
     if isinstance(owner, Registered):
         raise PluginFault(owner.run, f"the pass breaks the program {failure(step.name, faults)}")
@@ -380,7 +378,7 @@ def _blame(step: Step, program: Program, faults: Diagnostics) -> NoReturn:
 
 
 def _run_foreign(run: Run, program: Program, context: PassContext) -> None:
-    """Run a pass that may also edit the program by hand, without a rewriter: that counts as an edit, and no rewriter is kept."""
+    """Run a pass that may also edit the program without a rewriter: this counts as an edit, and no rewriter is kept."""
     context.kept.clear()
     before, edits = _state(program), context.edits
     run(program, context)
@@ -390,7 +388,7 @@ def _run_foreign(run: Run, program: Program, context: PassContext) -> None:
 
 
 def _state(program: Program) -> list[object]:
-    """All that a pass may change, to be compared."""
+    """Everything that a pass may change, for a comparison."""
     state: list[object] = [dict(program.attrs), program.entry]
     for block in program.blocks():
         values = [*block.params, *(v for op in block.body for v in op.results)]
@@ -417,8 +415,8 @@ def _run_pass(program: Program, step: Step, options: dict[str, object], run: Run
         faults, start = Diagnostics(program.source), perf_counter()
         if not (verify(program, faults) and _keeps_definers(program, context, faults)):
             if all(d.code in program.dialect.late_errors for d in faults if d.severity is Severity.ERROR):
-                raise Rejected(faults)  # the program was wrong before, and now it shows
-            _blame(step, program, faults)
+                raise Rejected(faults)  # the program was wrong before, and only now it shows
+            _raise_fault(step, program, faults)
         context.verifying += perf_counter() - start
     for hook in context.hooks:
         hook.after(step, program, context.edits != edits)

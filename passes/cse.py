@@ -1,8 +1,8 @@
 """Common subexpression elimination. Specification: PTIR rewrite system, "DCE and CSE".
 
-Two ops are one when they have the same declaration, attributes to the bit, operands, regions and result types. Operands of
-a commutative op may be in any order. The first must be defined wherever the second is. Random ops and ops on constants whose
-payload is missing are never merged. Under strict floats a float op is not commuted: which NaN comes out could change.
+Two ops are equal if they have the same declaration, attributes (to the bit), operands, regions and result types. Operands of a
+commutative op may be in any order. The first op must dominate the second. Random ops and ops on constants without payload are
+never merged. Under strict floats a float op is not commuted, because another NaN could result.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Merger:
         self.random: dict[Region, bool] = {}
 
     def may_merge(self, rw: Rewriter, op: Op, first: Op) -> bool:
-        """Whether `op` may be merged with `first`, which computes the same; if not, it is the first of those that follow. Where
-        results have no names but those of their values, two results are two values."""
+        """Whether `op` may be merged with `first`, an equal op. If not, `op` is the first for later ops. If results are named
+        by their values, two results stay two values."""
         return not rw.dialect.renames_results or all(map(rw.accepts, op.results, first.results))
 
     def merge(self, rw: Rewriter) -> None:
@@ -46,8 +46,7 @@ class Merger:
             rw.mark_done(who)
 
     def block(self, rw: Rewriter, block: Region, known: dict[object, Op]) -> list[object]:
-        """Merge the ops of `block` into each other and into those of enclosing blocks, which are in `known`; returns the keys
-        that it has added."""
+        """Merge equal ops of `block`, and those equal to `known` ops of enclosing blocks. The keys that were added."""
         added = []
         for op in rw.body(block):
             d = op.defn
@@ -76,7 +75,7 @@ class Merger:
         return added
 
     def key(self, op: Op, operands: Sequence[Operand]) -> object:
-        """Equal for ops that compute the same on `operands`; None for one that equals no other."""
+        """A key that is equal for equal ops on `operands`; None for an op that equals no other."""
         d, plain = op.defn, True
         keys: Collection[object] = operands
         for x in operands:
@@ -116,7 +115,7 @@ def _misses_payload(attrs: tuple[object, ...]) -> bool:
 
 
 def _operand_key(x: Operand) -> tuple[object, ...] | Value | tuple[Value, int] | None:
-    """Equal for equal operands; None for a literal that equals no other."""
+    """A key that is equal for equal operands; None for a literal that equals no other."""
     if isinstance(x, Value):
         return x
     if isinstance(x, Literal):

@@ -1,7 +1,7 @@
 """Dead code elimination.
 
-What is dead: an op without effects whose results no one uses (loops too: PTIR says that ops are pure, so one that would not
-end, or would fail, may go when no one looks), and a shared region that no op refers to. Parameters and results stay.
+An op is dead if it has no effects and no uses. Ops of PTIR are pure, so this includes loops that would not end, and ops that
+would fail. A shared region is dead if no op refers to it. Parameters and results stay.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def run(program: Program, context: PassContext) -> None:
 
 
 def drop_regions(program: Program, context: PassContext) -> None:
-    """Drop the shared regions that no op of a function, or of a region that lives, refers to."""
+    """Drop the shared regions that no op of a function or of a live region refers to."""
     live = reachable(program)
     dead = [r for r in program.regions if r not in live]
     if dead:

@@ -1,4 +1,5 @@
-"""Folding by the declarations: an op becomes the value that its `fold` names, or what its body computes; see `rewrite.fold`."""
+"""Folding by declarations: an op becomes the value that its `fold` returns, or the constant that its body computes; see
+`rewrite.fold`."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ def run(program: Program, context: PassContext) -> None:
 
 
 def fold(program: Program, context: PassContext, patterns: FrozenPatternSet) -> None:
-    """Fold, and apply `patterns`, in every block; constants that nothing reads any more go."""
+    """Fold, and apply `patterns`, in every block; drop unused constants."""
     for rw in context.rewriters(program):
         stats = context.drive(rw, patterns, context.greedy(enable_dce=False))
         for op in rw.backward():

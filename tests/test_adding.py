@@ -75,7 +75,7 @@ def test_a_rule(ptir: Ptir) -> None:
 
 
 def test_a_pass(ptir: Ptir) -> None:
-    assert "drop-repeated" in (listed := ptir("opt", "--list-passes", text="")) and "where once is enough" in listed
+    assert "drop-repeated" in (listed := ptir("opt", "--list-passes", text="")) and "Drop an idempotent op" in listed
     twice = TEXT.replace("softsign", "abs")
     shown = ptir("opt", "-p", "drop-repeated", "--check", "--stats", "-", text=twice)
     assert shown.count("abs(") == 1 and re.search(r"\b1  drop-repeated: dropped\n", shown)

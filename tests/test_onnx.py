@@ -134,7 +134,7 @@ def test_everything_that_cannot_be_expressed_is_reported_at_once(tmp_path: Path)
     assert ran.status == 1
     assert [line.partition("UnsupportedOnnx]: ")[2].split(" (node")[0] for line in lines] == [
         "NonZero: the extent of the result depends on data",
-        "Bernoulli: it draws random numbers of its own, which no other engine repeats",
+        "Bernoulli: it draws random numbers, which no other engine repeats",
         "Unique: the extent of the result depends on data",
         "there is no operator Frobnicate in operator set 21",
     ]

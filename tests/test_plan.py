@@ -163,7 +163,7 @@ def test_the_kernel_places_as_python_does(items, scale):
     """Whatever the scale of time, and with intervals that are empty."""
     intervals = [Interval(a * scale, (a + length) * scale, size) for a, length, size in items]
     along = placement.timeline(intervals)
-    assert [*placement._fitted(intervals, along)] == [*placement._scanned(intervals, along)]
+    assert [*placement._fit_in_kernel(intervals, along)] == [*placement._fit_in_python(intervals, along)]
 
 
 def test_what_the_kernel_cannot_count_is_placed():

@@ -47,16 +47,17 @@ def run(program: Program, context: PassContext) -> None:
     """Reverse mode: the outputs become the loss and its gradients by `wrt`, in the order of the inputs.
 
     The loss is output number `loss`, a float scalar (E5003). `wrt` names inputs, separated by commas; without it every float
-    input. With `rate` they become the loss and those inputs after one step of gradient descent, `x - rate * gradient`. What is
-    left over or computed twice is gone afterwards. E5001: an instruction on the way that is none of Core v1.
-    E5005: an input of integers.
+    input. With `rate` the outputs are the loss and those inputs after one step of gradient descent, `x - rate * gradient`.
+    Dead and equal instructions are removed afterwards.
+
+    E5001: an instruction that is not in Core v1 and depends on an input. E5005: an input of integers.
     """
     function = program.main
     loss = _loss(function, context)
-    chosen = _chosen(function, context)
+    chosen = _choose_inputs(function, context)
     if loss is None or not chosen:
         return
-    active = _active(function, loss, chosen)
+    active = _active_ops(function, loss, chosen)
     if _refused(active, context.diagnostics):
         return
     for rewriter in context.rewriters(program):
@@ -81,8 +82,8 @@ def _loss(function: Function, context: PassContext) -> Value | None:
     return None
 
 
-def _chosen(function: Function, context: PassContext) -> list[Value]:
-    """The inputs to differentiate by, in the order of the module."""
+def _choose_inputs(function: Function, context: PassContext) -> list[Value]:
+    """The inputs by which to differentiate, in the order of the module."""
     names = dict(zip(function.attrs.get("input_names") or [p.name for p in function.params], function.params, strict=True))
     wanted = [n.strip() for n in context.options["wrt"].split(",") if n.strip()] or [n for n, p in names.items() if _float(p)]
     if unknown := [n for n in wanted if n not in names]:
@@ -99,8 +100,8 @@ def _float(v: Value) -> bool:
     return isinstance(v.type, TensorType) and v.type.dtype.is_float
 
 
-def _active(function: Function, loss: Value, chosen: list[Value]) -> list[Op]:
-    """The ops on a way from a chosen input to the loss, in order."""
+def _active_ops(function: Function, loss: Value, chosen: list[Value]) -> list[Op]:
+    """The ops between a chosen input and the loss, in order."""
     reached = set(chosen)
     for op in function.body:
         if any(v in reached for v in op.values()):
@@ -117,12 +118,12 @@ def _active(function: Function, loss: Value, chosen: list[Value]) -> list[Op]:
 def _refused(active: list[Op], diagnostics: Diagnostics) -> bool:
     bad = [op for op in active if op.defn.short not in RULES]
     for op in bad:
-        diagnostics.error("E5001", f"no gradient of {op.defn.short} is known, which is not an operation of Core v1", op.loc)
+        diagnostics.error("E5001", f"{op.defn.short} has no gradient: it is not an operation of Core v1", op.loc)
     return bool(bad)
 
 
 class Gradients:
-    """Appends instructions to a module. `gradients` holds the gradient of the loss by each value so far, which broadcasts to the
+    """Appends instructions to a module. `gradients` has the gradient of the loss by each value so far; it broadcasts to the
     shape of the value."""
 
     def __init__(self, rewriter: Rewriter, active: list[Op], chosen: list[Value]) -> None:
@@ -133,11 +134,11 @@ class Gradients:
         self.gradients: dict[Value, Value] = {}
 
     def of(self, loss: Value) -> list[Value]:
-        """The gradients by the chosen inputs; zeros by one that the loss does not depend on."""
+        """The gradients by the chosen inputs; zeros if the loss does not depend on one."""
         self.gradients[loss] = self.constant(1.0, loss)
         for op in reversed(self.active):
             g = self.gradients.get(op.result)
-            if g is None or 0 in shape(op.result):  # there is nothing that could change the loss
+            if g is None or 0 in shape(op.result):  # the loss depends on no input
                 continue
             operands, rule = list(op.values()), RULES[op.defn.short]
             parts = rule(self, op, g if rule in NARROW else self.full(g, shape(op.result)), *operands)
@@ -147,7 +148,7 @@ class Gradients:
         return [self.full(self.gradients.get(v) or self.constant(0.0, v), shape(v)) for v in self.chosen]
 
     def add(self, v: Value, part: Value, whole: Shape) -> None:
-        """Add a part to the gradient by `v`; the part is one of `whole`, to which `v` was broadcast."""
+        """Add a part to the gradient by `v`; the part is a gradient by `whole`, to which `v` was broadcast."""
         part = self.reduced(part, whole, shape(v))
         self.gradients[v] = self("Add", self.gradients[v], part) if v in self.gradients else part
 
@@ -168,15 +169,15 @@ class Gradients:
         return g if shape(g) == extents else building.stretched(self, g, extents)
 
     def reduced(self, g: Value, whole: Shape, extents: Shape) -> Value:
-        """The sum of `g`, broadcast to `whole`, over the axes along which a value of shape `extents` was broadcast to that.
-        Along those where `g` does not change it is a product."""
+        """The sum of `g`, broadcast to `whole`, over the axes along which a value of shape `extents` was broadcast. Along axes
+        where `g` is constant the sum is a product."""
         g = building.reshaped(self, g, (1,) * (len(whole) - len(shape(g))) + shape(g))
         aligned = (1,) * (len(whole) - len(extents)) + extents
         axes = [i for i, (a, b) in enumerate(zip(whole, aligned, strict=True)) if a != b]
         summed = tuple(i for i in axes if shape(g)[i] != 1)
         times = prod(whole[i] for i in axes if i not in summed)
         if summed:
-            gone = len(whole) - len(extents)  # the axes that the value has not
+            gone = len(whole) - len(extents)  # the axes that the value does not have
             narrow = tuple(1 if i in summed else d for i, d in enumerate(shape(g)))[gone:]
             g = self("Sum", g, axes=summed, keepdims=set(summed) != set(range(gone)))
             g = building.reshaped(self, g, narrow)
@@ -185,7 +186,7 @@ class Gradients:
         return self.product(g, self.constant(float(times), g)) if times != 1 else g
 
     def product(self, g: Value, y: Value) -> Value:
-        """`g` times `y`; `y` where `g` is the gradient of the loss by itself."""
+        """`g` times `y`; just `y` if `g` is 1, the gradient of the loss by itself."""
         return y if not shape(g) and scalar_of(g) == 1 else self("Mul", g, y)
 
     def transposed(self, x: Value) -> Value:
@@ -194,7 +195,7 @@ class Gradients:
         return self("Transpose", x, permutation=(*range(rank - 2), rank - 1, rank - 2))
 
     def convolved(self, x: Value, f: Value, pairs: Pairs) -> Value:
-        """Conv2d with these pads of height and width, of which a negative one takes off."""
+        """Conv2d with these pads of height and width; a negative pad crops."""
         cut = [(max(-low, 0), max(-high, 0)) for low, high in ((0, 0), *pairs, (0, 0))]
         sizes = tuple(d - low - high for d, (low, high) in zip(shape(x), cut, strict=True))
         x = building.window(self, x, tuple(low for low, _ in cut), sizes)
@@ -202,7 +203,7 @@ class Gradients:
         return self("Conv2d", x, f, strides=(1, 1), padding=padding)
 
 
-# A rule gives, for each operand, a function that builds its part of the gradient; it is called only where that is wanted.
+# A rule has, for each operand, a function that builds its part of the gradient; it is called only if that is needed.
 Part = Callable[[], Value]
 
 
@@ -264,18 +265,18 @@ def _transpose(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
 
 
 def _slice(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
-    """Zeros between what was taken, and around it."""
+    """Zeros between and around the elements of the slice."""
     bounds = clamped(shape(x), op.attr("starts"), op.attr("ends"))
-    return [lambda: _put(to, g, [a for a, _ in bounds], op.attr("steps"), shape(x))]
+    return [lambda: _spread(to, g, [a for a, _ in bounds], op.attr("steps"), shape(x))]
 
 
 def _index(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
     """Zeros around the one element."""
     ones = (1,) * len(shape(x))
-    return [lambda: _put(to, building.reshaped(to, g, ones), op.attr("indices"), ones, shape(x))]
+    return [lambda: _spread(to, building.reshaped(to, g, ones), op.attr("indices"), ones, shape(x))]
 
 
-def _put(to: Gradients, g: Value, starts: Sequence[int], steps: Shape, extents: Shape) -> Value:
+def _spread(to: Gradients, g: Value, starts: Sequence[int], steps: Shape, extents: Shape) -> Value:
     """`g` from `starts` on by `steps` among zeros of shape `extents`."""
     wide = building.spread(to, g, [s - 1 for s in steps])
     sizes = [(n - 1) * s + 1 for n, s in zip(shape(g), steps, strict=True)]
@@ -284,14 +285,14 @@ def _put(to: Gradients, g: Value, starts: Sequence[int], steps: Shape, extents: 
 
 
 def _gather(to: Gradients, op: Op, g: Value, x: Value, indices: Value) -> list[Part]:
-    """For each row the sum over the places that read it."""
+    """For each row, the sum over the positions that read it."""
     rows, count = shape(x)[0], prod(shape(indices))
 
     def part() -> Value:
         flat = building.reshaped(to, g, (count, prod(shape(x)[1:])))
         literal = literal_of(indices)
         places = None if literal is None or literal.data is None else _places(from_literal(literal).reshape(-1), rows)
-        if places is not None:  # by a table of the places, of which the one after the last is a row of zeros
+        if places is not None:  # by a table of the positions; the position after the last is a row of zeros
             wide = building.reshaped(to, building.widened(to, flat, ((0, 1), (0, 0))), (count + 1, shape(flat)[1]))
             read = to("Gather", wide, building.constant(to, places, SI64))
             return building.reshaped(to, to("Sum", read, axes=(1,), keepdims=False), shape(x))
@@ -302,7 +303,8 @@ def _gather(to: Gradients, op: Op, g: Value, x: Value, indices: Value) -> list[P
 
 
 def _places(indices: Array, rows: int) -> Array | None:
-    """For each row the places where `indices` read it, filled up with the place after the last; None where that is long."""
+    """For each row the positions where `indices` read it, filled with the position after the last; None if the table is too
+    long."""
     counts = np.bincount(indices, minlength=rows)
     if len(counts) > rows or (longest := int(counts.max())) > max(_MANY, 4 * len(indices) // rows):
         return None
@@ -314,7 +316,7 @@ def _places(indices: Array, rows: int) -> Array | None:
 
 
 def _matmul(to: Gradients, op: Op, g: Value, x: Value, y: Value) -> list[Part]:
-    """Each side is the product of the gradient and the other side; batches that were broadcast are summed."""
+    """Each side gets the product of the gradient and the other side; batches that were broadcast are summed."""
 
     def part(product: Value, v: Value) -> Value:
         return to.reduced(product, (*shape(product)[:-2], *shape(v)[-2:]), shape(v))
@@ -332,8 +334,8 @@ def _dot(to: Gradients, op: Op, g: Value, x: Value, y: Value) -> list[Part]:
 
 
 def _conv2d(to: Gradients, op: Op, g: Value, x: Value, f: Value) -> list[Part]:
-    """With the strides undone, by the input a convolution with the reversed filter, by the filter one of the input by the
-    gradient, where batch and channels change places."""
+    """With g spread by the strides: by the input, a convolution with the reversed filter. By the filter, the input convolved
+    by g, with batch and channels exchanged."""
     strides, window, extents = op.attr("strides"), shape(f)[:2], shape(x)[1:3]
     padding = pads(shape(x), shape(f), strides, op.attr("padding"))
     spans = [(n - 1) * s + 1 for n, s in zip(shape(op.result)[1:3], strides, strict=True)]
@@ -356,7 +358,7 @@ def _conv2d(to: Gradients, op: Op, g: Value, x: Value, f: Value) -> list[Part]:
 
 
 def _reversed(to: Gradients, f: Value) -> Value:
-    """A filter with its window reversed, and its channels in and out exchanged."""
+    """A filter with a reversed window, and its input and output channels exchanged."""
     for order in ((1, 0, 2, 3), (1, 0, 3, 2)):
         if (n := shape(f)[0]) > 1:
             f = to("Gather", f, building.constant(to, np.arange(n)[::-1], SI64))
@@ -385,5 +387,5 @@ RULES: dict[str, Callable[..., list[Part]]] = {
     "MatMul": _matmul,
     "Conv2d": _conv2d,
 }
-BROADCASTING = (_add, _sub, _mul)  # their parts are those of the result, to which the operands were broadcast
-NARROW = (*BROADCASTING, _neg, _exp, _log, _relu, _reduction)  # they take a gradient that is narrower than the result
+BROADCASTING = (_add, _sub, _mul)  # their parts have the shape of the result
+NARROW = (*BROADCASTING, _neg, _exp, _log, _relu, _reduction)  # they accept a gradient that still broadcasts to the result

@@ -24,7 +24,7 @@ def run(program: Program, context: PassContext) -> None:
 
 
 def sort_operands(rewriter: Rewriter, context: PassContext) -> None:
-    """Commutative operands in the order of their definition, which is that of their ids once they are dense."""
+    """Sort the operands of commutative ops by definition, which is the order of dense ids."""
     values = [*rewriter.block.params, *(op.result for op in rewriter.body())]
     order = {v: i for i, v in enumerate(values)}
     for op in rewriter.body():
@@ -35,7 +35,7 @@ def sort_operands(rewriter: Rewriter, context: PassContext) -> None:
 
 
 def renumber(function: Function, context: PassContext) -> None:
-    """Dense ids from 0, inputs first. What is kept next to an instruction follows its value."""
+    """Number ids densely from 0, inputs first. Data kept next to an instruction follow its value."""
     extra = function.attrs.get("extra", {})
     moved: dict[str, Attribute] = {}
     function.attrs.setdefault("input_names", [p.name for p in function.params])

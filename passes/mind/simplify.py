@@ -1,4 +1,4 @@
-"""What cancels in a MIND module: the rules of `dialects.mind.rewrites`, in the greedy driver; ids stay as they are."""
+"""The rules of `dialects.mind.rewrites` for ops of a MIND module that cancel, in the greedy driver; ids stay as they are."""
 
 from __future__ import annotations
 

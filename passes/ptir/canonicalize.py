@@ -20,8 +20,8 @@ def run(program: Program, context: PassContext) -> None:
 
 
 def apply(program: Program, context: PassContext, patterns: FrozenPatternSet, config: GreedyConfig | None = None) -> None:
-    """Drive `patterns` with folding over every function and region, by default as the context asks."""
+    """Apply `patterns`, with folding, to every function and region; `config` is by default that of the context."""
     for rw in context.rewriters(program, live=config is None or config.enable_dce):
-        ours = patterns is CANONICALIZATION  # it moves no-ops about before they are gone
+        ours = patterns is CANONICALIZATION  # before it, no-ops would be moved
         chosen = config or context.greedy(fold_first=ours)
         context.tally(context.drive(rw, patterns, chosen))

@@ -1,8 +1,7 @@
-"""Floats of one dtype as floats of another: a program in f32 becomes one in f16 or bf16.
+"""Converts a program from one float dtype to another, such as f32 to f16 or bf16.
 
-Constants are rounded, a finite one to a finite number. What cannot be of the other dtype stays, between casts: a counter, a
-random number, the parts of a complex one. The signature stays, too, unless `signature` is true: inputs are cast where they come
-in, and results where they go out.
+Constants are rounded; finite ones stay finite. Values that cannot have the new dtype stay, between casts: counters, random
+numbers, parts of complex numbers. The signature stays, too, unless `signature` is true: inputs and results are cast.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ptir_tools.passes import PassContext
 
 
 class To(StrEnum):
-    """What floats become."""
+    """The new dtype."""
 
     BF16 = "bf16"
     F16 = "f16"
@@ -30,7 +29,7 @@ class To(StrEnum):
 
 
 class From(StrEnum):
-    """The floats that change."""
+    """The dtype that changes."""
 
     F32 = "f32"
     F64 = "f64"
@@ -40,7 +39,7 @@ class From(StrEnum):
 
 DTYPES: dict[str, DType] = {d.name: d for d in (BF16, F16, F32, F64)}
 OPTIONS = {"to": To.BF16, "from": From.F32, "signature": False}
-MEASURED = True  # `ptir opt` says how far the outputs have moved
+MEASURED = True  # `ptir opt` prints how far the outputs have moved
 
 
 def run(program: Program, context: PassContext) -> None:
@@ -48,7 +47,7 @@ def run(program: Program, context: PassContext) -> None:
     source, target = DTYPES[context.options["from"]], DTYPES[context.options["to"]]
     if source is target:
         return
-    change = _Change(source, target, context)
+    change = _Converter(source, target, context)
     for function in [] if context.options["signature"] else program.functions:
         types = [*((f"parameter %{p.name}", p.type) for p in function.params)]
         types += [(f"result {k}", t) for k, t in enumerate(function.result_types)]
@@ -81,23 +80,23 @@ def _types(values: list[Value]) -> list[Type]:
     return [v.type for v in values]
 
 
-class _Change:
-    """From one dtype to another."""
+class _Converter:
+    """Converts from one dtype to another."""
 
     def __init__(self, source: DType, target: DType, context: PassContext) -> None:
         self.source, self.target, self.context = source, target, context
         self.literals: dict[Literal, Literal] = {}
         self.changed: set[Value] = set()
-        self.taken: set[str] = set()  # names of the block at work
+        self.taken: set[str] = set()  # names in the current block
 
     def type(self, t: Type) -> Type:
-        """The type that `t` becomes."""
+        """The converted type."""
         if isinstance(t, TupleType):
             return tuple_of(map(self.type, t.elements))
         return t.with_dtype(self.target) if isinstance(t, TensorType) and t.dtype is self.source else t
 
     def literal(self, x: Literal) -> Literal:
-        """The constant that `x` becomes: rounded, and as finite as it was."""
+        """The converted constant: rounded, and finite if it was."""
         if x.type.dtype is not self.source:
             return x
         if (cached := self.literals.get(x)) is None:
@@ -121,11 +120,11 @@ class _Change:
         return self.target is F16 and self.source is not F16
 
     def operand(self, x: Operand) -> Operand:
-        """An operand, of which a constant changes."""
+        """The converted operand; only constants change."""
         return self.literal(x) if isinstance(x, Literal) else x
 
     def attrs(self, op: Op) -> tuple[object, ...]:
-        """The attributes of an op; what it accumulates in stays."""
+        """The converted attributes; the dtype of an accumulator stays."""
         names = [a.name for a in op.defn.attrs]
         return tuple(
             self.target if x is self.source and name != "accum_dtype" else self.literal(x) if isinstance(x, Literal) else x
@@ -133,7 +132,7 @@ class _Change:
         )
 
     def block(self, block: Region) -> None:
-        """Change the ops of a block whose values have their new types."""
+        """Convert the ops of a block whose parameters are converted."""
         body: list[Op] = []
         self._enter(block)
         for op in block.body:
@@ -142,7 +141,7 @@ class _Change:
         block.results = [self.operand(x) for x in block.results]
 
     def op(self, op: Op) -> list[Op]:
-        """An op in the new dtype, or where it has none of it between casts."""
+        """Convert an op, or put it between casts if it cannot have the new dtype."""
         operands = tuple(map(self.operand, op.operands))
         own = tuple(v.type for v in op.results)
         if operands or op.defn.is_constant:
@@ -161,7 +160,7 @@ class _Change:
         self.taken = {v.name for v in (*block.params, *(v for op in block.body for v in op.results))}
 
     def _named(self, stem: str, dtype: DType) -> str:
-        """An unused name for what `stem` is in `dtype`."""
+        """An unused name for `stem` in `dtype`."""
         name, n = f"{stem}_{dtype}", 0
         while name in self.taken:
             n += 1
@@ -198,7 +197,7 @@ class _Change:
         return new
 
     def signature(self, function: Function, params: list[Type], results: list[Type]) -> None:
-        """Give a function its parameters and results back, between casts."""
+        """Restore the parameters and results of a function, with casts."""
         self._enter(function)
         inside: dict[Value, Value] = {}
         first: list[Op] = []

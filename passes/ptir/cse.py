@@ -1,10 +1,9 @@
-"""Common subexpression elimination of PTIR: that of every dialect, without a higher peak for what is cheap to make again.
+"""Common subexpression elimination of PTIR, which does not raise the peak for cheap values.
 
-A merged value lives until its last use. What is counted out (an `iota`, and elementwise and rearranging ops on such, constants
-and single elements: masks, positions) costs little to make again. Where no one reads the first any more, a second is merged with
-it under two conditions. No more is alive at once than before (a symbol counts as 16), and no loop or branch runs meanwhile. In
-blocks of more than 2000 ops, and in those whose extents do not follow from the parameters', live ranges are not known: there all
-is merged. With `keep-peak=false`, too.
+A merged value lives until its last use. An `iota`, and elementwise and movement ops on cheap values, constants and single
+elements (masks, positions), are cheap to compute again. If the first is no longer live, a second is merged with it under two
+conditions: the peak does not rise (a symbol counts as 16), and no loop or branch is between them. Everything is merged in
+blocks of more than 2000 ops, if extents do not follow from the parameters', and with `keep-peak=false`.
 """
 
 from __future__ import annotations
@@ -29,33 +28,33 @@ else:
     liveness = lazy("ptir_tools.plan.liveness")
     record = lazy("ptir_tools.plan.record")
 
-_EXTENT = 16  # of a symbol, where live ranges are measured
-_LARGEST = 2000  # ops of a block that is measured
+_EXTENT = 16  # of a symbol, in estimates of memory
+_LARGEST = 2000  # ops of a block whose live ranges are computed, at most
 
 OPTIONS = {"keep-peak": True}
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Merge ops that compute the same value; masks and similar cheap values only if keeping them takes no more memory."""
-    every, sparing = Merger(context), _Sparing(context)
+    """Merge ops that compute the same value; masks and similar cheap values only if the peak of memory does not rise."""
+    every, sparing = Merger(context), _DeferringMerger(context)
     keep = context.options.get("keep-peak", True)
     for rw in context.rewriters(program):
-        spares = keep and any(map(_counts, {op.defn for op in rw.block.body})) and len(rw.block.body) <= _LARGEST
+        spares = keep and any(map(_is_counter, {op.defn for op in rw.block.body})) and len(rw.block.body) <= _LARGEST
         (sparing if spares else every).merge(rw)
     context.count("merged", every.merged + sparing.merged)
 
 
-class _Sparing(Merger):
-    """Spares at first what is counted out and read no more: `spared` has what equals an earlier op, with that op."""
+class _DeferringMerger(Merger):
+    """Defers merges of cheap values that are no longer live: `spared` has each deferred op with the equal op before it."""
 
     def __init__(self, context: PassContext) -> None:
         super().__init__(context)
         self.counted: set[Operand] = set()
-        self.stands: dict[Operand, Operand] = {}  # for each spared value, the first that it equals
+        self.stands: dict[Operand, Operand] = {}  # for each deferred value, the first equal value
         self.spared: list[tuple[Op, Op]] = []
 
     def merge(self, rw: Rewriter) -> None:
-        if rw.is_done(who := (_Sparing, self.commute_floats)):
+        if rw.is_done(who := (_DeferringMerger, self.commute_floats)):
             return
         self.stands.clear()
         self.spared.clear()
@@ -65,7 +64,7 @@ class _Sparing(Merger):
         rw.mark_done(who)
 
     def key(self, op: Op, operands: Sequence[Operand]) -> object:
-        if _counts(op.defn) or (self.counted.intersection(op.values()) and self._is_cheap(op)):
+        if _is_counter(op.defn) or (self.counted.intersection(op.values()) and self._is_cheap(op)):
             self.counted.update(op.results)
         return super().key(op, tuple(self.stands.get(x, x) if isinstance(x, Value) else x for x in operands))
 
@@ -84,10 +83,10 @@ class _Sparing(Merger):
         return bool(op.defn.traits & (ELEMENTWISE | MOVEMENT)) and all(x in self.counted or _small(x) for x in op.operands)
 
     def _merge_spared(self, rw: Rewriter) -> bool:
-        """Merge what was spared, last to first, where memory allows it; whether anything was."""
+        """Merge deferred ops, last to first, if memory allows it. Whether any was merged."""
         try:
             ranges = _Ranges(rw)
-        except Violation:  # some extent does not follow
+        except Violation:  # an extent does not follow
             ranges = None
         gone, left = dict[Op, Op](), list[tuple[Op, Op]]()
         for op, first in reversed(self.spared):
@@ -103,7 +102,7 @@ class _Sparing(Merger):
 
 
 class _Ranges:
-    """Live ranges in the block of `rw` as it stands. Raises Violation when an extent does not follow."""
+    """Live ranges in the current block of `rw`. Raises Violation if an extent does not follow from the parameters'."""
 
     def __init__(self, rw: Rewriter) -> None:
         rw.finish()
@@ -118,11 +117,11 @@ class _Ranges:
         for x in ranges:
             change[x.lower] += x.size
             change[x.upper] -= x.size
-        self.alive = list(accumulate(change))  # bytes, at each place
+        self.alive = list(accumulate(change))  # bytes live at each position
         self.peak = max(self.alive)
 
     def _static(self, block: Region) -> Region:
-        """`block`, or a copy of it where symbols are numbers."""
+        """`block`, or a copy with numbers for symbols."""
         if numbers := {s.name: _EXTENT for p in block.params for s in mentioned(p.type)}:
             (block,) = clone_blocks([block], self.copies)
             alone = Function(block.name, block.params, block.body, block.results, block.result_types)
@@ -131,11 +130,11 @@ class _Ranges:
         return block
 
     def extend(self, first: Op, op: Op) -> bool:
-        """Let the result of `first` live on to what uses that of `op`; False, and no change, when the peak would be higher."""
+        """Extend the live range of `first`'s result to the uses of `op`. False, without a change, if the peak would rise."""
         v = first.results[0]
         storage = self.live.places[self.copies.get(v, v), ()].root
         last = max((self.place[u] for u in self.rw.users_of(v)), default=self.place[first])
-        start, end = last + (storage.end == last), self.place[op]  # where others share the storage, v gets its own
+        start, end = last + (storage.end == last), self.place[op]  # if others share the storage, v gets its own
         outside = storage.usage == "constant" or (storage.usage == "parameter" and not self.inner)
         size = 0 if outside else -(-storage.nbytes // record.ALIGN) * record.ALIGN
         if max(self.alive[start:end], default=0) + size > self.peak or any(o.regions for o in self.body[start - 1 : end - 1]):
@@ -150,13 +149,13 @@ def _end(links: dict[Op, Op], op: Op) -> Op:
     return op
 
 
-def _counts(d: OpDef) -> bool:
-    """Whether ops `d` make their elements of nothing but their places."""
+def _is_counter(d: OpDef) -> bool:
+    """Whether ops `d` compute elements from their positions only."""
     return d.is_pure and not (d.groups or d.regions or d.is_constant or d.is_random)
 
 
 def _small(x: Operand) -> bool:
-    """Whether `x` is a constant, a single element, or that repeated."""
+    """Whether `x` is a constant or a single element, also broadcast."""
     while isinstance(x, Value) and x.op is not None and x.op.defn.traits & MOVEMENT and len(x.op.operands) == 1:
         x = x.op.operands[0]
     if isinstance(x, Literal) or (isinstance(x, Value) and x.op is not None and x.op.defn.is_constant):

@@ -1,7 +1,7 @@
-"""Dead code elimination of PTIR: that of every dialect, and loops and branches without what no one reads.
+"""Dead code elimination of PTIR, including unused results of loops and branches.
 
-The signature stays, unless `parameters=true` asks: then parameters of functions that nothing reads go, too, except for those that
-alone tell what a symbol is.
+The signature stays. With `parameters=true`, unused parameters of functions are dropped, too, except those that are the only
+definition of a symbol.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ptir_tools.rewrite.rewriter import Rewriter
 
 if TYPE_CHECKING:
     from ptir_tools.dialects.ptir.rewrites import pruning, sharing
-else:  # what only programs with regions need
+else:  # needed only for programs with regions
     pruning = lazy("ptir_tools.dialects.ptir.rewrites.pruning")
     sharing = lazy("ptir_tools.dialects.ptir.rewrites.sharing")
 
@@ -36,7 +36,7 @@ def run(program: Program, context: PassContext) -> None:
 
 
 def prune_regions(program: Program, context: PassContext, *, joins: bool) -> bool:
-    """Take out of loops and branches what no one reads, and what they have already if this `joins`; whether anything went."""
+    """Remove unused values from loops and branches and, with `joins`, values that they have twice. Whether any was removed."""
     if not program.regions:
         return False
     shared = sharing.Sharing(program)
@@ -44,14 +44,14 @@ def prune_regions(program: Program, context: PassContext, *, joins: bool) -> boo
 
 
 def _drop_parameters(function: Function, rw: Rewriter) -> int:
-    """Take out parameters that nothing reads; how many."""
+    """Remove unused parameters. The number of them."""
     before = len(function.params)
     drop_parameters(function, {p for p in function.params if not rw.uses(p)})
     return before - len(function.params)
 
 
 def drop_parameters(function: Function, unread: set[Value]) -> None:
-    """Take those `unread` out of the parameters, except for those that alone say what a symbol is."""
+    """Remove the parameters in `unread`, except those that are the only definition of a symbol."""
     kept = [p for p in function.params if p not in unread]
     known = {s for p in kept for s in mentioned(p.type)}
     for p in function.params:

@@ -1,4 +1,4 @@
-"""Composite ops, and custom calls that this toolkit knows, out of the ops of gpt.rs."""
+"""Replaces composite ops, and custom calls that the toolkit knows, by ops of gpt.rs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OPTIONS = {"calls-only": False}
 def run(program: Program, context: PassContext) -> None:
     """Replace layer_norm, clamp and known custom calls by ops that gpt.rs has.
 
-    With `calls-only` the custom calls alone, and layer_norm and clamp stay: so engines run it first.
+    With `calls-only`, only custom calls are replaced; engines run this first.
     """
     for rw in context.rewriters(program):
         for op in filter(expandable, rw.body()):

@@ -1,6 +1,7 @@
-"""Chains and DAGs of f32 elementwise ops as one custom call of gpt.rs. Exact: the kernel rounds every node as its op does.
+"""Fuses chains and DAGs of f32 elementwise ops into one custom call of gpt.rs.
 
-The payload is gpt.rs's `elementwise_dag_v1`; broadcasts on the way in are left to the kernel. `decompose` is the way back.
+The result is exact: the kernel rounds every node as its op does. The payload is gpt.rs's `elementwise_dag_v1`; the kernel
+broadcasts its inputs. `decompose` reverses this.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ptir_tools.rewrite.rewriter import Rewriter
 
 
 class Backend(StrEnum):
-    """Whose custom call a group becomes."""
+    """The library of the custom calls."""
 
     C = "c"
     TRITON = "triton"
@@ -26,7 +27,7 @@ OPTIONS = {"backend": Backend.C}
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Make one custom call of each largest group of f32 elementwise ops that computes one value."""
+    """Fuse each maximal group of f32 elementwise ops with one result into a custom call."""
     for rw in context.rewriters(program):
         for group in list(elementwise_groups(rw, lambda op: True, lambda op: True)):
             context.count("fused", _fuse(rw, group, context))

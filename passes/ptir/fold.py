@@ -1,4 +1,4 @@
-"""Folding of PTIR: that of every dialect, which also looks through broadcasts, as captured programs write their scalars."""
+"""Folding of PTIR, also through broadcasts, because captured programs write scalars as broadcasts."""
 
 from __future__ import annotations
 

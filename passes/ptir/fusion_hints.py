@@ -1,9 +1,8 @@
-"""Fusion hints, as gpt.rs generates them: advice which ops to run as one, next to ops that stay as they are.
+"""Fusion hints, as gpt.rs generates them: groups of ops that a backend may run as one. The ops stay.
 
-Candidates are f32 elementwise groups and contractions with a bias. They are taken by gpt.rs's score, greatest first, then by
-size and by place, none sharing an op with another. What a taken one leaves of the others is offered again. A payload is made
-from the ops of its group each time: nothing is remembered from groups that look alike. Hints written by hand stay, and their ops
-are theirs; generated ones (`fusion_generated`) are made anew.
+Candidates are f32 elementwise groups and contractions with a bias. They are chosen by gpt.rs's score, greatest first, then by
+size and position; no two share an op. The remaining ops of other candidates are candidates again. The payload is computed from
+the ops of its own group. Hints written by hand stay; generated ones (`fusion_generated`) are replaced.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ptir_tools.rewrite.rewriter import Rewriter
 
 
 class Policy(StrEnum):
-    """How strongly the hints are meant."""
+    """The policy of the hints."""
 
     OPTIONAL = "optional"
     PREFERRED = "preferred"
@@ -37,7 +36,7 @@ def run(program: Program, context: PassContext) -> None:
     policy = context.options["policy"].capitalize()
     for function in program.functions:
         kept = [h for h in hints(function) if not _generated(h)]
-        groups = _chosen(Rewriter(function, program.dialect), kept, context.options["min-score"])
+        groups = _choose(Rewriter(function, program.dialect), kept, context.options["min-score"])
         new = [_hint(group, policy, i) for i, group in zip(_free(kept), groups, strict=False)]
         if list(map(_key, hints(function))) != list(map(_key, [*kept, *new])):
             function.annotations[:] = [*kept, *new]
@@ -46,7 +45,7 @@ def run(program: Program, context: PassContext) -> None:
 
 
 def score(group: Group) -> int:
-    """gpt.rs's measure of what a group is worth: launches and stores saved, less for long ones."""
+    """gpt.rs's score of a group: the launches and stores that it saves, minus a penalty for long groups."""
     n = len(group.ops)
     return 100 * (n - 1) + 25 * (n - 1) + _KINDS[group.kind][1] - 10 * max(0, n - 8)
 
@@ -55,8 +54,8 @@ def _generated(hint: Hint) -> bool:
     return dict(hint.attrs).get("fusion_generated") == ("Bool", True)
 
 
-def _chosen(rw: Rewriter, kept: list[Hint], least: int) -> list[Group]:
-    """The groups that are taken, in program order."""
+def _choose(rw: Rewriter, kept: list[Hint], least: int) -> list[Group]:
+    """The chosen groups, in program order."""
     used: set[Op] = {v.op for h in kept for op in h.body for v in op.results if v.op is not None}
     groups: list[Group] = []
 

@@ -1,4 +1,4 @@
-"""What only training needs goes: `stop_gradient` returns its operand."""
+"""Removes ops that only training needs: `stop_gradient` becomes its operand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ptir_tools.passes import PassContext
 def run(program: Program, context: PassContext) -> None:
     """Drop stop_gradient ops, which have no effect if a program is only run.
 
-    They are known by their traits: element i of the result is element i of the operand, as it is.
+    They are recognized by their traits: element i of the result is element i of the operand, unchanged.
     """
     for rw in context.rewriters(program):
         for op in rw.body():

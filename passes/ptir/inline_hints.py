@@ -1,4 +1,4 @@
-"""Fusion hints are copies of ops that are in the function anyway; without the hint the ops are what is left."""
+"""Drops fusion hints. They are copies of ops in the function, which stay."""
 
 from __future__ import annotations
 

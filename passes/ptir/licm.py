@@ -1,9 +1,9 @@
 """Loop-invariant code motion out of `while` and `scan`.
 
-PTIR's regions see nothing but their parameters, so what leaves a loop comes back in as one more carried value, which the
-region returns as it got it. Constants and broadcasts are not carried: they are cheaper made than kept; what else depends on
-them and on unchanging carries leaves. An op that could fail leaves only where it runs for sure: the condition of a `while`, the
-body of a `scan` of one step or more. Nothing that draws random numbers, or defines a symbol, leaves.
+PTIR's regions see only their parameters. So a value that is moved out becomes one more carried value, which the region returns
+unchanged. Constants and broadcasts are not carried, because to compute them again is cheaper; other ops that depend only on
+them and on unchanged carries are moved. An op that could fail is moved only out of a region that certainly runs: the condition
+of a `while`, or the body of a `scan` of one step or more. Ops that draw random numbers or define a symbol stay.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ptir_tools.rewrite.rewriter import Rewriter
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Move ops out of a loop that compute the same in every iteration."""
+    """Move loop-invariant ops out of loops."""
     sharing = Sharing(program)
     for rw in context.rewriters(program):
         for op in rw.body():
@@ -32,25 +32,25 @@ def run(program: Program, context: PassContext) -> None:
 
 
 def _by_results(rw: Rewriter, op: Op) -> bool:
-    """Whether what uses the value of `op` can use the results of a loop that has more: there are no elements of an element."""
+    """Whether the users of `op`'s value can use the results of a larger loop: an element of an element does not exist."""
     return rw.accepts(op.result, Element(op.result, 0)) if result_count(op) == 1 else not rw.used_whole(op.result)
 
 
 def _is_cheap(op: Op) -> bool:
-    """Whether `op` is cheaper made again than kept: a constant, a counter, a broadcast."""
+    """Whether `op` is cheaper to compute again than to keep: a constant, a counter, a broadcast."""
     return not op.operands or op.defn.repeats
 
 
 @dataclass(slots=True)
 class _Part:
-    """A region of a loop. `skip` results come before the carried ones; `sure`: it runs at least once."""
+    """A region of a loop. `skip` results are before the carried ones; `sure`: it runs at least once."""
 
     region: Region
     skip: int
     sure: bool
 
     def leaving(self, invariant: Sequence[int]) -> list[Op]:
-        """The ops that compute the same in every iteration, in order."""
+        """The loop-invariant ops, in order."""
         fixed: set[Value] = {self.region.params[k] for k in invariant}
         gone = []
         for op in self.region.body:
@@ -64,7 +64,7 @@ class _Part:
         return op.defn.is_pure and not (draws(op) or defines(op)) and (self.sure or never_fails(op))
 
     def carried(self, leaving: Sequence[Op]) -> list[Value]:
-        """The results of `leaving` that what stays needs."""
+        """The results of `leaving` that the remaining ops use."""
         gone = set(leaving)
         needed = {v for x in self.region.results if (v := _named(x)) is not None}
         carries = []
@@ -89,7 +89,7 @@ class _Loop:
         self.parts = [_Part(*part) for part in op.defn.control.parts(op)]
 
     def invariant(self) -> list[int]:
-        """The carries that every region returns as it got them."""
+        """The carries that every region returns unchanged."""
         return [
             k
             for k in range(self.count)
@@ -98,7 +98,7 @@ class _Loop:
         ]
 
     def hoist(self, context: PassContext) -> int:
-        """Move out what can leave; how many ops left."""
+        """Move invariant ops out. The number of them."""
         invariant = self.invariant()
         leaving = [part.leaving(invariant) for part in self.parts]
         carried = [part.carried(ops) for part, ops in zip(self.parts, leaving, strict=True)]
@@ -117,7 +117,7 @@ class _Loop:
         return len(kept)
 
     def _region(self, part: _Part, leaving: Sequence[Op], own: Sequence[Value], kept: Sequence[Value]) -> Region:
-        """The region of `part` with `kept` as further carries; those of `own` it no longer computes."""
+        """The region of `part` with `kept` as further carries, and without the ops of `own`."""
         copy, values = self.sharing.own(part.region)
         params = {v: Value(v.type, v.name) for v in kept}
         with Rewriter(copy, self.rw.dialect) as rw:
@@ -133,7 +133,7 @@ class _Loop:
         return copy
 
     def _replace(self, kept: Sequence[Operand], regions: Sequence[Region]) -> None:
-        """A loop with `kept` as further carries in the place of this one."""
+        """Replace this loop by one with `kept` as further carries."""
         rw, op, n = self.rw, self.op, self.count
         attrs = op.defn.named(op.attrs)
         if "carry_count" in attrs:
@@ -154,7 +154,7 @@ def _named(x: Operand) -> Value | None:
 
 
 def _needed(ops: Sequence[Op], values: Sequence[Value]) -> list[Op]:
-    """Those of `ops` on which `values` depend, in order."""
+    """The ops of `ops` on which `values` depend, in order."""
     wanted = set(values)
     needed = []
     for op in reversed(ops):
@@ -165,7 +165,7 @@ def _needed(ops: Sequence[Op], values: Sequence[Value]) -> list[Op]:
 
 
 def _copy_out(op: Op, outside: dict[Value, Operand]) -> Op:
-    """A copy of `op` for before the loop; `outside` has what its operands are there, and gets its results."""
+    """A copy of `op` before the loop. `outside` maps values to their copies there, and gets its results."""
     operands = tuple(outside[x] if isinstance(x, Value) else x for x in op.operands)
     copy = Op(op.defn, operands, op.attrs, (), op.regions, op.loc)
     copy.results = tuple(Value(v.type, "", copy) for v in op.results)

@@ -1,7 +1,7 @@
-"""Fusion hints taken at their word, as gpt.rs's Triton backend does: each becomes the custom call that its payload describes.
+"""Replaces each fusion hint by the custom call that its payload describes, as gpt.rs's Triton backend does.
 
-An elementwise kernel is exact. A contraction with its bias rounds once instead of twice; under strict floats such a hint stays.
-So does one without a payload, and one whose kernel would refuse it. `decompose` is the way back.
+An elementwise kernel is exact. A contraction with its bias rounds once instead of twice; under strict floats such a hint
+stays. So does a hint without a payload, or with a payload that the kernel refuses. `decompose` reverses this.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def run(program: Program, context: PassContext) -> None:
 
 
 def _call(hint: Hint, context: PassContext) -> Op | None:
-    """The custom call that replaces `hint`; None when it stays."""
+    """The custom call that replaces `hint`, or None if it stays."""
     kind = dict(hint.attrs).get("fusion_kind", ("", ""))[1]
     target = _TARGETS.get(kind if isinstance(kind, str) else "")
     if target is None or len(hint.exports) != 1 or (kind == _DOT and context.floats is Floats.STRICT):

@@ -1,4 +1,4 @@
-"""The order of ops with the least peak of memory, as far as `plan.order` finds it."""
+"""Reorders ops for the lowest peak of memory that `plan.order` finds."""
 
 from __future__ import annotations
 

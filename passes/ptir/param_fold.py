@@ -1,9 +1,9 @@
-"""What depends on one parameter of known value, and on constants, is computed once: weights made ready before they are used.
+"""Precomputes values that depend on constants and one parameter of known value: prepared weights.
 
-`params=FILE` (.npz or .safetensors) holds values by parameter name; what it does not name is an argument. With `output=FILE` each
-result becomes a parameter of its own, and FILE holds the values of all parameters that are known then; without, it becomes a
-constant. A parameter that nothing reads any more goes. Random ops, what fails when it is computed, tuples, and movement that
-makes more elements than it is given stay.
+`params=FILE` (.npz or .safetensors) has values by parameter name; other parameters are arguments. With `output=FILE` each
+result becomes a new parameter, and FILE gets the values of all remaining known parameters. Without it the result becomes a
+constant. Unused parameters are dropped. Random ops, ops that fail, tuples, and movement with a result larger than its operand
+stay.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OPTIONS = {"params": "", "output": ""}
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Compute values of only one parameter, which a file gives: as a constant, or as a new parameter in a new file."""
+    """Precompute values that depend on one parameter whose value a file gives: as constants, or as parameters in a new file."""
     source, output = context.options["params"], context.options["output"]
     if not source:
         raise UsageError("pass `param-fold` needs the values of parameters: param-fold{params=FILE}")
@@ -43,10 +43,8 @@ def run(program: Program, context: PassContext) -> None:
 
 
 def fold(program: Program, given: Mapping[str, Array], context: PassContext, *, constants: bool = False) -> dict[str, Array]:
-    """Fold the entry of `program` with the values `given`; the values of the parameters that are known afterwards.
-
-    `constants`: results become constants, not parameters. Raises UsageError for a value of another dtype or shape.
-    """
+    """Fold the entry of `program` with the values `given`. The values of the remaining known parameters. `constants`: results
+    become constants, not parameters. Raises UsageError for a value of another dtype or shape."""
     function = program.main
     known = {p: _value(p, given[p.name]) for p in function.params if p.name in given}
     context.known.update({p.name: x for p, x in known.items()})
@@ -73,18 +71,18 @@ def fold(program: Program, given: Mapping[str, Array], context: PassContext, *, 
 
 
 class _Computed:
-    """What depends on one known parameter at most: `origin` says on which (None: on constants alone), `values` what it is.
-    `read` are the parameters that something depends on."""
+    """The values that depend on at most one known parameter. `origin` is that parameter (None: only constants), `values` the
+    value. `read` are the parameters on which moved results depend."""
 
     def __init__(self, known: Mapping[Value, Array], context: PassContext, constants: bool) -> None:
         self.values: dict[Value, Data] = dict(known)
         self.origin: dict[Value, Value | None] = {p: p for p in known}
         self.read: dict[Value, None] = {}
         self.context = context
-        self.constants = constants  # whether what is computed becomes constants
+        self.constants = constants  # whether results become constants
 
     def add(self, op: Op) -> None:
-        """Compute `op` when what it needs is there."""
+        """Compute `op` if its operands are known."""
         origins = {self.origin.get(x) for x in op.operands if isinstance(x, Value)} - {None}
         here = all(isinstance(x, Literal) or (isinstance(x, Value) and x in self.origin) for x in op.operands)
         if not here or len(origins) > 1 or not _computable(op) or (origins and _grows(op)):
@@ -96,7 +94,7 @@ class _Computed:
         self.origin[op.result] = next(iter(origins), None)
 
     def leaves(self, op: Op, rw: Rewriter) -> bool:
-        """Whether `op` depends on a parameter, and something that does not depend on it alone reads its result."""
+        """Whether `op` depends on a parameter, and its result is used by something that depends on more."""
         v = op.result if len(op.results) == 1 else None
         if v is None or (origin := self.origin.get(v)) is None or (self.constants and not self._suits(v, rw)):
             return False
@@ -106,7 +104,7 @@ class _Computed:
         return True
 
     def _suits(self, v: Value, rw: Rewriter) -> bool:
-        """Whether what uses `v` may know it: some ops refuse constants."""
+        """Whether the users of `v` accept a constant."""
         assert isinstance(v.type, TensorType)
         by = arrays.to_literal(self.values[v], v.type)
         return rw.users_accept(v, lambda x: by if x is v else x)
@@ -121,7 +119,7 @@ def _computable(op: Op) -> bool:
 
 
 def _grows(op: Op) -> bool:
-    """Whether `op` moves elements to more places than there were."""
+    """Whether `op` is movement with a result larger than its operand."""
     return MOVEMENT in op.defn.traits and _count(op.result) > sum(map(_count, op.operands))
 
 
@@ -131,7 +129,7 @@ def _count(x: Value | Element | Literal) -> int:
 
 
 def _value(p: Value, array: Array) -> Array:
-    """`array` as a value of the parameter `p`. Raises UsageError when it has another dtype or shape."""
+    """`array` as a value of the parameter `p`. Raises UsageError if it has another dtype or shape."""
     t = p.type
     try:
         result = arrayfiles.as_dtype(array, t.dtype) if isinstance(t, TensorType) else None

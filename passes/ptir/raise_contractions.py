@@ -1,4 +1,4 @@
-"""Sums of products of repeated operands as `dot_general`."""
+"""Replaces sums of products of broadcast operands by `dot_general`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slices by steps as evenly spaced `take`s, which engines see as views."""
+"""Replaces slices with steps by evenly spaced `take`s, which engines treat as views."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from ptir_tools.rewrite.patterns import Effect
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Turn one column of an axis split into rows (a slice by steps) into a take with evenly spaced indices."""
+    """Replace a slice with steps (one column of an axis split into rows) by a take with evenly spaced indices."""
     context.apply(program, STRIDES, effect=Effect.RANGE, enable_constant_fold=False)

@@ -1,10 +1,10 @@
-"""Kernels out of their decompositions, for engines that run them as one: softmax, layer norm, RMS norm, gelu, silu, attention,
-convolution. `decompose` is the way back.
+"""Recognizes kernels in their decompositions, for engines that run them as one: softmax, layer norm, RMS norm, gelu, silu,
+attention, convolution. `decompose` reverses this.
 
-What replaces a kernel is computed without rounding in between: results may differ by roundings, and where an intermediate
-would overflow its dtype it no longer does. Kernels that fail for ordinary numbers (a softmax without its maximum taken off, a
-variance as the difference of two moments, where digits cancel) are sought under fast floats alone: what replaces them does not.
-Under strict floats everything stays.
+A kernel is computed without intermediate rounding. So results may differ by rounding, and intermediate values no longer
+overflow their dtype. Decompositions that fail for ordinary numbers are recognized only under fast floats: a softmax without
+subtraction of its maximum, and a variance as the difference of two moments, where digits cancel. Under strict floats floats
+stay as they are.
 """
 
 from __future__ import annotations

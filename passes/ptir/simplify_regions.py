@@ -1,4 +1,4 @@
-"""Shared regions: equal ones become one, those that no op refers to go."""
+"""Merges equal shared regions and drops unused ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ptir_tools.rewrite.step_log import fingerprint
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Merge equal regions and drop unused ones; regions that draw random numbers or miss a payload equal no other."""
+    """Merge equal regions and drop unused ones. Regions with random ops or missing payloads are never merged."""
     while _merge(program, context):
         pass  # regions that refer to merged ones may now be equal
     dce.drop_regions(program, context)

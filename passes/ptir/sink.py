@@ -1,9 +1,10 @@
-"""Sinking: what one branch alone needs is computed there; what is bigger than its operands is made where it is first used.
+"""Sinking: an op that only one branch needs is moved into it, and an op with a result larger than its operands is moved to its
+first use.
 
-An op goes into a branch of a `cond` when only that branch reads it, a constant into every branch that reads it; arguments that
-no branch reads go. In its own block an op moves down to its first use, so that it lives shorter, when its result takes more
-memory than its operands together: constants, iotas, broadcasts, widening casts. Nothing that draws random numbers moves into
-a branch, and nothing into one that is nested deeper than eight levels.
+An op moves into a branch of a `cond` if only that branch reads it, a constant into every branch that reads it. Unused
+arguments are dropped. In its own block an op moves down to its first use, if its result takes more memory than its operands
+together: constants, iotas, broadcasts, widening casts. Ops that draw random numbers do not move into a branch, and nothing
+moves into a branch nested deeper than eight levels.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from ptir_tools.dialects.ptir.rewrites.speculation import draws
 from ptir_tools.passes import PassContext, innermost_first
 from ptir_tools.rewrite.rewriter import Rewriter
 
-_DEEPEST = 8  # levels of regions that an op moves into: what a chain of branches computes would end in one each
+_DEEPEST = 8  # levels of regions that an op moves into: each branch of a chain would end one level deeper
 
 
 def run(program: Program, context: PassContext) -> None:
     """Move ops into the only branch that needs them, and ops with big results to their first use."""
     sharing = Sharing(program)
     edits = -1
-    while program.regions and edits != context.edits:  # what several read may now be read by one alone
+    while program.regions and edits != context.edits:  # a value with several users may now have one
         edits = context.edits
         for rw in _outermost_first(program, context):
             while _into_branches(rw, sharing, context):
@@ -36,16 +37,16 @@ def run(program: Program, context: PassContext) -> None:
 
 
 def _into_branches(rw: Rewriter, sharing: Sharing, context: PassContext) -> bool:
-    """Sink into the branches of every `cond` of the block, last first; whether anything changed."""
+    """Sink into the branches of every `cond` of the block, last first. Whether anything changed."""
     changed = False
     for op in reversed(rw.body()):
-        if isinstance(op.defn.control, Branch) and rw.alive(op):  # it may have gone into a later one
+        if isinstance(op.defn.control, Branch) and rw.alive(op):  # it may have moved into a later one
             changed |= _Branch(rw, op, sharing).sink(context)
     return changed
 
 
 def _outermost_first(program: Program, context: PassContext) -> Iterator[Rewriter]:
-    """A rewriter for each block that is not nested too deep; those of its ops' regions, some of them new, come after it."""
+    """A rewriter for each block that is not nested too deep. Those of its ops' regions, some of them new, follow it."""
     done: set[Region] = set()
     depth: dict[Region, int] = {}
     todo = innermost_first(program)
@@ -64,7 +65,7 @@ def _outermost_first(program: Program, context: PassContext) -> Iterator[Rewrite
 
 
 class _Branch:
-    """A `cond` and what moves into its branches: `sunk` are ops and the branches, 0 for true, that need them."""
+    """A `cond` and the ops that move into its branches: `sunk` maps each op to its branches (0: true)."""
 
     def __init__(self, rw: Rewriter, op: Op, sharing: Sharing) -> None:
         self.rw = rw
@@ -75,10 +76,10 @@ class _Branch:
         reads = [_read(r) for r in op.regions]
         self.needs = [{b for b, r in enumerate(op.regions) if r.params[j] in reads[b]} for j in range(len(self.arguments))]
         self.sunk: dict[Op, set[int]] = {}
-        self.reads = len(op.operands)  # how many uses the `cond` and what moves make
+        self.reads = len(op.operands)  # the number of uses by the `cond` and the moved ops
 
     def sink(self, context: PassContext) -> bool:
-        """Move what can move and drop what no branch reads; whether anything changed."""
+        """Move ops into the branches, and drop unused arguments. Whether anything changed."""
         self._choose()
         kept = [j for j, x in enumerate(self.arguments) if self.needs[j] and not self._sinks(j)]
         if len(kept) == len(self.arguments) or not context.step("sink", self.op, *self.sunk):
@@ -97,18 +98,18 @@ class _Branch:
         return True
 
     def _sinks(self, j: int) -> bool:
-        """Whether the branches make the argument `j`."""
+        """Whether the branches compute the argument `j`."""
         x = self.arguments[j]
         if isinstance(x, Literal):
             return x.data is not None and self._suits(j)
         return isinstance(x, Value) and x.op in self.sunk
 
     def _suits(self, j: int) -> bool:
-        """Whether the branches may know the argument `j`: some ops refuse constants."""
+        """Whether the branches accept a constant as argument `j`."""
         return all(region_accepts(r, r.params[j], self.arguments[j]) for b, r in enumerate(self.op.regions) if b in self.needs[j])
 
     def _choose(self) -> None:
-        """Find what moves, last to first, so that the users of an op are decided before it."""
+        """Choose the ops to move, last to first, so that the users of an op are decided before it."""
         queue: list[tuple[int, int, Op]] = []
         seen: set[Op] = set()
 
@@ -128,10 +129,10 @@ class _Branch:
                 consider(op.operands)
 
     def _branches(self, op: Op) -> set[int]:
-        """The branches that need `op`; none when anything else does, or when it cannot move: its error would be one of these."""
+        """The branches that need `op`. Empty if anything else needs it, or if it cannot move, for example because it may fail."""
         v = op.results[0]
         if self.rw.uses(v) > self.reads:
-            return set()  # a value of many uses is not looked through for every branch
+            return set()  # a value with many uses is not searched for every branch
         if not op.defn.is_pure or draws(op) or self.rw.is_result(v) or not isinstance(v.type, TensorType):
             return set()
         if may_fail(op) or not all(self._suits(j) for j, x in enumerate(self.arguments) if x is v):
@@ -143,7 +144,7 @@ class _Branch:
         return wanted.union(*(self.needs[j] for j, x in enumerate(self.arguments) if x is v))
 
     def _region(self, branch: int, ops: Sequence[Op], kept: Sequence[int], fresh: Sequence[Value]) -> Region:
-        """The region of a branch: it takes the `kept` arguments and `fresh`, and begins with its share of `ops`."""
+        """The region of a branch: its parameters are the `kept` arguments and `fresh`, and it begins with its ops of `ops`."""
         copy, _ = self.sharing.own(self.op.regions[branch])
         names = {v.name for v in (*copy.params, *(v for op in copy.body for v in op.results))}
         inside = {x: copy.params[j] for j in kept if isinstance(x := self.arguments[j], Value)}
@@ -180,10 +181,8 @@ def _mapped(x: Operand, values: dict[Value, Value]) -> Operand:
 
 
 def _to_first_use(rw: Rewriter, context: PassContext) -> int:
-    """Move what is bigger than its operands down to its first use; how many ops moved.
-
-    What is before an op because that op, or something there, uses it first is one group; the next goes to its front.
-    """
+    """Move ops with results larger than their operands down to their first use. The number of them. Ops that are moved before
+    the same op are one group; the next one goes to its front."""
     home: dict[Op, Op] = {}
     front: dict[Op, Op] = {}
     moved = 0

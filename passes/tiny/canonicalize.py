@@ -1,4 +1,4 @@
-"""Tiny's canonical form (docs/tiny.md): explicit, topological, without movement that moves nothing."""
+"""Tiny's canonical form (docs/tiny.md): explicit, topological, without no-op movement."""
 
 from __future__ import annotations
 

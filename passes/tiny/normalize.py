@@ -1,7 +1,7 @@
-"""Tiny's explicit form: what profile `strict` accepts.
+"""Tiny's explicit form, which profile `strict` accepts.
 
-The EXPANDs, RESHAPEs and CASTs that a graph leaves out, and the numbers of named axes, are put in when it is verified
-(`dialects.tiny.legalize`). What is left is POOL, which the vocabulary does not have.
+Verification inserts the EXPANDs, RESHAPEs and CASTs that a graph omits, and the numbers of named axes
+(`dialects.tiny.legalize`). This pass only replaces POOL, which is not in the vocabulary.
 """
 
 from __future__ import annotations

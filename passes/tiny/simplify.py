@@ -1,4 +1,4 @@
-"""What cancels in a Tiny graph: the rules of `dialects.tiny.rewrites`, and folding, in the greedy driver."""
+"""The rules of `dialects.tiny.rewrites` for ops that cancel, and folding, in the greedy driver."""
 
 from __future__ import annotations
 

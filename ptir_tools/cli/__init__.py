@@ -17,15 +17,15 @@ else:
     parsing = lazy("ptir_tools.cli.parsing")
     report = lazy("ptir_tools.cli.report")
 
-UNWRITTEN = (4, 141)  # the exit codes of a full disk and of a closed pipe
+UNWRITTEN = (4, 141)  # exit codes after a full disk and a closed pipe
 COMPLETE = "_PTIR_COMPLETE"  # set by the completion scripts of shells
 
 
 def invoke(args: Sequence[str]) -> int:
-    """Run one command line (without the program's name) in this process. Returns its exit code; raises nothing."""
+    """Run one command line (without the program's name) in this process. The exit code; raises nothing."""
     reporter, status = report.Reporter(), 0
     try:
-        for form in values_of(args, "--diagnostics"):  # what is wrong with the command line is reported so, too
+        for form in values_of(args, "--diagnostics"):  # errors in the command line use this reporter
             reporter.form = form if form in report.FORMS else reporter.form
         if any("\0" in word for word in args):
             raise report.usage("an argument has a NUL character")
@@ -47,7 +47,7 @@ def invoke(args: Sequence[str]) -> int:
 
 
 def _plain(args: Sequence[str], reporter: report.Reporter) -> bool:
-    """Run a command line of which every word is plain; False for any other, which needs click."""
+    """Run a command line of only plain words. False for any other, which needs click."""
     if not args or args[0] not in COMMANDS:
         return False
     load_plugins(args[1:])
@@ -64,14 +64,14 @@ def main() -> int:
     if COMPLETE in os.environ:
         return int(parsing.group.main(prog_name="ptir", complete_var=COMPLETE) or 0)
     status = invoke(sys.argv[1:])
-    if status in UNWRITTEN:  # keep the interpreter from flushing what is left once more
+    if status in UNWRITTEN:  # the interpreter must not flush the rest again
         for stream in (1, 2):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     return status
 
 
 def _open_standard_streams() -> None:
-    """UTF-8 and `\\n` whatever the locale; a stream that the caller closed fails when it is used, not before."""
+    """Use UTF-8 and `\\n` in any locale. A stream that the caller closed fails at its first use, not before."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             mode = "w" if name == "stderr" else "r"

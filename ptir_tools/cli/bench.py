@@ -136,7 +136,7 @@ def _plain(results: list[bench.Measured]) -> list[str]:
 
 
 def _google(results: list[bench.Measured]) -> dict[str, object]:
-    """What `--benchmark_format=json` of google-benchmark has; times are microseconds."""
+    """The results as google-benchmark's `--benchmark_format=json`, with times in microseconds."""
     context = {
         "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "host_name": platform.node(),

@@ -36,7 +36,7 @@ else:
     engines = lazy("ptir_tools.engines")
 
 
-_OWN = frozenset({"output", "check", "check_runs", "timeout"})  # what `ptir opt` has not, or means another thing by
+_OWN = frozenset({"output", "check", "check_runs", "timeout"})  # options that `ptir opt` does not have, or with another meaning
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Flags:
     file_argument,
     output_option,
     pipeline_option,
-    option("--check", metavar="CMD", help="CMD exits with 0 for a good program, whose file is {} in CMD, or last."),
+    option("--check", metavar="CMD", help="CMD exits with 0 for a good program; its file is {} in CMD, or last."),
     check_runs_option,
     check_timeout_option,
     *float_options,
@@ -92,8 +92,8 @@ def command(session: Session, file: str, flags: Flags) -> None:
     with nullcontext() if check is None else check.explained():
         diagnostics = bisect(
             program,
-            Pipeline.asked(session, flags.pipeline).of(program),
-            _good(session, program, flags, check, text),
+            Pipeline.from_option(session, flags.pipeline).of(program),
+            _criterion(session, program, flags, check, text),
             context=lambda: pass_context(Diagnostics(program.source), flags),
             progress=session.reporter.tell,
         )
@@ -104,8 +104,10 @@ def command(session: Session, file: str, flags: Flags) -> None:
     raise Leave(1)
 
 
-def _good(session: Session, program: Program, flags: Flags, check: CheckCommand | None, text: Callable[[Program], str]) -> Good:
-    """The command that was given, or the comparison of runs."""
+def _criterion(
+    session: Session, program: Program, flags: Flags, check: CheckCommand | None, text: Callable[[Program], str]
+) -> Good:
+    """The check command, or the comparison of runs."""
     if check is None:
         options = engines.RunOptions(bindings=session.bindings)
         return runs_as_before(program, flags.check_runs, options, flags.fast_math)
@@ -127,13 +129,13 @@ def _report(session: Session, program: Program, result: Guilty, text: Callable[[
     yield from (f"  after    {line}" for line in record.get("after") or ())
     if result.crash:
         yield f"  crash    {result.crash}"
-    yield f"  replay   {_again(guilty, session.said)}"
+    yield f"  replay   {_replay_command(guilty, session.said)}"
     if result.before is not None and result.after is not None:
         yield from difference(text(result.before), text(result.after), f"after step {guilty - 1}", f"after step {guilty}")
 
 
-def _again(guilty: int, message: Sequence[Given]) -> str:
-    """The command that stops after the guilty step: what was given here and means the same to `ptir opt`."""
+def _replay_command(guilty: int, message: Sequence[Given]) -> str:
+    """The command that stops after the guilty step, with the options that `ptir opt` has, too."""
     words = ["ptir", "opt"]
     for name, spelled, given in message:
         for value in () if name in _OWN else given if isinstance(given, tuple) else [given]:

@@ -1,4 +1,4 @@
-"""`--check`: run the program before and after, on random inputs, and hold the outputs against each other."""
+"""`--check`: run the program before and after, on random inputs, and compare the outputs."""
 
 from __future__ import annotations
 
@@ -34,12 +34,16 @@ else:
     tempfile = lazy("tempfile")
 
 
-_WHOLE: dict[str, object] = {"elide_constants": None, "outside": {}, "data": None}  # what writes a program into one file, whole
+_WHOLE: dict[str, object] = {
+    "elide_constants": None,
+    "outside": {},
+    "data": None,
+}  # formats with the complete program in one file
 
 
 def written(session: Session, program: Program, form: str, pieces: Sequence[str] | Sequence[bytes]) -> Program:
-    """The program that a reader makes of `pieces`, which were written in `form` for `program`. This is `program` itself in a
-    format that is not read. What cannot be read or does not verify ends the command with exit code 1."""
+    """Read `pieces` back; `form` is their format. The result is `program` itself if the format cannot be read. If the pieces
+    cannot be read or do not verify, the command ends with exit code 1."""
     if not FORMATS[form].readable:
         return program
     options = session.options
@@ -58,7 +62,7 @@ def written(session: Session, program: Program, form: str, pieces: Sequence[str]
         sidecar.fill(again, program)
     if again is not None:
         session.verify(again, diagnostics)
-    if again is None or diagnostics.errors:  # its warnings are none of the program that was given
+    if again is None or diagnostics.errors:  # its warnings are not about the given program
         session.reporter.settle(diagnostics)
     assert again is not None
     return again
@@ -76,11 +80,12 @@ def check(
     peer: str = "",
     execute: Callable[[Mapping[str, Array]], dict[str, Array]] | None = None,
 ) -> None:
-    """End the command with exit code 1 when outputs differ; the inputs are then kept next to a command that repeats the run.
-    `finite`: what is NaN or infinite before may be anything after. `strict`: no rounding may change. `known` are inputs of the
-    entry whose values the change relies on. `execute` runs what is after on `peer`, which `--compare` knows by that name.
+    """End the command with exit code 1 if outputs differ, and keep the inputs next to a command that repeats the run.
 
-    Every function that both have and nothing calls is run; on a peer the entry alone."""
+    `finite`: elements that are NaN or infinite before are not compared. `strict`: no rounding may change. `known`: values of
+    inputs of the entry that the change depends on. `execute` runs the program after on `peer`, its name for `--compare`. Every
+    function that both programs have and nothing calls is run, on a peer only the entry.
+    """
     options = engines.RunOptions(bindings=session.bindings, strict_fp=strict)
     kept = session.options[convert.CONSTANTS] or {}
     constants = {name: literals.from_literal(x) for name, x in kept.items()}
@@ -95,7 +100,7 @@ def check(
 def _report(
     session: Session, before: Program, after: Program, result: compare.Check, peer: str, finite: bool, of: str = ""
 ) -> None:
-    """Say what a check found, ` of` which function; it ends the command when outputs differ, or when nothing was compared."""
+    """Report the result of a check, ` of` which function. End the command if outputs differ, or if nothing was compared."""
     say = session.reporter.say
     if result.sizes:
         say(f"--check{of} chose {listed(result.sizes)}")
@@ -115,7 +120,7 @@ def _report(
         commands = [f"{commands[0]} --compare {peer}"]
     notes = [f"the programs and the inputs are in {folder}", *(f"see it again: {c}" for c in commands)]
     if finite:
-        notes.append("--fast-math takes numbers for finite: integers and i1 that come of a NaN or an infinity may differ, too")
+        notes.append("--fast-math assumes finite numbers: integers and i1 computed from a NaN or an infinity may differ, too")
     diagnostics.error("CheckFailed", f"--check{of} run {result.runs}: {result.diverged[0]}", notes=notes)
     session.reporter.settle(diagnostics)
 
@@ -126,8 +131,8 @@ def listed(sizes: Mapping[str, int]) -> str:
 
 
 def _keep(folder: str, session: Session, before: Program, after: Program, result: compare.Check) -> list[str]:
-    """Keep both programs, what each was given and what was expected in `folder`; the commands that run them again."""
-    options = session.options.having(elide_constants=None, outside={})  # programs that need no other file
+    """Keep both programs, the inputs and the expected outputs in `folder`; the result is the commands that run them again."""
+    options = session.options.having(elide_constants=None, outside={})  # formats of programs that need no other file
     commands = []
     for stem, program, inputs in (("before", before, result.inputs), ("after", after, result.inputs_after)):
         form = program.format or program.dialect.name

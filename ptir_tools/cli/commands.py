@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
     plugins = lazy("ptir_tools.plugins")
 
-# In the order in which --help lists them. Each is the attribute `command` of the module of that name.
+# In the order of --help. Each is the attribute `command` of the module of that name.
 COMMANDS = (
     "verify", "fmt", "opt", "canonicalize", "translate", "plan", "run", "bench", "info", "explain", "ops",
     "diff", "stats", "graph", "hash", "lit", "conform", "gen", "fuzz", "fix", "bisect", "reduce", "targets", "completion", "man",
@@ -29,15 +29,15 @@ def subcommand_of(name: str) -> Subcommand:
 
 
 def load_plugins(words: Sequence[str]) -> None:
-    """Load the plug-ins that are installed and that the words after a command name: before the command is imported, whose
-    options list what there is. Raises UsageError."""
+    """Load the installed plug-ins, and those named after a command name. This is before the command is imported, because its
+    options list their additions. Raises UsageError."""
     plugins.load_installed()
     for path in values_of(words, "--load"):
         plugins.load(path)
 
 
 def values_of(args: Sequence[str], option: str) -> Iterator[str]:
-    """The values of an option that counts before the command line is parsed."""
+    """The values of an option that has an effect before the command line is parsed."""
     for i, word in enumerate(args):
         if word == "--":
             return

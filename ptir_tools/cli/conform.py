@@ -76,7 +76,7 @@ def command(
 
 
 def _below(path: str) -> Iterator[str]:
-    """A file, or the cases below a folder in order of their paths. Raises OSError for what is not there."""
+    """A file, or the cases below a folder in order of their paths. Raises OSError for a missing path."""
     if not os.path.isdir(path):
         os.stat(path)
         yield path

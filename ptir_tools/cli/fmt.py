@@ -62,7 +62,7 @@ def command(
     require_one_end(output, in_place, check=check, diff=diff)
 
     def one(path: str) -> int:
-        before, after = _formatted(session, path, split_input)
+        before, after = _format_file(session, path, split_input)
         if diff and before != after:
             print_diff(path, before, after, "formatted")
         elif check and before != after:
@@ -76,15 +76,15 @@ def command(
     session.each(files, one, jobs)
 
 
-def _formatted(session: Session, path: str, split: bool) -> tuple[str, str]:
-    """The text of `path` as it is in the file, and how it should be laid out."""
+def _format_file(session: Session, path: str, split: bool) -> tuple[str, str]:
+    """The text of the file at `path`, and its formatted text."""
     source = session.opened(path)
     if not split:
-        return source.written, _laid_out(session, source)
+        return source.written, _format(session, source)
     texts = []
 
     def one(part: Source) -> int:
-        texts.append(f"{part.text.strip()}\n".lstrip() if splitting.is_blank(part) else _laid_out(session, part))
+        texts.append(f"{part.text.strip()}\n".lstrip() if splitting.is_blank(part) else _format(session, part))
         return 0
 
     if status := session.highest(splitting.parts(source), one):
@@ -92,8 +92,8 @@ def _formatted(session: Session, path: str, split: bool) -> tuple[str, str]:
     return source.written, "".join(splitting.joined(texts, source)).strip("\n") + "\n"
 
 
-def _laid_out(session: Session, source: Source) -> str:
-    """How `source` should be laid out; errors end the command."""
+def _format(session: Session, source: Source) -> str:
+    """The formatted text of `source`; errors end the command."""
     session.reporter.reads(source)
     diagnostics = Diagnostics(source)
     after: str | None = None

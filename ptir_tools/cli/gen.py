@@ -20,7 +20,9 @@ _GENERATORS = [name for name, dialect in DIALECTS.items() if dialect.generate is
     option("--ir", "--from", type=choice(_GENERATORS), help="The IR (that of --to; ptir)."),
     option("--ops", "--steps", type=int_range(1, 10_000), default=12, metavar="N", help="The approximate number of ops (12)."),
     option("--only", multiple=True, metavar="OP", help="Only these ops, and ops that they need. Repeatable."),
-    option("--count", type=int_range(1, 10_000), default=1, metavar="N", help="For so many seeds, from --seed on (1)."),
+    option(
+        "--count", type=int_range(1, 10_000), default=1, metavar="N", help="The number of programs, from consecutive seeds (1)."
+    ),
     option("--static", is_flag=True, help="No symbolic extents."),
     option("--faults", is_flag=True, help="A run may end in an error: an index out of range, a division by zero."),
     option("--to", type=choice([form for form, dialect in OWNERS.items() if dialect.generate is not None]), help="The format."),

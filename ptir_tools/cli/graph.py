@@ -58,14 +58,14 @@ def _drawn(session: Session, program: Program, pipeline: str | None, to: str) ->
     result = _planned(program)
     if pipeline is not None:
         context = PassContext(hooks=[stages])
-        run_pipeline(program, Pipeline.asked(session, pipeline).of(program), context)
+        run_pipeline(program, Pipeline.from_option(session, pipeline).of(program), context)
         session.reporter.settle(context.diagnostics)
     name = program.source.name if program.source is not None else program.entry
     yield from graph.page(os.path.basename(name), stages.stages, result)
 
 
 def _planned(program: Program) -> Plan | None:
-    """The plan of the program as it was read; None where an extent is not known."""
+    """The plan of the program as it was read, or None if an extent is not known."""
     try:
         copy = clone(program)
         symbols.specialize(copy, program.attrs.get("dims", {}))

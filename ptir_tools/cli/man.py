@@ -16,7 +16,11 @@ from ptir_tools.cli.options import argument, subcommand
 from ptir_tools.cli.output import write_text
 from ptir_tools.cli.session import Session, named
 
-_SECTIONS = {"Options": "OPTIONS", "Commands": "COMMANDS", "Exit codes": "EXIT STATUS"}  # other titles are parts of one of them
+_SECTIONS = {
+    "Options": "OPTIONS",
+    "Commands": "COMMANDS",
+    "Exit codes": "EXIT STATUS",
+}  # other titles are parts of these sections
 _CODE = re.compile(r"`([^`]*)`")
 _METAVAR = re.compile(r"([A-Z](?:[\w.]*\w)?)")
 _ESCAPES = {"\\": r"\e", "-": r"\-", "'": r"\(aq", '"': r"\(dq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti"}
@@ -61,7 +65,7 @@ def _title(name: str) -> str:
 
 
 class Page(click.HelpFormatter):
-    """Writes a help as roff. The buffer holds lines; the examples of the help are kept for the end of the page."""
+    """Writes a help as roff. The buffer has lines; the examples are kept for the end of the page."""
 
     def __init__(self) -> None:
         super().__init__(width=80)
@@ -75,7 +79,7 @@ class Page(click.HelpFormatter):
         self.buffer.extend(lines)
 
     def write(self, string: str) -> None:
-        """Text that is filled; what is in backquotes is bold."""
+        """Text that is filled; code in backquotes is bold."""
         lines = _styled(_CODE, string, "B").splitlines()
         self.buffer.extend(_protected(line.strip()) for line in lines if line.strip())
 
@@ -100,7 +104,7 @@ class Page(click.HelpFormatter):
                 self.write(paragraph)
 
     def write_unfilled(self, lines: Iterable[str]) -> None:
-        """Lines that stay as they are."""
+        """Lines that are not filled."""
         self.write_lines(".nf", *(_protected(_escaped(line)) for line in lines), ".fi")
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
@@ -114,7 +118,7 @@ class Page(click.HelpFormatter):
         yield
 
     def write_end(self, others: list[str]) -> None:
-        """The examples, and the pages that one may want next."""
+        """The examples, and the related pages."""
         if self.examples:
             self.write_lines(".SH EXAMPLES")
             self.write_unfilled(line.removeprefix("  ") for line in self.examples)
@@ -123,7 +127,7 @@ class Page(click.HelpFormatter):
 
 
 def _word(word: str, first: bool) -> str:
-    """A word of what an entry of a list is about: names are bold, what is to be replaced is italic."""
+    """A word of a term of a list: names are bold, placeholders are italic."""
     if first or word.startswith("-"):
         bare = word.rstrip(",")
         return f"\\fB{_escaped(bare)}\\fR{word[len(bare) :]}"
@@ -133,13 +137,13 @@ def _word(word: str, first: bool) -> str:
 
 
 def _styled(pattern: re.Pattern[str], text: str, font: str) -> str:
-    """The text, with what the group of `pattern` matches in another font."""
+    """The text, with the matched group of `pattern` in another font."""
     pieces = enumerate(pattern.split(text))
     return "".join(f"\\f{font}{_escaped(piece)}\\fR" if i % 2 else _escaped(piece) for i, piece in pieces)
 
 
 def _escaped(text: str) -> str:
-    """Characters that roff would take for its own, or that are not ASCII."""
+    """The text with escapes for roff's special characters and for non-ASCII characters."""
     return "".join(_ESCAPES.get(c) or (c if c.isascii() else f"\\[u{ord(c):04X}]") for c in text)
 
 

@@ -1,4 +1,4 @@
-"""`ptir opt`: running a pipeline, and what shows and checks what it does. `canonicalize` and `bisect` use it, too."""
+"""`ptir opt`: runs a pipeline, shows its steps and checks them. `canonicalize` and `bisect` use it, too."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from ptir_tools.cli.output import (
     distinct,
     each_program,
     logging,
+    move_weights,
     only_one,
     places_of,
-    taken_out,
     to_stdout,
     write_text,
     write_weights,
@@ -97,7 +97,7 @@ class Flags:
 
 
 def _once(_: object, option: object, given: tuple[str, ...]) -> str | None:
-    """The text that was given, if any. Of two, neither is to be forgotten."""
+    """The text of an option that may be given only once."""
     if len(given) > 1:
         raise ValueError("given more than once; commas separate passes")
     return given[0] if given else None
@@ -182,18 +182,18 @@ def command(
 
 
 def optimize_command(session: Session, files: Sequence[str], output: str | None, pipeline: str | None, flags: Flags) -> None:
-    """Read, run the pipeline (None: the dialect's default), compare if asked, print: for each of the files."""
+    """For each file: read it, run the pipeline (None: the dialect's default), compare if `--check` is given, and print."""
     only_one("--split-input", flags.split_input, weights_to=flags.weights_to)
     only_one("several files", several := len(files) > 1 or any(map(os.path.isdir, files)), weights_to=flags.weights_to)
     only_one("--jobs", flags.jobs > 1, log_rewrites=flags.log_rewrites, trace=flags.trace, print_ir_tree=flags.print_ir_tree)
     distinct(files, output=output, weights_to=flags.weights_to, trace=flags.trace, log_rewrites=flags.log_rewrites)
     if flags.in_place and (output is not None or flags.to is not None or not files):
-        raise UsageError("--in-place rewrites files in their own format: it goes neither with -o nor with --to")
+        raise UsageError("--in-place rewrites files in their own format: it excludes -o and --to")
     session.set(elide_constants=flags.elide_constants_larger)
     places = dict(places_of(session.files(files), files, output)) if several else {}
-    written: list[Callable[[], None]] = []  # of one file: when all that watched the passes is in its files
+    written: list[Callable[[], None]] = []  # of one file: when all observers of the passes have written their files
     with ExitStack() as stack:
-        optimizer = _Optimizer(session, Pipeline.asked(session, pipeline), output, flags, stack)
+        optimizer = _Optimizer(session, Pipeline.from_option(session, pipeline), output, flags, stack)
 
         def one(path: str) -> int:
             result = each_program(session, path, flags.split_input, optimizer.optimized)
@@ -212,14 +212,14 @@ def optimize_command(session: Session, files: Sequence[str], output: str | None,
 
 
 class Pipeline(NamedTuple):
-    """The pipeline that was asked for: None is the dialect's own; `path` is its file, if it is in one."""
+    """The given pipeline; None is the dialect's default. `path` is its file, if it is in one."""
 
     text: str | None
     path: str = ""
 
     @classmethod
-    def asked(cls, session: Session, given: str | None) -> Pipeline:
-        """The pipeline of `-p`; with `@FILE` it is in the file, where `-` is standard input. Raises OSError, UsageError."""
+    def from_option(cls, session: Session, given: str | None) -> Pipeline:
+        """The pipeline of `-p`; `@FILE` reads it from a file, `@-` from standard input. Raises OSError, UsageError."""
         if given is None or not given.startswith("@"):
             return cls(given)
         if given == "@":
@@ -231,7 +231,7 @@ class Pipeline(NamedTuple):
             raise UsageError(f"{path}: not UTF-8") from None
 
     def of(self, program: Program) -> str:
-        """The text for `program`. Raises UsageError when what is in a file makes no sense."""
+        """The text for `program`. Raises UsageError if the text of a file is not a pipeline."""
         if self.text is None:
             return program.dialect.pipeline
         try:
@@ -242,7 +242,7 @@ class Pipeline(NamedTuple):
 
 
 class _Optimizer:
-    """The processing of each program of the input, and its observers, whose files are closed with `stack`."""
+    """Processes each program of the input with observers; `stack` closes their files."""
 
     def __init__(self, session: Session, pipeline: Pipeline, output: str | None, flags: Flags, stack: ExitStack) -> None:
         self.session, self.pipeline, self.output, self.flags = session, pipeline, output, flags
@@ -268,7 +268,7 @@ class _Optimizer:
         context = self.context(program, diagnostics)
         _run(session, program, pipeline, context, flags)
         _summaries(session.reporter, context, flags)
-        arrays = taken_out(session, program, form, flags.weights_to, self.output)
+        arrays = move_weights(session, program, form, flags.weights_to, self.output)
         pieces = program_pieces(program, form, diagnostics, session.options)
         session.reporter.settle(diagnostics)
         if before is not None and moves:
@@ -282,7 +282,7 @@ class _Optimizer:
         return pieces
 
     def context(self, program: Program, diagnostics: Diagnostics) -> PassContext:
-        """The context for the passes."""
+        """The context of the passes."""
         context, flags = pass_context(diagnostics, self.flags), self.flags
         context.verify_each, context.expensive_checks = flags.verify_each, flags.expensive_checks
         context.step_limit = flags.bisect_limit
@@ -298,7 +298,7 @@ class _Optimizer:
 
 
 def _run(session: Session, program: Program, pipeline: str, context: PassContext, flags: Flags) -> None:
-    """Run the passes. When one crashes, the reporter gets what the reproducer says; the crash goes on."""
+    """Run the passes. If one crashes, the reporter gets the comments of the reproducer, and the error is raised again."""
     position = reproduce.Position()
     context.hooks.insert(0, position)
     try:
@@ -329,14 +329,14 @@ class FloatFlags(Protocol):
 
 
 def floats(flags: FloatFlags) -> Floats:
-    """What rewrites may change. Raises UsageError when both flags are given."""
+    """What rewrites may change in floating point. Raises UsageError if both flags are given."""
     if flags.strict_fp and flags.fast_math:
         raise UsageError("--strict-fp and --fast-math exclude each other")
     return Floats.STRICT if flags.strict_fp else Floats.FAST if flags.fast_math else Floats.DEFAULT
 
 
 def pass_context(diagnostics: Diagnostics, flags: FloatFlags) -> PassContext:
-    """A context with the limits in force and the floats that were asked for."""
+    """A context with the current limits and the floating-point flags."""
     bound = current().iterations
     return PassContext(diagnostics, floats=floats(flags), max_iterations=bound if bound != LIMITS.iterations else None)
 
@@ -355,8 +355,7 @@ def _summaries(reporter: Reporter, context: PassContext, flags: Flags) -> None:
 
 
 def _replay(session: Session, files: Sequence[str], pipeline: str | None, flags: Flags) -> tuple[str, Limits]:
-    """The pipeline of the reproducer in `files`, and the limits for it; what it says about flags goes to `flags`. Raises
-    UsageError."""
+    """The pipeline of the reproducer in `files`, and its limits; sets its flags in `flags`. Raises UsageError."""
     if len(files) != 1 or files[0] in STDIN or pipeline is not None:
         raise UsageError("--run-reproducer takes the reproducer of a crash, and its pipeline")
     (file,) = files
@@ -370,7 +369,7 @@ def _replay(session: Session, files: Sequence[str], pipeline: str | None, flags:
 
 
 def _list(session: Session) -> None:
-    """Every pass with its IR, its help and its options; all that it says of itself with -v."""
+    """Print every pass with its IR, its help and its options; with -v its complete manual."""
     if session.reporter.verbose:
         for dialect in DIALECTS:
             for name in passes.names(dialect):

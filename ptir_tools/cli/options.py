@@ -1,6 +1,6 @@
-"""How options are declared; those that commands share, each once; the decorator that makes a function a command.
+"""Declarations of options, of those that commands share, and the decorator that turns a function into a command.
 
-A declaration is data. `parsing` makes click's commands of it; a command line whose words are all plain needs no click.
+A declaration is data. `parsing` makes click's commands from it. A command line of only plain words needs no click.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ else:
     meshes = lazy("ptir_tools.plan.mesh")
 
 _ARRAYS = regex(r"@?(.+\.(?:npz|safetensors(?:\.index\.json)?))(?::.*)?", re.DOTALL)
-_FILES = ("FILE", "FILE.py", "PLAN.json", "DIR", "A", "B")  # metavars of what names a file or a folder
-_CHOSEN = "option_"  # begins the names of parameters that are options of dialects
+_FILES = ("FILE", "FILE.py", "PLAN.json", "DIR", "A", "B")  # metavars of options that name a file or a folder
+_CHOSEN = "option_"  # prefix of the parameters that are options of dialects
 SCALE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -54,14 +54,14 @@ def binding(text: str) -> tuple[str, int]:
 
 
 class Kind(NamedTuple):
-    """What the values of a parameter are: `choice`, `int_range`, `finite` or `parsed`, made with these arguments."""
+    """The kind of a parameter's values: `choice`, `int_range`, `finite` or `parsed`, with its arguments."""
 
     name: str
     arguments: tuple[Any, ...]
     settings: dict[str, object]
 
     def read(self, text: str) -> object:
-        """The value. Raises ValueError for what is none, and for what only click takes."""
+        """The value. Raises ValueError for an invalid text, and for one that only click can read."""
         if self.name == "parsed":
             return self.arguments[0](text)
         if self.name == "choice":
@@ -91,13 +91,13 @@ def finite(least: float, *, min_open: bool = False) -> Kind:
 
 
 def parsed(parse: Callable[[str], object]) -> Kind:
-    """What `parse` reads, which raises ValueError."""
+    """Values that `parse` reads; it raises ValueError."""
     return Kind("parsed", (parse,), {})
 
 
 @dataclass(slots=True, frozen=True, eq=False)
 class Parameter:
-    """An option or argument: the words and settings of `click.option` or `click.argument`. --help lists it under `title`."""
+    """An option or argument, with the words and settings of `click.option` or `click.argument`. --help lists it under `title`."""
 
     words: tuple[str, ...]
     settings: Mapping[str, Any]
@@ -113,12 +113,12 @@ class Parameter:
 
     @property
     def spelled(self) -> list[str]:
-        """How an option is given."""
+        """The words of an option."""
         return [word for word in self.words if word.startswith("-")]
 
     @property
     def many(self) -> bool:
-        """Whether the function is given a tuple."""
+        """Whether its value is a tuple."""
         return bool(self.settings.get("multiple")) or self.settings.get("nargs") == -1
 
     @property
@@ -128,16 +128,16 @@ class Parameter:
 
     @property
     def default(self) -> object:
-        """The argument of the function if the command line has none."""
+        """The value if the command line has none."""
         return self.called(self.settings.get("default", () if self.many else False if self.is_flag else None))
 
     def called(self, value: object) -> object:
-        """What the callback makes of a value. Raises ValueError."""
+        """The result of the callback for a value. Raises ValueError."""
         callback = self.settings.get("callback")
         return value if callback is None else callback(None, None, value)
 
     def read(self, text: str) -> object:
-        """The value of a word. Raises ValueError for what is none, and where click decides."""
+        """The value of a word. Raises ValueError for an invalid word, and for one that only click can read."""
         kind = self.settings.get("type")
         if kind is None and isinstance(self.settings.get("default"), str | None):
             return text
@@ -155,7 +155,7 @@ class Parameter:
 
     @property
     def is_name(self) -> bool:
-        """Whether its values are names, of files for the most part. They are not empty."""
+        """Whether its values are names, mostly of files. They must not be empty."""
         return self.is_argument or self.metavar in _FILES
 
     @property
@@ -204,12 +204,12 @@ REPORTING = titled(
 
 
 def _parameter_of(declared: Option[Any]) -> str:
-    """The name of its parameter, which no flag of a command has."""
+    """The name of its parameter. No other option of a command has that name."""
     return f"{_CHOSEN}{declared.name}"
 
 
 def _flag(declared: Option[Any]) -> Parameter:
-    """The option of the command line that an option of a dialect declares."""
+    """The option of the command line for an option of a dialect."""
     kind = choice(declared.choices) if declared.choices else parsed(declared.parse)
     settings = {"multiple": True} if declared.many else {"default": declared.default}
     words = declared.flag, _parameter_of(declared)
@@ -217,20 +217,20 @@ def _flag(declared: Option[Any]) -> Parameter:
 
 
 def _flagged(command: str) -> list[Option[Any]]:
-    """The options of all dialects that a command takes, in the order of their flags. Those of plug-ins are known by now."""
+    """The options of all dialects that a command takes, in the order of their flags. Plug-ins are already loaded."""
     declared = (o for d in DIALECTS.values() for o in d.options if o.flag)
     return sorted((o for o in declared if not o.commands or command in o.commands), key=lambda o: o.flag)
 
 
 def _of_dialects(command: str) -> tuple[Parameter, ...]:
-    """The options of dialects that only some commands take, this one among them, by dialect."""
+    """The options of dialects that this and some other commands take, by dialect."""
     used = _flagged(command)
     listed = ((d.name.upper(), [_flag(o) for o in d.options if o.commands and o in used]) for d in DIALECTS.values())
     return tuple(p for title, flags in listed for p in titled(title, *flags))
 
 
 def _reading(command: str) -> tuple[Parameter, ...]:
-    """What every command that reads programs takes, options of dialects included."""
+    """The options of every command that reads programs, including those of dialects."""
     return titled(
         _COMMON,
         option(
@@ -251,7 +251,7 @@ LIMITING = tuple(option("--" + name.replace("_", "-"), name, type=parsed(size), 
 
 
 def from_option(*more: str) -> Parameter:
-    """`--from`: every format that can be read, and what else a command reads."""
+    """`--from`: every format that can be read, and the command's own formats."""
     known = [*(e.name for e in FORMATS.values() if e.readable), *more]
     help = "The input's format, instead of recognizing it by content."
     (declared,) = titled(_COMMON, option("--from", "form_in", type=choice(known), help=help))
@@ -296,7 +296,7 @@ mesh_options = titled(
         type=parsed(late("ptir_tools.plan.mesh", "spec_of")),
         metavar="NAME=AXES",
         multiple=True,
-        help="Cut an input, result or value: for each axis one of the mesh, or -; `*` in a name matches any text. Repeatable.",
+        help="Cut an input, result or value: per axis an axis of the mesh, or -; `*` in a name matches any text. Repeatable.",
     ),
 )
 json_option = option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -309,7 +309,7 @@ check_timeout_option = option(
 
 
 def sharding_of(mesh: Mesh | None, shard: Sequence[tuple[str, Spec]]) -> Sharding | None:
-    """What --mesh and --shard ask for. Raises UsageError for --shard alone."""
+    """The cuts of --mesh and --shard. Raises UsageError for --shard without --mesh."""
     if mesh is None and shard:
         raise UsageError("--shard cuts values over the axes of a mesh: give it with --mesh x=4,y=2")
     return None if mesh is None else meshes.Sharding(mesh, tuple(shard))
@@ -317,11 +317,11 @@ def sharding_of(mesh: Mesh | None, shard: Sequence[tuple[str, Spec]]) -> Shardin
 
 @dataclass(slots=True, eq=False)
 class Subcommand:
-    """A command: its function, of a session and the parameters, whose docstring is the help."""
+    """A command: a function of a session and the parameters. Its docstring is the help."""
 
     function: Callable[..., None]
     parameters: tuple[Parameter, ...]
-    flags: type | None = None  # a record that the function takes as `flags`, with the parameters of the names of its fields
+    flags: type | None = None  # a record of parameters, which the function takes as `flags`
 
     @property
     def name(self) -> str:
@@ -329,10 +329,10 @@ class Subcommand:
         return self.function.__module__.rpartition(".")[2]
 
     def plain(self, words: Sequence[str]) -> tuple[dict[str, Any], list[Given]] | None:
-        """What the function is given by a command line of which every word is plain, and what it says; None where click decides.
+        """The parameters and the given options of a command line of only plain words, or None if click has to parse it.
 
-        Plain are arguments, flags, and options with their value in the same word (`--seed=1`) or in the next. About what is
-        wrong, shortened or joined, click decides.
+        Plain words are arguments, flags, and options with their value in the same word (`--seed=1`) or in the next. Click
+        parses words that are wrong, shortened or joined.
         """
         try:
             given, arguments = self._sorted(words)
@@ -374,7 +374,7 @@ class Subcommand:
         return given, arguments
 
     def run(self, reporter: Reporter, parameters: dict[str, Any], chosen: Sequence[Given]) -> None:
-        """Do what the command line says. Raises Leave with an exit code, and whatever goes wrong."""
+        """Run the command. Raises Leave with an exit code, and any error."""
         for p, given in ((p, g) for g in chosen for p in self.parameters if p.name == g.name):
             if p.is_name and "" in (given.value if isinstance(given.value, tuple) else (given.value,)):
                 raise UsageError(f"{given.spelled or p.metavar}: the name is empty")
@@ -386,15 +386,15 @@ class Subcommand:
                 self.function(session, **parameters)
         except RecursionError:
             if session.options.limits.nesting <= LIMITS.nesting:
-                raise  # a fault of ours: what is allowed by default is read
+                raise  # a fault of the toolkit: the default depth can always be read
             raise LimitExceeded("the program is nested deeper than Python can follow, though --max-nesting allows it") from None
 
 
 def subcommand(
     *own: Parameter, flags: type | None = None, reads: bool = True, also_from: Sequence[str] = ()
 ) -> Callable[[Callable[..., None]], Subcommand]:
-    """Make `fn(session, **parameters)` a command. `own` are its options and arguments. Those that are fields of the record
-    `flags` come as one. `also_from` are formats that `--from` takes next to those of programs."""
+    """Make `fn(session, **parameters)` a command. `own` are its options and arguments. `flags` is a record of some of them,
+    which the function gets as one. `also_from` are more formats for `--from`."""
 
     def declare(function: Callable[..., None]) -> Subcommand:
         result = Subcommand(function, own, flags)
@@ -411,7 +411,7 @@ def subcommand(
 
 
 def _files(given: Iterable[object]) -> Iterator[str]:
-    """The files of arrays that a command line names: payloads may be read from them wherever they are."""
+    """The array files that a command line names: payloads may be read from them, wherever they are."""
     for x in given:
         if isinstance(x, (tuple, list)):
             yield from _files(x)

@@ -1,4 +1,5 @@
-"""Where results go: files that appear whole or not at all, standard output, never binary on a terminal."""
+"""Where results go: to files, which are written completely or not at all, or to standard output, but never binary to a
+terminal."""
 
 from __future__ import annotations
 
@@ -40,13 +41,13 @@ def to_stdout(path: str | None) -> bool:
 
 
 def form_of(form: str | None, path: str | None, forms: Iterable[str], default: str) -> str:
-    """The form that `--to` asks for; else the one that the suffix of the -o FILE names, else `default`."""
+    """The format of `--to`; else of the suffix of the -o FILE; else `default`."""
     suffix = os.path.splitext(path or "")[1].removeprefix(".").lower()
     return form or (suffix if suffix in forms else default)
 
 
 def require_one_end(output: str | None, in_place: bool, **looks: bool) -> None:
-    """Raise UsageError for a result that would go to files and not: --in-place, -o and what only looks exclude each other."""
+    """Raise UsageError if more than one of --in-place, -o and the options that only look are given."""
     named = [f"--{name}" for name, is_set in {"in-place": in_place, **looks}.items() if is_set]
     if in_place and len(named) > 1:
         raise UsageError(f"--in-place writes files, and {named[1]} only reads: give one of them")
@@ -55,7 +56,7 @@ def require_one_end(output: str | None, in_place: bool, **looks: bool) -> None:
 
 
 def print_diff(path: str, before: str, after: str, what: str) -> None:
-    """Print the differences as a unified diff. Only `\n` ends a line; `splitlines` would divide at more."""
+    """Print the differences as a unified diff. Only a newline ends a line; `splitlines` would split at more characters."""
     result = difflib.unified_diff(_lines(before), _lines(after), path, f"{path} ({what})")
     sys.stdout.writelines(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in result)
 
@@ -66,7 +67,8 @@ def _lines(text: str) -> list[str]:
 
 
 def distinct(read: Sequence[str], **paths: str | None) -> None:
-    """Raise UsageError when two options, by their names, would write one file, or another than `output` one that is read."""
+    """Raise UsageError if two options, by their names, write one file, or if an option except `output` writes a file that is
+    read."""
     owners: dict[str, str] = {}
     sources = {os.path.realpath(path) for path in read if path != "-"}
     for name, path in paths.items():
@@ -80,7 +82,7 @@ def distinct(read: Sequence[str], **paths: str | None) -> None:
 
 
 def write_text(path: str | None, pieces: Iterable[str]) -> None:
-    """Write `pieces` to the file `path` (None and `-`: to standard output). Raises OSError."""
+    """Write `pieces` to the file `path`, or to standard output (None and `-`). Raises OSError."""
     if to_stdout(path):
         sys.stdout.writelines(pieces)
         return
@@ -89,8 +91,8 @@ def write_text(path: str | None, pieces: Iterable[str]) -> None:
 
 
 def write_programs(path: str | None, programs: Sequence[Iterable[str] | Iterable[bytes]], join: Callable[..., list[str]]) -> None:
-    """Write programs, of text that `join` makes one, or one of bytes. Raises OSError, and UsageError for several of bytes, or for
-    bytes and a terminal."""
+    """Write programs: texts joined by `join`, or one program of bytes. Raises OSError, and UsageError for several of bytes, or
+    for bytes and a terminal."""
     written = [list(pieces) for pieces in programs]
     data = [piece for pieces in written for piece in pieces if isinstance(piece, bytes)]
     if not data:
@@ -102,7 +104,7 @@ def write_programs(path: str | None, programs: Sequence[Iterable[str] | Iterable
 
 
 def write_bytes(path: str | None, write: Callable[[IO[bytes]], object]) -> None:
-    """Let `write` fill the file `path` (`-`: standard output). Raises OSError, and UsageError for a terminal."""
+    """Write bytes with `write` to the file `path` (`-`: standard output). Raises OSError, and UsageError for a terminal."""
     if not to_stdout(path):
         with replacing(path) as file:
             write(file)
@@ -114,11 +116,8 @@ def write_bytes(path: str | None, write: Callable[[IO[bytes]], object]) -> None:
 
 @contextlib.contextmanager
 def logging(path: str) -> Iterator[Callable[[str], None]]:
-    """Writes texts to the file `path` (`-`: to standard output) as they come: what was written before a crash is there. A file
-    of before stays until the first text, or until the block ends well without one.
-
-    Raises OSError.
-    """
+    """Write texts to the file `path` (`-`: standard output) immediately, so that they remain after a crash. An earlier file
+    stays until the first text, or until the block ends without an error. Raises OSError."""
     if to_stdout(path):
         yield lambda text: print(text, end="")
         return
@@ -144,10 +143,8 @@ def logging(path: str) -> Iterator[Callable[[str], None]]:
 
 @contextlib.contextmanager
 def replacing(path: str | None) -> Iterator[IO[bytes]]:
-    """A file that takes the place of `path` when the block ends well; after an error the old one stays.
-
-    A symbolic link is followed and the mode kept; a pipe or a device is written directly.
-    """
+    """A new file that replaces `path` if the block ends without an error. A symbolic link is followed and the mode kept; a
+    pipe or a device is written directly."""
     target = os.path.realpath(path or "")
     with named(path):
         mode = _mode(target)
@@ -181,9 +178,9 @@ def _umask() -> int:
     return mask
 
 
-def taken_out(session: Session, program: Program, form: str, path: str | None, output: str | None) -> dict[str, Array]:
-    """What goes to the file at `path`; the writer then refers to it. Without one, what was read from files stays there: a text
-    that is written to `output` refers to them, too. Raises UsageError for another format."""
+def move_weights(session: Session, program: Program, form: str, path: str | None, output: str | None) -> dict[str, Array]:
+    """Write constants to the file at `path`, to which the text then refers. Without `path`, arrays that were read from files
+    stay there, and a text that is written to `output` refers to them. Raises UsageError for another format."""
     has_weights = FORMATS[form].has_weights
     if path is None:
         if has_weights:
@@ -197,12 +194,12 @@ def taken_out(session: Session, program: Program, form: str, path: str | None, o
 
 
 def write_weights(path: str | None, arrays: Mapping[str, Array]) -> None:
-    """Write the file, where there is one to write. Raises OSError."""
+    """Write the file, if there is one. Raises OSError."""
     if path is not None:
         write_bytes(path, lambda file: arrayfiles.save(path, file, arrays))
 
 
-class Made(NamedTuple):
+class Results(NamedTuple):
     """The results for each program of a file; `status` is the highest exit code."""
 
     source: Source
@@ -210,22 +207,20 @@ class Made(NamedTuple):
     status: int
 
     def write(self, output: str | None, to: str | None) -> None:
-        """Write it, in format `to` (None: the input's); end the command when `status` says so.
-
-        For a refused program nothing is printed, and its file is not changed. Raises OSError.
-        """
+        """Write the results in format `to` (None: the input's), and end the command if `status` is not 0. If a program was
+        refused, nothing is printed for it, and its file is not changed. Raises OSError."""
         if not self.status or to_stdout(output):
             write_programs(output, self.texts, lambda texts: splitting.joined(texts, self.source, to))
         if self.status:
             raise Leave(self.status)
 
 
-def each_program(session: Session, file: str, split: bool, make: Callable[[Source], Iterable[str] | Iterable[bytes]]) -> Made:
+def each_program(session: Session, file: str, split: bool, make: Callable[[Source], Iterable[str] | Iterable[bytes]]) -> Results:
     """The result of `make` for the program in `file`, or with `split` for each of its programs. If one is refused or hits a
     limit, the others are still reported."""
     source = session.opened(file)
     if not split:
-        return Made(source, [make(source)], 0)
+        return Results(source, [make(source)], 0)
     texts: list[Iterable[str] | Iterable[bytes]] = []
 
     def one(part: Source) -> int:
@@ -235,21 +230,19 @@ def each_program(session: Session, file: str, split: bool, make: Callable[[Sourc
         return 0
 
     status = session.highest(splitting.programs(source), one)
-    return Made(source, texts, status)
+    return Results(source, texts, status)
 
 
 def only_one(what: str, flag: bool, **files: str | None) -> None:
-    """Raise UsageError when `what` is asked for together with a file that holds something of one program."""
+    """Raise UsageError if `what` is given together with an option whose file is for one program."""
     for name, path in files.items():
         if flag and path is not None:
             raise UsageError(f"--{name.replace('_', '-')} is for one program; it does not go with {what}")
 
 
 def places_of(files: Sequence[str], given: Sequence[str], folder: str | None) -> Iterator[tuple[str, str | None]]:
-    """Where what is made of each of `files` goes: below `folder`, as they are below what was `given`; else standard output.
-
-    Raises UsageError when `folder` is a file, OSError.
-    """
+    """Where the result of each of `files` goes: below `folder` at its place below `given`; else standard output. Raises
+    UsageError if `folder` is a file, OSError."""
     if to_stdout(folder):
         yield from ((file, None) for file in files)
         return

@@ -1,4 +1,4 @@
-"""`-j N`: several files at once, in child processes. What they print comes in the order of the files."""
+"""`-j N`: several files at once, in child processes. Their output comes in the order of the files."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ptir_tools.core.diagnostics import Diagnostic
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.typed import TextIO
 
-_GAP = "\0"  # where an empty line goes when a diagnostic came before
+_GAP = "\0"  # the place of an empty line if a diagnostic came before
 
 
-class _Done(NamedTuple):
-    """What became of one file. `stop`: the command ends with it."""
+class _Outcome(NamedTuple):
+    """The result of one file. `stop`: the command ends with it."""
 
     status: int
     out: bytes
@@ -40,7 +40,7 @@ _work: list[_Work] = []
 
 
 class _Captured(io.StringIO):
-    """Text that is kept; a terminal when `stream` is one, so that it is written the same way."""
+    """Text that is kept. It is a terminal if `stream` is one, so that the text is the same."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class _Captured(io.StringIO):
 
 
 def run(reporter: Reporter, files: Sequence[str], action: Callable[[str], int], jobs: int) -> int:
-    """The highest exit code that `action` gives for the files, `jobs` at once. An error that is not of one file ends all."""
+    """The highest exit code of `action` for the files, `jobs` at once. An error that does not concern one file ends all."""
     _work.append(_Work(reporter, files, action, sys.stderr))
     sys.stdout.flush()
     sys.stderr.flush()
@@ -74,8 +74,8 @@ def run(reporter: Reporter, files: Sequence[str], action: Callable[[str], int], 
     return highest
 
 
-def _one(index: int) -> _Done:
-    """Do the work for one file, in a child."""
+def _one(index: int) -> _Outcome:
+    """Process one file, in a child."""
     reporter, files, action, stderr = _work[-1]
     reporter.held, reporter.shown, reporter.gap = [], 0, _GAP
     out = io.BytesIO()
@@ -86,4 +86,4 @@ def _one(index: int) -> _Done:
         status = action(files[index])
     except BaseException as error:  # as the command line does
         status, stop = report_error(error, sys.argv[1:], reporter), True
-    return _Done(status, out.getvalue(), err.getvalue(), reporter.held, reporter.shown, stop)
+    return _Outcome(status, out.getvalue(), err.getvalue(), reporter.held, reporter.shown, stop)

@@ -1,7 +1,5 @@
-"""Command lines as click parses them: the commands and their parameters made of what is declared.
-
-What a shell proposes for a value follows from the metavar of its option.
-"""
+"""Command lines as click parses them: commands and parameters from their declarations. The metavar of an option decides how a
+shell completes its value."""
 
 from __future__ import annotations
 
@@ -62,7 +60,7 @@ class Integers(click.IntRange):
 
 
 class Words(Text):
-    """Text with known words in it. What is before the last `,` or `(` of it is kept."""
+    """Text that contains known words; the part before its last `,` or `(` is kept."""
 
     name = "text"
 
@@ -116,12 +114,12 @@ _TYPES: dict[str, Text] = {
 
 
 def _known(param: click.Parameter) -> Text | None:
-    """What completes a parameter with this metavar, if anything does."""
+    """The completion for a parameter with this metavar, or None."""
     return _TYPES.get((param.metavar or "").strip("[]."))
 
 
 class Parsed(Text):
-    """A value that `parse` reads, which raises ValueError. It is completed by what its metavar says."""
+    """A value that `parse` reads, with ValueError for an invalid text. The metavar decides its completion."""
 
     name = "text"
 
@@ -129,7 +127,7 @@ class Parsed(Text):
         self.parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """What `parse` reads. Raises click.BadParameter."""
+        """The value. Raises click.BadParameter."""
         try:
             return self.parse(value)
         except ValueError as error:
@@ -180,7 +178,7 @@ def _default(limit: str) -> str:
 
 
 def _parameter(declared: Parameter) -> click.Parameter:
-    """The parameter of click; one of plain text is completed by what its metavar says."""
+    """The parameter of click. Plain text is completed by its metavar."""
     settings = dict(declared.settings)
     if isinstance(kind := settings.get("type"), Kind):
         settings["type"] = _KINDS[kind.name](*kind.arguments, **kind.settings)
@@ -193,7 +191,7 @@ def _parameter(declared: Parameter) -> click.Parameter:
 
 
 def _calling(callback: Callable[..., object]) -> Callable[..., object]:
-    """A callback that raises click.BadParameter where this one raises ValueError."""
+    """The callback, with click.BadParameter for ValueError."""
 
     def call(ctx: click.Context, param: click.Parameter, value: object) -> object:
         try:
@@ -220,7 +218,7 @@ def command(declared: Subcommand) -> click.Command:
 
 
 def summary(command: click.Command) -> str:
-    """The first clause of its help; with python -OO, which drops docstrings, nothing."""
+    """The first clause of its help; empty with python -OO, which drops docstrings."""
     return _SENTENCE.split(command.help or "")[0]
 
 

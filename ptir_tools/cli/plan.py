@@ -49,7 +49,7 @@ else:
     tables = lazy("ptir_tools.cli.tables")
 
 _WRITERS = {"text": to_text, "json": to_json, "svg": to_svg, "csv": to_csv}
-_NAMED = 8  # so many of what is alive at the peak are named
+_NAMED = 8  # the number of live values that are named at the peak
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class Flags:
         help="The output format (from the suffix of the -o FILE; else text).",
     ),
     option("--align", type=int_range(1), metavar="BYTES", help=f"Alignment of every buffer ({ALIGN}; of raw intervals 1)."),
-    option("--limit", type=parsed(size), metavar="BYTES", help="Fail with exit code 3 if the peak is above."),
+    option("--limit", type=parsed(size), metavar="BYTES", help="Fail with exit code 3 if the peak is higher."),
     option("--algorithm", type=choice(ALGORITHMS), default="auto", help="The algorithm that finds offsets (auto)."),
     option(
         "--time-limit",
@@ -121,16 +121,16 @@ def command(session: Session, file: str, flags: Flags) -> None:
         raise UsageError("--mesh is for programs, not for intervals")
     session.set(room=True)
     with collector_paused():
-        result = _of_intervals(session, file, flags) if session.form == "csv" else _of_program(session, file, flags)
+        result = _plan_intervals(session, file, flags) if session.form == "csv" else _plan_program(session, file, flags)
         if flags.check_plan is not None:
             _check(session, flags.check_plan, result)
             return
         if flags.limit is not None:
-            _hold(result, flags.limit)
+            _check_limit(result, flags.limit)
         _write(session, flags, result)
 
 
-def _of_intervals(session: Session, file: str, given: Flags) -> Plan:
+def _plan_intervals(session: Session, file: str, given: Flags) -> Plan:
     """The plan of the intervals in a CSV file."""
     source = session.opened(file)
     diagnostics = Diagnostics(source)
@@ -142,7 +142,7 @@ def _of_intervals(session: Session, file: str, given: Flags) -> Plan:
 
 @contextmanager
 def _method(session: Session, given: Flags) -> Iterator[Method]:
-    """How offsets are found; a terminal shows how far that is."""
+    """The method that finds offsets; a terminal shows its progress."""
     with session.reporter.progress() as show:
 
         def watch(peak: int, bound: int) -> None:
@@ -151,8 +151,8 @@ def _method(session: Session, given: Flags) -> Iterator[Method]:
         yield Method(given.algorithm, given.time_limit, given.limit or 0, watch)
 
 
-def _of_program(session: Session, file: str, given: Flags) -> Plan:
-    """The plan of the program with every extent a number, as far as bindings and the program's own `dims` give them."""
+def _plan_program(session: Session, file: str, given: Flags) -> Plan:
+    """The plan of the program. Bindings and the program's own `dims` make extents numbers."""
     program, diagnostics = session.load(file)
     try:
         symbols.specialize(program, {**program.attrs.get("dims", {}), **session.bindings})
@@ -168,7 +168,7 @@ def _of_program(session: Session, file: str, given: Flags) -> Plan:
 
 
 def _reorder(session: Session, program: Program) -> None:
-    """Put the ops into the order with the least peak, which is not that of the program that was given. Raises UsageError."""
+    """Put the ops into the order with the lowest peak, which the given program does not have. Raises UsageError."""
     if program.dialect.keeps_order:
         raise UsageError(f"the order of a {program.dialect.name} program is its own: --order program")
     changed = []
@@ -182,7 +182,7 @@ def _reorder(session: Session, program: Program) -> None:
         named = ", ".join(map(_named, changed))
         sorts = "min-peak" in passes.names(program.dialect.name)
         how = "ptir opt -p min-peak writes this order" if sorts else "the program runs in its own order"
-        session.reporter.say(f"what if: the order of {named} is another; {how}")
+        session.reporter.say(f"hypothetical: {named} in another order; {how}")
 
 
 def _named(block: Region) -> str:
@@ -190,7 +190,7 @@ def _named(block: Region) -> str:
 
 
 def _check(session: Session, path: str, needed: Plan) -> None:
-    """End the command with exit code 1 when the plan in `path` is not one of the program."""
+    """End the command with exit code 1 if the plan in `path` is not a correct plan of the program."""
     source = session.opened(path)
     diagnostics = Diagnostics(source)
     given = jsonc.parse(source, diagnostics)
@@ -216,8 +216,8 @@ def _drawn(result: Plan) -> Iterator[tables.Table]:
         yield tables.Table(columns(block), list(rows(block)), "\n".join(heading(title, block)))
 
 
-def _hold(result: Plan, limit: int) -> None:
-    """Raise LimitExceeded for a function whose arena is bigger than `limit`, naming what is alive at its peak."""
+def _check_limit(result: Plan, limit: int) -> None:
+    """Raise LimitExceeded if the arena of a function is larger than `limit`, with the values that are live at its peak."""
     for title, block in blocks(result):
         if block.peak > limit:
             alive = block.alive_at_peak()

@@ -16,7 +16,7 @@ from ptir_tools.tools.reduce import Smaller, reduced
         "--check",
         metavar="CMD",
         required=True,
-        help="CMD exits with 0 for an interesting program, whose file is {} in CMD, or last.",
+        help="CMD exits with 0 for an interesting program; its file is {} in CMD, or last.",
     ),
     check_timeout_option,
     option("--allow-invalid", is_flag=True, help="Try programs that do not verify, too."),

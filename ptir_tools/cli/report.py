@@ -37,9 +37,9 @@ else:
 OK, REJECTED, USAGE, LIMIT, IO, INTERNAL, INTERRUPTED, PIPE = 0, 1, 2, 3, 4, 70, 130, 141
 
 _MEANINGS = {
-    OK: "fine",
-    REJECTED: "the program was rejected, failed at run time, or a comparison did",
-    USAGE: "wrong usage: an option, a pass or an input that is missing or does not fit",
+    OK: "success",
+    REJECTED: "the program was rejected, it failed at run time, or a comparison failed",
+    USAGE: "wrong usage: an option, a pass or an input is missing or does not fit",
     LIMIT: "a limit was hit",
     IO: "a file cannot be read or written",
     INTERNAL: "internal error",
@@ -49,18 +49,18 @@ _MEANINGS = {
 
 FORMS = ("text", "short", "json", "sarif", "github")  # of diagnostics
 _PAUSE = 0.1  # seconds between two lines of progress
-_COLUMNS = 80  # of a terminal that does not know how wide it is
+_COLUMNS = 80  # of a terminal of unknown width
 
 
 def wants_color(choice: str, stream: TextIO) -> bool:
-    """Whether to color: `auto` does on a terminal unless NO_COLOR is set or the terminal is dumb."""
+    """Whether to use color. `auto` does on a terminal, unless NO_COLOR is set or the terminal is dumb."""
     if choice != "auto":
         return choice == "always"
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 class Leave(Exception):
-    """The command ends here, with an exit code; what there is to say is said."""
+    """The command ends here with an exit code, and all messages are written."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -69,7 +69,7 @@ class Leave(Exception):
 
 @dataclass(slots=True)
 class Reporter:
-    """How findings are shown. One per command line; the options of `options.py` set it."""
+    """Shows findings. There is one per command line; the options of `options.py` set it."""
 
     color: str = "auto"
     form: str = "text"
@@ -78,21 +78,22 @@ class Reporter:
     verbose: bool = False
     strict: bool = False
     notes: bool = False  # notes are shown without -v (verify)
-    sources: list[Source] = field(default_factory=list)  # what was read; the reproducer holds the last
-    comment: str = "//"  # how the program that was read begins one
-    reproducer: str = ""  # what a command knows better than the source to reproduce an internal error
-    held: list[Diagnostic] = field(default_factory=list)  # SARIF is one document at the end
-    shown: int = 0  # diagnostics written so far; an empty line is between them
-    gap: str = ""  # what is written before the first
-    showing: bool = False  # a line of progress is on the terminal
+    sources: list[Source] = field(default_factory=list)  # all that were read; the reproducer has the last
+    comment: str = "//"  # the mark of a comment in the program that was read
+    reproducer: str = ""  # the command's own contents for the reproducer of an internal error
+    held: list[Diagnostic] = field(default_factory=list)  # SARIF is one document, written at the end
+    shown: int = 0  # diagnostics written so far; an empty line separates them
+    gap: str = ""  # written before the first diagnostic
+    showing: bool = False  # whether a line of progress is on the terminal
 
     def settle(self, diagnostics: Diagnostics) -> None:
-        """Show what was found and forget it; leave with exit code 1 when there were errors (notes and warnings with --strict)."""
+        """Show the diagnostics and forget them. Leave with exit code 1 if there were errors (with --strict notes and warnings,
+        too)."""
         if self.status(diagnostics):
             raise Leave(REJECTED)
 
     def status(self, diagnostics: Diagnostics) -> int:
-        """Show what was found and forget it; 1 when there were errors (notes and warnings with --strict), else 0."""
+        """Show the diagnostics and forget them. 1 if there were errors (with --strict notes and warnings, too), else 0."""
         shown = [replace(d, severity=Severity.ERROR) for d in diagnostics.sorted()] if self.strict else diagnostics.sorted()
         diagnostics.items.clear()
         diagnostics.errors = 0
@@ -100,8 +101,8 @@ class Reporter:
         return int(any(d.severity is Severity.ERROR for d in shown))
 
     def show(self, results: Iterable[Diagnostic]) -> None:
-        """Write those of `results` that the user wants to see: at most `max_errors` errors, and, for people, as many notes and
-        warnings of each code."""
+        """Write the diagnostics that the options select: at most `max_errors` errors, and in formats for people as many notes
+        and warnings of each code."""
         wanted = [d for d in results if self._wanted(d)]
         left: Counter[tuple[Severity, str]] = Counter()
         for d in wanted:
@@ -116,7 +117,7 @@ class Reporter:
                 self.say(f"... and {n - self.max_errors} more {code} {severity}s")
 
     def fail(self, code: str, message: str, help: str | None = None) -> None:
-        """Tell an error that is of no file: usage, an interrupt, a fault of ours."""
+        """Report an error that does not concern a file: usage, an interrupt, an internal error."""
         diagnostic = Diagnostic(Severity.ERROR, code, message, help=help)
         if self.form in ("json", "sarif", "github"):
             self._write(diagnostic)
@@ -125,26 +126,24 @@ class Reporter:
             self.say("\n".join(map(render.clean, shown.split("\n"))))
 
     def reads(self, source: Source) -> None:
-        """Take note that `source` is read from now on; a part of a text has places of its own."""
+        """Note that `source` is being read; a part of a text has its own places."""
         if not self.sources or self.sources[-1] is not source:
             self.sources.append(source)
 
     def say(self, line: str) -> None:
-        """A line on standard error that was asked for: a summary, a timing."""
+        """Write a requested line to standard error: a summary, a timing."""
         self._clear()
         sys.stderr.write(line + "\n")
 
     def tell(self, line: str) -> None:
-        """A line of progress on standard error; not with -q."""
+        """Write a line of progress to standard error; not with -q."""
         if not self.quiet:
             self.say(line)
 
     @contextmanager
     def progress(self, *, prints: bool = False) -> Iterator[Callable[[str], None]]:
-        """A function that shows what is going on, in one line that the next one replaces and the end clears.
-
-        It shows nothing with -q, and where standard error is not a terminal. What `prints` to a terminal meanwhile shows enough.
-        """
+        """A function that shows the current state in one line, which the next one replaces. The end clears it. It shows
+        nothing with -q, if standard error is not a terminal, or if the command `prints` to a terminal."""
         shown = sys.stderr.isatty() and not self.quiet and os.environ.get("TERM") != "dumb"
         if not shown or (prints and sys.stdout.isatty()):
             yield lambda line: None
@@ -172,14 +171,14 @@ class Reporter:
             self.showing = False
 
     def tabulate(self, stream: TextIO, plain: Iterable[str], drawn: Callable[[], Iterable[tables.Table]]) -> None:
-        """Tables on a terminal, plain lines elsewhere. Only the one that is needed is computed."""
+        """Tables on a terminal, plain lines elsewhere. Only one of them is computed."""
         if stream.isatty() and os.environ.get("TERM") != "dumb":
             tables.draw(stream, drawn(), wants_color(self.color, stream))
         else:
             stream.writelines(plain)
 
     def finish(self) -> None:
-        """Write what was held back. Once in a command line, at its end: SARIF is one document, whatever went wrong."""
+        """Write what was held back, once, at the end of a command line: SARIF is one document, also after an error."""
         if self.form == "sarif":
             meanings = {code.code: code.meaning for _, code in explanations.all_codes()} if self.held else {}
             sys.stderr.write(render.sarif(self.held, __version__, meanings) + "\n")
@@ -212,7 +211,7 @@ def meanings() -> list[tuple[str, str]]:
 
 
 def report_error(error: BaseException, args: Sequence[str] = (), reporter: Reporter | None = None) -> int:
-    """Report `error` to the user; the exit code that it means."""
+    """Report `error` to the user. The exit code."""
     reporter = reporter or Reporter()
     if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno == errno.EPIPE):
         return PIPE
@@ -255,7 +254,7 @@ def usage(message: str, command: str = "") -> UsageError:
 
 
 def _limit(error: LimitExceeded | MemoryError, reporter: Reporter) -> Diagnostic:
-    """The finding, in the program that was read last where the error names none."""
+    """The diagnostic, in the program that was read last if the error names none."""
     last, message = (reporter.sources[-1] if reporter.sources else None), str(error) or "out of memory"
     if isinstance(error, MemoryError):
         return Diagnostic(Severity.ERROR, "LimitExceeded", message, last)
@@ -264,7 +263,7 @@ def _limit(error: LimitExceeded | MemoryError, reporter: Reporter) -> Diagnostic
 
 
 def _unreadable(error: OSError) -> Diagnostic:
-    """The finding: the file, and what is wrong with it, without errno."""
+    """The diagnostic: the file, and what is wrong with it, without errno."""
     what = error.strerror or str(error)
     what = what[:1].lower() + what[1:]
     name = error.filename
@@ -274,7 +273,7 @@ def _unreadable(error: OSError) -> Diagnostic:
 
 
 def _reproducer(error: BaseException, args: Sequence[str], reporter: Reporter) -> str:
-    """Write what one needs to see the internal error again; the file's path. It reads as a program: the rest is comments."""
+    """Write a file that reproduces the internal error. Its path. The file is a program; everything else is in comments."""
     lines = [f"ptir {__version__}, Python {sys.version.split()[0]}", "ptir " + " ".join(args)]
     lines += "".join(traceback.format_exception(error)).splitlines()
     with tempfile.NamedTemporaryFile("w", prefix="ptir-", suffix=".txt", delete=False, encoding="utf-8") as file:

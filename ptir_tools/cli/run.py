@@ -114,7 +114,7 @@ _undef = choice(UNDEF)
 
 @subcommand(
     file_argument,
-    option("-o", "--output", metavar="FILE", help="Write the outputs to FILE.npz, .safetensors, or a lone one to .npy."),
+    option("-o", "--output", metavar="FILE", help="Write the outputs to FILE.npz, .safetensors, or a single one to .npy."),
     option("--full", is_flag=True, help="Print all values."),
     option("--precision", type=int_range(0, 17), default=6, metavar="N", help="Digits printed (6)."),
     *titled(
@@ -125,7 +125,7 @@ _undef = choice(UNDEF)
             type=parsed(assignment),
             metavar="NAME=SPEC",
             multiple=True,
-            help="An input, see above; it counts before those of files. Repeatable.",
+            help="An input, see above; it overrides files. Repeatable.",
         ),
         option(
             "--inputs",
@@ -141,8 +141,8 @@ _undef = choice(UNDEF)
             help="Weights by name, a .npz or .safetensors file or the index of several: inputs, and constants dense<@FILE:KEY>. "
             "Other arrays are ignored. Repeatable.",
         ),
-        option("--random", type=int, metavar="SEED", help="Draw all other inputs."),
-        option("--special", is_flag=True, help="With --random: also infinities, NaN, zeros, ends of dtypes."),
+        option("--random", type=int, metavar="SEED", help="Draw all other inputs at random."),
+        option("--special", is_flag=True, help="With --random: also infinities, NaN, zeros, limits of dtypes."),
         option("--cast-inputs", is_flag=True, help="Convert arrays of another dtype by the cast table."),
         option(
             "--shape",
@@ -152,7 +152,7 @@ _undef = choice(UNDEF)
             multiple=True,
             help="PTO: extents of a memref with `?`: NAME=64,32.",
         ),
-        option("--save-inputs", metavar="FILE", help="Keep the inputs in FILE.npz or .safetensors."),
+        option("--save-inputs", metavar="FILE", help="Write the inputs to FILE.npz or .safetensors."),
     ),
     *titled(
         "Execution",
@@ -210,8 +210,8 @@ def command(session: Session, file: str, flags: Flags) -> None:
     An input is NAME=SPEC. NAME is the parameter's name; 3 is position 3, %3 the value 3. SPEC is @file.npy, @file.npz:key,
     @file.safetensors:key, a number for all elements, a list such as [1,2,3], iota, random or random(lo,hi).
 
-    --check-nan stops at the first NaN, and names the op that made it, or the input or constant that contains it. It also
-    stops at an op that makes an infinity of finite operands. An infinity in an input is only reported.
+    --check-nan stops at the first NaN, and names the op that computed it, or the input or constant that contains it. It
+    also stops at an op that computes an infinity from finite operands. An infinity in an input is only reported.
 
     \b
     Examples:
@@ -250,7 +250,7 @@ class Execution:
         watch = Watch(self.session.reporter, program, self.flags, self.diagnostics)
         watch.given(inputs)
         outputs = self.execute(program, inputs, watch)
-        if self.diagnostics.errors:  # of a run that went on: its outputs are worth seeing
+        if self.diagnostics.errors:  # of a run that continued: its outputs are useful
             self.deliver(program, outputs)
         self.session.reporter.settle(self.diagnostics)
         watch.finish()
@@ -258,7 +258,7 @@ class Execution:
         self.deliver(program, outputs)
 
     def deliver(self, program: Program, outputs: dict[str, Array]) -> None:
-        """Write or print the outputs; of several hosts the first does."""
+        """Write or print the outputs; with several hosts only the first does."""
         if self.flags.hosts is not None and self.flags.hosts.index:
             return
         if self.flags.output is not None:
@@ -267,7 +267,7 @@ class Execution:
             _summarize(program, outputs, self.flags)
 
     def inputs(self, program: Program) -> dict[str, Array]:
-        """The arrays that the command line speaks of."""
+        """The arrays that the command line gives."""
         f = self.flags
         given = Inputs(
             f.inputs_given,
@@ -288,7 +288,7 @@ class Execution:
             raise
 
     def options(self, watch: Watch | None = None, trace: TraceFolder | None = None) -> RunOptions:
-        """What the engine gets."""
+        """The options of the engine."""
         f = self.flags
         return RunOptions(
             engine=f.engine or "auto",
@@ -310,14 +310,14 @@ class Execution:
         )
 
     def execute(self, program: Program, inputs: dict[str, Array], watch: Watch) -> dict[str, Array]:
-        """Run as often as asked; the outputs of the last run."""
+        """Run `--repeat` times. The outputs of the last run."""
         outputs: dict[str, Array] = {}
         f = self.flags
         trace = tracefolder.TraceFolder(f.dump_dir, self.session.options) if f.dump_dir is not None else None
         options = self.options(watch, trace)
         with _deadline(f.timeout):
             again: compiled.Compiled | None = None
-            if watch.times and not watch.observes and trace is None:  # made ready once, and what is lazy is done
+            if watch.times and not watch.observes and trace is None:  # prepared once; lazy work is done
                 again = ready = compiled.Compiled(program, options, reuse=True)
                 watch.profile.warmed(lambda: ready(inputs))
             for _ in range(f.repeat):
@@ -358,7 +358,7 @@ def _save(path: str, arrays: dict[str, Array]) -> None:
 
 
 class Watch:
-    """The observers that the options ask for: values that are printed, NaNs that are looked for, and the profile."""
+    """The observers of the options: printed values, the check for NaN, and the profile."""
 
     def __init__(self, reporter: Reporter, program: Program, flags: Flags, diagnostics: Diagnostics) -> None:
         self.reporter = reporter
@@ -370,9 +370,7 @@ class Watch:
         self.observes = bool(flags.check_nan or self.wanted)
         timeline = program.dialect.timeline
         if flags.report and timeline is None:
-            raise UsageError(
-                "--report is for programs with pipes", help="`ptir run --timing` shows where the time of others goes"
-            )
+            raise UsageError("--report is for programs with pipes", help="for other programs use `ptir run --timing`")
         self.timeline = timeline() if timeline is not None and (flags.report or flags.trace) else None
         self.times = bool(flags.timing or flags.timing_to or (flags.trace and timeline is None))
         known = {v.name for block in program.blocks() for op in block.body for v in op.results}
@@ -380,12 +378,12 @@ class Watch:
             raise UsageError(f"no op defines %{unknown[0]}")
 
     def given(self, inputs: Mapping[str, Array]) -> None:
-        """Look at the inputs of the run; raise Rejected for a NaN with --check-nan."""
+        """Check the inputs of the run. Raises Rejected for a NaN with --check-nan."""
         if self.nonfinite is not None:
             self.nonfinite.given(inputs)
 
     def observe(self, op: Op, results: Sequence[Array]) -> None:
-        """Print what is asked for; raise Rejected for a NaN or an infinity with --check-nan."""
+        """Print the requested values. Raises Rejected for a NaN or an infinity with --check-nan."""
         for v, data in zip(op.results, results, strict=False):
             if v.name in self.wanted:
                 shown = _values(data, self.flags) if not isinstance(data, tuple) else str(data)
@@ -416,7 +414,7 @@ class Watch:
 
 
 def _listed(outputs: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]]) -> Iterator[str]:
-    """Tables as lines, with a blank line between two; numbers are aligned to the right."""
+    """Tables as lines, with a blank line between them; numbers are aligned to the right."""
     for k, (title, columns, rows) in enumerate(outputs):
         yield f"\n{title}\n" if k else f"{title}\n"
         shapes = [
@@ -435,8 +433,7 @@ def _plain(rows: list[tuple[str, ...]], total: tuple[str, ...]) -> Iterator[str]
 
 @contextmanager
 def _deadline(seconds: float | None) -> Iterator[None]:
-    """Raise LimitExceeded inside after so many seconds, whichever engine runs; where there are no alarms, engines look at the
-    clock between ops."""
+    """Raise LimitExceeded inside after so many seconds, with any engine. Without signals, engines check the clock between ops."""
     if seconds is None or not hasattr(signal, "setitimer"):
         yield
         return

@@ -1,4 +1,4 @@
-"""One command line at work: how it reads programs."""
+"""One command line: how it reads programs."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ verifier = lazy("ptir_tools.core.verify")
 
 T = TypeVar("T")
 STDIN = ("", "-")  # the names of standard input
-_ARRAYS = (".npy", ".npz", ".safetensors", ".safetensors.index.json")  # files of a folder that are not programs
+_ARRAYS = (".npy", ".npz", ".safetensors", ".safetensors.index.json")  # suffixes of files in a folder that are not programs
 _PIECE = 1 << 20
 
 
 def _at_most(most: int, file: IO[bytes], name: str) -> bytes:
-    """The first `most` bytes, read piece by piece: one big read would reserve memory for all of them. Raises LimitExceeded for a
-    device, like /dev/zero, that does not end soon."""
+    """The first `most` bytes, read in pieces, because one large read would allocate all of them. Raises LimitExceeded for an
+    endless device, such as /dev/zero."""
     chunks: list[bytes] = []
     while most and (piece := file.read(min(most, _PIECE))):
         if chunks and _is_device(file):
@@ -51,7 +51,7 @@ def _is_device(file: IO[bytes]) -> bool:
 
 
 def _below(path: str) -> Iterator[str]:
-    """`path`, or when it is a folder the programs below it; the folder of a trace is one program."""
+    """`path`, or the programs below it if it is a folder; the folder of a trace is one program."""
     if path in STDIN or not os.path.isdir(path) or reading.program_file(path) != path:
         yield path
         return
@@ -62,7 +62,7 @@ def _below(path: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def named(path: str | None) -> Iterator[None]:
-    """An OSError inside names `path`, not a temporary file, and never nothing."""
+    """An OSError inside names `path`, never a temporary file."""
     try:
         yield
     except OSError as error:
@@ -70,7 +70,7 @@ def named(path: str | None) -> Iterator[None]:
 
 
 class Given(NamedTuple):
-    """A parameter that a command line gives: its name, how it is spelled (an argument: not at all), its value."""
+    """A parameter that a command line gives: its name, its spelling (none for an argument), its value."""
 
     name: str
     spelled: str
@@ -79,18 +79,18 @@ class Given(NamedTuple):
 
 @dataclass(slots=True)
 class Session:
-    """What a command works with: its reporter, the options for readers and verifiers, the format and bindings asked for."""
+    """The reporter of a command, the options of readers and verifiers, and the given format and bindings."""
 
     command: str
     reporter: Reporter
-    said: Sequence[Given] = ()  # what the command line gives, in the order of the declarations
+    said: Sequence[Given] = ()  # the given parameters, in the order of the declarations
     options: Options = field(default_factory=Options)
     form: str | None = None
     bindings: dict[str, int] = field(default_factory=dict)
     took_stdin: bool = False
 
     def set(self, **changes: object) -> None:
-        """Change `options` (a command's own flags that readers and verifiers look at)."""
+        """Change `options`: a command's own flags that readers and verifiers read."""
         self.options = self.options.having(None, **changes)
 
     def source(self, path: str, diagnostics: Diagnostics) -> Source | None:
@@ -112,7 +112,7 @@ class Session:
         return program
 
     def _bind(self, program: Program, diagnostics: Diagnostics) -> None:
-        """Replace symbols by what --bind says; a name that `program` does not have is a warning."""
+        """Replace symbols by the numbers of --bind; a name that `program` does not have is a warning."""
         known = symbols.symbols(program)
         for name in self.bindings:
             if name not in known:
@@ -126,11 +126,12 @@ class Session:
         symbols.bind(program, self.bindings)
 
     def verify(self, program: Program, diagnostics: Diagnostics) -> bool:
-        """Verify `program`; what a reader saved of a text with errors is verified, too, so that all are reported at once."""
+        """Verify `program`. If the text has errors, the part that was read is verified, too, so that all errors are reported
+        in one run."""
         return bool(verifier.verify(program, diagnostics, self.options))
 
     def opened(self, path: str) -> Source:
-        """The text of a file or of standard input; one that is not UTF-8 ends the command. Raises OSError, LimitExceeded."""
+        """The text of a file or of standard input. If it is not UTF-8, the command ends. Raises OSError, LimitExceeded."""
         diagnostics = Diagnostics()
         source = self.source(path, diagnostics)
         self.reporter.settle(diagnostics)
@@ -143,18 +144,18 @@ class Session:
         return self.program(self.opened(path), verify=verify)
 
     def program(self, source: Source, *, verify: bool = True) -> tuple[Program, Diagnostics]:
-        """Read, bind and verify. Findings are shown; errors end the command. The collector goes on with what follows."""
+        """Read, bind and verify. Findings are shown; errors end the command. The garbage collector runs again afterwards."""
         diagnostics = Diagnostics(source)
         program = self.parse(source, diagnostics)
         if program is not None and verify:
             self.verify(program, diagnostics)
         self.reporter.settle(diagnostics)
-        if program is None:  # a reader that finds nothing wrong gives a program
+        if program is None:  # a reader without errors returns a program
             raise ValueError("no program and no diagnostics")
         return program, diagnostics
 
     def read(self, path: str) -> tuple[str, bytes]:
-        """The name and the bytes of a file, at most one more than a program may have. Raises OSError, UsageError."""
+        """The name and the bytes of a file, at most one more than the limit. Raises OSError, UsageError."""
         most = self.options.limits.file_bytes + 1
         if path not in STDIN:
             path = reading.program_file(path)
@@ -168,8 +169,8 @@ class Session:
         return "<stdin>", _at_most(most, sys.stdin.buffer, "<stdin>")
 
     def each(self, paths: Sequence[str], action: Callable[[str], int], jobs: int = 1) -> None:
-        """Do `action` (which gives an exit code) for every file, standard input for none; end with the highest code. With `jobs`,
-        that many files at once, in child processes; what they print comes in the order of the files."""
+        """Do `action` (which gives an exit code) for every file, or standard input if there is none; end with the highest
+        code. With `jobs`, that many files at once, in child processes; their output comes in the order of the files."""
         files = self.files(paths)
         if jobs > 1 and len(files) > 1 and hasattr(os, "fork"):
             status = parallel.run(self.reporter, files, lambda file: self._status(file, action), jobs)
@@ -188,7 +189,7 @@ class Session:
         return [file for path in paths or ["-"] for file in found[path]]
 
     def highest(self, things: Iterable[T], action: Callable[[T], int]) -> int:
-        """The highest exit code that `action` gives; what ends it for one of the things does not end it for the others."""
+        """The highest exit code of `action`. If it ends for one of the things, the others still run."""
         return max((self._status(thing, action) for thing in things), default=0)
 
     def _status(self, thing: T, action: Callable[[T], int]) -> int:

@@ -58,7 +58,7 @@ def _record(row: stats.Row) -> dict[str, object]:
 
 
 def _rows(results: list[stats.Row]) -> list[tuple[str, ...]]:
-    """The cells under `_COLUMNS`, the totals last."""
+    """The rows of cells under `_COLUMNS`, the totals last."""
     return [
         (r.name, str(r.ops), str(r.operations), str(r.bytes), "" if r.intensity is None else f"{r.intensity:.3g}")
         for r in (*results, stats.total(results))

@@ -1,4 +1,4 @@
-"""Tables as rich draws them on a terminal. Imported only where a person looks; a pipe sees plain lines (`Reporter.tabulate`)."""
+"""Tables as rich draws them on a terminal. Imported only for a terminal; a pipe gets plain lines (`Reporter.tabulate`)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ptir_tools.core.typed import TextIO
 
 _NARROWEST = 60
 _GAP = 2  # between columns
-_SHORTEST = 8  # cells that are cut have so many letters
+_SHORTEST = 8  # letters of a cell that is cut
 
 
 @dataclass(slots=True, frozen=True)
 class Table:
-    """What rich draws. A column whose cells are numbers is aligned to the right; `footer` is a last row, set apart. With
-    `one_line`, cells of text are cut where the terminal is too narrow; else they take several lines."""
+    """A table for rich. A column of numbers is aligned to the right; `footer` is a separate last row. With `one_line`, text is
+    cut if the terminal is too narrow; else it takes several lines."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -29,7 +29,7 @@ class Table:
 
 
 def draw(stream: TextIO, tables: Iterable[Table], color: bool) -> None:
-    """Draw the tables on `stream`, a terminal, as wide as it is; one that is too narrow breaks lines."""
+    """Draw the tables on `stream`, a terminal, in its width; a narrow one wraps lines."""
     screen = Console(file=stream, color_system="auto" if color else None, highlight=False, emoji=False, markup=False)
     screen.width = max(screen.width, _NARROWEST)
     for each in tables:
@@ -39,7 +39,7 @@ def draw(stream: TextIO, tables: Iterable[Table], color: bool) -> None:
 
 
 def _cut(each: Table, width: int) -> Table:
-    """The table in lines of `width`: the longest column of text gives way, letter by letter."""
+    """The table in lines of `width`: the longest column of text is cut."""
     widths = [max(map(len, cells)) for cells in zip(each.columns, *each.rows, strict=True)]
     texts = [i for i in range(len(widths)) if not _right(each, i)]
     while texts and sum(widths) + _GAP * len(widths) > width:

@@ -20,7 +20,7 @@ from ptir_tools.cli.options import (
     subcommand,
     weights_option,
 )
-from ptir_tools.cli.output import distinct, each_program, only_one, replacing, taken_out, to_stdout, write_weights
+from ptir_tools.cli.output import distinct, each_program, move_weights, only_one, replacing, to_stdout, write_weights
 from ptir_tools.cli.session import Session
 from ptir_tools.convert.options import CONSTANTS
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, unknown_name
@@ -69,7 +69,11 @@ class Flags:
     output_option,
     option("--to", metavar="FORMAT", required=True, help=f"One of {', '.join(FORMATS)}."),
     option("--lossy", is_flag=True, help="Allow changes of a NaN, of a range, or beyond rounding."),
-    option("--constants", metavar="FILE", help="Tiny, PTO: the .npz that takes, or from Tiny gives, what has no place in it."),
+    option(
+        "--constants",
+        metavar="FILE",
+        help="Tiny, PTO: the .npz that gets (from Tiny: gives) constants that the IR cannot contain.",
+    ),
     elide_option,
     weights_option,
     option("--opset", type=int_range(1), metavar="N", help="ONNX: the operator set (21)."),
@@ -105,19 +109,21 @@ def command(session: Session, file: str, output: str | None, flags: Flags) -> No
 
     def make(source: Source) -> Iterable[str] | Iterable[bytes]:
         with contextlib.ExitStack() as files:
-            return _translated(session, source, output, flags, files)
+            return _translate(session, source, output, flags, files)
 
     each_program(session, file, flags.split_input, make).write(output, flags.to)
 
 
-def _translated(
+def _translate(
     session: Session, source: Source, output: str | None, flags: Flags, files: contextlib.ExitStack
 ) -> Iterable[str] | Iterable[bytes]:
-    """The pieces of the program in `source` in the format that was asked for."""
+    """The pieces of the program in `source`, in the format of `--to`."""
     dialect = OWNERS[flags.to].name
     program, diagnostics = session.program(source, verify=False)
     between = dialect != program.dialect.name
-    if between or flags.check or not FORMATS[flags.to].readable:  # what is only written is a lowering: of good programs
+    if (
+        between or flags.check or not FORMATS[flags.to].readable
+    ):  # a format that is only written is a lowering: of correct programs
         session.verify(program, diagnostics)
         session.reporter.settle(diagnostics)
     if flags.constants is not None:
@@ -125,10 +131,10 @@ def _translated(
     elif flags.check and OWNERS[flags.to].constants_given:
         session.set(constants={})
     if between and flags.check:
-        program = _sized(session, program, dialect)
+        program = _with_sizes(session, program, dialect)
     after = _convert(session, program, dialect, diagnostics) if between else program
-    moved = taken_out(session, after, flags.to, flags.weights_to, output)
-    _outside(session, after, output, flags, files)
+    moved = move_weights(session, after, flags.to, flags.weights_to, output)
+    _constants_file(session, after, output, flags, files)
     pieces = program_pieces(after, flags.to, diagnostics, session.options)
     session.reporter.settle(diagnostics)
     if between:
@@ -143,8 +149,8 @@ def _translated(
     return pieces
 
 
-def _outside(session: Session, program: Program, output: str | None, flags: Flags, files: contextlib.ExitStack) -> None:
-    """Open the file next to a model that takes its constants, where they are wanted there or do not fit into it."""
+def _constants_file(session: Session, program: Program, output: str | None, flags: Flags, files: contextlib.ExitStack) -> None:
+    """Open the file for constants next to a model, if it is requested or the model is too large."""
     if (capacity := FORMATS[flags.to].capacity) is None:
         if flags.external_data:
             able = " and ".join(name for name, entry in FORMATS.items() if entry.capacity is not None)
@@ -158,7 +164,7 @@ def _outside(session: Session, program: Program, output: str | None, flags: Flag
 
 
 def _check(session: Session, program: Program, after: Program, pieces: list[str] | list[bytes], flags: Flags) -> None:
-    """Hold what was written to `program`: it is read back, or another's engine runs it where one is installed."""
+    """Compare the written text with `program`: read it back, or run it on the engine of its own project if that is installed."""
     peer = None
     if (find := FORMATS[flags.to].peer) is not None:
         whole = program_pieces(after, flags.to, Diagnostics(), session.options.having(data=None))
@@ -178,8 +184,8 @@ def _convert(session: Session, program: Program, dialect: str, diagnostics: Diag
     return after
 
 
-def _sized(session: Session, program: Program, dialect: str) -> Program:
-    """What --check translates: `program`, or where that needs numbers a copy with small sizes for its free symbols."""
+def _with_sizes(session: Session, program: Program, dialect: str) -> Program:
+    """The program that --check translates: `program`, or, if numbers are needed, a copy with small sizes for its free symbols."""
     if not symbols.symbols(program) or _translates(session, program, dialect):
         return program
     sizes = compare.small_sizes(program, session.bindings)
@@ -188,7 +194,7 @@ def _sized(session: Session, program: Program, dialect: str) -> Program:
     verified = session.verify(static, Diagnostics(program.source))
     if not sizes or not verified or not _translates(session, static, dialect):
         return program
-    session.reporter.say(f"--check chose {checking.listed(sizes)}: the translation needs numbers, and is for these alone")
+    session.reporter.say(f"--check chose {checking.listed(sizes)}: the translation needs numbers, and is only for these")
     return static
 
 

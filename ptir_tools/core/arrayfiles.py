@@ -45,15 +45,15 @@ else:
     json = lazy("json")
     zipfile = lazy("zipfile")
 
-# Checks key, shape and dtype of an array before its data are read; raises when they do not fit.
+# Checks key, shape and dtype of an array before its data are read; raises if they do not fit.
 Fits = Callable[[str, tuple[int, ...], "np.dtype"], None]
-INDEX = ".safetensors.index.json"  # an index of arrays by file, as Hugging Face writes it for big models
+INDEX = ".safetensors.index.json"  # an index of arrays by file, as Hugging Face writes it for large models
 ARCHIVES = (".npz", ".safetensors", INDEX)
 SUFFIXES = (".npy", *ARCHIVES)
-_HEADER = 100_000  # bytes of a .npy header that are read
-_SAFE_HEADER = 1 << 24  # bytes of a .safetensors header that are read, or of an index
+_HEADER = 100_000  # bytes of a .npy header, at most
+_SAFE_HEADER = 1 << 24  # bytes of a .safetensors header or of an index, at most
 _VERSIONS = {(1, 0): 2, (2, 0): 4, (3, 0): 4}  # of .npy, and the bytes of the header's length
-_PIECE = 1 << 20  # bytes that are unpacked at a time
+_PIECE = 1 << 20  # bytes that are unpacked at once
 _ALIGNED = 8  # bytes of the length of a .safetensors header, and the alignment of its data
 # The names of dtypes in .safetensors.
 SAFETENSORS = {
@@ -186,10 +186,8 @@ def widened(array: Array) -> Array:
 
 
 def as_dtype(array: Array, dtype: DType) -> Array | None:
-    """`array`, read from a file, in `dtype`: unchanged, its raw bytes reinterpreted, or narrowed where .npy lacks the dtype.
-
-    None when it is of another dtype. Raises ValueError, naming the value, for one that `dtype` does not hold.
-    """
+    """`array`, read from a file, in `dtype`: unchanged, its raw bytes reinterpreted, or narrowed if .npy lacks the dtype. None
+    if it has another dtype. Raises ValueError, naming the value, for one that `dtype` cannot represent."""
     want = numpy_dtype(dtype)
     if array.dtype.newbyteorder("=") == want:
         return array.astype(want, copy=False)
@@ -255,7 +253,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 class Entry(NamedTuple):
-    """An array of a .safetensors file: its dtype as the file spells it, and its bytes from `start` to `end`."""
+    """An array of a .safetensors file: its dtype as the file names it, and its bytes from `start` to `end`."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -299,7 +297,7 @@ def _write_npy(file: IO[bytes], array: Array) -> None:
 
 
 def _read_npy(file: IO[bytes], size: int, fits: Fits | None, key: str) -> Array:
-    """An array of a .npy stream of `size` bytes, after its header was checked against that size and by `fits`."""
+    """An array of a .npy stream of `size` bytes. Its header is first checked against that size and by `fits`."""
     shape, fortran, dtype = _npy_header(file)
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
@@ -338,7 +336,7 @@ def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
 
 
 def _nbytes(shape: Sequence[int], dtype: np.dtype) -> int:
-    """How many bytes an array takes. Raises ValueError for a negative extent."""
+    """The bytes of an array. Raises ValueError for a negative extent."""
     count = 1
     for n in shape:
         count *= int(n)

@@ -27,7 +27,7 @@ def numpy_dtype(dtype: DType) -> np.dtype:
 
 
 def holds(array: Array, *dtypes: DType) -> bool:
-    """Whether the dtype of `array` is one of these, without importing ml_dtypes."""
+    """Whether `array` has one of these dtypes, without importing ml_dtypes."""
     name = array.dtype.name
     return any(dtype.numpy == name for dtype in dtypes)
 
@@ -52,7 +52,7 @@ def unpack(data: bytes, dtype: DType, count: int) -> Array:
 
 
 def is_as_stored(dtype: DType) -> bool:
-    """Whether the memory of an array of `dtype` equals the bytes of its literal."""
+    """Whether an array of `dtype` has the bytes of its literal in memory."""
     return dtype.bits != 4 and dtype.kind is not Kind.BOOL and sys.byteorder == "little"
 
 
@@ -88,7 +88,7 @@ def to_literal(array: Array, t: TensorType) -> Literal:
 
 
 def same_bits(a: Array, b: Array) -> bool:
-    """Whether two arrays of one dtype and shape hold the same bits: -0.0 is not 0.0, a NaN equals itself."""
+    """Whether two arrays of one dtype and shape have the same bits: -0.0 is not 0.0, a NaN equals itself."""
     bits = np.dtype(f"u{min(a.dtype.itemsize, 8)}")
     return bool(np.array_equal(np.ascontiguousarray(a).view(bits), np.ascontiguousarray(b).view(bits)))
 
@@ -98,12 +98,11 @@ def zeros(t: TensorType) -> Array:
     return np.zeros(t.static_shape, numpy_dtype(t.dtype))
 
 
-PIECE = 1 << 24  # bytes that are copied at a time
+PIECE = 1 << 24  # bytes that are copied at once
 
 
 def fill(to: Array, array: Array) -> None:
-    """Copy an array in pieces, so that a signal is handled between them. Copying much memory at once would delay it by a
-    second."""
+    """Copy an array in pieces, so that a signal is handled between them. One large copy would delay it by a second."""
     step = max(1, PIECE // max(1, array.itemsize))
     if array.nbytes <= PIECE or not (array.flags.c_contiguous and to.flags.c_contiguous):
         to[...] = array
@@ -114,7 +113,7 @@ def fill(to: Array, array: Array) -> None:
 
 
 def copied(array: Array) -> Array:
-    """A copy of an array, made as by `fill`."""
+    """A copy of an array, by `fill`."""
     to = np.empty_like(array, subok=False)
     fill(to, array)
     return to
@@ -133,21 +132,21 @@ def strided(array: Array, shape: tuple[int, ...], strides: Sequence[int], start:
 
 
 def widen(array: Array) -> Array:
-    """`array` in the precision in which the reference computes: floats in float64, complex in complex128, integers as
-    they are (they wrap in their own dtype), 4-bit integers in int8 or uint8."""
+    """`array` in the precision of the reference: floats in float64, complex in complex128, integers unchanged (they wrap in
+    their own dtype), 4-bit integers in int8 or uint8."""
     with np.errstate(invalid="ignore"):  # a signaling NaN
         return widened(array)
 
 
 def widened(array: Array) -> Array:
-    """Like `widen`, in a context that already ignores floating-point errors."""
+    """`widen` in a context that already ignores floating-point errors."""
     wide = _wide_dtype(array.dtype)
     return array if wide is None else array.astype(wide, copy=False)
 
 
 @cache
 def _wide_dtype(dtype: np.dtype) -> np.dtype | None:
-    """The dtype that `dtype` is widened to; None where it is wide enough."""
+    """The dtype to which `dtype` is widened; None if it is wide enough."""
     kind, name = dtype.kind, dtype.name
     if kind == "c":
         return np.dtype(np.complex128)

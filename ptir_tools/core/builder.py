@@ -12,8 +12,8 @@ from ptir_tools.core.types import UNTYPED, Type
 
 
 class Builder:
-    """Appends ops of one dialect to a block. Names are made unique: a taken `x` becomes `x_1`. `spelled` converts requested
-    names to the letters that the dialect allows."""
+    """Appends ops of one dialect to a block. Names are made unique: `x` becomes `x_1` if it exists. `spelled` converts
+    requested names to the letters that the dialect allows."""
 
     def __init__(self, dialect: Dialect, block: Region, spelled: Callable[[str], str] = str) -> None:
         dialect.declare()
@@ -26,7 +26,7 @@ class Builder:
         self._spelled = spelled
 
     def name(self, wish: str = "") -> str:
-        """An unused name: `wish`, or `wish_1`, `wish_2`, … if it is taken; `vN` if no name is requested."""
+        """An unused name: `wish`, or `wish_1`, `wish_2`, … if it exists; `vN` if no name is requested."""
         wish = self._spelled(wish)
         name, n = wish or f"v{self._next}", 0
         while name in self._taken:

@@ -1,4 +1,4 @@
-"""Pausing Python's garbage collector while many objects are made."""
+"""Pauses Python's garbage collector while many objects are created."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ _MUCH = 100_000  # objects
 
 @contextmanager
 def collector_paused(much: int = _MUCH) -> Iterator[None]:
-    """No garbage collection inside: making a million nodes is three times as fast. If more than `much` objects were made, they
-    are moved to the oldest generation, so that no collection scans them soon.
-    """
+    """No garbage collection inside: creating a million nodes is three times as fast. If more than `much` objects were created,
+    they are moved to the oldest generation, so that no collection scans them soon."""
     was = gc.isenabled()
     gc.disable()
     try:

@@ -75,13 +75,12 @@ def results(op: Op) -> Cost:
 
 
 def reads(op: Op) -> Cost:
-    """One operation for each element that is read."""
+    """One operation for each element read."""
     return elements(*map(operand_type, op.operands))
 
 
 def products(length: Callable[[Op], Iterable[Dim]]) -> Callable[[Op], Cost]:
-    """A sum of products for each element of the result; the number of summands is the product of the extents that `length`
-    gives."""
+    """A sum of products for each element of the result; the number of terms is the product of the extents that `length` gives."""
     return lambda op: 2 * results(op) * prod(map(extent, length(op)))
 
 
@@ -99,7 +98,7 @@ def operations(op: Op) -> Cost:
 
 
 def traffic(op: Op) -> Cost:
-    """The bytes that the op reads and writes when nothing is fused."""
+    """The bytes that the op reads and writes if it is not fused."""
     return size(*map(operand_type, op.operands), *(v.type for v in op.results))
 
 

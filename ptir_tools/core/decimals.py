@@ -21,19 +21,19 @@ _ENDS: dict[DType, tuple[int, float]] = {
     BF16: (-133, (2 - 2.0**-7) * 2.0**127),
     F32: (-149, (2 - 2.0**-23) * 2.0**127),
 }
-_DIGITS = 15  # digits: two decimals with at most so many never round to the same float64
-_HALFWAY_BITS = 25  # the most digits of a number halfway between two values of a dtype above
+_DIGITS = 15  # digits: two decimals with at most this many never round to the same float64
+_HALFWAY_BITS = 25  # digits of a number halfway between two values of a dtype above, at most
 
 
 class Inexact(float):
-    """A float64 that may be halfway between two values of a narrower dtype, while the decimal that it is read from is not.
-    `apart` is its neighbor on the decimal's side."""
+    """A float64 that may be halfway between two values of a narrower dtype, although its decimal is not. `apart` is its
+    neighbor on the decimal's side."""
 
     apart: float
 
 
 def read(text: str) -> float:
-    """The float64 nearest to a decimal, or to `inf` or `nan`. Raises OverflowError for a finite decimal beyond float64."""
+    """The float64 nearest to a decimal, `inf` or `nan`. Raises OverflowError for a finite decimal beyond float64."""
     value = float(text)
     if not math.isfinite(value):
         if math.isinf(value) and "inf" not in text.lower():
@@ -52,15 +52,13 @@ def read(text: str) -> float:
 
 
 def narrowing(value: float) -> float:
-    """A plain float64 that rounds to every dtype narrower than f64 as the decimal behind `value` does."""
+    """A plain float64 that rounds to every dtype narrower than f64 like its decimal `value`."""
     return value.apart if isinstance(value, Inexact) else value
 
 
 def nearest(value: float, dtype: DType) -> float:
-    """The value of a float `dtype` nearest to the decimal that `read` gave as `value`, ties to even.
-
-    Raises OverflowError when a finite one is beyond the dtype.
-    """
+    """The value of a float `dtype` nearest to the decimal of `value` (from `read`), ties to even. Raises OverflowError if a
+    finite decimal is beyond the dtype."""
     if dtype is F64 or value == 0 or not math.isfinite(value):
         return float(value)
     smallest, largest = _ENDS[dtype]

@@ -162,8 +162,8 @@ def _fold_of(name: str, algebra: Algebra) -> Callable[[Op], Operand | None] | No
 
 
 def _schema(*parts: Body) -> dict[str, Attribute]:
-    """The fields of `OpDef` that the signatures of `parts` give together, read from their code: importing `inspect` would slow
-    every start."""
+    """The fields of `OpDef` for the signatures of `parts` together, read from their code, because importing `inspect` would
+    slow every start."""
     groups: list[Group] = []
     kinds: dict[str, str] = {}
     defaults: dict[str, Attribute] = {}
@@ -196,7 +196,7 @@ def always(op: Op) -> bool:
 
 
 def indices(operand: int, bounds: Callable[[Op, Shape], Iterable[Dim]], of: int = 0) -> Asks:
-    """The operand with that number indexes: below `bounds(op, shape)`, where `shape` is that of the operand `of`."""
+    """The operand with that number is an index below `bounds(op, shape)`, where `shape` is that of the operand `of`."""
 
     def own(op: Op, shape_of: ShapeOf) -> Iterator[tuple[Operand, Need]]:
         yield op.operands[operand], Need(tuple(n if isinstance(n, int) else 1 for n in bounds(op, shape_of(op.operands[of]))))
@@ -205,7 +205,7 @@ def indices(operand: int, bounds: Callable[[Op, Shape], Iterable[Dim]], of: int 
 
 
 def divisor(operand: int) -> Asks:
-    """The operand with that number divides."""
+    """The operand with that number is a divisor."""
     return Asks(lambda op, shape_of: [(op.operands[operand], Need(nonzero=True))])
 
 
@@ -220,5 +220,5 @@ def moved(op: Op, need: Need) -> Asked:
 
 
 def signed(op: Op, need: Need) -> Asked:
-    """The result is 0 where the first operand is."""
+    """The result is 0 if the first operand is."""
     return [(op.operands[0], Need(nonzero=need.nonzero))]

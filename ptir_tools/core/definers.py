@@ -1,10 +1,10 @@
-"""The defining ops of symbols. The op that defines a symbol stays as long as anything mentions the symbol.
+"""The defining ops of symbols. The op that defines a symbol stays as long as the symbol is mentioned.
 
-Extents are only in types. The value of a symbol that no parameter has comes from an op: a `concat` declared `?T` computes it, an
-`iota` of `?T` only mentions it. That op may have no uses. So the rewriter checks here before it erases an op, and the verifier of
-passes checks whether a symbol has lost its last definer.
+Extents are only in types. If no parameter has a symbol, its value comes from an op: a `concat` declared `?T` computes it, an
+`iota` of `?T` only mentions it. That op may have no uses. So the rewriter checks here before it erases an op, and the verifier
+of passes checks whether a symbol has lost its last definer.
 
-Where extents are expressions, the dialect declares which ops have an equation that may determine symbols. Equations are solved in
+If extents are expressions, the dialect declares which ops have an equation that may determine symbols. Equations are solved in
 program order, and the solution may depend on the numbers. So only an equal op can replace such an op.
 """
 
@@ -50,7 +50,7 @@ def _reached(blocks: Iterable[Region]) -> list[Region]:
 
 
 def _given(block: Region, extents: Extents | None = None) -> set[Sym]:
-    """The symbols that the arguments of a function determine. Those of a region are determined outside of it."""
+    """The symbols that the arguments of a function determine. Symbols of a region are determined outside of it."""
     if not isinstance(block, Function):
         return set()
     types = [p.type for p in block.params]
@@ -69,9 +69,8 @@ def _needs(op: Op, extents: Extents | None = None) -> set[Sym]:
 
 
 def determined(op: Op, known: Iterable[Sym] | None = None, extents: Extents | None = None) -> set[Sym]:
-    """The symbols that `op` determines from those of its operand types and those `known`. `known` None: all that it could
-    determine if the right ones were known, as where extents are expressions.
-    """
+    """The symbols that `op` determines from those of its operand types and those `known`. If `known` is None: all that it
+    could determine from suitable ones, as with extents that are expressions."""
     if not (fresh := _own(op, extents) - _needs(op, extents)):
         return fresh
     if extents is not None:
@@ -86,7 +85,7 @@ def determined(op: Op, known: Iterable[Sym] | None = None, extents: Extents | No
         static, attrs = substitute((types, op.attrs), lambda s: ones.get(s.name, s))
         try:
             solved = op.defn.solve(static, op.defn.named(attrs))
-        except Violation:  # other numbers would do
+        except Violation:  # other numbers could fit, too
             solved = {s.name: 1 for s in open_}
         symbols.update(s for s in open_ if s.name in solved)
     try:
@@ -134,7 +133,7 @@ def _ranks(block: Region, every: set[Sym], extents: Extents | None = None) -> di
         if not (left := every - rank.keys()):
             return rank
         made = {s for op, _ in ops for s in determined(op, extents=extents)}
-        rank.update(dict.fromkeys((left - made) or left, _GIVEN))  # numbers that --bind gives
+        rank.update(dict.fromkeys((left - made) or left, _GIVEN))  # numbers of --bind
 
 
 class Definers:
@@ -144,7 +143,7 @@ class Definers:
 
     @staticmethod
     def of(block: Region, dialect: Dialect, program: Program | None = None) -> Definers | None:
-        """The table of `block` in `program`; None when its parameters determine all symbols."""
+        """The table of `block` in `program`; None if its parameters determine all symbols."""
         extents = dialect.extents
         every = symbols_of(*_reached([block]), extents=extents)
         if every <= _given(block, extents):
@@ -209,14 +208,14 @@ class Definers:
         return bool(last) and self.inner and not self._outside().isdisjoint(last)
 
     def _outside(self) -> set[Sym]:
-        """The symbols that enclosing blocks mention; all, where these are unknown."""
+        """The symbols that enclosing blocks mention; all, if these are unknown."""
         if self.program is None:
             return {*self.rank}
         return symbols_of(*(b for b in self.program.blocks() if b is not self.block), extents=self.extents)
 
 
 def undefined(program: Program) -> set[tuple[str, str]]:
-    """The undefined symbols, each with the function that needs it: the caller of a run must give them."""
+    """The undefined symbols, each with the function that needs it. The caller of a run must give them."""
     pairs: set[tuple[str, str]] = set()
     extents = program.dialect.extents
     for f in program.functions:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 else:
     places = lazy("ptir_tools.core.places")
 
-_LISTED = 16  # names that are listed when none is similar
-_COMPARED = 50_000  # the most pairs of names that are compared: about a second
+_LISTED = 16  # names that are listed if none is similar
+_COMPARED = 50_000  # pairs of names that are compared, at most: about a second
 _LISTS = {
     kind: f"`{command}` lists them"
     for kind, command in (("command", "ptir --help"), ("code", "ptir explain"), ("op", "ptir ops"))
@@ -27,7 +27,7 @@ _LISTS = {
 
 
 class Severity(StrEnum):
-    """How severe it is. Notes and warnings do not change the exit code, unless `--strict` is given."""
+    """Notes and warnings do not change the exit code, unless `--strict` is given."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -116,12 +116,12 @@ def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") ->
 
 @dataclass(slots=True)
 class Diagnostics:
-    """Collects diagnostics. Code that finds errors reports to a collector and goes on."""
+    """Collects diagnostics. Code that finds errors reports them and continues."""
 
     source: Source | None = None
     items: list[Diagnostic] = field(default_factory=list)
     errors: int = 0
-    compared: int = 0  # known names that unknown ones were compared with
+    compared: int = 0  # known names with which unknown ones were compared
 
     def __iter__(self) -> Iterator[Diagnostic]:
         return iter(self.items)
@@ -201,7 +201,8 @@ class Diagnostics:
             self.report(severity, annotation.code, f"{annotation.title} is dropped: {why}", annotation.loc)
 
     def sorted(self) -> list[Diagnostic]:
-        """In order of position. Diagnostics without a position come last; equal positions keep the order of discovery."""
+        """In order of position. Diagnostics without a position come last; equal positions keep the order in which they were
+        reported."""
 
         def place(d: Diagnostic) -> tuple[bool, int]:
             span = d.span

@@ -51,7 +51,7 @@ class Program:
         return f"<{self.dialect.name} program {self.entry}: {blocks}, {ops} ops>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the text of the program."""
+        """The text of the program, for a notebook."""
         form = self.dialect.formats[0].load()
         pieces = form.write(self, Diagnostics(self.source), Options()) if form.write is not None else ()
         return f"<pre>{html.escape(''.join(pieces))}</pre>"
@@ -163,7 +163,7 @@ class Options:
         return cast("T", self._chosen.get(option.name, option.default))
 
     def having(self, limits: Limits | None = None, **changes: object) -> Options:
-        """A copy with other values for some options. Raises TypeError."""
+        """A copy with other values for some options. Raises TypeError for an unknown name."""
         return Options(limits or self.limits, **{**self._chosen, **changes})
 
 
@@ -184,7 +184,7 @@ class Codes:
     unbound: str = "UnboundSymbol"
     extent: str = "DynamicDimensionMismatch"
     run_time: dict[str, str] = field(default_factory=dict)  # of a PTIR program translated from this dialect
-    untranslated: frozenset[str] = frozenset()  # runtime errors that a translated program may lack
+    untranslated: frozenset[str] = frozenset()  # errors of a run that a translated program may lack
 
 
 class Code(NamedTuple):
@@ -198,11 +198,8 @@ class Code(NamedTuple):
 
 
 class Extents(NamedTuple):
-    """How a dialect whose extents are expressions (Tiny) does what `core.symbols` does where a symbol is just a name.
-
-    `names` are the symbols in an expression, `given` those that parameters of these types determine, and `determined` those that
-    an op may determine.
-    """
+    """The functions of `core.symbols` for a dialect whose extents are expressions (Tiny). `names` are the symbols in an
+    expression, `given` those that parameters of these types determine, and `determined` those that an op may determine."""
 
     symbols: Callable[[Program], list[str]]
     value: Callable[[Sym, Mapping[str, int]], Dim]
@@ -303,8 +300,8 @@ class Format(NamedTuple):
 
 
 class Sidecar(NamedTuple):
-    """A file next to a text, with data that the text cannot hold. `path` gives its path by that of the text, and `supply`
-    fills it in. `fill` takes the same from a program that has it, and is False where that is another program."""
+    """A file next to a text, with data that the text cannot contain. `path` derives its path from that of the text. `supply`
+    fills it. `fill` copies the data from a program that has them; it returns False for another program."""
 
     path: Callable[[str], str | None]
     supply: Callable[[Program, Source, Diagnostics, Options], None]
@@ -323,28 +320,28 @@ class FormatEntry:
     name: str
     module: str | Format
     readable: bool = True
-    named: bool = True  # it has names for results, which passes keep
+    named: bool = True  # results have names, which passes keep
     comment: str = "//"  # the mark that begins a comment
-    suffix: str = ""  # usual end of the name of a file
+    suffix: str = ""  # usual suffix of a file
     begins: str | Callable[[str, int], bool] = ""
-    ambiguous: bool = False  # texts of other tools begin so, too
-    opening: tuple[str, ...] = ()  # words that a text may begin with, which a mistake in spelling is corrected to
+    ambiguous: bool = False  # texts of other tools begin like this, too
+    opening: tuple[str, ...] = ()  # words at the beginning of a text; misspellings are corrected to them
     json_keys: tuple[str, ...] = ()
     binary: bytes | Callable[[bytes], bool] | None = None
-    options: tuple[Option[object], ...] = ()  # of reading, which no other format takes
+    options: tuple[Option[object], ...] = ()  # an option for reading that no other format has
     sidecar: Sidecar | None = None
     has_weights: bool = False  # constants may be in files that the text names
-    made_by: str = ""  # the function of the Python API that makes it, when `write` does not
-    meshes: bool = False  # it says how a program is sharded
-    capacity: int | None = None  # bytes of constants that a file holds: with more of them, they are in a file next to it
-    peer: Callable[[bytes], tuple[str, Runner] | None] | None = None  # another's engine that runs it, with its name
-    imported: bool = False  # of another project: what was read is written as text of the dialect unless asked otherwise
-    keywords: str = ""  # its own words, the words that begin a type, and what may be before the name of an op: regular
-    type_words: str = ""  # expressions that editors color by; without keywords there are no colors
+    made_by: str = ""  # the function of the Python API that writes it, if `write` does not
+    meshes: bool = False  # it expresses how a program is sharded
+    capacity: int | None = None  # bytes of constants that a file can contain; with more, they are in a file next to it
+    peer: Callable[[bytes], tuple[str, Runner] | None] | None = None  # the engine of another project that runs it, with its name
+    imported: bool = False  # of another project: a program that was read is written as text of the dialect by default
+    keywords: str = ""  # keywords, words that begin a type, and the text before the name of an op: regular
+    type_words: str = ""  # expressions with which editors color; without keywords there are no colors
     op_prefix: str = ""
-    directive: str = ""  # regular expression: what begins like a comment and is none
-    comments_found: bool = False  # a translation takes its comments along
-    lines_before: Callable[[Function], int] | None = None  # lines before the first op's, where a translation puts comments
+    directive: str = ""  # regular expression: text that begins like a comment and is none
+    comments_found: bool = False  # a translation keeps its comments
+    lines_before: Callable[[Function], int] | None = None  # lines before the first op, where a translation puts comments
 
     def load(self) -> Format:
         """The format."""
@@ -383,28 +380,26 @@ class Dialect:
     dtypes: Callable[[], Mapping[str, DType]] = dict  # by its own names
     legalize: Callable[[Program, Diagnostics, Options], None] | None = None
     check: Callable[[Program, Diagnostics, Options], None] | None = None
-    check_despite_errors: Callable[[Program, Diagnostics, Options], None] | None = (
-        None  # in place of `check` where there are errors
-    )
+    check_despite_errors: Callable[[Program, Diagnostics, Options], None] | None = None  # instead of `check` if there are errors
     explain: Callable[[], Sequence[Code]] = tuple
     extents: Extents | None = None
     generate: Callable[..., Program] | None = None  # of `core.choices.Choices`, and `size`, `only`, `symbols`, `faults`
-    odd_names: tuple[str, ...] = ()  # names that are easily taken for something else, for random programs
-    guard: Callable[[Any], Guard] | None = None  # of a rewriter: what `Rewriter.allows` asks
-    renames_results: bool = False  # results are called like their values, and no other way
-    names_results: bool = True  # results have names at all
-    keeps_order: bool = False  # the order of its ops is part of what they mean
-    constants_outside: bool = False  # constants are inputs, whose values a file next to the program has
-    constants_given: bool = False  # without such a file, whoever runs the program gives them
-    late_errors: frozenset[str] = frozenset()  # codes of what a run meets, and the verifier where numbers are known
+    odd_names: tuple[str, ...] = ()  # names that are easily confused with something else, for random programs
+    guard: Callable[[Any], Guard] | None = None  # for `Rewriter.allows`, with a rewriter
+    renames_results: bool = False  # results always have the names of their values
+    names_results: bool = True  # results have names
+    keeps_order: bool = False  # the order of its ops is part of their meaning
+    constants_outside: bool = False  # constants are inputs; a file next to the program has their values
+    constants_given: bool = False  # without such a file, the caller of a run gives them
+    late_errors: frozenset[str] = frozenset()  # codes of errors of a run, and the verifier when numbers are known
     outputs: Callable[[Function], Sequence[Value]] = lambda _: ()  # parameters whose contents are outputs, before the results
     executor: Callable[[Program, Function, Any], Executable] | None = None  # runs it instead of the engines of PTIR
-    timeline: Callable[[], Timeline] | None = None  # one to give to the executor, which fills it
-    pipe: Callable[[Op], str | None] | None = None  # which of several units, that run side by side, executes an op
-    signals: Callable[[Type], bool] = lambda _: False  # whether values of the type say only that an op is complete
+    timeline: Callable[[], Timeline] | None = None  # an empty one for the executor, which fills it
+    pipe: Callable[[Op], str | None] | None = None  # the unit that executes an op, if units run concurrently
+    signals: Callable[[Type], bool] = lambda _: False  # whether values of the type only signal that an op is complete
     arenas: Callable[[Program], Iterator[Arena]] | None = None  # its own memory spaces, for the plan
     hash: Hash | None = None
-    targets: Callable[[], Mapping[str, Machine]] = dict  # the machines that its programs are for
+    targets: Callable[[], Mapping[str, Machine]] = dict  # the machines for its programs
 
     def __repr__(self) -> str:
         return f"<dialect {self.name}>"

@@ -24,9 +24,9 @@ from ptir_tools.core.violations import Violation
 
 EXACT = None
 Error = Any  # an array, or EXACT
-ROUNDING = 2.01  # in unit roundoffs: the reference rounds once, an engine once, to f32 before a narrower dtype
+ROUNDING = 2.01  # in unit roundoffs: the reference rounds once; an engine rounds once, and to f32 before a narrower dtype
 ACCUMULATED = 2.0**-24  # narrow floats are computed and accumulated in f32
-_MOST = 4  # the most operands with an error for which corners are tried
+_MOST = 4  # operands with an error for which corners are tried, at most
 _TURNS = (1, -1, 1j, -1j)
 
 
@@ -51,13 +51,14 @@ class Step:
     keywords: dict[str, Attribute]
     analyze: Callable[
         [str], tuple[list[Array], list[Error]] | None
-    ]  # the results of the ops that a pass makes of it; None: of the op
+    ]  # results of the ops of a lowering pass; None: of the op itself
     strict: bool = False  # engines compute this op as written
-    given: Sequence[bool] = ()  # which operands are inputs and constants: equal bits on all engines
+    given: Sequence[bool] = ()  # which operands are inputs and constants: all engines have equal bits
 
     @property
     def ieee(self) -> bool:
-        """Whether engines have the same bits: one rounding of real operands without errors, all of the dtype of the result."""
+        """Whether all engines give the same bits: one rounding of real operands without errors, all of the dtype of the
+        result."""
         dtype = self.dtypes[0]
         same = all(leaf_dtypes(operand_type(x)) == [dtype] for x in self.op.operands)
         return self.strict and dtype.is_float and same and all(e is EXACT for e in self.errors)
@@ -85,12 +86,12 @@ class Step:
 
     @property
     def accumulator_dtype(self) -> DType:
-        """F64 or F32, in which sums are accumulated where no attribute says another."""
+        """The dtype in which sums are accumulated if no attribute gives another: F64 or F32."""
         return F64 if self.accumulator < ACCUMULATED else F32
 
     def run(self, operands: Sequence[Data], **given: Attribute) -> list[Array]:
-        """The leaves of the body's results on other operands, floats in float64, with `given` instead of attributes. Of real
-        operands (magnitudes, errors) they are real, also where the result of the op is complex."""
+        """The leaves of the body's results on other operands, with floats in float64 and `given` instead of attributes. For
+        real operands (magnitudes, errors) they are real, even if the result of the op is complex."""
         wide = {name: _wide(x) for name, x in (self.keywords | given).items()}
         d = self.op.defn
         with np.errstate(all="ignore"):
@@ -114,7 +115,7 @@ class Step:
         return not (self.given and self.given[k]) and bool(leaf_dtypes(operand_type(self.op.operands[k]))[0].precision)
 
     def sign_may_flip(self, k: int) -> bool:
-        """Whether a zero among the elements of an operand, or their parts, may have the other sign on another engine."""
+        """Whether a zero in an operand may have the other sign on another engine."""
         x = self.operands[k]
         if self.strict or not self.computed(k):
             return False
@@ -167,7 +168,7 @@ def errors_of(step: Step) -> list[Error]:
     try:
         with np.errstate(all="ignore"):
             errors = rule(step)
-    except Violation:  # an index, a divisor that is not there
+    except Violation:  # an index or a divisor that is invalid
         return unknown(step)
     if not step.op.defn.traits & (MOVEMENT | CONSTANT):
         errors = [_parts(r, e) for r, e in zip(step.results, errors, strict=True)]
@@ -175,7 +176,7 @@ def errors_of(step: Step) -> list[Error]:
 
 
 def _parts(result: Array, error: Error) -> Error:
-    """`error`, infinite where a complex result is not finite: which of its parts is NaN and which is infinite is not defined."""
+    """`error`, but infinite where a complex result is not finite: which of its parts is NaN or infinite is not defined."""
     if result.dtype.kind != "c" or (finite := np.isfinite(result)).all():
         return error
     return np.where(finite, 0.0 if error is EXACT else error, np.inf)
@@ -233,7 +234,7 @@ def pointwise(
 
 
 def _with_zeros_flipped(corner: list[Array]) -> Iterator[Array]:
-    """Each of `corner`, and the same with the other sign of its zeros; for complex elements, each part separately."""
+    """Each of `corner`, also with the other sign of its zeros; for complex elements, each part separately."""
     for x in corner:
         yield x
         if x.dtype.kind == "c":
@@ -244,7 +245,7 @@ def _with_zeros_flipped(corner: list[Array]) -> Iterator[Array]:
 
 
 def _shifted(x: Array, e: Error) -> Iterator[Array]:
-    """`x` moved by its error, each way."""
+    """`x` plus and minus its error."""
     if e is EXACT:
         return iter((arrays.widen(x),))
     if x.dtype.kind == "b":
@@ -272,7 +273,8 @@ def lipschitz(ulp: float = 0.0) -> Rule:
 
 
 def unless(broken: Callable[[Step], Error], rule: Rule) -> Rule:
-    """The error by `rule`, but infinite where an operand has an error and `broken` holds: a jump or pole may be in between."""
+    """The error by `rule`, but infinite if an operand has an error and `broken` holds, because a jump or pole may be in
+    between."""
 
     def guarded(step: Step) -> list[Error]:
         result = rule(step)
@@ -290,8 +292,8 @@ def discrete(step: Step) -> list[Error]:
 
 
 def opaque(step: Step) -> list[Error]:
-    """An unknown function whose body every engine runs. Exact operands give an exact result, except where it depends on the sign
-    of a zero that rewrites may flip. Otherwise no bound."""
+    """An unknown function whose body every engine runs. Exact operands give an exact result, unless it depends on the sign of
+    a zero that rewrites may flip. Otherwise there is no bound."""
     turning = [k for k in range(len(step.operands)) if step.sign_may_flip(k)]
     if not turning or any(e is not EXACT for e in step.errors):
         return discrete(step)
@@ -308,7 +310,7 @@ def opaque(step: Step) -> list[Error]:
 
 
 def bits(step: Step) -> list[Error]:
-    """The bits of the one operand: as `discrete`, but a computed NaN may have any, and a zero the other sign."""
+    """The bits of one operand: like `discrete`, but a computed NaN may have any bits, and a zero the other sign."""
     (x,), (result,) = step.operands, step.results
     if step.errors[0] is not EXACT or not step.computed(0):
         return discrete(step)
@@ -375,7 +377,7 @@ def _spread(step: Step, r: Array, results: list[Array], ulp: float, rounds: bool
 
 
 def distances(a: Array, b: Array) -> Array:
-    """The distances of wide elements: 0 for equal ones (two NaN are equal), infinite where only one is NaN or infinite."""
+    """The distances of wide elements: 0 for equal ones (two NaN are equal), infinite if only one is NaN or infinite."""
     gap = np.abs(a - b)
     return np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.where(np.isnan(gap), np.inf, gap))
 
@@ -445,7 +447,7 @@ def _accumulated(step: Step, error: Array, total: Array) -> Array:
     wide = arrays.widen(step.results[0])
     narrowed = max((unit(dtype) - unit(leaf_dtypes(operand_type(x))[0]) for x in step.op.operands[:1]), default=0.0)
     if narrowed > 0:
-        error = error + 2 * narrowed * total  # a source that is cast before it is summed
+        error = error + 2 * narrowed * total  # a source that is cast before the sum
     error = error * (2 if dtype.is_complex or fine(dtype) < ACCUMULATED else 1)  # in f64 the reference rounds as often
     rounding = (ROUNDING * unit(dtype) + 2 * step.accumulator) * np.abs(wide)
     error = np.where(np.isfinite(wide), error + rounding, 0) + 2 * smallest(dtype)
@@ -481,7 +483,7 @@ def products(terms: Callable[[Step], int]) -> Rule:
 
 
 def _open_signs(step: Step, a: Array, b: Array) -> bool | Array:
-    """Where an infinity is multiplied by a value that may be 0 or of either sign, and nothing else makes the sum NaN."""
+    """Where an infinity is multiplied by a value that may be 0 or of either sign, and no other term makes the sum NaN."""
     result: bool | Array = False
     for k, (x, other) in enumerate(((a, b), (b, a))):
         if step.errors[1 - k] is not EXACT and np.isinf(x).any():
@@ -499,7 +501,7 @@ def by(name: str, **rules: Rule) -> Rule:
 
 
 def through(pipeline: str, otherwise: Rule = unknown) -> Rule:
-    """The errors of the ops that `pipeline` makes of this one; `otherwise` where it leaves the op unchanged."""
+    """The errors of the ops to which `pipeline` lowers this one; `otherwise` if it leaves the op unchanged."""
 
     def rule(step: Step) -> list[Error]:
         if (result := step.analyze(pipeline)) is None:
@@ -585,7 +587,7 @@ def ranked(axis: str = "axis", places: int = 0, largest: bool = True) -> Rule:
 
 
 def _contested(x: Array, e: Array, at: int) -> Array:
-    """Infinite where more than one element along an axis may be the largest."""
+    """Infinite if more than one element along an axis may be the largest."""
     best = np.max(x - e, axis=at, keepdims=True)
     many = np.sum(x + e >= best, axis=at, keepdims=True) > 1
     return np.where(many | np.isnan(best), np.inf, 0.0)

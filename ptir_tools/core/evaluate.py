@@ -111,7 +111,7 @@ def apply(op: Op, operands: Sequence[Data], named: dict[str, object], context: C
 
 def computed(op: Op, operands: Sequence[Data], context: Context) -> Data | None:
     """The result of `op` on constants, computed before the program runs. None for an op that fails or exceeds the limits, and
-    where its declaration (`safe`) says that it must not be computed on these."""
+    if its declaration (`safe`) excludes these constants."""
     try:
         if op.defn.safe is not None and not op.defn.safe(op, operands):
             return None

@@ -47,13 +47,13 @@ def whole(x: Operand) -> Labels:
 
 
 def each(op: Op) -> Labelled:
-    """Element i of the result is made of element i of the operands that have its shape."""
+    """Element i of the result depends on element i of the operands of its shape."""
     out = shape_of(op.results[0])
     return [tuple(range(len(out))) if shape_of(x) == out else whole(x) for x in op.operands], tuple(range(len(out)))
 
 
 def off_axis(op: Op) -> Labelled:
-    """Each line along the attribute `axis` is on its own; operands and result have one rank."""
+    """Each line along the attribute `axis` is independent; operands and result have the same rank."""
     rank = len(shape_of(op.results[0]))
     axis = op.attr("axis") % rank if rank else 0
     kept = tuple(None if a == axis else a for a in range(rank))
@@ -61,7 +61,7 @@ def off_axis(op: Op) -> Labelled:
 
 
 def kept_axes(op: Op) -> Labelled:
-    """The axes on which the first operand and the result have one extent are not touched."""
+    """Axes with the same extent in the first operand and the result are unchanged."""
     x, out = shape_of(op.operands[0]), shape_of(op.results[0])
     kept = tuple(a if n == m else None for a, (n, m) in enumerate(zip(x, out, strict=True)))
     return [kept, *map(whole, op.operands[1:])], kept
@@ -91,7 +91,7 @@ def product(op: Op) -> Labelled:
 
 
 def _looked_at(op: Op, seen: Callable[[Op, Extents, tuple[int, ...], Extents], tuple[int, tuple[int, ...]] | None]) -> Labelled:
-    """An axis of the result goes with the axis of the operand whose outermost parts are its own."""
+    """An axis of the result is sharded like the axis of the operand whose outermost parts it has."""
     x, out = shape_of(op.operands[0]), shape_of(op.results[0])
     rest = [whole(o) for o in op.operands[1:]]
     output = seen(op, x, dense_strides(x), out)

@@ -42,8 +42,8 @@ from ptir_tools.core.violations import Violation
 
 T = TypeVar("T")
 
-TRIES = 6  # drafts of one op before another op is taken
-ELEMENTS = 1024  # the most elements of a value
+TRIES = 6  # drafts of one op before another op is chosen
+ELEMENTS = 1024  # elements of a value, at most
 REACH = 256  # an op reads one of so many last values
 
 
@@ -57,13 +57,13 @@ class Draft:
 
 
 def least(d: Dim) -> int:
-    """An extent, or the least value of a symbol."""
+    """An extent, or the smallest value of a symbol."""
     return d if isinstance(d, int) else 1
 
 
 class Growing:
-    """A block that is being generated. `values` are the operands that further ops may read, the last REACH, elements of tuples
-    among them."""
+    """A block that is being generated. `values` are the operands that further ops may read: the last REACH, including elements
+    of tuples."""
 
     def __init__(self, choices: Choices, program: Program, b: Builder, dtypes: Sequence[DType], ops: Sequence[OpDef]) -> None:
         self.choices = choices
@@ -75,7 +75,7 @@ class Growing:
         self.depth = 0  # of the enclosing regions
         self.faults = False  # whether a run may fail
 
-    # ---- choosing
+    # ---- choices
 
     def chance(self, n: int, of: int) -> bool:
         """True `n` times in `of`."""
@@ -94,7 +94,7 @@ class Growing:
         return tuple(self.choices.shuffled(known))[: self.number(0, len(known))]
 
     def extent(self) -> int:
-        """An extent: small, 1 and 0 at times."""
+        """A small extent, at times 1 or 0."""
         return 0 if self.chance(1, 20) else self.one((1, 2, 2, 3, 3, 4, 5))
 
     def shape(self, rank: int | None = None) -> tuple[int, ...]:
@@ -102,7 +102,7 @@ class Growing:
         return tuple(self.extent() for _ in range(self.one((0, 1, 1, 2, 2, 3, 4)) if rank is None else rank))
 
     def axes(self, rank: int) -> tuple[int, ...]:
-        """Some of so many axes, a few of them negative."""
+        """Some axes of a value of rank `rank`, a few of them negative."""
         return tuple(a - rank if self.chance(1, 6) else a for a in self.some(range(rank)))
 
     # ---- values
@@ -114,24 +114,24 @@ class Growing:
         return made
 
     def type(self, x: Operand) -> TensorType:
-        """The type of an operand that is known to be a tensor."""
+        """The type of a tensor operand."""
         t = operand_type(x)
         assert isinstance(t, TensorType)
         return t
 
     def tensors(self, wanted: Callable[[TensorType], bool] = lambda t: True) -> list[Operand]:
-        """The tensors there are of a type that is `wanted`."""
+        """The tensors whose type is `wanted`."""
         return [x for x in self.values if isinstance(t := operand_type(x), TensorType) and wanted(t)]
 
     def any(self, wanted: Callable[[TensorType], bool] = lambda t: True) -> Operand | None:
-        """A tensor of a type that is `wanted`, most often a recent one; None when there is none."""
+        """A tensor whose type is `wanted`, mostly a recent one; None if there is none."""
         tensors = self.tensors(wanted)
         if not tensors:
             return None
         return self.one(tensors[-6:]) if self.choices.flag() else self.one(tensors)
 
     def of_type(self, t: Type) -> Operand:
-        """A value of type `t`. A fresh one if there is none yet, and sometimes otherwise."""
+        """A value of type `t`: fresh if there is none yet, and at times otherwise."""
         known = [x for x in self.values if operand_type(x) is t]
         if isinstance(t, TensorType) and (not known or self.chance(1, 5)):
             return self.fresh(t)
@@ -154,7 +154,7 @@ class Growing:
         raise NotImplementedError
 
     def settle(self, inferred: tuple[Type, ...]) -> tuple[Type, ...] | None:
-        """The declared result types for those inferred; None when the program cannot have them."""
+        """The declared result types for the inferred ones; None if the program cannot have them."""
         return inferred
 
     # ---- ops
@@ -166,7 +166,7 @@ class Growing:
             self.step(self.one(self.ops))
 
     def step(self, defn: OpDef) -> Op | None:
-        """Append an op of this declaration; None when no draft of it fits."""
+        """Append an op of this declaration; None if no draft of it fits."""
         for _ in range(TRIES):
             draft = (defn.generate or plain)(self, defn)
             if isinstance(draft, Draft) and (result := self.append(defn, draft)) is not None:
@@ -174,7 +174,7 @@ class Growing:
         return None
 
     def append(self, defn: OpDef, draft: Draft) -> Op | None:
-        """Append what `draft` says, some of its attributes off their defaults; None when the type rule refuses it."""
+        """Append the op of `draft`, with some attributes other than their defaults; None if the type rule refuses it."""
         try:
             new = self.create(defn, draft)
         except Violation:
@@ -194,7 +194,7 @@ class Growing:
         return new
 
     def varied(self, defn: OpDef, draft: Draft, a: Attr, result: Op) -> Op:
-        """`result` with another value of the attribute `a`, one that the type rule takes."""
+        """`result` with another value of the attribute `a` that the type rule accepts."""
         types = [t for x in result.operands if isinstance(t := operand_type(x), TensorType)]
         fits: list[tuple[Attribute, Op]] = []
         for value in self.candidates(a, result.attr(a.name), types, result.defn.named(result.attrs)):
@@ -219,20 +219,20 @@ class Growing:
 
 
 def count(t: Type) -> int:
-    """How many elements a value has, counting a symbolic extent as 2."""
+    """The number of elements of a value; a symbolic extent counts as 2."""
     if isinstance(t, TupleType):
         return sum(map(count, t.elements))
     return prod(d if isinstance(d, int) else 2 for d in t.shape) if isinstance(t, TensorType) else 0
 
 
 def plain(g: Growing, defn: OpDef) -> Draft | None:
-    """The default generator: operands that fit together, attributes by name and kind."""
+    """The default generator: operands that fit together, and attributes by name and kind."""
     groups = operands(g, defn)
     return None if groups is None else Draft(groups, required(g, defn, groups))
 
 
 def required(g: Growing, defn: OpDef, groups: Sequence[Argument], **given: object) -> dict[str, object]:
-    """The attributes that have no default, in the order of the declaration; those `given` are taken as they are."""
+    """The attributes without a default, in the order of the declaration; those in `given` are unchanged."""
     types = [g.type(x) for part in groups for x in ((part,) if isinstance(part, Operand) else part or ())]
     named = dict(given)
     for a in defn.attrs:
@@ -242,7 +242,7 @@ def required(g: Growing, defn: OpDef, groups: Sequence[Argument], **given: objec
 
 
 def operands(g: Growing, defn: OpDef) -> list[Argument] | None:
-    """One argument per group: of the dtypes that an elementwise op takes together, else values of one type."""
+    """One argument per group: of dtypes that an elementwise op accepts together, else values of one type."""
     if not defn.groups:
         return []
     if ELEMENTWISE in defn.traits and all(group.kind == ONE for group in defn.groups):
@@ -264,7 +264,7 @@ def operands(g: Growing, defn: OpDef) -> list[Argument] | None:
 
 
 def elementwise(g: Growing, defn: OpDef) -> list[Operand] | None:
-    """Operands of one shape, and of dtypes that the op takes."""
+    """Operands of one shape, with dtypes that the op accepts."""
     known = combinations(defn, tuple(dict.fromkeys(g.dtypes))) if not defn.attrs else [(d,) * len(defn.groups) for d in g.dtypes]
     if not known:
         return None
@@ -280,7 +280,7 @@ def elementwise(g: Growing, defn: OpDef) -> list[Operand] | None:
     if len(drawn) > 1 and shape and g.chance(1, 3):
         smaller = tuple(1 if g.choices.flag() else d for d in shape[g.number(0, len(shape) - 1) :])
         i = g.number(0, len(drawn) - 1)
-        if _takes(defn, tuple(tensor(d, smaller if k == i else shape) for k, d in enumerate(dtypes))):
+        if _accepts(defn, tuple(tensor(d, smaller if k == i else shape) for k, d in enumerate(dtypes))):
             drawn[i] = g.of_type(tensor(dtypes[i], smaller))
     if len(set(dtypes)) == 1 and g.choices.flag():
         drawn = list(g.choices.shuffled(drawn))
@@ -289,14 +289,14 @@ def elementwise(g: Growing, defn: OpDef) -> list[Operand] | None:
 
 @cache
 def combinations(defn: OpDef, dtypes: tuple[DType, ...]) -> list[tuple[DType, ...]]:
-    """The dtypes of operands of one shape that the type rule takes together, of at most two dtypes each."""
+    """The dtypes of operands of one shape that the type rule accepts together, at most two different ones."""
     n = len(defn.groups)
     rows = [(a,) * k + (b,) * (n - k) for a in dtypes for b in dtypes for k in range(1, n + 1)]
-    return [row for row in dict.fromkeys(rows) if _takes(defn, tuple(tensor(d, (2,)) for d in row))]
+    return [row for row in dict.fromkeys(rows) if _accepts(defn, tuple(tensor(d, (2,)) for d in row))]
 
 
-def _takes(defn: OpDef, types: tuple[Type, ...]) -> bool:
-    """Whether the type rule of an op takes operands of these types; False for one with attributes that must be given."""
+def _accepts(defn: OpDef, types: tuple[Type, ...]) -> bool:
+    """Whether the type rule of an op accepts operands of these types; False for one with attributes without defaults."""
     try:
         defn.result_types(types, defn.fill({}))
     except Violation:
@@ -305,5 +305,5 @@ def _takes(defn: OpDef, types: tuple[Type, ...]) -> bool:
 
 
 def by_kind(table: dict[str, T], a: Attr) -> T:
-    """What a table has for an attribute: by its name, else by its kind. Raises KeyError."""
+    """The entry of a table for an attribute: by its name, else by its kind. Raises KeyError."""
     return table[a.name] if a.name in table else table[a.kind]

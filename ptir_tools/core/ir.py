@@ -17,7 +17,7 @@ from ptir_tools.core.typed import Literal as Word
 from ptir_tools.core.types import POISON, Shape, TensorType, TupleType, Type, leaves
 from ptir_tools.core.violations import OP_NAME, Violation, key, operands
 
-Body = Callable[..., Any]  # the body of an op: of operands, attributes and regions, as declared
+Body = Callable[..., Any]  # the body of an op, with operands, attributes and regions as declared
 Infer = Callable[..., "Type | tuple[Type, ...]"]
 Attribute: TypeAlias = Any  # an attribute's value, of the type in its declaration
 NO_USERS: Any = ()  # the users of an unused value, shared to save memory
@@ -104,7 +104,7 @@ class Literal:
         return self.payload is None
 
     def keep(self, back: Callable[[], bytes]) -> None:
-        """Free the bytes, all elements of which `back` can recompute."""
+        """Free the bytes; `back` must recompute all elements."""
         if isinstance(self.payload, bytes):
             self.payload = Kept(self.payload, back)
 
@@ -119,7 +119,7 @@ class Literal:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for equal literals; a missing payload equals only itself."""
+        """A key that is equal for equal literals; a missing payload equals only itself."""
         return (self.type, self.splat, id(self) if self.is_missing else self.payload)
 
 
@@ -153,7 +153,7 @@ class Op:
         return self.results[0]
 
     def attr(self, name: str) -> Attribute:
-        """The attribute `name`. Raises KeyError when the op has none of that name."""
+        """The attribute `name`. Raises KeyError if the op has no such attribute."""
         return self.attrs[self.defn.attr_index[name]]
 
     def values(self) -> list[Value]:
@@ -179,7 +179,7 @@ class Region:
     isolated: bool = True
     loc: Loc = 0
     return_loc: Loc = field(default=0, kw_only=True)
-    edition: int = field(default=0, kw_only=True)  # increases when a rewriter is made, and when one writes
+    edition: int = field(default=0, kw_only=True)  # increases when a rewriter is created or writes
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__.lower()} {self.name}: {len(self.body)} ops>"
@@ -244,7 +244,7 @@ class Function(Region):
 
 
 def result_names(block: Region, names: Mapping[Value, str] | None = None) -> list[str]:
-    """The names of the results of `block`: from its text, else those of their values, or of `names`."""
+    """The names of the results of `block`: from `names`, or without it from its text; else those of their values."""
     if names is None and isinstance(block, Function) and "output_names" in block.attrs:
         return list(block.attrs["output_names"])
     labels = []
@@ -353,7 +353,7 @@ class Algebra(NamedTuple):
     absorbing: int | None = None  # a with f(x, a) = a, for finite x
 
     def laws(self) -> list[str]:
-        """The laws in words, as the page of the op shows them."""
+        """The laws in words, for the page of the op."""
         named = [self.parity, self.monotone, "idempotent" * self.idempotent, "involution" * self.involution]
         elements = [("identity", self.identity), ("absorbing", self.absorbing)]
         return [*filter(None, named), *(f"{what} {e}" for what, e in elements if e is not None)]
@@ -416,7 +416,7 @@ class Need(NamedTuple):
         return Need(both, self.nonzero or other.nonzero)
 
     def loosely(self) -> Need:
-        """The part of the need that still holds when elements are permuted."""
+        """The part of the need that still holds after elements are permuted."""
         return Need((min(self.bounds),) if self.bounds else (), self.nonzero)
 
 
@@ -450,7 +450,7 @@ class Loop(NamedTuple):
     runs: Callable[[Op], bool] = lambda op: False
 
     def parts(self, op: Op) -> list[tuple[Region, int, bool]]:
-        """Each region, in turn, with how many results it has before the carries, and whether it runs at least once."""
+        """Each region in order, with the number of results before its carries, and whether it runs at least once."""
         body = (op.regions[self.body], 0, self.runs(op))
         return [body] if self.test is None else [(op.regions[self.test], 1, True), body]
 
@@ -470,7 +470,7 @@ class Group(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Derived:
-    """A default that follows from the attributes declared before it and the operand types (which may be unknown: `()`)."""
+    """A default that follows from the attributes declared before it and from the operand types (`()` if they are not known)."""
 
     rule: Callable[[dict[str, Attribute], tuple[Type, ...]], Attribute]
 
@@ -548,7 +548,7 @@ class OpDef:
         return f"<op {self.name}>"
 
     def key(self, attrs: tuple[Attribute, ...]) -> tuple[object, ...]:
-        """Equal exactly for attributes of equal kinds and bits."""
+        """A key that is equal exactly for attributes of equal kinds and bits."""
         if not self.float_attrs:
             return attrs
         values = list(attrs)
@@ -557,8 +557,8 @@ class OpDef:
         return tuple(values)
 
     def signature(self, attrs: tuple[Attribute, ...]) -> tuple[object, ...]:
-        """The part of the attributes that result types may depend on; of a constant its type and size, so that no cache keeps its
-        elements."""
+        """The part of the attributes on which result types may depend. For a constant its type and size, so that no cache
+        keeps its elements."""
         if not self.is_constant:
             return self.key(attrs)
         return tuple([(x.type, x.splat, x.size) if x.__class__ is Literal else exact(x) for x in attrs])
@@ -661,7 +661,7 @@ def exact(x: object) -> object:
 
 
 def may_fail(op: Op) -> bool:
-    """Whether `op`, or an op of a region that it runs, may fail when it runs, by their declarations."""
+    """Whether `op`, or an op of a region that it runs, may fail at run time, by their declarations."""
     if not op.regions:
         return op.defn.fails is not None and op.defn.fails(op)
     return any(x.defn.fails is not None and x.defn.fails(x) for x in (op, *_inside(op)))
@@ -678,7 +678,7 @@ def _inside(op: Op) -> Iterator[Op]:
 
 
 def is_legal(op: Op) -> bool:
-    """Whether `op` passes its own check: some ops refuse constants with which they would always fail."""
+    """Whether `op` passes its own check: some ops refuse constants with which they always fail."""
     try:
         if op.defn.check is not None:
             op.defn.check(op)
@@ -688,7 +688,7 @@ def is_legal(op: Op) -> bool:
 
 
 def operand_type(x: Operand) -> Type:
-    """The type of an operand. Raises Violation("TupleIndexOutOfRange") for an element that is not there."""
+    """The type of an operand. Raises Violation("TupleIndexOutOfRange") for an unknown element."""
     if not isinstance(x, Element):
         return x.type
     t = x.value.type
@@ -703,7 +703,7 @@ def operand_type(x: Operand) -> Type:
 
 
 def leaves_read(x: Operand) -> list[tuple[Value, int]]:
-    """The leaves that an operand reads, each as a value and the number of one of its leaves; none of a literal."""
+    """The leaves that an operand reads, each as a value and the number of its leaf; a literal has none."""
     if isinstance(x, Literal):
         return []
     if isinstance(x, Value):

@@ -25,12 +25,12 @@ class _Lazy:
 
     def __getattr__(self, attribute: str) -> Any:
         module = import_module(self.__name__)
-        self.__dict__ = module.__dict__  # from here on a lookup costs what the module's own does, and sees what it sees
+        self.__dict__ = module.__dict__  # from now on a lookup is as fast as one in the module, and finds the same
         return getattr(module, attribute)
 
 
 def lazy(name: str) -> Any:
-    """The module `name`, imported at its first attribute access; one that is not installed raises ModuleNotFoundError there."""
+    """The module `name`, imported at its first attribute access. If it is not installed, that raises ModuleNotFoundError."""
     return sys.modules.get(name) or _Lazy(name)
 
 
@@ -56,7 +56,7 @@ _re = lazy("re")
 
 
 def regex(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """The regular expression, compiled when it is first used: of those that a module names, a command uses few."""
+    """The regular expression, compiled when it is first used: a command uses few of those in a module."""
     return _Regex(pattern, flags)  # type: ignore[return-value]
 
 

@@ -24,16 +24,16 @@ class Limits:
     integer_digits: int = 4000
     elements: int = ELEMENTS  # of one tensor; counted exactly
     literal_bytes: int = 1 << 30
-    fold_bytes: int = 64 << 10  # a folded constant may be this big, or as big as the constants that it replaces
+    fold_bytes: int = 64 << 10  # bytes of a folded constant, unless the constants that it replaces have more
     iterations: int = 1_000_000  # of one loop at run time
     rewrites_per_op: int = 64  # of the greedy driver, on average, before it reports circular rules
-    unrolled: int = 8192  # PTO: ops of a loop, inner loops included, that the check of order follows one by one
+    unrolled: int = 8192  # PTO: ops of a loop, inner loops included, that the hazard check follows one by one
     pieces: int = 128  # Tiny: ExcessivePiecewise
     memory: int | None = None  # run: planned peak plus inputs; None is half of the machine's
 
     @property
     def most_digits(self) -> int:
-        """The most digits of an integer."""
+        """The number of digits of an integer, at most."""
         return min(self.integer_digits, DIGITS)
 
 
@@ -42,13 +42,13 @@ _in_force: ContextVar[Limits] = ContextVar("limits", default=LIMITS)
 
 
 def current() -> Limits:
-    """The limits in force. Every option record that is given no limits takes these."""
+    """The current limits. Every option record without limits uses these."""
     return _in_force.get()
 
 
 @contextmanager
 def using(limits: Limits) -> Iterator[None]:
-    """Put `limits` in force inside the block."""
+    """Use `limits` inside the block."""
     before = _in_force.set(limits)
     try:
         yield
@@ -57,8 +57,8 @@ def using(limits: Limits) -> Iterator[None]:
 
 
 class LimitExceeded(Exception):
-    """A limit of `Limits` was hit. `flag` is the command-line option that raises it; `loc` where in the program, if anywhere;
-    `source` the text that it is in, where that is known."""
+    """A limit of `Limits` was hit. `flag` is the command-line option that raises it; `loc` is the place in the program, if
+    any; `source` is its text, if known."""
 
     def __init__(self, message: str, flag: str | None = None, loc: Loc = 0, source: Source | None = None) -> None:
         super().__init__(message)
@@ -74,7 +74,7 @@ class LimitExceeded(Exception):
 
 
 def integer(text: str, base: int = 10) -> int:
-    """The integer that `text` spells. Raises LimitExceeded when it has too many digits, ValueError when it is not an integer."""
+    """The integer in `text`. Raises LimitExceeded if it has too many digits, ValueError if it is not an integer."""
     if len(text) > current().most_digits:
         raise too_many_digits(len(text))
     return int(text, base)

@@ -22,10 +22,8 @@ _HEAD = regex(r"\s*(?:(?![\w.]+\s+%)[%\w$.,: -]*?=\s*)?\"?([\w.]+)")  # `scf.for
 
 
 def find(source: Source, span: Span, at: str | Place, op: Op | None = None) -> Span | None:
-    """The place `at` within the text `span` of `op`; None when it is not written there.
-
-    A text is its last occurrence as a whole word, except the name of an attribute of `op`, which is the attribute's value.
-    """
+    """The place `at` within the text `span` of `op`; None if it is not in the text. A `str` is found as the last complete
+    word, or, if it names an attribute of `op`, as the attribute's value."""
     if isinstance(at, str):
         named = op is not None and at in op.defn.attr_index
         return (find(source, span, Place("attribute", at), op) if named else None) or word(source, span, at)
@@ -41,7 +39,7 @@ def find(source: Source, span: Span, at: str | Place, op: Op | None = None) -> S
 
 
 def word(source: Source, span: Span, needle: str) -> Span | None:
-    """Where the whole word `needle` last starts within `span` (operands and attributes come after the result)."""
+    """The last occurrence of `needle` as a complete word within `span`: operands and attributes come after the result."""
     before = r"(?<![\w$])" if _joins(needle[:1]) else ""
     after = r"(?![\w$]|\.[\w$])" if needle[:1] in _SIGILS else r"(?!\w)" if _joins(needle[-1:]) else ""
     last = None
@@ -70,7 +68,8 @@ def _operand(text: str, at: Place, op: Op | None) -> Found:
 
 
 def _written_at(text: str, op: Op, count: int) -> list[Found]:
-    """Where the first `count` operands are. Operands are written in their order, so each is looked for after the one before."""
+    """The spans of the first `count` operands. Operands are written in order, so the search for each begins after the previous
+    one."""
     head = _HEAD.match(text)
     start = begin = head.end(1) if head else 0
     places, patterns = list[Found](), dict[Operand, re.Pattern[str]]()
@@ -109,14 +108,14 @@ def _operands(text: str, at: Place, op: Op | None) -> Found:
 
 
 def _around(text: str, op: Op | None, numbers: Sequence[int]) -> Found:
-    """The span around the operands of these numbers; None where none of them is written."""
+    """The span around the operands of these numbers; None if none of them is in the text."""
     places = _written_at(text, op, max(numbers) + 1) if op is not None and numbers else []
     spans = [p for n in numbers if (p := places[n]) is not None]
     return (min(p[0] for p in spans), max(p[1] for p in spans)) if spans else None
 
 
 def _returned(text: str, at: Place, op: Op | None) -> Found:
-    """The operands of a `return` or an output list; the whole statement where there are none."""
+    """The operands of a `return` or an output list; the complete statement if there are none."""
     match = re.match(r"\s*+[\w.]++(?:\s*+:)?\s*+\(?([^:)]*[^:)\s])", text)
     return match.span(1) if match else (0, len(text))
 
@@ -179,7 +178,7 @@ def closed(text: str, start: int) -> int:
 
 
 def _ends(text: str, start: int) -> Iterator[int]:
-    """Where a value that begins at `start` ends: at a comma or a closing bracket outside of its own brackets."""
+    """The end of a value that begins at `start`: the next comma or closing bracket outside of its own brackets."""
     depth = 0
     for m in _tokens(text, start):
         depth += (m[0] in _OPEN) - (m[0] in _CLOSE)

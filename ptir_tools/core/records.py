@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 else:
 
     class _Tuples(type):
-        """Makes a class of tuples of what is declared like one of `typing.NamedTuple`."""
+        """Makes a tuple class from a declaration like that of `typing.NamedTuple`."""
 
         def __new__(meta, name: str, bases: tuple[type, ...], space: dict[str, object]) -> type:
             if not bases:
@@ -47,7 +47,7 @@ else:
             return type(name, (tuple,), {**methods, **getters, **facts, **space})
 
     class NamedTuple(metaclass=_Tuples):
-        """A tuple with names, declared as one of `typing.NamedTuple`."""
+        """A tuple with names, declared like `typing.NamedTuple`."""
 
     def dataclass_transform(**_):
         return lambda decorator: decorator
@@ -55,11 +55,11 @@ else:
 
 class _Missing:
     def __repr__(self) -> str:
-        return "<factory>"  # where a signature is shown
+        return "<factory>"  # in the text of a signature
 
 
 _MISSING = _Missing()
-OFTEN = 8  # instances that are filled field by field; for more, compiling a method pays
+OFTEN = 8  # instances that are filled field by field; compiling a method is faster for more
 _FIELDS = "__record_fields__"  # of a class: {name: Field}, those inherited first
 
 
@@ -79,7 +79,7 @@ class Field:
 
     @property
     def optional(self) -> bool:
-        """Whether an instance can be made without it."""
+        """Whether an instance can be created without it."""
         return self.default is not _MISSING or self.factory is not None
 
 
@@ -92,7 +92,7 @@ def field(
     compare: bool = True,
     kw_only: bool | None = None,
 ) -> Any:
-    """The options of one field, as those of `dataclasses.field`."""
+    """The options of one field, like those of `dataclasses.field`."""
     return Field(default, default_factory, init, repr, compare, kw_only)
 
 
@@ -144,7 +144,8 @@ def _made(cls: type[T], *, frozen: bool, eq: bool, shown: bool, kw_only: bool) -
 
 
 def _own(space: dict[str, Any], kw_only: bool) -> Iterator[tuple[str, Field]]:
-    """The fields that a class declares; their defaults leave its namespace, for instances have slots of these names."""
+    """The fields that a class declares. Their defaults are removed from its namespace, because instances have slots of these
+    names."""
     late = False
     for name, kind in space.get("__annotations__", {}).items():
         if str(kind).startswith("ClassVar"):
@@ -160,7 +161,7 @@ def _own(space: dict[str, Any], kw_only: bool) -> Iterator[tuple[str, Field]]:
 
 
 class _Late:
-    """Is a method until someone asks for it, and then puts there what `make` gives for the class."""
+    """A placeholder for a method. At its first use it is replaced by the result of `make` for the class."""
 
     __slots__ = ("make", "name", "owner")
 
@@ -177,7 +178,7 @@ class _Late:
 
 
 def _compiled(owner: type, name: str, parameters: str, lines: list[str], names: dict[str, Any]) -> Any:
-    """The method `name` of `owner` with these lines, in which `names` are known."""
+    """Compile the method `name` of `owner` from these lines, with the names `names`."""
     exec(f"def {name}({parameters}):\n " + "\n ".join(lines), names)
     made: Any = names[name]
     made.__qualname__, made.__module__ = f"{owner.__qualname__}.{name}", owner.__module__
@@ -194,7 +195,7 @@ def _new(owner: type, names: tuple[str, ...], defaults: dict[str, object]) -> ob
 
 
 class _Init(_Late):
-    """Is `__init__` of a dataclass until someone asks for it as a function, or the class has many instances."""
+    """A placeholder for `__init__` of a dataclass, until it is used as a function or the class has many instances."""
 
     __slots__ = ("fields", "filled", "frozen", "plain")
 
@@ -209,7 +210,7 @@ class _Init(_Late):
         return super().__get__(x, owner) if x is None or self.filled > OFTEN else MethodType(self.fill, x)
 
     def fill(self, x: object, /, *given: object, **named: object) -> None:
-        """Set the fields of `x`. About wrong arguments the compiled method complains."""
+        """Set the fields of `x`. For wrong arguments the compiled method raises the error."""
         values = dict(zip(self.plain, given))  # noqa: B905
         if len(given) > len(values) or not values.keys().isdisjoint(named):
             return self.compiled(self.owner)(x, *given, **named)

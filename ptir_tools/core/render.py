@@ -20,15 +20,21 @@ else:
     parse = lazy("urllib.parse")
 
 TAB = 4
-MAX_WIDTH = 160  # columns of a source line that are shown; a longer one is cut around the span
-_CONTEXT = 60  # columns kept left of the span when a line is cut
-_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, formats such as those that turn the direction, half pairs, line ends
+MAX_WIDTH = 160  # columns of a source line, at most; a longer one is cut around the span
+_CONTEXT = 60  # columns left of the span when a line is cut
+_UNSEEN = (
+    "Cc",
+    "Cf",
+    "Cs",
+    "Zl",
+    "Zp",
+)  # control characters, format characters such as those for direction, surrogates, line ends
 _CODES = {"error": "1;31", "warning": "1;33", "note": "1;36", "help": "1;32", "bold": "1", "gutter": "1;34"}
 
 
 @dataclass(slots=True, frozen=True)
 class Painter:
-    """Wraps text in ANSI colors, or leaves it alone."""
+    """Wraps text in ANSI colors, or leaves it unchanged."""
 
     color: bool = False
 
@@ -184,7 +190,7 @@ def _mark(source: Source, span: Span, label: str, primary: bool) -> _Mark:
 
 
 def _snippet(source: Source, marks: Sequence[_Mark], gutter: int, paint: Painter, severity: Severity) -> Iterator[str]:
-    """The marked source lines, each followed by its marks; `...` is in place of lines that are left out."""
+    """The marked source lines, each followed by its marks; `...` replaces omitted lines."""
     if not marks:
         return
     bar = paint("|", "gutter")
@@ -203,7 +209,7 @@ def _snippet(source: Source, marks: Sequence[_Mark], gutter: int, paint: Painter
 
 
 def _cut(raw: str, marks: Sequence[_Mark]) -> tuple[int, int]:
-    """The part of a line to show: all of it, or a window of MAX_WIDTH columns round its first mark."""
+    """The part of a line to show: all of it, or a window of MAX_WIDTH columns around its first mark."""
     if len(raw) <= MAX_WIDTH and _width(raw, 0) <= MAX_WIDTH:
         return 0, len(raw)
     start, room = min(m.start for m in marks), _CONTEXT
@@ -232,7 +238,7 @@ def _underline(raw: str, cut: tuple[int, int], mark: _Mark, paint: Painter, seve
 
 
 def _columns(piece: str) -> Iterator[tuple[str, int]]:
-    """Each character with the display column at which it is."""
+    """Each character with its display column."""
     at = 0
     for c in piece:
         yield c, at
@@ -272,7 +278,7 @@ def _escape(c: str) -> str:
 
 
 def clean(message: str) -> str:
-    """A message that cannot drive the terminal: control characters of the program's text are shown, not sent."""
+    """A message that cannot control the terminal: control characters in it are shown as escapes."""
     if message.isascii() and message.isprintable():
         return message
     return "".join(_glyph(c, 0) for c in message)

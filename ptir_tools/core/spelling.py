@@ -8,10 +8,10 @@ from functools import cache
 
 from ptir_tools.core.dtypes import CF32, CF64, F16, F32, F64, FP8_E4M3, FP8_E5M2, I1, PTIR_DTYPES, SI32, SI64, DType
 
-_PROPOSED = 3  # the most equally similar names that are proposed
-_EDITS = 8  # the most edits of a similar name, however long it is
+_PROPOSED = 3  # equally similar names that are proposed, at most
+_EDITS = 8  # edits of a similar name, at most, however long it is
 _LENGTH = 128  # longer names are not compared
-GUESSED = 2_000  # characters of a statement: what is meant by a longer one is not guessed, which takes the square of its length
+GUESSED = 2_000  # characters of a statement; the time for suggestions is the square of its length
 
 # Synonyms in attribute names, and words without information.
 _SAME_WORD = (
@@ -23,14 +23,14 @@ _LITTLE = {"new", "result", "out", "output", "target"}
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The name of `known` that `name` was most likely meant to be; None when there is no such name, or more than one."""
+    """The name of `known` that `name` most likely means; None if there is no such name, or more than one."""
     similar = near_names(name, known)
     return similar[0] if len(similar) == 1 else None
 
 
 def near_names(name: str, known: Iterable[str]) -> list[str]:
     """The names of `known` that are fewest edits away from `name`, and few for its length. Of those, the ones with the same
-    letters, or else that share the longest beginning with it. The same letters in another case come first."""
+    letters, else those with the longest common beginning. The same letters in another case come first."""
     lower, best = name.lower(), list[str]()
     if len(name) > _LENGTH:
         return best
@@ -51,8 +51,8 @@ def near_names(name: str, known: Iterable[str]) -> list[str]:
 
 
 def attribute_meant(name: str, known: Iterable[str]) -> str | None:
-    """The attribute of `known` that has the words of `name`, in any order; or the nearest; or else the one that has some of them
-    and no other, or all of them and more. None when there is none, or there are several."""
+    """The attribute of `known` that has the words of `name`, in any order; else the nearest; else the one that has only some
+    of the words, or all of them and more. None if there is none, or more than one."""
     words = _words(name)
     listed = {each: _words(each) for each in known if each != name}
     same = [each for each, own in listed.items() if own == words]
@@ -63,7 +63,7 @@ def attribute_meant(name: str, known: Iterable[str]) -> str | None:
 
 
 def dtype_meant(text: str, known: Mapping[str, DType]) -> str | None:
-    """The dtype of `known` that NumPy, C or another IR spells `text`, or else the nearest name."""
+    """The dtype of `known` that NumPy, C or another IR calls `text`, or else the nearest name."""
     match = _dtypes().get(text.lower())
     return next((name for name, dtype in known.items() if dtype is match), None) or nearest(text, known)
 
@@ -88,18 +88,18 @@ def groups(lines: Iterable[str]) -> dict[str, str]:
 
 
 def _words(name: str) -> frozenset[str]:
-    """The words of a name, in any order."""
+    """The words of a name."""
     words = frozenset(re.findall(r"[a-z]+|[0-9]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()))
     return frozenset(_same_words().get(w, w) for w in words - _LITTLE or words)
 
 
 def edits(a: str, b: str, most: int) -> int:
-    """How many letters to add, drop, change or swap with their neighbor between `a` and `b`; `most + 1` for more than `most`."""
+    """The number of letters to add, drop, change or swap with a neighbor between `a` and `b`; `most + 1` for more than `most`."""
     before, row = list[int](), list(range(len(b) + 1))
     for i, x in enumerate(a):
         older, before, row = before, row, [most + 1] * (len(b) + 1)
         row[0] = i + 1
-        for j in range(max(0, i - most), min(len(b), i + most + 1)):  # the others are further away than `most`
+        for j in range(max(0, i - most), min(len(b), i + most + 1)):  # the others are more than `most` away
             y = b[j]
             cost = min(before[j] + (x != y), before[j + 1] + 1, row[j] + 1)
             if i and j and x == b[j - 1] and a[i - 1] == y:
@@ -118,6 +118,6 @@ def did_you_mean(similar: Sequence[str], otherwise: str | None = None) -> str | 
 
 
 def proposed(name: str, known: Iterable[str], shown: str = "%{}", written: str = "%{}") -> tuple[str | None, str | None]:
-    """(the help, the edit) for a name that is not among those that are known: how each is shown, and how it is written."""
+    """(help, edit) for an unknown name: `shown` and `written` give the form of a known name in each."""
     similar = near_names(name, known)
     return did_you_mean([shown.format(x) for x in similar]), written.format(similar[0]) if len(similar) == 1 else None

@@ -1,4 +1,4 @@
-"""Strides of arrays that are looked at in other shapes, counted in elements."""
+"""Strides of arrays that are viewed in other shapes, counted in elements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def dense_strides(shape: Extents) -> Strides:
 
 
 def is_dense(shape: Extents, strides: Strides) -> bool:
-    """Whether elements lie in row-major order without gaps; axes of one element do not count."""
+    """Whether elements are in row-major order without gaps; axes of one element do not count."""
     if prod(shape) == 0:
         return True
     want = 1
@@ -31,10 +31,8 @@ def is_dense(shape: Extents, strides: Strides) -> bool:
 
 
 def restrided(shape: Extents, strides: Strides, out: Extents) -> Strides | None:
-    """The strides in which an array of `shape` has the shape `out`; None when it has to be copied.
-
-    Axes that lie as one are one run; each axis of the result has to be a part of a run.
-    """
+    """The strides in which an array of `shape` has the shape `out`; None if it has to be copied. Contiguous axes are one run;
+    each axis of the result has to be a part of a run."""
     if is_dense(shape, strides):
         return dense_strides(out)
     runs: list[tuple[int, int]] = []  # (elements, stride), last axis first
@@ -56,5 +54,5 @@ def restrided(shape: Extents, strides: Strides, out: Extents) -> Strides | None:
 
 
 def as_it_is(op: object, shape: Extents, strides: Strides, out: Extents) -> tuple[int, Strides]:
-    """The view of an op that gives its operand (`core.ir.View`)."""
+    """The view of an op that returns its operand (`core.ir.View`)."""
     return 0, strides

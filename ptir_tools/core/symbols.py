@@ -1,4 +1,4 @@
-"""Symbolic extents: which a program has, and replacing them by numbers."""
+"""Symbolic extents: those of a program, and their replacement by numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DERIVED = "derived"  # attribute of a function: symbols that follow from others,
 
 
 def substitute(x: T, lookup: Lookup) -> T:
-    """`x` (an attribute value or a type) with every symbol replaced by what `lookup` gives."""
+    """`x` (an attribute value or a type) with every symbol replaced by the result of `lookup`."""
     return cast("T", _substituted(x, lookup))
 
 
@@ -36,7 +36,7 @@ def _substituted(x: object, lookup: Lookup) -> object:
 
 
 def lookup_in(program: Program, numbers: Mapping[str, int]) -> Lookup:
-    """What `substitute` needs to put `numbers` into extents of `program`."""
+    """The `lookup` of `substitute` that puts `numbers` into extents of `program`."""
     extents = program.dialect.extents
     return _numbered(numbers) if extents is None else (lambda s: extents.value(s, numbers))
 
@@ -46,7 +46,7 @@ def _numbered(numbers: Mapping[str, int]) -> Lookup:
 
 
 def infer(program: Program, numbers: dict[str, int]) -> None:
-    """Add to `numbers` what they determine in `program`. Raises Violation when they break a rule."""
+    """Add to `numbers` the symbols that they determine in `program`. Raises Violation if they break a rule."""
     if program.dialect.extents is not None:
         program.dialect.extents.infer(program, numbers)
     elif any(name not in numbers for name in symbols(program)):
@@ -71,10 +71,8 @@ def mentioned(x: object) -> Iterator[Sym]:
 
 
 def derive(function: Function, numbers: dict[str, int], code: str = "DynamicDimensionMismatch") -> None:
-    """Add to `numbers` the extents that follow from them by what `function` says in DERIVED.
-
-    Raises Violation(code) when an extent would be negative, beyond 64 bits, or need two values.
-    """
+    """Add to `numbers` the extents that DERIVED of `function` computes from them. Raises Violation(code) if an extent would be
+    negative, beyond 64 bits, or need two values."""
     known = -1
     while known != len(numbers):
         known = len(numbers)
@@ -85,7 +83,7 @@ def derive(function: Function, numbers: dict[str, int], code: str = "DynamicDime
                 require(numbers.setdefault(name, value) == value, code, f"{name} is {total}, but {text} is {value}")
             elif total is not None and (solved := expressions.solve_linear(result, total)) is not None:
                 unknown, number = solved
-                require(number is not None, code, f"no whole {unknown} makes {text} equal to {total}")
+                require(number is not None, code, f"no integer {unknown} makes {text} equal to {total}")
                 numbers[unknown] = number or 0
 
 
@@ -122,7 +120,7 @@ def _everything(program: Program) -> dict[object, None]:
 
 
 def bind(program: Program, numbers: Mapping[str, int]) -> None:
-    """Replace symbols by numbers in the whole program, in place. Names that do not occur are ignored."""
+    """Replace symbols by numbers in the program, in place. Unknown names are ignored."""
     if program.dialect.extents is not None:
         return program.dialect.extents.bind(program, numbers)
     for block in program.blocks() if numbers else ():
@@ -147,10 +145,8 @@ def _bind_op(op: Op, lookup: Lookup) -> None:
 
 
 def unify(declared: Type, actual: Type, numbers: dict[str, int], what: str, code: str = "DynamicDimensionMismatch") -> None:
-    """Add to `numbers` what makes `declared` the static type `actual`.
-
-    Raises Violation(code) when a symbol would need two values or an extent differs.
-    """
+    """Add to `numbers` the symbols that make `declared` equal to the static type `actual`. Raises Violation(code) if a symbol
+    would need two values or an extent differs."""
     if isinstance(declared, TupleType) and isinstance(actual, TupleType):
         for a, b in zip(declared.elements, actual.elements, strict=True):
             unify(a, b, numbers, what, code)
@@ -177,7 +173,7 @@ def specialize(program: Program, numbers: dict[str, int]) -> None:
 
     derive(program.main, numbers, program.dialect.codes.extent)
     known = -1
-    while known != len(numbers):  # an op may mention a symbol that one after it defines
+    while known != len(numbers):  # an op may mention a symbol that a later one defines
         known, done = len(numbers), dict[Region, None]()
         _specialize_block(program.main, numbers, done)
         left = {s.name: loc for b in reversed(done) for x, loc in reversed(_block_types(b)) for s in mentioned(x)}
@@ -213,7 +209,7 @@ def _specialize_signature(block: Region, lookup: Lookup) -> None:
 
 
 def _specialize_op(op: Op, numbers: dict[str, int], lookup: Lookup) -> None:
-    """Give `op` the result types that its static operand types call for, and `numbers` what they determine."""
+    """Give `op` the result types for its static operand types, and add to `numbers` the symbols that they determine."""
     op.attrs = substitute(op.attrs, lookup)
     for v in op.values():
         v.type = substitute(v.type, lookup)
@@ -227,7 +223,7 @@ def _specialize_op(op: Op, numbers: dict[str, int], lookup: Lookup) -> None:
 
 
 def _known(declared: Type, inferred: Type) -> Type:
-    """`declared`, with the inferred extent wherever it has an unknown one."""
+    """`declared`, with the inferred extent wherever its own is unknown."""
     if isinstance(declared, TupleType) and isinstance(inferred, TupleType):
         return tuple_of(map(_known, declared.elements, inferred.elements))
     if isinstance(declared, TensorType) and isinstance(inferred, TensorType) and UNKNOWN in declared.shape:

@@ -1,5 +1,7 @@
-"""The names of `typing` that annotations need. A type checker sees those of `typing`. At run time no annotation is evaluated, so
-these placeholders are enough. The module `typing` costs more than any other that a command would import.
+"""The names of `typing` that annotations need.
+
+A type checker sees those of `typing`. At run time no annotation is evaluated, so these placeholders are enough. Importing
+`typing` takes longer than any other module that a command would import.
 """
 
 TYPE_CHECKING = False
@@ -31,7 +33,7 @@ else:
             return _Alias(cls, parameters)
 
     class Protocol(Generic):
-        """A class that is written down for type checkers alone."""
+        """A class that is only for type checkers."""
 
         __slots__ = ()
 
@@ -49,5 +51,5 @@ else:
         return object
 
     def cast(kind, value):
-        """`value`, which a type checker takes to be of type `kind`."""
+        """`value`; a type checker assumes that it has type `kind`."""
         return value

@@ -33,29 +33,29 @@ def sym(name: str) -> Sym:
     return cached if cached is not None else _SYMS.setdefault(name, Sym(name))
 
 
-# An extent of which nothing is known: what a type rule answers when any declared extent is fine, and PTO's `?`.
+# An extent of which nothing is known: the result of a type rule if any declared extent is valid, and PTO's `?`.
 UNKNOWN = sym("")
 
 
 @dataclass(slots=True, frozen=True, eq=False)
 class Type:
-    """What all types share."""
+    """The base of all types."""
 
     def __repr__(self) -> str:
         return str(self)
 
     def accepts(self, inferred: "Type") -> bool:
-        """Whether a value declared so may hold what a type rule infers. An UNKNOWN extent on either side fits any."""
+        """Whether a value declared with this type may have the inferred type. An UNKNOWN extent on either side fits any."""
         return self is inferred or self is POISON or inferred is POISON or self.agrees(inferred)
 
     def agrees(self, other: "Type") -> bool:
-        """Whether another type, of which neither is POISON, contradicts this one in nothing. Subclasses say what may differ."""
+        """Whether another type contradicts this one in nothing; neither is POISON. Subclasses define what may differ."""
         return False
 
 
 @dataclass(slots=True, frozen=True, eq=False, repr=False)
 class PoisonType(Type):
-    """The type of a value whose definition is in error; what uses it is not checked."""
+    """The type of a value whose definition is in error. Its uses are not checked."""
 
     def __str__(self) -> str:
         return "<error>"
@@ -66,7 +66,7 @@ POISON = PoisonType()
 
 @dataclass(slots=True, frozen=True, eq=False, repr=False)
 class UntypedType(Type):
-    """The type of a value whose text gives none, until the verifier infers it."""
+    """The type of a value without a type in its text, until the verifier infers it."""
 
     def __str__(self) -> str:
         return "<untyped>"
@@ -126,8 +126,8 @@ class ShapedType(NumericType):
 
     @property
     def is_memory(self) -> bool:
-        """Whether a value of the type names storage of the caller's, whose contents ops may write. Extents of which its type
-        says nothing come with the array that is given."""
+        """Whether a value of the type names storage of the caller, whose contents ops may write. Extents that the type leaves
+        open come with the given array."""
         return False
 
     def with_shape(self, shape: Iterable[Dim]) -> "ShapedType":
@@ -141,9 +141,9 @@ class ShapedType(NumericType):
 
 @dataclass(slots=True, frozen=True, eq=False, repr=False)
 class TensorType(ShapedType):
-    """A dense row-major tensor. Printed as PTIR spells it."""
+    """A dense row-major tensor. Printed in PTIR's form."""
 
-    is_static: bool = field(init=False)  # asked for all the time: worked out once per type
+    is_static: bool = field(init=False)  # frequently used: computed once per type
     _count: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -221,7 +221,7 @@ def tuple_of(elements: Iterable[Type]) -> TupleType:
 
 
 def leaves(t: Type) -> tuple[Type, ...]:
-    """The types of a tuple type, nested ones flattened; any other type alone."""
+    """The types of a tuple type, nested ones flattened; of any other type, the type itself."""
     if isinstance(t, TupleType):
         return tuple(leaf for e in t.elements for leaf in leaves(e))
     return (t,)
@@ -232,7 +232,7 @@ Nested: TypeAlias = "Leaf | tuple[Nested[Leaf], ...]"  # the value of a type: of
 
 
 def flatten(data: object) -> Iterator[Any]:
-    """The leaves of a value: an array alone, a tuple's elements in order."""
+    """The leaves of a value: an array itself, or a tuple's elements in order."""
     if isinstance(data, tuple):
         for e in data:
             yield from flatten(e)
@@ -241,7 +241,7 @@ def flatten(data: object) -> Iterator[Any]:
 
 
 def nest(t: Type, given: Iterator[Leaf]) -> "Nested[Leaf]":
-    """The value of type `t` made of the next of its leaves."""
+    """The value of type `t` from the next of its leaves."""
     return tuple(nest(e, given) for e in t.elements) if isinstance(t, TupleType) else next(given)
 
 

@@ -55,7 +55,7 @@ def legalize(program: Program) -> None:
 
 def legalized(program: Program) -> Program:
     """`program` made explicit: itself if it already is, else a copy. Everything that computes with a program calls this,
-    because a program that was made or changed by hand may not have been verified. Raises Rejected."""
+    because a program that was built or changed by hand may not have been verified. Raises Rejected."""
     if program.dialect.legalize is None:
         return program
     result = clone(program)
@@ -64,13 +64,13 @@ def legalized(program: Program) -> Program:
 
 
 def _contents(function: Function) -> list[tuple[object, ...]]:
-    """What `legalize` may change about a function: types, attributes, immediates and the number of ops."""
+    """The parts of a function that `legalize` may change: types, attributes, immediates and the number of ops."""
     shown = [(op.defn, op.attrs, *map(operand_type, op.operands), *(v.type for v in op.results)) for op in function.body]
     return [tuple(p.type for p in function.params), *shown, tuple(map(operand_type, function.results))]
 
 
 def check_types(program: Program, limits: Limits) -> None:
-    """Raise LimitExceeded for a type of `program` with more extents or elements than `limits` allow."""
+    """Raise LimitExceeded if a type of `program` has more extents or elements than `limits` allow."""
     types: set[Type] = set()
     for block in program.blocks():
         types.update([v.type for v in block.params], [v.type for op in block.body for v in op.results])
@@ -95,7 +95,7 @@ def _too_big(t: Type, limits: Limits) -> LimitExceeded | None:
 
 
 def _types_in_order(program: Program) -> Iterator[tuple[Loc, Type]]:
-    """The types of a program, and where they are."""
+    """The types of a program, with their places."""
     for block in program.blocks():
         yield from ((block.loc, v.type) for v in block.params)
         for op in block.body:
@@ -105,7 +105,7 @@ def _types_in_order(program: Program) -> Iterator[tuple[Loc, Type]]:
 
 
 def check_sizes(program: Program, limits: Limits) -> None:
-    """Raise LimitExceeded for more ops, operands of one, or longer names of values than `limits` allow."""
+    """Raise LimitExceeded if there are more ops, operands of one op, or longer names than `limits` allow."""
     blocks = list(program.blocks())
     ops = sum([len(block.body) for block in blocks])
     operands = max([len(op.operands) for block in blocks for op in block.body], default=0)
@@ -185,14 +185,14 @@ class _Walk:
             try:
                 d.check(op)
             except Violation:
-                return False  # the long way tells it
+                return False  # the long way reports it
         visible.update(results)
         return True
 
     def op(self, op: Op, visible: set[Value]) -> None:
         try:
             if self.poisoned(op, visible):
-                op.defn.split(op.attrs, op.operands)  # whatever their types are, the op takes so many
+                op.defn.split(op.attrs, op.operands)  # the op has this many for all types
                 return self.poison(op)
             types = tuple([operand_type(x) if isinstance(x, Element) else x.type for x in op.operands])
             inferred = op.defn.result_types(types, op.attrs, op.regions)

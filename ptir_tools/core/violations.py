@@ -1,4 +1,4 @@
-"""A rule that a program breaks, and which piece of an op's text it is about."""
+"""A broken rule of a program, and the piece of an op's text that it concerns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ptir_tools.core.source import Loc
 
 
 class Place(NamedTuple):
-    """A piece of an op's text, as a type rule knows it; `places.find` finds it in the text."""
+    """A piece of an op's text in the terms of a type rule; `places.find` finds it in the text."""
 
     kind: str
     key: int | str = 0
@@ -40,7 +40,7 @@ def attribute(name: str, *entry: int) -> Place:
 
 
 def key(name: str, *time: int) -> Place:
-    """The name of an attribute; `time` 1 is where it is given again."""
+    """The name of an attribute; `time` 1 is its second occurrence."""
     return Place("key", name, time)
 
 
@@ -49,16 +49,16 @@ def result(number: int = 0) -> Place:
     return Place("result", number)
 
 
-RETURNED = Place("returned")  # what a `return` names
-LITERAL = Place("literal")  # the constant that an op gives
+RETURNED = Place("returned")  # the operands of a `return`
+LITERAL = Place("literal")  # the constant of a constant op
 
 
 class Violation(Exception):
-    """A rule that a program breaks, raised by type rules and bodies. The caller that knows the op turns it into a diagnostic.
+    """A broken rule, raised by type rules and bodies. The caller that has the op turns it into a diagnostic.
 
-    `at` is the piece of the op's own text to point at: a `Place`, or the text itself; None is the whole op. `instead` is what
-    must be written there, where only one thing can be right; with `was`, only where that is there now. `loc` is the op's place
-    where the raiser knows it and the catcher may not; `labels` are other places that have to do with it.
+    `at` is the piece of the op's own text to point at: a `Place`, or the text itself; None is the complete op. `instead` is
+    the text that must replace it, if only one is right; with `was`, only if that is there now. `loc` is the op's place, if
+    only the raiser has it; `labels` are other related places.
     """
 
     def __init__(

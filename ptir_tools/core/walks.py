@@ -10,7 +10,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 def post_order(roots: Iterable[T], before: Callable[[T], Sequence[T]]) -> list[T]:
-    """`roots` and everything before them: each once, after the items that `before` gives, in the order in which it gives them."""
+    """`roots` and everything before them, each once: after the items that `before` gives, in its order."""
     order, seen = list[T](), set[T]()
     todo = [(x, False) for x in reversed([*roots])]
     while todo:

@@ -11,8 +11,8 @@ from ptir_tools.dialects import DIALECTS, FORMATS
 EXPLAIN = (
     Code(
         "UnknownFormat",
-        "The text begins like no format that can be read. Formats are recognized by content, never by a file's name; "
-        "when a text is too damaged to be recognized, `--from FORMAT` says what it is meant to be.",
+        "The text is in no known format. Formats are recognized by content, never by a file's name. For a text that is too "
+        "damaged to be recognized, `--from FORMAT` gives the format.",
         wrong="hello\n",
         right="func @f(%x: tensor<f32>) -> tensor<f32> {\n  return %x\n}\n",
     ),

@@ -105,6 +105,6 @@ def rejecting(diagnostics: Diagnostics, context: Context, codes: Mapping[str, st
         diagnostics.violation(violation, op.loc if op else None, op)
         raise Rejected(diagnostics.sorted()) from violation
     except LimitExceeded as limit:
-        if limit.flag != "--timeout":  # the op that was running is irrelevant then
+        if limit.flag != "--timeout":  # the op that was running is not the cause then
             limit.loc = limit.loc or (context.failed.loc if context.failed else 0)
         raise

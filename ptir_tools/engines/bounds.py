@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Decisions:
-    """The predicates of one region op, and which one to flip."""
+    """The predicates of one op with regions, and the one to flip."""
 
     flipped: bool = False
     open: int = 0
@@ -45,7 +45,7 @@ class Decisions:
 
 @dataclass(slots=True, eq=False)
 class Approximate:
-    """An array and its error, for bodies with regions: they slice it, stack it and test whether it is true."""
+    """An array and its error, for bodies with regions, which slice it, stack it and test whether it is true."""
 
     value: Array
     error: Error = EXACT
@@ -111,7 +111,7 @@ FACTOR = 4.0  # an engine's error may be this multiple of the measured one
 @dataclass(slots=True)
 class Spread:
     """The measurement of one output. `most` is the largest distance from the reference in any run. `wild` are the elements, or
-    parts of complex ones, that were NaN or infinite in some runs and not in others, or infinite to both sides."""
+    parts of complex ones, that were NaN or infinite in only some runs, or infinite with both signs."""
 
     most: Array
     wild: Array
@@ -120,8 +120,8 @@ class Spread:
 def measured(
     program: Program, options: RunOptions, outputs: Sequence[Array], run: Callable[[Executable], Sequence[Array]]
 ) -> list[Spread]:
-    """The distances of the outputs of perturbed runs from `outputs`. `run` runs an executable on the same inputs. Where a
-    perturbed run fails, nothing is known."""
+    """The distances of the outputs of perturbed runs from `outputs`. `run` runs an executable on the same inputs. If a
+    perturbed run fails, all distances are unknown."""
     results = [
         Spread(np.zeros(x.shape), ~np.isfinite(x) if x.dtype.kind == "c" else np.zeros(x.shape, np.bool_)) for x in outputs
     ]
@@ -189,8 +189,8 @@ class Walk:
         return [nest(v.type, leaves) for v in op.results]
 
     def _branching(self, op: Op, operands: list[object], context: Context) -> list[object]:
-        """An op with regions: its body is run on values with errors, and again the other way where one predicate was
-        uncertain."""
+        """An op with regions: its body is run on values with errors. If one predicate was uncertain, it is run again with the
+        other decision."""
         observe, context.observe = context.observe, None
         try:
             result, open_ = self._run(op, operands, context, Decisions())
@@ -217,9 +217,12 @@ class Walk:
 
 
 class Perturbed(Walk):
-    """Perturbs every result by up to `MOVED` times its error, instead of recording the error: in run 0 all up, in run 1 all down,
-    in any other each element at random. Where the error is infinite, results are infinite, NaN or unchanged. A computed NaN, and
-    a zero whose sign rewrites may change, is positive in run 0 and negative in run 1."""
+    """Perturbs every result by up to `MOVED` times its error, instead of recording the error.
+
+    In run 0 all are moved up, in run 1 all down, in other runs each element at random. If the error is infinite, results are
+    infinite, NaN or unchanged. A computed NaN, and a zero whose sign rewrites may change, is positive in run 0 and negative in
+    run 1.
+    """
 
     def __init__(self, run: int, strict: bool = False) -> None:
         super().__init__(strict)
@@ -282,7 +285,7 @@ _REWRITTEN: dict[object, Region | None] = {}
 
 
 def _rewritten(op: Op, pipeline: str) -> Region | None:
-    """A block of the ops that `pipeline` makes of `op`; None where it leaves the op unchanged."""
+    """A block of the ops to which `pipeline` lowers `op`; None if it leaves the op unchanged."""
     types = tuple(map(operand_type, op.operands))
     key = (pipeline, op.name, types, op.defn.key(op.attrs))
     if key not in _REWRITTEN:

@@ -41,7 +41,7 @@ def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> 
     """
     require_runnable(program, diagnostics)
     if options.sharding is not None:
-        return _on_a_mesh(program, options, options.sharding, diagnostics)
+        return _prepare_on_mesh(program, options, options.sharding, diagnostics)
     if program.dialect.executor is not None:
         return program.dialect.executor(program, program.main, options)
     program = without_dead(program, options)
@@ -50,7 +50,7 @@ def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> 
     if options.engine == "native" and not native.available():
         raise UsageError("engine `native` was not built: install with a C compiler, or use `numpy`")
     report = Diagnostics(program.source)
-    hub = _in_ptir(program, report)
+    hub = _to_ptir(program, report)
     if hub is None:
         why = _refused(report, options.engine)
         diagnostics.note("ReferenceEngine", f"run by the reference engine: {why}")
@@ -60,8 +60,8 @@ def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> 
     return make(ready, ready.main, options)
 
 
-def _in_ptir(program: Program, report: Diagnostics) -> Program | None:
-    """`program`, translated if need be; None after reporting what cannot be."""
+def _to_ptir(program: Program, report: Diagnostics) -> Program | None:
+    """The program, translated to PTIR if needed; None after a report of what cannot be translated."""
     return program if program.dialect is PTIR else convert.translate(program, convert.HUB, report)
 
 
@@ -76,16 +76,16 @@ def _refused(report: Diagnostics, engine: str) -> str:
     return why
 
 
-def _on_a_mesh(program: Program, options: RunOptions, sharding: Sharding, diagnostics: Diagnostics) -> Executable:
-    """`program` prepared for several devices, with its ops as written, since shardings name values. Raises like `prepare`."""
+def _prepare_on_mesh(program: Program, options: RunOptions, sharding: Sharding, diagnostics: Diagnostics) -> Executable:
+    """`program` prepared for several devices, with its ops as written, because shardings name values. Raises like `prepare`."""
     if program.dialect.executor is not None:
-        raise UsageError(f"a {program.dialect.name} program is of one core: it has no mesh")
+        raise UsageError(f"a {program.dialect.name} program runs on one core: it has no mesh")
     wanted = mesh.placed(program, sharding, diagnostics)
     if diagnostics.errors:
         raise Rejected(diagnostics.sorted())
     places = mesh.placing(program, wanted)
     report = Diagnostics(program.source)
-    hub = _in_ptir(without_dead(program, options), report)
+    hub = _to_ptir(without_dead(program, options), report)
     if hub is None:
         _refused(report, SPREADS)
         raise ValueError("no program and no reason")
@@ -100,8 +100,7 @@ def require_runnable(program: Program, diagnostics: Diagnostics) -> None:
 
 
 def without_dead(program: Program, options: RunOptions) -> Program:
-    """A copy of `program` without its dead ops, whose errors are not errors on any engine; itself when an observer wants to see
-    its ops."""
+    """A copy of `program` without dead ops, whose errors no engine reports; `program` itself if an observer needs its ops."""
     if options.observe is not None:
         return program
     alive = clone(program)
@@ -110,8 +109,7 @@ def without_dead(program: Program, options: RunOptions) -> Program:
 
 
 def optimized(program: Program, options: RunOptions, diagnostics: Diagnostics) -> Program:
-    """`program`, canonicalized in place, unless an observer wants to see its ops. Errors of the passes themselves are
-    reported."""
+    """`program`, canonicalized in place, unless an observer needs its ops. Errors in passes are reported."""
     if options.observe is not None:
         return program
     floats = Floats.STRICT if options.strict_fp else Floats.DEFAULT

@@ -47,12 +47,12 @@ class Tolerance:
 
 EXACT = Tolerance()
 UNBOUNDED = (
-    "no bound is known there; rounding may decide a comparison, overflow, or put a divisor or what a log or root is taken of "
-    "at 0; or the sign of a computed 0 or NaN shows"
+    "they have no bound; rounding may decide a comparison, overflow, or make a divisor or the operand of a log or root 0; "
+    "or the sign of a computed 0 or NaN matters"
 )
 NOTHING = "nothing was compared: no element of any output has a bound"
 _ATTEMPTS = 100
-_LEAST = 0.125  # every float dtype has it
+_LEAST = 0.125  # every float dtype can represent it
 
 
 @dataclass(slots=True, frozen=True)
@@ -80,8 +80,8 @@ class Divergence:
 
 
 def diverging(name: str, expected: Array, actual: Array, tolerance: Tolerance = EXACT) -> Divergence | None:
-    """The first element of `actual` that is not within `tolerance` of `expected`, or None. NaN equals NaN; integers and i1
-    are compared bit for bit where no rounding comes into them."""
+    """The first element of `actual` that is not within `tolerance` of `expected`, or None. NaN equals NaN. Integers and i1
+    that do not depend on rounding are compared bit for bit."""
     if (result := _unlike(name, expected, actual)) is not None:
         return result
     a, b = _wide(expected), _wide(actual)
@@ -125,7 +125,7 @@ def _floats(array: Array) -> bool:
 
 
 def _needed(gap: Array, size: Array, same: Array) -> tuple[float | None, float | None]:
-    """The smallest absolute and relative tolerance that pass everywhere; None where there is none."""
+    """The smallest absolute and relative tolerance that pass for all elements; None if there is none."""
     rest, base = gap[~same], size[~same]
     with np.errstate(all="ignore"):
         result = float(np.max(rest, initial=0)), float(np.max(rest / base, initial=0))
@@ -156,7 +156,7 @@ def _reference_outputs(
         require_runnable(static, diagnostics)
     static = without_dead(static, options)
     if any(isinstance(op.defn.control, Loop) and op.defn.control.test is not None for b in static.blocks() for op in b.body):
-        run(static, given, options.on("auto"))  # a run that does not end reaches the limit in seconds there, here in minutes
+        run(static, given, options.on("auto"))  # an endless run reaches the limit in seconds there, here in minutes
     executable = bounds.Executable(static, static.main, options)
     require_memory(executable.memory)
     outputs = execute(executable, static, given, options, diagnostics)
@@ -295,7 +295,7 @@ def entries(before: Program, after: Program) -> list[tuple[Program, Program]]:
 
 
 def _results(memory: Mapping[str, Array], expected: Mapping[str, Array]) -> dict[str, Array]:
-    """The results of a program that stores them in memory: the last outputs; memory of one element may be a result of rank 0."""
+    """The results of a program that stores them in memory: its last outputs. Memory of one element may be a result of rank 0."""
     last = list(memory.items())[max(len(memory) - len(expected), 0) :]
     if len(last) < len(expected):
         return dict(last)
@@ -369,8 +369,8 @@ def unbounded(outputs: Mapping[str, Array], tolerances: Mapping[str, Tolerance])
 
 
 def for_peer(outputs: Mapping[str, Array], tolerances: Mapping[str, Tolerance]) -> dict[str, Tolerance]:
-    """The tolerance for a peer's outputs: 2 units in the last place of the largest value more. Its kernels approximate functions
-    (logistic, expm1) to within units of 1, not of the value."""
+    """The tolerances for a peer's outputs: larger by 2 units in the last place of the largest value. Its kernels approximate
+    functions (logistic, expm1) to within units of 1, not of the value."""
     return {name: _approximated(x, tolerances.get(name, EXACT)) for name, x in outputs.items()}
 
 
@@ -396,7 +396,7 @@ def compare(expected: Mapping[str, Array], actual: Mapping[str, Array], toleranc
 
 def small_sizes(program: Program, bindings: Mapping[str, int]) -> dict[str, int]:
     """Distinct small sizes for the open symbols of `program` (not in `bindings` or `dims`) with which its types are valid:
-    symbols of its inputs first, then undetermined ones. Symbols that no attempt settles are left to the run."""
+    symbols of its inputs first, then others. Symbols that stay open are left to the run."""
     if program.dialect.extents is not None:
         return program.dialect.extents.sizes(program, bindings)
     bound = {**program.attrs.get("dims", {}), **bindings}
@@ -409,11 +409,11 @@ def small_sizes(program: Program, bindings: Mapping[str, int]) -> dict[str, int]
     for free in (inputs, names):
         upward = range(2, 2 + len(free))
         spread = max(12, len(free))
-        if _completed(program, {**bound, **dict(zip(free, upward, strict=True))}, free) is not None:
+        if _derive_numbers(program, {**bound, **dict(zip(free, upward, strict=True))}, free) is not None:
             return dict(zip(free, upward, strict=True))
         for _ in range(_ATTEMPTS):
             sizes = dict(zip(rng.sample(free, len(free)), rng.sample(range(1, spread + 1), len(free)), strict=True))
-            if (result := _chosen(program, bound, sizes)) is not None:
+            if (result := _choose_numbers(program, bound, sizes)) is not None:
                 return {n: result[n] for n in free}
     return dict(zip(names, range(2, 2 + len(names)), strict=True))
 
@@ -432,20 +432,20 @@ def common_sizes(before: Program, after: Program, bindings: Mapping[str, int]) -
     return {**sizes, **small_sizes(before, {**bindings, **sizes})}
 
 
-def _chosen(program: Program, bound: dict[str, int], sizes: dict[str, int]) -> dict[str, int] | None:
-    """A number for each symbol of `sizes`: derived from earlier ones, else as given; None when they do not fit."""
+def _choose_numbers(program: Program, bound: dict[str, int], sizes: dict[str, int]) -> dict[str, int] | None:
+    """A number for each symbol of `sizes`: derived from earlier ones, else as given; None if they do not fit."""
     known: dict[str, int] | None = dict(bound)
     for name, size in sizes.items():
         if known is None:
             return None
         if name not in known:
-            known = _completed(program, {**known, name: size}, [n for n in sizes if n not in known and n != name])
-    return None if known is None else _completed(program, known)
+            known = _derive_numbers(program, {**known, name: size}, [n for n in sizes if n not in known and n != name])
+    return None if known is None else _derive_numbers(program, known)
 
 
-def _completed(program: Program, numbers: dict[str, int], left: Sequence[str] = ()) -> dict[str, int] | None:
-    """`numbers` and all derived ones; None where a type of `program` is invalid with them, or undetermined by them and the
-    symbols in `left`."""
+def _derive_numbers(program: Program, numbers: dict[str, int], left: Sequence[str] = ()) -> dict[str, int] | None:
+    """`numbers` and all derived ones; None if a type of `program` is then invalid, or depends on a symbol outside `numbers`
+    and `left`."""
     static = clone(program)
     known = dict(numbers)
     try:

@@ -1,4 +1,4 @@
-"""Programs that run more than once: passes, plan and steps are made once."""
+"""Programs that run more than once: passes, plan and steps are prepared once."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from ptir_tools.engines.numpy import Bound, Executable, owner
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.trace import Latest, hooked, is_traced, traced
 
-SMALL = 1 << 16  # the most bytes of an array that is copied instead of bound or lent
-LENDERS = 2  # sets of results of which a caller may keep one while another is written
+SMALL = 1 << 16  # bytes of an array that is copied instead of bound or lent, at most
+LENDERS = 2  # sets of results; a caller may keep one while another is written
 
 
 class Lender:
-    """A bound call whose large results are lent to the caller: it may run again when they are no longer in use."""
+    """A bound call whose large results are lent to the caller. It may run again when they are no longer in use."""
 
     def __init__(self, bound: Bound, lends: bool = True) -> None:
         self.bound = bound
         self.lent = [lends and a.nbytes > SMALL for a in bound.results]
         self.owners = [owner(a) for a, lent in zip(bound.results, self.lent, strict=True) if lent]
-        self.references: list[int] = []  # to each of these when it was lent
+        self.references: list[int] = []  # to each of these at that time
 
     def is_free(self) -> bool:
-        """Whether no result of the previous call is in use: every array that views one refers to its owner."""
+        """Whether no result of the previous call is in use: every view of an array refers to its owner."""
         return not self.references or self.counted() == self.references
 
     def counted(self) -> list[int]:
         return [getrefcount(x) for x in self.owners]
 
     def __call__(self, context: Context) -> list[Array]:
-        """The results: those that are lent, and copies of the others."""
+        """The results: lent arrays, and copies of the others."""
         result = self.bound(context)
         if not self.owners:
             return [copied(a) if a.nbytes > SMALL else np.array(a) for a in result]
@@ -69,9 +69,9 @@ class Compiled:
         self.shapes: list[tuple[int, ...]] | None = None
         self.bound: list[Array] = []
         self.call: Callable[[Context], Sequence[Array]] | None = None
-        self.lenders: list[Lender] = []  # in place of `call`, where results are the caller's
-        self.copied: list[bool] | None = None  # which arrays of `bound` are copies; None before the first run
-        self.expected: list[tuple[str, np.dtype[Any], tuple[int, ...]]] | None = None  # the inputs, once it is ready
+        self.lenders: list[Lender] = []  # used instead of `call` if the caller owns the results
+        self.copied: list[bool] | None = None  # whether each array of `bound` is a copy; None before the first run
+        self.expected: list[tuple[str, np.dtype[Any], tuple[int, ...]]] | None = None  # the inputs, when they are ready
         self.context: Context | None = None  # reused from the last run, if it succeeded
 
     def __repr__(self) -> str:
@@ -93,7 +93,7 @@ class Compiled:
             return self._prepared(given, shapes)
 
     def _prepared(self, given: Sequence[Array], shapes: list[tuple[int, ...]]) -> dict[str, Array]:
-        """A run that is traced, or on other shapes than the one before."""
+        """A run that is traced, or with other shapes than the previous one."""
         if shapes != self.shapes:
             self._specialize(given)
         with traced(self.ran, given, self.options) as (watched, execution):
@@ -135,8 +135,8 @@ class Compiled:
         return dict(zip(self.names, result, strict=True))
 
     def _lender(self) -> Lender:
-        """A bound call whose results are not in use. If the results of two calls are in use, those of many probably will be: from
-        then on results are copied."""
+        """A bound call whose results are not in use. If the results of two calls are in use, later ones probably will be, too:
+        from then on results are copied."""
         for entry in self.lenders:
             if entry.is_free():
                 return entry
@@ -166,7 +166,7 @@ class Compiled:
         self.copied = None
 
     def _bind(self, given: Sequence[Array]) -> None:
-        """Bind inputs that do not change; small and changing ones are bound as copies, which are refreshed."""
+        """Bind inputs that do not change; small and changing inputs are bound as copies, which are refreshed."""
         if self.copied is None:
             return self._rebind(given, [a.nbytes <= SMALL for a in given])
         for a, b, own in zip(given, self.bound, self.copied, strict=True):
@@ -178,7 +178,12 @@ class Compiled:
 
     def _rebind(self, given: Sequence[Array], owned: list[bool]) -> None:
         """The call on these arrays, or on their copies."""
-        self.copied, self.call, self.bound, self.lenders = None, None, [], []  # frees the arena; an interrupted call is made anew
+        self.copied, self.call, self.bound, self.lenders = (
+            None,
+            None,
+            [],
+            [],
+        )  # frees the arena; an interrupted call is prepared again
         bound = [copied(a) if own else a for a, own in zip(given, owned, strict=True)]
         leaves = iter(bound)
         self.call = self._bound([nest(p.type, leaves) for p in self.static.main.params])

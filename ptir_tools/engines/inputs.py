@@ -148,7 +148,7 @@ def _uniform(stream: np.random.Generator, shape: tuple[int, ...], dtype: DType, 
 
 @dataclass(slots=True, frozen=True)
 class _Surroundings:
-    """The context of a walk: the program, numbers of symbols, shapes of memrefs."""
+    """The context of a walk: the program, numbers for symbols, shapes of memrefs."""
 
     program: Program
     numbers: dict[str, int]

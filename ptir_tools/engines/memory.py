@@ -13,7 +13,7 @@ from ptir_tools.core.types import TensorType, leaves
 
 
 def require_memory(need: int) -> None:
-    """Raise LimitExceeded when `need` bytes are above the limit (by default half of the machine's memory)."""
+    """Raise LimitExceeded if `need` bytes are above the limit (by default half of the machine's memory)."""
     limit = current().memory
     if limit is None:
         limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
@@ -29,12 +29,12 @@ def size_text(count: int) -> str:
 
 
 def addressed(dtype: DType, shape: Iterable[int]) -> int:
-    """The bytes that NumPy counts for an array, in which an extent of 0 counts as 1."""
+    """The bytes of an array as NumPy counts them: an extent of 0 counts as 1."""
     return prod(max(d, 1) for d in shape) * dtype.size
 
 
 def widest_empty(program: Program) -> int:
-    """The most bytes by `addressed` of an empty tensor; a type with a symbol never runs."""
+    """The most bytes, by `addressed`, of an empty tensor; types with symbols are ignored."""
     types = {v.type for block in program.blocks() for op in block.body for v in op.results}
     empty = (t for x in types for t in leaves(x) if isinstance(t, TensorType) and t.is_static and 0 in t.shape)
     return max((addressed(t.dtype, t.static_shape) for t in empty), default=0)

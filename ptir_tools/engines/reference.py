@@ -34,7 +34,7 @@ class Executable:
 
 
 def without_aliases(results: Sequence[Data], arguments: Sequence[Data]) -> Iterator[Data]:
-    """The leaves of `results`, row-major; one that is an argument, a view, or there twice is copied."""
+    """The leaves of `results`, row-major. An argument, a view, or a repeated array is copied."""
     used = set(map(id, flatten(tuple(arguments))))
     for array in map(np.asarray, flatten(tuple(results))):
         alone = array.base is None and array.flags.c_contiguous and id(array) not in used
@@ -43,8 +43,8 @@ def without_aliases(results: Sequence[Data], arguments: Sequence[Data]) -> Itera
 
 
 def widest(blocks: Iterable[Region], item: int | None = None) -> int:
-    """The most bytes that one op reads and writes, with `item` bytes per element (None: of its dtype); ops on views read the
-    whole source."""
+    """The most bytes that one op reads and writes, with `item` bytes per element (None: of its dtype). An op on a view reads
+    all of the source."""
     ops = (op for b in blocks for op in b.body if not op.defn.is_movement)
     types = {(*map(operand_type, op.operands), *(v.type for v in op.results)) for op in ops}
     return max((sum(leaf.count * (item or leaf.dtype.size) for t in ts for _, leaf in leaves(t)) for ts in types), default=0)

@@ -36,7 +36,7 @@ class Port:
 
 
 def entry(program: Program, name: str | None = None) -> Function:
-    """The function to run. Raises UsageError when there is none of that name."""
+    """The function to run. Raises UsageError for an unknown name."""
     result = program.function(program.entry if name is None else name)
     if result is None:
         known = ", ".join(f.name for f in program.functions) or "none"
@@ -55,10 +55,10 @@ def signature(program: Program, function: str | None = None) -> list[Port]:
 
 
 def results(program: Program, function: str | None = None) -> list[Port]:
-    """The outputs of a function, in order: the final contents of its memory parameters, then its results.
+    """The outputs of a function, in order: the final contents of its memory parameters that are outputs, then its results.
 
-    Names: the returned value's; `t.0` for element 0 of `t`; a tuple returned whole is flattened so; `result_K` for what has
-    no name; a repeated name gets `_1`, `_2`, …; the parameters that the dialect says are outputs come first.
+    The name of a result is that of the returned value. A returned tuple `t` is flattened to `t.0`, `t.1`, …; an unnamed result
+    is `result_K`; a repeated name gets `_1`, `_2`, ….
     """
     main = entry(program, function)
     written = program.dialect.outputs(main)
@@ -115,13 +115,13 @@ def _array(port: Port, given: object) -> Array:
         return given
     try:
         made: Array = array_of(given)
-    except Exception as error:  # any package's own
-        raise UsageError(f"input `{port.name}` is {port.text}, and NumPy makes no array of what is given: {error}") from error
+    except Exception as error:  # of any package
+        raise UsageError(f"input `{port.name}` is {port.text}, and NumPy cannot convert the value: {error}") from error
     return made
 
 
 def _fitting(port: Port, array: Array) -> Array:
-    """`array` itself, checked, or an aligned copy; where its dtype spells out its byte order, a view whose dtype does not."""
+    """`array` itself, checked, or an aligned copy. If its dtype states a byte order, a view without it."""
     t = port.type
     if not isinstance(t, NumericType):
         raise UsageError(f"input `{port.name}` is {port.text}, which cannot be given")
@@ -149,8 +149,8 @@ def bind_shapes(ports: Sequence[Port], given: Sequence[Array], numbers: dict[str
 
 
 def given_extents(ports: Sequence[Port], numbers: Mapping[str, int], bound: Iterable[str] = ()) -> dict[str, Array]:
-    """The inputs that are extents: indices with the name of a symbol of another input, which `numbers` has; or of one that is
-    `bound`, whose symbol the inputs then do not have any more."""
+    """The inputs that are extents: indices with the name of a symbol. The symbol is in `numbers`, or in `bound`; then the
+    inputs do not have it any more."""
     named = {*(s.name for p in ports for s in mentioned(p.type)), *bound} & numbers.keys()
     indices = [p for p in ports if isinstance(t := p.type, NumericType) and t.dtype is INDEX and not t.extents]
     return {p.name: np.array(numbers[p.name], arrays.numpy_dtype(INDEX)) for p in indices if p.name in named}

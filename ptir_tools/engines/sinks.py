@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Execution:
-    """One run. `program` has its symbols bound; after a pass it is what the pass made. `started` is in ns since the epoch.
-
-    When it has ended: how long it took, and the outputs by name or what stopped it.
-    """
+    """One run. `program` has its symbols bound; after a pass it is the result of the pass. `started` is in ns since the epoch.
+    At the end it has the duration, and the outputs by name or the error."""
 
     program: Program
     engine: str
@@ -34,7 +32,7 @@ class Execution:
 
 @dataclass(slots=True, frozen=True)
 class PassEvent:
-    """A pass that has run before an execution: whether it changed the program, and what its statistics counted."""
+    """A pass before an execution: whether it changed the program, and its statistics."""
 
     name: str
     changed: bool
@@ -52,4 +50,4 @@ class TraceSink:
         """A pass has run."""
 
     def after(self, execution: Execution) -> None:
-        """The execution has ended, well or not."""
+        """The execution has ended, with or without an error."""

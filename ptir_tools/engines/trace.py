@@ -47,7 +47,7 @@ class Latest(Hook):
 
 
 def hooked(options: RunOptions, *hooks: Hook) -> RunOptions:
-    """`options` with more hooks on the passes that the engine runs."""
+    """`options` with additional hooks on the engine's passes."""
     context = options.passes or PassContext()
     return replace(options, passes=replace(context, hooks=[*context.hooks, *hooks]))
 
@@ -60,7 +60,7 @@ class _Passes(Hook):
         self.done: Counter[str] = Counter()
 
     def before(self, step: Step, program: Program) -> None:
-        """Remember what the pass had done before."""
+        """Remember the statistics before the pass."""
         self.done = Counter(self.statistics.get(step.name))
 
     def after(self, step: Step, program: Program, changed: bool) -> None:
@@ -78,7 +78,8 @@ def is_traced(options: RunOptions) -> bool:
 
 @contextmanager
 def traced(program: Program, inputs: Sequence[Array], options: RunOptions) -> Iterator[tuple[RunOptions, Execution | None]]:
-    """Context manager for one execution: `options` with traced passes, and a record for the outputs; None without sinks."""
+    """Context manager for one execution: `options` with traced passes, and a record for the outputs; None if there are no
+    sinks."""
     sinks = [*_installed, *([options.trace] if options.trace is not None else [])]
     if not sinks:
         yield options, None

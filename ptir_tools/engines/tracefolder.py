@@ -27,11 +27,9 @@ _REWRITES = ("rewrites", "folds", "merged")
 
 
 class TraceFolder(TraceSink):
-    """Writes the trace to `folder`, which is empty or new. `options` are for the writers.
-
-    Raises UsageError for a folder that holds something, and at a run for a program that does not become PTIR; Rejected for one
-    that gpt.rs's formats cannot say; OSError.
-    """
+    """Writes the trace to `folder`, which is empty or new. `options` are for the writers. Raises UsageError for a folder that
+    is not empty, and at a run for a program that cannot become PTIR; Rejected for one that gpt.rs's formats cannot express;
+    OSError."""
 
     def __init__(self, folder: str | os.PathLike[str], options: Options | None = None) -> None:
         self.folder, self.options = os.fspath(folder), options or Options()
@@ -88,7 +86,7 @@ class TraceFolder(TraceSink):
     def _ptir(self, execution: Execution) -> Program:
         hub = translate(execution.program, HUB, Diagnostics())
         if hub is None:
-            raise UsageError("a trace is written in PTIR, and this program does not become it; ptir translate --to ptir says why")
+            raise UsageError("a trace is written in PTIR, and this program has no translation; ptir translate --to ptir says why")
         return hub
 
     def _meta(self, ran: Program, execution: Execution) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def wide(device: object) -> Iterator[None]:
 
 
 class Executable:
-    """A static PTIR program, ready to run by XLA, on one CPU or on the devices of a mesh. Raises UsageError where JAX is not
+    """A static PTIR program, ready to run by XLA, on one CPU or on the devices of a mesh. Raises UsageError if JAX is not
     installed, for an op that it cannot run, and for a mesh that does not fit the devices."""
 
     def __init__(self, program: Program, function: Function, options: RunOptions, places: Placing | None = None) -> None:

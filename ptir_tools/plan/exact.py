@@ -26,20 +26,20 @@ from ptir_tools.plan.placement import Interval, Timeline, peak, place, timeline
 from ptir_tools.plan.search import Buffers, Outcome, search
 from ptir_tools.plan.skyline import DRAWN, SETTINGS, Setting, stack
 
-FEWEST = 500  # blocks: with fewer, the search is better than local search of skylines
+FEWEST = 500  # blocks: a search of fewer is better than local search of skylines
 _ROUND = 40_000  # steps before the two alternate
-LARGEST = 2000  # intervals: beyond, a search of this kind finds nothing that greedy orders do not
-BLOCKS = 8000  # joined: with more, too few skylines could be made
+LARGEST = 2000  # intervals: a search of more finds nothing better than greedy orders
+BLOCKS = 8000  # joined intervals: with more, too few skylines could be tried
 _LOOKS = 1500  # looks in the time of a step
 _MANY = 1 << 40  # the most steps whose looks the kernel can count
 _TAKEN = 400  # looks in the time that an interval takes to be put into an order
 _JOINING = 12  # steps, in the time that an interval takes to be joined
 _COVERED = 4000  # sections covered in all by buffers that make a step of the search twice as long
-_STEPS = 2  # of a search, per buffer: one that has not ended by then failed early
-_LONGER = 9  # one of so many searches gets more steps
+_STEPS = 2  # of a search, per buffer: a longer search has failed early
+_LONGER = 9  # one search in so many gets more steps
 _SHAKEN = (0.1, 0.5, 2.0, 8.0)
 _SENSES = 4
-_CHANGED, _DEVIATION = 0.03, 1.0  # the share of weights that is changed, and by how much
+_CHANGED, _DEVIATION = 0.03, 1.0  # the share of weights that is changed, and the change
 _BETWEEN = (0.5, 0.75, 0.875)
 
 Watch = Callable[[int, int], None]
@@ -48,8 +48,7 @@ Watch = Callable[[int, int], None]
 @dataclass(slots=True, frozen=True)
 class Budget:
     """When to stop: after so many steps, or seconds of CPU (None: no limit), or at a peak that is low enough. `watch(peak,
-    bound)` is called repeatedly with the bytes of the best so far.
-    """
+    bound)` is called repeatedly, with the bytes of the best placement so far."""
 
     steps: int
     seconds: float | None = None
@@ -67,11 +66,9 @@ class Placement(NamedTuple):
 def improve(
     intervals: Sequence[Interval], offsets: list[int], budget: Budget, along: Timeline | None = None, joined: bool = False
 ) -> Placement:
-    """A placement with a peak no higher than that of `offsets`. Deterministic unless it runs out of seconds.
-
-    `along` is the `timeline` of the intervals, where it is known. Offsets that need more than 64 bits are returned unchanged.
-    With `joined`, intervals are not joined again.
-    """
+    """A placement with a peak no higher than that of `offsets`. Deterministic unless the seconds run out. `along` is the
+    `timeline` of the intervals, if known. Offsets that need more than 64 bits are returned unchanged. With `joined`, intervals
+    are not joined again."""
     along = along or timeline(intervals)
     top = peak(intervals, offsets)
     if top <= max(along.bound, budget.target) or not along.countable:
@@ -104,7 +101,7 @@ class _Task:
         self.stacked: tuple[float, Setting, list[float]] = inf, SETTINGS[0], []  # the best skyline
 
     def improve(self, joined: bool) -> Sequence[int] | None:
-        """The best offsets found, in units; None when none are better."""
+        """The best offsets found, in units; None if none is better than the given ones."""
         many = len(self.alive) > LARGEST
         self.stack(((setting, []) for setting in SETTINGS), self.left // 4)  # so that steps for joining 62,000 are left
         if many and not joined:
@@ -112,14 +109,14 @@ class _Task:
             if not self.done():
                 self.stack(self.settings(), self.left // 4)
         elif many:
-            self.stack(self.shaken(), self.left)
+            self.stack(self.perturbed(), self.left)
         elif not joined or len(self.alive) < FEWEST:
             self.search(self.left)
         else:
             while not self.done():
                 self.search(_ROUND)
                 if not self.done():
-                    self.stack(self.shaken(), min(_ROUND, self.left))
+                    self.stack(self.perturbed(), min(_ROUND, self.left))
         return self.best_offsets
 
     def done(self) -> bool:
@@ -134,7 +131,7 @@ class _Task:
             self.best_offsets, self.best = offsets, top
 
     def stack(self, ways: Iterable[tuple[Setting, list[float]]], steps: int) -> None:
-        """Place by a skyline, in at most so many steps; each way is a setting and additions to the weights."""
+        """Place by a skyline, in at most `steps` steps; each way is a setting and additions to the weights."""
         allowed = min(steps, _MANY) * _LOOKS
         for setting, added in ways:
             if allowed < (begun := _TAKEN * len(self.alive)):
@@ -151,11 +148,11 @@ class _Task:
                 break
 
     def settings(self) -> Iterator[tuple[Setting, list[float]]]:
-        """Random settings, without end."""
+        """Random settings, endlessly."""
         while True:
             yield Setting(*map(self.random.choice, DRAWN)), []
 
-    def shaken(self) -> Iterator[tuple[Setting, list[float]]]:
+    def perturbed(self) -> Iterator[tuple[Setting, list[float]]]:
         """The best way so far, with some of its weights perturbed."""
         while True:
             _, setting, added = self.stacked
@@ -178,7 +175,7 @@ class _Task:
         self.left -= budget.steps
 
     def search(self, steps: int) -> None:
-        """Search in many orders, for at most so many steps."""
+        """Search in many orders, in at most `steps` steps."""
         stop = self.left - steps
         usual = _STEPS * len(self.alive)
         price = 1 + (sum(self.buffers.upper) - sum(self.buffers.lower)) // _COVERED
@@ -199,7 +196,7 @@ class _Task:
         return max(map(int.__add__, offsets, self.buffers.size))
 
     def capacity(self, attempt: int, target: int) -> int:
-        """The target; for one of four rounds of orders a capacity between it and the best so far."""
+        """The target, or in one of four rounds of orders a capacity between it and the best so far."""
         rounds, between = divmod(attempt // _SENSES, 4)
         if between != 1:
             return target
@@ -207,7 +204,7 @@ class _Task:
         return target + int((self.best - 1 - target) * share)
 
     def rank(self, attempt: int) -> list[int]:
-        """The order of buffers: big ones first, by one of four measures; from the third round on, perturbed."""
+        """The order of buffers: big ones first, by one of four measures, from the third round on perturbed."""
         b, noise = self.buffers, 0.0 if attempt < 2 * _SENSES else self.random.choice(_SHAKEN)
         sense = attempt % _SENSES
         keys: list[float] = []

@@ -13,22 +13,22 @@ from itertools import islice
 from ptir_tools.core.records import dataclass
 from ptir_tools.plan.placement import Interval
 
-_SURE, _FREE, _ANY = range(3)  # one way to join; a stack that nothing can follow; any that fit
+_SURE, _FREE, _ANY = range(3)  # one way to join; a stack that nothing can follow; any intervals that fit
 
 _Table = dict[tuple[int, int], dict[int, None]]  # of a key the intervals, in order
 
 
 @dataclass(slots=True)
 class Blocks:
-    """Intervals and the blocks made of them; the given ones come first. `parts` of a block are two earlier ones, stacked where
-    their live ranges are equal. `whole` are those that are in no block."""
+    """Intervals, and the blocks joined from them; the given ones come first. `parts` of a block are two earlier ones, stacked
+    if their live ranges are equal. `whole` are those that are in no block."""
 
     intervals: list[Interval]
     parts: dict[int, tuple[int, int]]
     whole: list[int]
 
     def expanded(self, offsets: Sequence[int], count: int) -> list[int]:
-        """Offsets of the `count` intervals given from those of `whole`."""
+        """Offsets of the `count` given intervals, from those of `whole`."""
         at = dict(zip(self.whole, offsets, strict=True))
         for i in range(len(self.intervals) - 1, count - 1, -1):
             low, high = self.parts[i]
@@ -39,7 +39,7 @@ class Blocks:
 
 
 def join(intervals: Sequence[Interval]) -> Blocks:
-    """The intervals, which are not empty, joined to few blocks."""
+    """The intervals, at least one, joined to few blocks."""
     return _Join(intervals).run()
 
 
@@ -80,7 +80,7 @@ class _Join:
         yield (x.upper, x.size), self.ends
 
     def pairs(self, i: int, level: int) -> Iterator[tuple[int, int]]:
-        """The pairs in which `i` may be joined, the best first: (below, above) or (before, after)."""
+        """The pairs to which `i` may be joined, the best first: (below, above) or (before, after)."""
         x = self.intervals[i]
         after, before = self.starts.get((x.upper, x.size)), self.ends.get((x.lower, x.size))
         if after and (level == _ANY or len(after) * len(self.ends[x.upper, x.size]) == 1):
@@ -112,7 +112,7 @@ class _Join:
         self.retry(x, y, result)
 
     def retry(self, *changed: Interval) -> None:
-        """Try again the intervals that have fewer choices now."""
+        """Try the intervals with fewer choices again."""
         for x in changed:
             for table, key in (
                 (self.ranges, (x.lower, x.upper)),

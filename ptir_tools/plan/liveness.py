@@ -79,14 +79,14 @@ class Liveness:
 
 
 def leaves(t: Type, path: Path = ()) -> list[tuple[Path, TensorType]]:
-    """(path, type) of every tensor in `t`."""
+    """(path, type) of every tensor in a value of type `t`."""
     if isinstance(t, TensorType):
         return [(path, t)]
     return [leaf for i, e in enumerate(t.elements) for leaf in leaves(e, (*path, i))] if isinstance(t, TupleType) else []
 
 
 def operand_leaves(x: Operand) -> list[Leaf]:
-    """The leaves that an operand reads; a literal reads none."""
+    """The leaves that an operand reads; a literal has none."""
     if isinstance(x, Value):
         return [(x, ())] if isinstance(x.type, TensorType) else [(x, path) for path, _ in leaves(x.type)]
     if isinstance(x, Element) and isinstance(x.value.type, TupleType):
@@ -107,7 +107,8 @@ def own_parameters(op: Op, r: Region) -> list[TensorType]:
 
 
 def workspace(op: Op, peaks: Mapping[Region, int], align: int) -> int:
-    """The bytes that the regions of `op` need, of which one runs at a time: its own parameters, then its arena."""
+    """The bytes that the regions of `op` need, since one runs at a time: the parameters that it does not carry, then its
+    arena."""
     own = {r: sum(-(-t.nbytes // align) * align for t in own_parameters(op, r)) for r in op.regions}
     return max((own[r] + peaks.get(r, 0) for r in op.regions), default=0)
 
@@ -217,7 +218,7 @@ class _Walk:
         return self.result.places.get(read[0]) if len(read) == 1 else None
 
     def results(self) -> None:
-        """A returned value that has its storage alone is returned without a copy; others are copied when the block ends."""
+        """Return a value without a copy if its storage is not shared; others are copied at the end of the block."""
         for x in self.block.results:
             for leaf in operand_leaves(x):
                 b = self.result.places[leaf]
@@ -225,7 +226,7 @@ class _Walk:
                     b.root.usage = "result"
 
     def reuse(self, step: Sequence[Op], op: Op, at: int) -> None:
-        """Reuse the storage of an operand that dies at the step for the result, if the step does not use it in another order."""
+        """Reuse the storage of an operand that dies at the step for the result, unless the step reads it in another order."""
         if isinstance(op.defn.control, Loop):
             return self.reuse_carried(op, at)
         out = self.result.places.get((op.result, ())) if op.results else None
@@ -236,7 +237,7 @@ class _Walk:
         over = op.defn.inplace.over if op.defn.inplace is not None else ()
         allowed = [x for o in step for x in o.operands] if elementwise else [op.operands[i] for i in over]
         read = [b for o in step for x in o.operands if (b := self.place(x)) is not None]
-        # A product reads more of its operands than the elements that are written meanwhile.
+        # A product reads more operand elements than those at the written position.
         whole = [o for o in step if product and len(step) > 1 and not o.defn.is_elementwise]
         kept = {id(b.root) for o in whole for x in o.operands if (b := self.place(x)) is not None}
         for source in map(self.place, allowed):
@@ -259,20 +260,20 @@ class _Walk:
                 self.write_over(source, out)
 
     def can_reuse(self, source: Buffer, out: Buffer, at: int) -> bool:
-        """Whether `source` has its storage alone, dies at `at` and fits `out`."""
+        """Whether the storage of `source` is not shared, dies at `at` and fits `out`."""
         same = source.type is out.type and source.parts == out.parts and _same_bytes(source)
         return same and source.root.usage in self.writable and source.start < at == source.root.end
 
     def write_over(self, source: Buffer, out: Buffer) -> None:
-        """Give `out` the storage of `source`, which is returned when `out` is."""
+        """Give `out` the storage of `source`; if `out` is returned, that storage is."""
         if out.usage == "result" and source.root.usage == "temporary":
             source.root.usage = "result"
         out.share(source, "in-place")
 
 
 def view(op: Op, shape: Extents, strides: Strides, out: Extents) -> tuple[str, Strides] | None:
-    """(kind of alias, strides) when the result of `op`, of shape `out`, is a view of its first operand, seen with `shape`
-    and `strides`; None when it is not."""
+    """(kind of alias, strides) if the result of `op`, of shape `out`, is a view of its first operand, which has `shape` and
+    `strides`; else None."""
     declared = op.defn.view
     if declared is None or (result := declared.seen(op, shape, strides, out)) is None:
         return None
@@ -282,12 +283,12 @@ def view(op: Op, shape: Extents, strides: Strides, out: Extents) -> tuple[str, S
 
 
 def _same_bytes(b: Buffer) -> bool:
-    """Whether `b` is all of its storage, element by element in order."""
+    """Whether `b` has all of its storage, element by element in order."""
     return b.type is not None and b.nbytes == b.root.nbytes and is_dense(b.type.static_shape, b.strides)
 
 
 def _users(block: Region) -> dict[Leaf, list[Op | None]]:
-    """The ops that read each leaf; None: it is returned."""
+    """The ops that read each leaf; None means that it is returned."""
     users: dict[Leaf, list[Op | None]] = {}
     for op, operands in [*((op, op.operands) for op in block.body), (None, block.results)]:
         for x in operands:

@@ -39,7 +39,7 @@ class Mesh:
 
     @property
     def devices(self) -> int:
-        """How many devices it has."""
+        """The number of devices."""
         return prod(self.axes.values())
 
     def parts(self, axes: Sequence[str]) -> int:
@@ -61,8 +61,7 @@ def mesh_of(text: str) -> Mesh:
 
 
 def spec_of(text: str) -> tuple[str, Spec]:
-    """`NAME=x,-`: a name, and for each axis of its value what cuts it: an axis of the mesh, several (`x+y`), or none (`-`).
-    Raises ValueError."""
+    """`NAME=x,-`: a name, and for each axis of its value the mesh axis, several (`x+y`), or none (`-`). Raises ValueError."""
     name, equals, cuts = text.rpartition("=")
     parts = [part.strip() for part in cuts.split(",")] if cuts.strip() else []
     if not name.strip() or not equals or not all(parts):
@@ -91,7 +90,7 @@ def sharding(mesh: str, *specs: str) -> Sharding:
 
 
 class _Named(NamedTuple):
-    """What has a name: a leaf of a value, its type, and the place of its text."""
+    """A named leaf of a value, its type, and the place of its text."""
 
     leaf: Leaf
     type: TensorType
@@ -149,7 +148,7 @@ def placed(program: Program, sharding: Sharding, diagnostics: Diagnostics) -> di
 
 
 def _meant(name: str, known: Mapping[str, _Named]) -> list[str]:
-    """The known names that `name` matches: itself, or as a pattern in which `*` matches any characters."""
+    """The known names that `name` matches; `*` in it matches any characters."""
     if name in known or "*" not in name:
         return [name] if name in known else []
     pattern = ".*".join(map(re.escape, name.split("*")))
@@ -173,7 +172,8 @@ def _faults(spec: Spec, t: TensorType, mesh: Mesh) -> Iterator[str]:
 
 
 class Placing(NamedTuple):
-    """The leaves of `placed`: inputs and results by position among all leaves, other values by name."""
+    """The leaves of `placed` in a form that holds for a rewritten program: inputs and results by position among all leaves,
+    other values by name."""
 
     inputs: tuple[Spec | None, ...]
     results: tuple[Spec | None, ...]
@@ -181,7 +181,7 @@ class Placing(NamedTuple):
 
 
 def placing(program: Program, wanted: Mapping[Leaf, Spec]) -> Placing:
-    """`wanted` in terms that also hold for a rewritten `program`."""
+    """`wanted` for any rewritten `program`."""
     main = program.main
     inputs = tuple(wanted.get((p, path)) for p in main.params for path, _ in leaves(p.type))
     read: list[Leaf | None] = []
@@ -208,7 +208,7 @@ def spread(block: Region, mesh: Mesh, wanted: Mapping[Leaf, Spec]) -> dict[Leaf,
 
 
 def _cut_more(op: Op, mesh: Mesh, shardings: dict[Leaf, Spec], wanted: Mapping[Leaf, Spec]) -> bool:
-    """Propagate shardings between an op's result and those of its operands that ops made. Returns whether any changed."""
+    """Propagate shardings between an op's result and its operands that are results of ops. Whether any changed."""
     if len(op.results) != 1:
         return False
     values = [*op.operands, op.results[0]]

@@ -20,16 +20,16 @@ from ptir_tools.plan.liveness import Buffer, Liveness, analyze
 from ptir_tools.plan.placement import Interval, lower_bound
 
 ORDERS = ("program", "min-peak")
-_STATES = 20_000  # the most sets of ops of the search
-_LOOKS = 1_000_000  # the most ops that it looks at in them
+_STATES = 20_000  # sets of ops in the search, at most
+_LOOKS = 1_000_000  # ops that it tries in them, at most
 _ORDERED = 20_000  # ops of a block that is ordered repeatedly while the peak falls
 
 
 def least_peak(block: Region) -> list[Op] | None:
-    """The ops of `block`, whose types must be static, in an order with a lower peak; None when none is found. Small blocks are
-    ordered again, starting from the order found, until that finds none.
+    """The ops of `block`, whose types must be static, in an order with a lower peak; None if none is found.
 
-    Deterministic. Ops must be free of effects; what an op reads stays before it.
+    Small blocks are ordered again from the found order, until nothing improves. Deterministic. Ops must have no effects; an op
+    stays after the ops that it reads.
     """
     original, chosen = list(block.body), None
     for _ in range(max(1, _ORDERED // max(1, len(original)))):
@@ -59,7 +59,7 @@ def _better(block: Region) -> list[Op] | None:
 
 
 def _peak(block: Region, live: Liveness) -> int:
-    """The most bytes alive at once in the arena of `block`."""
+    """The peak of the arena of `block`, in bytes."""
     inner = not isinstance(block, Function)
     usages = ("temporary", "workspace", *(("result",) if inner else ()))
     own = [b for b in live.buffers if b.parent is None and b.usage in usages]
@@ -122,7 +122,7 @@ class _Model:
         return (i for i, needs in enumerate(self.inputs) if not done >> i & 1 and not needs & ~done)
 
     def best(self) -> list[int] | None:
-        """The order with the least peak in the model; None when there are too many sets of ops to look at."""
+        """The order with the lowest peak in the model; None if there are too many sets of ops."""
         everything = (1 << len(self.ops)) - 1
         came: dict[int, tuple[int, int]] = {}
         queue = [(0, 0, 0, 0, -1, 0)]  # peak, ops left, set, live, the op that came last, the set before
@@ -139,8 +139,8 @@ class _Model:
         return None
 
     def moves(self, state: _State, peak: int) -> list[tuple[int, _State, int]]:
-        """(op, state after it, bytes while it runs) of the ready ops. An op that does not raise the live bytes, and stays below
-        `peak` while it runs, is the only one: it never hurts to run it first."""
+        """(op, state after it, bytes while it runs) of the ready ops. If an op does not raise the live bytes and stays below
+        `peak`, it is the only one: to run it first is never worse."""
         possible = []
         for i in self.ready(state.done):
             after, during = self.run(state, i)
@@ -150,10 +150,10 @@ class _Model:
         return possible
 
     def greedy(self, key: Callable[[int, int], tuple[int, ...]]) -> list[int]:
-        """A greedy order by the least key: the growth of live bytes while an op runs, and after it. This changes only when an op
-        becomes the last use of some storage; then its key is updated."""
+        """A greedy order by the smallest key: the growth of live bytes while an op runs, and after it. The key changes only
+        when an op becomes the last use of a buffer."""
         waiting = [bin(needs).count("1") for needs in self.inputs]
-        uses = [bin(ops).count("1") for ops in self.users]  # of each piece of storage, by ops that have not run
+        uses = [bin(ops).count("1") for ops in self.users]  # of each buffer, by ops that have not run
         followers: list[list[int]] = [[] for _ in self.ops]
         readers: list[list[int]] = [[] for _ in self.size]
         for i, needs in enumerate(self.inputs):
@@ -162,13 +162,13 @@ class _Model:
             for u in self.reads[i]:
                 readers[u].append(i)
         order: list[int] = []
-        keys = {i: key(*self.needs(i, uses)) for i, count in enumerate(waiting) if not count}  # of what may run next
+        keys = {i: key(*self.needs(i, uses)) for i, count in enumerate(waiting) if not count}  # ready ops
         queue = [(entry, i) for i, entry in keys.items()]
         heapq.heapify(queue)
         while queue:
             entry, i = heapq.heappop(queue)
             if keys.get(i) != entry:
-                continue  # run, or looked at again
+                continue  # run already, or with an old key
             del keys[i]
             order.append(i)
             again = []
@@ -184,7 +184,7 @@ class _Model:
         return order
 
     def needs(self, i: int, uses: list[int]) -> tuple[int, int]:
-        """The growth of live bytes while op `i` runs, and after it, with `uses` remaining uses of each storage."""
+        """The growth of live bytes while op `i` runs, and after it; each buffer has `uses` remaining uses."""
         makes = sum(self.size[u] for u in self.makes[i])
         dying = [self.size[u] for u in self.reads[i] if uses[u] == 1]
         over = makes if self.over[i] and makes in dying else 0

@@ -18,7 +18,7 @@ from ptir_tools.plan.search import Buffers, fit, kernel
 
 PAIRS = 4_000_000
 KERNEL_PAIRS = 20_000_000  # with the kernel
-_SORTING = 20  # pairs looked at in the time that an interval takes to be put into an order
+_SORTING = 20  # pairs compared in the time that ordering an interval takes
 _COUNTED = 1 << 62  # bytes that the kernel can count
 
 
@@ -56,9 +56,9 @@ def timeline(intervals: Sequence[Interval]) -> Timeline:
         lower, upper = array("q", [x.lower for x in some]), array("q", [x.upper for x in some])
         size = array("q", [x.size for x in some])
     except OverflowError:
-        return _swept(intervals, used)
+        return _sweep(intervals, used)
     if (extension := kernel()) is None or sum(size) >= _COUNTED:
-        return _swept(intervals, used)
+        return _sweep(intervals, used)
     order, first, last = (array("q", bytes(8 * len(used))) for _ in range(3))
     bound, pairs = extension.sections(lower, upper, size, order, first, last)
     sizes, alive = array("q", map(size.__getitem__, order)), list(map(sub, upper, lower))
@@ -66,8 +66,8 @@ def timeline(intervals: Sequence[Interval]) -> Timeline:
     return Timeline(begun, Buffers(first, last, sizes), list(map(alive.__getitem__, order)), bound, pairs)
 
 
-def _swept(intervals: Sequence[Interval], used: Iterable[int]) -> Timeline:
-    """As `timeline`, without the kernel."""
+def _sweep(intervals: Sequence[Interval], used: Iterable[int]) -> Timeline:
+    """`timeline` without the kernel."""
     order = sorted(used, key=lambda i: (intervals[i].lower, intervals[i].upper, intervals[i].size, i))
     lower, upper = array("q", bytes(8 * len(order))), array("q", bytes(8 * len(order)))
     events = [(intervals[i].lower, 1, at) for at, i in enumerate(order)]
@@ -102,12 +102,14 @@ def peak(intervals: Sequence[Interval], offsets: Sequence[int]) -> int:
 
 
 def place(intervals: Sequence[Interval], along: Timeline | None = None) -> list[int]:
-    """An offset per interval; those that live at the same time do not overlap. `along` is their `timeline`, where it is known.
+    """An offset per interval, so that intervals live at the same time do not overlap. `along` is their `timeline`, if known.
     Deterministic."""
     along = along or timeline(intervals)
     best: list[int] = []
     lowest: int | None = None
-    for offsets in _fitted(intervals, along) if kernel() is not None and along.countable else _scanned(intervals, along):
+    for offsets in (
+        _fit_in_kernel(intervals, along) if kernel() is not None and along.countable else _fit_in_python(intervals, along)
+    ):
         result = peak(intervals, offsets)
         if lowest is None or result < lowest:
             best, lowest = offsets, result
@@ -116,7 +118,7 @@ def place(intervals: Sequence[Interval], along: Timeline | None = None) -> list[
     return best
 
 
-def _fitted(intervals: Sequence[Interval], along: Timeline) -> Iterator[list[int]]:
+def _fit_in_kernel(intervals: Sequence[Interval], along: Timeline) -> Iterator[list[int]]:
     """Placements by the kernel."""
     some, buffers = along.order, along.sections
     attempts = ((order, tightest) for order in _orders(intervals) for tightest in (False, True))
@@ -130,9 +132,9 @@ def _fitted(intervals: Sequence[Interval], along: Timeline) -> Iterator[list[int
         yield offsets
 
 
-def _scanned(intervals: Sequence[Interval], along: Timeline) -> Iterator[list[int]]:
+def _fit_in_python(intervals: Sequence[Interval], along: Timeline) -> Iterator[list[int]]:
     """Placements without the kernel."""
-    yield _in_order_of_birth(along, len(intervals))
+    yield _by_start(along, len(intervals))
     if (neighbors := overlapping(intervals, PAIRS)) is None:
         return
     attempts = ((order, fits) for order in _orders(intervals) for fits in (_first_fit, _best_fit))
@@ -141,7 +143,7 @@ def _scanned(intervals: Sequence[Interval], along: Timeline) -> Iterator[list[in
 
 
 def overlapping(intervals: Sequence[Interval], limit: int) -> list[list[int]] | None:
-    """For every interval those that live at the same time; None when there are more than `limit` pairs."""
+    """For every interval those that are live at the same time; None if there are more than `limit` pairs."""
     neighbors: list[list[int]] = [[] for _ in intervals]
     live: set[int] = set()
     pairs = 0
@@ -172,7 +174,7 @@ def _orders(intervals: Sequence[Interval]) -> Iterator[list[int]]:
         lambda: [x.size for x in intervals],
         lambda: [x.size * (x.upper - x.lower) for x in intervals],
         lambda: [x.upper - x.lower for x in intervals],
-        lambda: _crowds(intervals),
+        lambda: _overlapping_bytes(intervals),
         lambda: [-x.lower for x in intervals],
         lambda: [x.upper for x in intervals],
     )
@@ -181,8 +183,8 @@ def _orders(intervals: Sequence[Interval]) -> Iterator[list[int]]:
         yield sorted(range(len(intervals)), key=lambda i: (-keys[i], -intervals[i].size, i))
 
 
-def _crowds(intervals: Sequence[Interval]) -> list[int]:
-    """For every interval the bytes of all others that live at the same time."""
+def _overlapping_bytes(intervals: Sequence[Interval]) -> list[int]:
+    """For every interval the bytes of all others that are live at the same time."""
     used = [x for x in intervals if x.size and x.upper > x.lower]
     starts, ends = sorted((x.lower, x.size) for x in used), sorted((x.upper, x.size) for x in used)
     begun, over = ([0, *accumulate(size for _, size in events)] for events in (starts, ends))
@@ -225,7 +227,7 @@ def _best_fit(taken: list[Gap], size: int) -> int:
     return at if best < 0 else best
 
 
-def _in_order_of_birth(along: Timeline, count: int) -> list[int]:
+def _by_start(along: Timeline, count: int) -> list[int]:
     """First fit by start, which scans only live intervals."""
     offsets = [0] * count
     live: list[tuple[int, int, int]] = []  # (offset, end, last section), by offset

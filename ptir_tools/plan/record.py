@@ -40,10 +40,12 @@ Partition = Callable[[Region], Sequence[Sequence[Op]]]
 
 @dataclass(slots=True, frozen=True)
 class Method:
-    """How offsets are found: `greedy` by the best of several orders; `exact` goes on searching until the peak is proved least, is
-    at most `limit`, or so many `seconds` of CPU have passed for an arena; `auto` does so for so many steps
-    that take some seconds and `quick` for some milliseconds, both where the kernel was built. `watch` reports the progress of a
-    search."""
+    """The method that finds offsets.
+
+    `greedy` tries several orders. `exact` searches until the peak is proved optimal, is at most `limit`, or `seconds` of CPU
+    have passed for an arena. `auto` searches for a number of steps that takes some seconds, `quick` for some milliseconds,
+    both only with the kernel. `watch` reports the progress of a search.
+    """
 
     algorithm: str = "auto"
     seconds: float = 10.0
@@ -55,7 +57,7 @@ class Method:
             raise UsageError(f"algorithm `{self.algorithm}` is none of {', '.join(ALGORITHMS)}")
 
     def budget(self, capacity: int | None) -> Budget | None:
-        """The budget of a search; None for no search. A placement that fits the `capacity` also ends it."""
+        """The budget of a search; None for no search. It also ends at a placement that fits `capacity`."""
         if self.algorithm == "greedy" or (self.algorithm != "exact" and kernel() is None):
             return None
         if self.algorithm == "quick":
@@ -67,11 +69,11 @@ class Method:
 
 @dataclass(slots=True, eq=False)
 class BlockPlan:
-    """The buffers of one function or region. `peak` is the size of its arena, `lower_bound` the most bytes alive in it at once.
+    """The buffers of one function or region.
 
-    In a region, results are placed in the arena, too; its parameters have storage of the op that runs it. On a mesh it is the
-    plan of one device; `cuts` has the shardings of buffers. `capacity` is the size of the target's space; `proved`: no placement
-    of these live ranges has a lower peak.
+    `peak` is the size of its arena, `lower_bound` the most bytes live at once. In a region, results are placed in the arena,
+    too; its parameters have storage of its op. On a mesh it is the plan of one device; `cuts` has the shardings of buffers.
+    `capacity` is the size of the target's space; `proved`: no placement of these live ranges has a lower peak.
     """
 
     name: str
@@ -91,7 +93,7 @@ class BlockPlan:
 
     @property
     def ratio(self) -> float:
-        """`peak` over `lower_bound`; 1 is the best there can be."""
+        """`peak` divided by `lower_bound`; 1 is optimal."""
         return self.peak / self.lower_bound if self.lower_bound else 1.0
 
     def placed(self) -> Iterator[Buffer]:
@@ -99,7 +101,7 @@ class BlockPlan:
         return (b for b in self.buffers if b.parent is None and _in_arena(b, self.inner))
 
     def nbytes(self, usage: str) -> int:
-        """Bytes of the storage of that usage (parameter, constant, result, temporary, workspace)."""
+        """The bytes of storage with this usage (parameter, constant, result, temporary, workspace)."""
         return sum(b.nbytes for b in self.buffers if b.parent is None and b.usage == usage)
 
     def alive_at_peak(self) -> list[Buffer]:
@@ -120,7 +122,7 @@ class BlockPlan:
         return self.peak + sum(map(self.nbytes, outside))
 
     def faults(self, align: int = ALIGN) -> list[str]:
-        """The errors that an independent sweep finds in the placement; none if it is correct."""
+        """The errors that an independent sweep finds in the placement."""
         placed = list(self.placed())
         offsets = [-1 if b.offset is None else b.offset for b in placed]
         return validate.conflicts(intervals(placed, 1), offsets, align=align, limit=self.peak)
@@ -143,13 +145,13 @@ class Plan:
 def plan(program: Program, *, align: int = ALIGN, method: Method | str = "auto", sharding: Sharding | None = None) -> Plan:
     """Plan every function of `program`; `method` may be the name of an algorithm.
 
-    With `sharding` it is the plan of one device of the mesh: the entry's values are cut as it says, those made of them as
-    `mesh.spread` says. Raises Violation("UnboundSymbol") when an extent is symbolic, UsageError for an unknown algorithm,
+    With `sharding` it is the plan of one device of the mesh: the entry's values are cut accordingly, and other values as
+    `mesh.spread` derives. Raises Violation("UnboundSymbol") if an extent is symbolic, UsageError for an unknown algorithm,
     Rejected for an invalid sharding.
     """
     result = Plan(align=align, method=Method(method) if isinstance(method, str) else method)
     if sharding is not None:
-        return _of_a_device(program, sharding, result)
+        return _plan_device(program, sharding, result)
     if program.dialect.arenas is not None:
         for name, live, capacity in spaces.arenas(program.dialect.arenas(program)):
             result.functions[name] = _placed(BlockPlan(name, live, capacity=capacity), result)
@@ -159,10 +161,10 @@ def plan(program: Program, *, align: int = ALIGN, method: Method | str = "auto",
     return result
 
 
-def _of_a_device(program: Program, sharding: Sharding, result: Plan) -> Plan:
+def _plan_device(program: Program, sharding: Sharding, result: Plan) -> Plan:
     """The plan of one device. Raises Violation, UsageError and Rejected as `plan`."""
     if program.dialect.arenas is not None:
-        raise UsageError(f"a {program.dialect.name} program is of one core: it has no mesh")
+        raise UsageError(f"a {program.dialect.name} program runs on one core: it has no mesh")
     diagnostics = Diagnostics(program.source)
     for f in program.functions:
         require_static(f)
@@ -176,7 +178,7 @@ def _of_a_device(program: Program, sharding: Sharding, result: Plan) -> Plan:
 
 
 def plan_intervals(live: Liveness, *, align: int = 1, method: Method | None = None) -> Plan:
-    """Plan buffers that belong to no program, as one block without a name."""
+    """Plan buffers without a program, as one block without a name."""
     result = Plan(align=align, method=method or Method())
     result.functions[""] = _placed(BlockPlan("", live), result)
     return result
@@ -185,11 +187,8 @@ def plan_intervals(live: Liveness, *, align: int = 1, method: Method | None = No
 def plan_block(
     block: Region, into: Plan, partition: Partition | None = None, cuts: Mapping[Leaf, Spec] | None = None
 ) -> BlockPlan:
-    """Plan one block and the regions that its ops run; those go to `into.regions`.
-
-    `partition` cuts a body into what runs as one, `cuts` says how leaves are cut over the mesh of the plan. Raises
-    Violation("UnboundSymbol") when an extent is symbolic.
-    """
+    """Plan one block and the regions that its ops run; those go to `into.regions`. `partition` divides a body into steps,
+    `cuts` has the shardings of leaves. Raises Violation("UnboundSymbol") if an extent is symbolic."""
     require_static(block)
     for r in _regions(block):
         if r not in into.regions:

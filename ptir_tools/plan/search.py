@@ -47,7 +47,7 @@ class Buffers:
 
 @cache
 def kernel() -> ModuleType | None:
-    """The extension; None when it was not built, and the Python code is used."""
+    """The extension, or None if it was not built and Python is used."""
     try:
         return import_module("ptir_tools._native")
     except ModuleNotFoundError:
@@ -55,7 +55,7 @@ def kernel() -> ModuleType | None:
 
 
 def search(buffers: Buffers, rank: Sequence[int], capacity: int, steps: int) -> tuple[Outcome, list[int], int]:
-    """(outcome, offsets when placed, steps taken). `rank` orders the buffers that are tried; deterministic."""
+    """(outcome, offsets if placed, number of steps). `rank` is the order in which buffers are tried. Deterministic."""
     extension = kernel()
     if extension is None:
         return _Search(buffers, rank, capacity, steps).run()
@@ -68,7 +68,7 @@ def fit(
     buffers: Buffers, order: Sequence[int], offsets: array[int], done: int = 0, until: int | None = None, tightest: bool = False
 ) -> None:
     """Offsets for the buffers order[done:until], each in the lowest gap between those before it, or the tightest; those before
-    `done` have theirs. Without an order all as they begin, in the lowest gap. Only where the kernel was built."""
+    `done` have theirs. Without an order all are placed by start, in the lowest gap. Needs the kernel."""
     extension = kernel()
     assert extension is not None
     end = len(order) if until is None else until
@@ -81,10 +81,9 @@ class _GaveUp(Exception):
 
 @dataclass(slots=True)
 class _Decision:
-    """What is at height `h` in `section`: the options not tried are those from `at`, and none of them at last.
-
-    `part` are the buffers that the decision is about. `pending` are the parts that are left of it after the option that is being
-    tried. `mark` is the length of the trail before."""
+    """The decision what is at height `h` in `section`: the options from `at` on are not tried, and finally nothing. `part` are
+    the buffers that it concerns. `pending` are the remaining parts of it after the current option. `mark` is the earlier
+    length of the trail."""
 
     part: list[int]
     pending: list[list[int]]
@@ -111,7 +110,7 @@ class _Search:
         return self.lower[i] < self.upper[j] and self.lower[j] < self.upper[i]
 
     def run(self) -> tuple[Outcome, list[int], int]:
-        """The search; recursion is by hand, for it is as deep as there are buffers."""
+        """The search. Recursion is explicit, because it is as deep as there are buffers."""
         parts = self.split(list(range(len(self.size))))
         if parts is None:
             return Outcome.IMPOSSIBLE, [], 0
@@ -145,7 +144,7 @@ class _Search:
         return _Decision(part, [], len(self.trail), h, section, options)
 
     def choose(self, ready: Iterable[int], h: int) -> int:
-        """The section to decide; -1 when nothing is ready."""
+        """The section to decide; -1 if none is ready."""
         choices: dict[int, int] = {}
         for x in ready:
             for t in range(self.lower[x], self.upper[x]):
@@ -159,7 +158,7 @@ class _Search:
         return min(choices, key=key, default=-1)
 
     def advance(self, d: _Decision) -> bool:
-        """Take the next option that leaves parts with room; False when none is left."""
+        """Take the next option whose parts have room; False if there is none."""
         while d.at < len(d.options) and not d.last:
             self.step()
             x = d.options[d.at]
@@ -176,7 +175,7 @@ class _Search:
         return self.leave_empty(d)
 
     def retract(self, d: _Decision) -> None:
-        """Undo what was decided, and all that followed."""
+        """Undo a decision, and all later ones."""
         while len(self.trail) > d.mark:
             where, i, before = self.trail.pop()
             where[i] = before
@@ -184,7 +183,7 @@ class _Search:
             self.placed[x] = False
 
     def place(self, x: int, h: int) -> bool:
-        """Place `x`; whether anything that is not placed overlaps it."""
+        """Place `x`. Whether an unplaced buffer overlaps it."""
         self.placed[x], self.offsets[x], top, others = True, h, h + self.size[x], False
         for y in self.overlapping[x]:
             if not self.placed[y]:
@@ -209,7 +208,7 @@ class _Search:
         return False
 
     def split(self, rest: list[int]) -> list[list[int]] | None:
-        """The parts of `rest` that share no section, as far as they are left to solve; None when one has no room."""
+        """The parts of `rest` that share no section and are not solved; None if one has no room."""
         parts: list[list[int]] = []
         end = -1
         for x in rest:
@@ -227,7 +226,7 @@ class _Search:
         return [part for part in parts if len(part) > 1]
 
     def fits(self, part: list[int]) -> bool:
-        """Whether every section has room; leaves what it has to take, and from which height."""
+        """Whether every section has room; records the bytes and the lowest height of each."""
         if not self.raise_unsupported(part):
             return False
         for t in range(self.lower[part[0]], max(self.upper[x] for x in part)):
@@ -240,7 +239,7 @@ class _Search:
         return all(not self.total[t] or self.base[t] + self.total[t] <= self.capacity for t in sections)
 
     def raise_unsupported(self, part: list[int]) -> bool:
-        """Raise each interval that rests on no placed one to the least top of an unplaced one. Returns False when it has none."""
+        """Raise each interval that rests on no placed one to the lowest top of an unplaced one. False if there is none."""
         for x in part:
             if self.lowest[x] != self.floor[x]:
                 support = self.support(x, -1)
@@ -250,7 +249,7 @@ class _Search:
         return True
 
     def support(self, x: int, but: int) -> int:
-        """The least top of the unplaced buffers that overlap `x` and do not cover the section `but`."""
+        """The lowest top of the unplaced buffers that overlap `x` and do not cover the section `but`."""
         tops = (self.lowest[y] + self.size[y] for y in self.overlapping[x] if not self.placed[y] and not self.covers(y, but))
         return min(tops, default=_NEVER)
 

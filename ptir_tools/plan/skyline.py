@@ -1,10 +1,9 @@
-"""Placement by a skyline, without search: the top of the placed buffers at every time.
+"""Placement by a skyline, without search.
 
-Its lowest valley is filled with one of the buffers that live within it in time: the one of most weight, where sides that touch
-a neighbor count, and sections that are short of room. Where none fits, the valley is raised to its lower neighbor, and the space
-below is wasted. Several weights are tried.
-
-`native/fit.c` is the same algorithm, step for step.
+A skyline is the top of the placed buffers at every time. Its lowest valley is filled with the buffer of greatest weight among
+those that live within it. The weight includes sides that touch a neighbor, and sections with little room. If none fits, the
+valley is raised to its lower neighbor, and the space below is wasted. Several weights are tried. `native/fit.c` is the same
+algorithm, step for step.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ from ptir_tools.plan.search import Buffers, Outcome, kernel
 
 
 class Setting(NamedTuple):
-    """Exponents of the time alive and of the size; what a touching side adds, and a section in need of room, as logarithms."""
+    """Exponents of duration and size, and the logarithms of the additions for a touching side and for a section with little
+    room."""
 
     alive: float
     size: float
@@ -38,14 +38,15 @@ SETTINGS = (
     Setting(0.5, 0.5, 0.5, 30),
     Setting(2, 1, 0.5, 30),
 )
-DRAWN = ((0.5, 1, 2), (0.25, 0.5, 1), (0.25, 0.5, 1, 2), (20, 30, 60, 120))  # what further settings are made of
+DRAWN = ((0.5, 1, 2), (0.25, 0.5, 1), (0.25, 0.5, 1, 2), (20, 30, 60, 120))  # ranges of further settings
 
 
 def stack(
     buffers: Buffers, alive: Sequence[int], setting: Setting, looks: int, added: Sequence[float] = ()
 ) -> tuple[Outcome, array[int], int]:
-    """(outcome, offsets when placed, looks taken); it gives up after so many looks at buffers and sections. `alive` is how long
-    each buffer lives, `buffers` cover sections as few as they are. `added` is per buffer, to the weights. Deterministic."""
+    """(outcome, offsets if placed, number of looks). It gives up after `looks` looks at buffers and sections. `alive` is the
+    duration of each buffer; `buffers` cover as few sections as possible. `added` has additions to the weights, per buffer.
+    Deterministic."""
     weight = array("d", [setting.alive * log(t) + setting.size * log(size) for t, size in zip(alive, buffers.size, strict=True)])
     if added:
         weight = array("d", map(add, weight, added))
@@ -59,7 +60,7 @@ def stack(
 
 
 class Skyline:
-    """Runs of sections at one height, each known by its first section."""
+    """Runs of sections at one height, each identified by its first section."""
 
     def __init__(self, buffers: Buffers, weight: Sequence[float], setting: Setting) -> None:
         self.b, self.weight, self.setting = buffers, weight, setting
@@ -86,12 +87,12 @@ class Skyline:
             if self.height.get(start) != height:
                 heapq.heappop(self.heap)  # no longer a run
                 continue
-            x = self.chosen(start)
+            x = self.choose(start)
             if x is None:
                 self.raise_valley(start)
             else:
                 offsets[x] = height
-                self.put_down(start, x)
+                self.put(start, x)
                 left -= 1
         return (Outcome.GAVE_UP if left else Outcome.PLACED), offsets, self.looks
 
@@ -100,8 +101,8 @@ class Skyline:
         before = self.height[self.begin[start]] if start else None
         return before, self.height.get(self.end[start])
 
-    def chosen(self, start: int) -> int | None:
-        """The buffer that is best on the valley; None when none fits into it."""
+    def choose(self, start: int) -> int | None:
+        """The best buffer for the valley; None if none fits."""
         end, height, (before, after) = self.end[start], self.height[start], self.neighbors(start)
         sums = [0.0]
         for load in self.load[start:end]:
@@ -122,7 +123,7 @@ class Skyline:
         return best
 
     def raise_valley(self, start: int) -> None:
-        """To the lower one of its neighbors."""
+        """Raise the valley to the lower one of its neighbors."""
         end, to = self.end[start], min(h for h in self.neighbors(start) if h is not None)
         lost = (to - self.height[start]) / self.bound
         for t in range(start, end):
@@ -131,8 +132,8 @@ class Skyline:
         self.lay(start, end, to)
         self.join_both(start)
 
-    def put_down(self, start: int, x: int) -> None:
-        """Buffer `x` on the valley."""
+    def put(self, start: int, x: int) -> None:
+        """Put buffer `x` on the valley."""
         lower, upper, end, height = self.b.lower[x], self.b.upper[x], self.end[start], self.height[start]
         self.waiting[lower].remove(x)
         if upper < end:
@@ -143,14 +144,14 @@ class Skyline:
         self.join_both(lower)
 
     def lay(self, start: int, end: int, height: int) -> None:
-        """A run of these sections."""
+        """Add a run of these sections."""
         self.end[start], self.begin[end] = end, start
         if self.height.get(start) != height:
             self.height[start] = height
             heapq.heappush(self.heap, (height, start))
 
     def join_both(self, start: int) -> None:
-        """The run takes in its neighbors at the same height."""
+        """Join the run with neighbors at the same height."""
         for x in (start, self.begin[start] if start else start):
             y = self.end[x]
             if y in self.height and self.height[y] == self.height[x]:

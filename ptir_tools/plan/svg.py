@@ -1,4 +1,4 @@
-"""A plan as a picture: time to the right, addresses upward, one box per piece of storage."""
+"""A plan as a picture: time to the right, addresses upward, one box per buffer."""
 
 from __future__ import annotations
 

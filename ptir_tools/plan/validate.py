@@ -1,4 +1,4 @@
-"""An independent judge of placements: one sweep over time with the live blocks in order of offset."""
+"""An independent check of placements: one sweep over time with the live blocks in order of offset."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def conflicts(
     limit: int | None = None,
     names: Sequence[str] | None = None,
 ) -> list[str]:
-    """What is wrong with a placement, in words; nothing when it is right. Without `names`, intervals go by number."""
+    """The errors of a placement, in words. Without `names`, intervals are named by number."""
     wrong = []
     called = names or [f"interval {i}" for i in range(len(intervals))]
     for i, (x, at) in enumerate(zip(intervals, offsets, strict=True)):

@@ -25,7 +25,7 @@ def to_text(plan: Plan) -> Iterator[str]:
 
 
 def heading(title: str, block: BlockPlan) -> list[str]:
-    """The lines above the table of a block: how good its plan is, the bytes outside the arena, and for whom it is."""
+    """The lines above the table of a block: the quality of its plan, the bytes outside the arena, and its owner."""
     capacity = f", capacity {block.capacity}" if block.capacity is not None else ""
     least = " (no placement is lower)" if block.proved and block.peak > block.lower_bound else ""
     summary = f"peak {block.peak} bytes{least}, lower bound {block.lower_bound}, ratio {block.ratio:.4f}{capacity}"
@@ -51,7 +51,7 @@ def rows(block: BlockPlan) -> Iterator[tuple[str, ...]]:
 
 
 def shown(b: Buffer) -> str:
-    """A buffer's name: a value with its sigil, a workspace or a raw interval as it is called."""
+    """A buffer's name: a value with its sigil, or the name of a workspace or raw interval."""
     return b.name if b.type is None else f"%{b.name}"
 
 
@@ -84,8 +84,8 @@ def _buffer(b: Buffer, numbers: dict[Buffer, int], cut: Spec | None) -> dict[str
 
 
 def to_csv(plan: Plan) -> Iterator[str]:
-    """The storage in arenas as intervals `id,lower,upper,size,offset`, half-open; ids are `block:value`, those of raw
-    intervals as they were."""
+    """The buffers in arenas as intervals `id,lower,upper,size,offset`, half-open. Ids are `block:value`; raw intervals keep
+    theirs."""
     yield "id,lower,upper,size,offset\n"
     for title, block in blocks(plan):
         prefix = f"{title}:" if title else ""

@@ -61,7 +61,7 @@ def moved(before: Program, after: Program, options: RunOptions) -> list[str]:
     for (name, x), y in zip(wanted.items(), run(after, given, options).values(), strict=True):
         a, b = arrays.widened(x), arrays.widened(y)
         if a.dtype.kind != "f":
-            lines.append(f"{name}: {int(np.count_nonzero(a != b))} of {a.size} elements are others")
+            lines.append(f"{name}: {int(np.count_nonzero(a != b))} of {a.size} elements differ")
             continue
         gap = np.abs(np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0, a - b))
         size = float(np.max(np.abs(a), where=np.isfinite(a), initial=0))
@@ -79,7 +79,7 @@ def first_diverging(
     """The first value of the entry on which another engine or peer, or the engine of `options`, differs beyond the bound, and its
     op. Values that a peer does not name are skipped. Raises UsageError for PTO."""
     if program.dialect.executor is not None:
-        raise UsageError(f"--all-values is for tensors that are values, which {program.dialect.name} has not")
+        raise UsageError(f"--all-values is not for {program.dialect.name}: its values are not tensors")
     wide = clone(program)
     results = [op for op in wide.main.body if len(op.results) == 1 and isinstance(op.result.type, TensorType)]
     wide.main.results = [op.result for op in results]

@@ -1,4 +1,4 @@
-"""--check-nan: the op that makes the first NaN or infinity, and those that inputs and constants have."""
+"""--check-nan: the op that computes the first NaN or infinity, and those in inputs and constants."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ptir_tools.engines.signature import entry, signature
 class NonFinite:
     """Gets the inputs and every op that ran; an error goes to `diagnostics` and is raised as Rejected.
 
-    An op makes a NaN when its result is the first to hold one, and an infinity when its result holds one and no operand does.
-    A NaN of an input or of a constant is an error, too, which says so. An infinity of theirs is none: masks begin like that.
+    An op is reported if its result is the first with a NaN, or if its result has an infinity and no operand does. A NaN in an
+    input or a constant is an error, too. An infinity there is not, because masks begin with infinities.
     """
 
     def __init__(self, program: Program, function: str | None, diagnostics: Diagnostics) -> None:
         self.diagnostics = diagnostics
         self.ports = signature(program, function)
         self.params = entry(program, function).params
-        self.infinite: set[Value] = set()  # values that had an infinity when last computed
+        self.infinite: set[Value] = set()  # values with an infinity when last computed
         self.origins = _origins(program)
 
     def given(self, inputs: Mapping[str, Array]) -> None:

@@ -1,4 +1,4 @@
-"""The diagnostic codes that passes, engines and the command line have, and every code explained (`ptir explain`)."""
+"""The diagnostic codes of passes, engines and the command line, and the explanation of every code (`ptir explain`)."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _RANK = "func @f(%x: tensor<f32, {0}>) -> tensor<f32, {0}> {{\n  return %x\n}}\n
 EXPLAIN: tuple[Code, ...] = (
     Code(
         "NoFixpoint",
-        "A bound stopped passes that may have had more to do. The bounds are `--max-iterations` and the option "
-        "`max-iterations` of a pass, for the rewrites and folds of a greedy driver, and `n` of `fixpoint`. What was done stays "
-        "and verifies, but need not be canonical.\n\nThe examples are for `ptir opt --max-iterations 1`.",
+        "A bound stopped a pass before it reached a fixpoint. The bounds are `--max-iterations` and the option `max-iterations` "
+        "of a pass (rewrites and folds of a greedy driver), and `n` of `fixpoint`. The program verifies, but may not be "
+        "canonical.\n\nThe examples are for `ptir opt --max-iterations 1`.",
         _TWICE,
         _FUNC("abs", ""),
         "ptir",
@@ -42,15 +42,14 @@ EXPLAIN: tuple[Code, ...] = (
     Code("PluginError", "A plug-in (`--load`, or a package's entry point) raised an error. The message names its file and line."),
     Code(
         "BrokenRule",
-        "A rule of a pass raised an exception, which is a fault of the toolkit (please report it) or of the plug-in that the "
-        "message names. The rule was left out, the "
-        "program is what the others made of it, and it verifies. With `--expensive-checks` the command fails instead, with a "
-        "reproducer.",
+        "A rule of a pass raised an exception. That is a fault of the toolkit (please report it), or of the plug-in that the "
+        "message names. The other rules ran, and the program verifies. With `--expensive-checks` the command fails instead, "
+        "with a reproducer.",
     ),
     Code(
         "HintDropped",
-        "A pass changed or erased what a fusion hint names, or the target of a translation has no hints: the hint is gone, the "
-        "program computes the same. A warning when the hint's policy is `Required`, else a note.\n\n"
+        "A fusion hint was dropped: a pass changed its ops, or the target of a translation has no hints. The "
+        "program computes the same. It is a warning if the hint's policy is `Required`, else a note.\n\n"
         "The examples are for `ptir opt -v`.",
         _HINT("neg"),
         _HINT("exp"),
@@ -58,10 +57,10 @@ EXPLAIN: tuple[Code, ...] = (
     ),
     Code(
         "CheckFailed",
-        "`--check` (in `ptir diff`, `--run`) ran the program before and after on random inputs, and outputs differ by more than "
-        "rounding explains. The programs, the inputs and the commands that run them again are named. From `ptir opt` and "
-        "`ptir translate` this is a fault of the toolkit, or of a plug-in. It also says that nothing was compared, since no "
-        "element of any output has a bound; so does `--compare`.\n\n"
+        "`--check` (in `ptir diff`, `--run`) ran the program before and after on random inputs, and the outputs differ by more "
+        "than rounding. The message names the programs, the inputs and the commands that run them again. From `ptir opt` "
+        "and `ptir translate` this is a fault of the toolkit or of a plug-in. The code also means, with `--compare` too, that "
+        "nothing was compared, because no element of any output has a bound.\n\n"
         "The examples are for `ptir diff --run` against `%y = exp(%x)`.",
         _FUNC("tanh", ""),
         _FUNC("exp", ""),
@@ -78,27 +77,27 @@ EXPLAIN: tuple[Code, ...] = (
     ),
     Code(
         "NonFinite",
-        "With `--check-nan`, an op made a NaN or an infinity out of finite values, and the run stopped there. Or an input "
-        "has a NaN already; an infinity in an input is a warning.\n\nThe examples are for `ptir run --input x=0 --check-nan`.",
+        "With `--check-nan`, an op computed a NaN or an infinity from finite values, and the run stopped there. Or an input "
+        "has a NaN. An infinity in an input is a warning.\n\nThe examples are for `ptir run --input x=0 --check-nan`.",
         _FUNC("log", ""),
         _FUNC("exp", ""),
         "ptir",
     ),
     Code(
         "ReferenceEngine",
-        "No engine was asked for, and the program is not one that the fast engines can run: the reference engine runs it, op by "
-        "op. The message says why.",
+        "No `--engine` is given, and the fast engines cannot run the program, so the reference engine runs it, op by op. The "
+        "message says why.",
     ),
     Code(
         "MissingDiagnostic",
-        "`ptir verify --verify-diagnostics` found nothing on the line of an `expected-…` comment that its pattern matches.",
+        "`ptir verify --verify-diagnostics` found no diagnostic that an `expected-…` comment describes.",
         _FUNC("exp", "  // expected-error {{UndefinedValue}}"),
         _FUNC("exp", ""),
         "ptir",
     ),
     Code(
         "UnexpectedDiagnostic",
-        "`ptir verify --verify-diagnostics` found what no `expected-…` comment on that line announces.",
+        "`ptir verify --verify-diagnostics` found a diagnostic that no `expected-…` comment describes.",
         _FUNC("exp", "").replace("(%x) ->", "(%z) ->", 1),
         _FUNC("exp", "  // expected-error {{UndefinedValue}}").replace("(%x) ->", "(%z) ->", 1),
         "ptir",
@@ -112,15 +111,14 @@ EXPLAIN: tuple[Code, ...] = (
     ),
     Code(
         "InvalidCase",
-        "A file of conformance cases is not in the form of docs/conformance.md. A key that the form does not have is a "
-        "warning.\n\n"
+        "A file of conformance cases does not have the form in docs/conformance.md. An unknown key is a warning.\n\n"
         "The examples are for `ptir conform mind`.",
         _CASE("expected:\n  status: fine\n"),
         _CASE("expected:\n  status: success\n"),
     ),
     Code(
         "UnknownSymbol",
-        "`--bind` names a symbol that the program does not have; what it has is named. The program is as it was.\n\n"
+        "`--bind` names a symbol that the program does not have. It has no effect. The message lists the program's symbols.\n\n"
         "The examples are for `ptir verify --strict --bind N=2`.",
         _RANK("?M"),
         _RANK("?N"),
@@ -128,22 +126,22 @@ EXPLAIN: tuple[Code, ...] = (
     ),
     Code(
         "LimitExceeded",
-        "A limit was hit: of the reader, of a run, `--timeout`, `--max-memory` or `plan --limit`. Exit code 3; the flag that "
-        "raises the limit is named where there is one.",
+        "A limit was hit: of the reader, of a run, `--timeout`, `--max-memory` or `plan --limit`. If an option raises the "
+        "limit, the message names it. Exit code 3.",
         _RANK("x".join("1" * 65)),
         _RANK("x".join("1" * 64)),
         "ptir",
     ),
     Code(
         "UsageError",
-        "The command line cannot be: an option, a pass or an input that is unknown, missing or of the wrong kind. Exit code 2.",
+        "The command line is wrong: an option, a pass or an input is unknown, missing or of the wrong kind. Exit code 2.",
     ),
     Code("IOError", "A file cannot be read or written. Exit code 4."),
     Code(
         "InternalError",
-        "A fault of the toolkit, not of the program. Exit code 70; the file that is named has what one needs to see it again.",
+        "The fault is in the toolkit, not in the program. The message names a file that reproduces it. Exit code 70.",
     ),
-    Code("Interrupted", "The command was interrupted, as by Ctrl-C. Exit code 130."),
+    Code("Interrupted", "The command was interrupted, for example by Ctrl-C. Exit code 130."),
 )
 
 

@@ -236,7 +236,7 @@ def probes(ir: str, seed: int) -> Iterator[str]:
 
 
 def _others(ir: str, draw: random.Random) -> Iterator[str]:
-    """The probes that a case may have, except pipelines."""
+    """The probes of a case, except pipelines."""
     ways = _ways(ir)
     yield from (f"write {f.name}" for f in DIALECTS[ir].formats if not f.imported)
     yield "fmt"
@@ -255,7 +255,7 @@ def _pipeline(ir: str, draw: random.Random) -> str:
 
 
 def _ways(ir: str) -> Sequence[str]:
-    """The engines, or where a program may run in several orders those, that are compared with the reference."""
+    """The engines, or with several orders of execution the orders, that are compared with the reference."""
     return run_options.ORDERS[1:] if DIALECTS[ir].executor is not None else run_options.OWN[1:]
 
 
@@ -288,7 +288,7 @@ def _program(text: str, ir: str) -> Program | None:
 
 
 def smaller(finding: Finding, oracle: Oracle | None = None, seconds: float = _REDUCING) -> str:
-    """The text of `finding` made smaller, with the same problem. Each trial runs in a child process."""
+    """A smaller text of `finding` with the same problem. Each trial runs in a child process."""
     end = time.monotonic() + seconds
 
     def same(text: str) -> bool:
@@ -372,7 +372,7 @@ def _fmt(program: Program, _: str) -> Problem | None:
     text = "".join(_texts(program, form))
     once = layout(Source("<once>", text), Diagnostics())
     if once is None or (read := _read(once, form)) is None:
-        return Problem("round-trip", "what is laid out is refused")
+        return Problem("round-trip", "the formatted text is refused")
     twice = layout(Source("<twice>", once), Diagnostics())
     result = _same_text(once, twice or "", "not-idempotent", "laid out twice")
     return result or _same_text(text, "".join(_texts(read, form)), "round-trip", "laid out")
@@ -398,7 +398,7 @@ def _run(program: Program, way: str, special: bool = False, strict: bool = False
 
 
 def _unlike_failures(want: object, got: object, here: str, there: str) -> Problem | None:
-    """Whether two outcomes differ in failing: only one fails, or they fail differently."""
+    """Whether two outcomes differ as failures: only one fails, or they fail differently."""
     first, second = (x.partition(":")[0] if isinstance(x, str) else "" for x in (want, got))
     if first == second:
         return None
@@ -419,7 +419,9 @@ def _opt(program: Program, pipeline: str, expensive: bool = False) -> Problem | 
         return None if pipeline else Problem("refused", f"the default pipeline: {context.diagnostics.sorted()[0].message}")
     text = "".join(_texts(result, result.dialect.name))
     if _read(text, result.dialect.name) is None:
-        return Problem("refused", f"what passes made is refused when it is read: {_first_error(text, result.dialect.name)}")
+        return Problem(
+            "refused", f"the result of the passes is refused when it is read: {_first_error(text, result.dialect.name)}"
+        )
     return _agree(program, result, context.known)
 
 
@@ -472,8 +474,8 @@ def _compared(program: Program, oracle: Oracle | None) -> Problem | None:
 
 
 def _agree(before: Program, after: Program, known: Mapping[str, Array] | None = None, carried: bool = False) -> Problem | None:
-    """What differs: the numbers, or that only one of them fails; of one IR, how they fail, too. `carried`: the second one comes
-    back from another IR, where integers may have become wider."""
+    """The difference: the numbers, or that only one of them fails; within one IR, how they fail, too. `carried`: the second
+    program comes back from another IR, where integers may be wider."""
     static, given = _inputs(before)
     options = run_options.RunOptions(engine="reference")
     want = _outcome(lambda: engines.run(static, given, options))

@@ -56,10 +56,8 @@ class Inputs:
     weights: tuple[str, ...] = ()
 
     def arrays(self, program: Program) -> dict[str, Array]:
-        """One array per port of `program` that the options give, in order of the ports.
-
-        Raises UsageError for what does not fit, OSError for a file, Violation("UnboundSymbol") for an extent that stays open.
-        """
+        """One array per port of `program` that the options give, in order of the ports. Raises UsageError for an array that
+        does not fit, OSError for a file, Violation("UnboundSymbol") for an extent without a number."""
         ports = signature(program, self.function)
         specs = self._specs(program, ports)
         known = {p.name: p for p in ports}
@@ -207,7 +205,7 @@ def _dtype_named(name: str) -> DType | None:
 
 
 def dtype_of(t: Type) -> DType:
-    """The element type of a port. Raises UsageError for a type that cannot be given from outside."""
+    """The element type of a port. Raises UsageError for a type that a caller cannot give."""
     if not isinstance(t, NumericType):
         raise UsageError(f"a value of type {t} cannot be given")
     return t.dtype
@@ -238,8 +236,8 @@ def is_list(spec: str) -> bool:
 
 
 def generated(port: Port, spec: str, position: int, seed: int) -> Array:
-    """The array that a SPEC other than a file describes: a number, a list, `iota`, `random`, `random(lo,hi)`. A list alone
-    has a shape of its own, which open extents take."""
+    """The array of a SPEC that is not a file: a number, a list, `iota`, `random`, `random(lo,hi)`. Only a list has its own
+    shape, which symbolic extents take."""
     dtype = dtype_of(port.type)
     if is_list(spec):
         listed = _from_text(port, spec, dtype)
@@ -274,7 +272,7 @@ def _file_meant(port: Port, text: str) -> str | None:
 
 
 def _from_text(port: Port, text: str, dtype: DType) -> Array:
-    """The value that `text` spells, in `dtype`. Raises UsageError when it is none or `dtype` cannot hold it."""
+    """The value of `text` in `dtype`. Raises UsageError for an invalid text, or a value that `dtype` cannot represent."""
     try:
         words = _WORDS.sub(lambda m: _JSON_WORDS[m[0].lower()], text.strip())
         value = json.loads(_PAIR.sub(r'{"re": \1, "im": \2}', words), parse_float=decimals.read, object_hook=_complex)
@@ -307,7 +305,7 @@ def _complex(pair: dict[str, float]) -> complex:
 
 
 def _shape(value: object) -> tuple[int, ...]:
-    """The shape of nested lists. Raises ValueError when they are ragged or hold anything but numbers."""
+    """The shape of nested lists. Raises ValueError if they are ragged or contain anything but numbers."""
     if not isinstance(value, list):
         if not isinstance(value, (int, float, complex)):
             raise ValueError(value)

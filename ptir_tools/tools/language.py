@@ -79,7 +79,7 @@ class Document:
     # ---- words
 
     def word(self, offset: int) -> Span | None:
-        """The word at a place: a name with its mark, a string, the name of an op."""
+        """The word at a place: a name with its mark, a string, or the name of an op."""
         start = self.text.rfind("\n", 0, offset) + 1
         for m in _WORD.finditer(self.text, start):
             if m.start() > offset:
@@ -89,7 +89,7 @@ class Document:
         return None
 
     def block(self, offset: int) -> Span:
-        """The text in which a name means the same: a function or a region; the whole text of a program without these."""
+        """The text in which a name has one meaning: a function or a region, or the complete text of a program without these."""
         starts = [m.start() for m in _BLOCK.finditer(self.text)]
         before = [s for s in starts if s <= offset]
         if not before or self.is_json:
@@ -98,7 +98,7 @@ class Document:
         return Span(before[-1], after[0] if after else len(self.text))
 
     def uses(self, offset: int) -> list[Span]:
-        """Every place where the name at `offset` is written, in order; of a symbol such as `@f` in the whole text."""
+        """Every place of the name at `offset`, in order; of a symbol such as `@f` in the complete text."""
         at = self.word(offset)
         name = self.text[at.start : at.end] if at else ""
         if at is None or not (name[0] in "%@^" or (name[0] == '"' and self._is_id(name))):
@@ -113,7 +113,7 @@ class Document:
         return re.search(rf'"id"\s*:\s*{re.escape(quoted)}', self.text) is not None
 
     def definition(self, offset: int) -> Span | None:
-        """Where the name at `offset` is defined."""
+        """The place where the name at `offset` is defined."""
         return next((span for span in self.uses(offset) if self._defines(span)), None)
 
     def _defines(self, span: Span) -> bool:
@@ -133,7 +133,7 @@ class Document:
         return bool(assigned or parameter or bound)
 
     def rename(self, offset: int, name: str) -> list[Fix]:
-        """The edits that give the name at `offset` another; none where there is no name, or `name` cannot be one."""
+        """The edits that rename the name at `offset`; none if there is no name, or `name` is not valid."""
         spans = self.uses(offset)
         if not spans:
             return []
@@ -165,7 +165,7 @@ class Document:
         return None
 
     def _values(self) -> Iterator[tuple[Value, Span]]:
-        """The values of the program with the place of what defines them."""
+        """The values of the program, with the places of their definitions."""
         program = self.program
         source = program.source if program is not None else None
         if program is None or source is None:
@@ -186,7 +186,7 @@ class Document:
         return ops.get(short) or ops.get(name)
 
     def completions(self, offset: int) -> list[tuple[str, str, str]]:
-        """(text, kind, about) of what may be written at a place: `value`, `op` or `attribute`. An editor filters them by what is
+        """(text, kind, about) for each completion at a place: `value`, `op` or `attribute`. An editor filters them by the text
         written so far."""
         line = self.text[self.text.rfind("\n", 0, offset) + 1 : offset]
         dialect = self.dialect
@@ -200,7 +200,7 @@ class Document:
             return [*values, *((d.short, "op", _first(d)) for d in dialect.ops.values())]
         mark = f"{dialect.name}."
         qualified = any(w.removeprefix(mark) in dialect.ops for w in re.findall(rf"\b{re.escape(mark)}[\w.]+", self.text))
-        prefix = mark if qualified else ""  # as the text spells its ops
+        prefix = mark if qualified else ""  # as the text writes its ops
         op = next((d for w in reversed(re.findall(r"[\w.]+", line)) if (d := self._op(w)) is not None), None)
         if op is not None and re.search(r"[)\]\s{]\s*\w*\Z", line) and "(" in line + "(":
             names = [*(a.name for a in op.attrs if a.name != SEGMENTS), *op.regions]
@@ -211,7 +211,7 @@ class Document:
         return self.program is not None and offset <= len(self.text)
 
     def hints(self) -> Iterable[tuple[int, str]]:
-        """(place, type) of values whose type is not written."""
+        """(place, type) of values without a written type."""
         dialect, program = self.dialect, self.program
         source = program.source if program is not None else None
         if dialect is None or program is None or source is None or source.text != self.text:
@@ -231,7 +231,7 @@ class Document:
         ]
 
     def layout(self) -> str | None:
-        """The text laid out as `ptir fmt` does; None where it cannot be read, or has no layout of its own."""
+        """The text as `ptir fmt` formats it; None if it cannot be read, or has no layout."""
         if self.form is None or self.form not in FORMATS:
             return None
         lay_out = load_format(self.form).layout

@@ -1,4 +1,4 @@
-"""gpt.rs's fixtures: what passes must make of a program. `run` checks one fixture."""
+"""gpt.rs's fixtures: the expected results of passes. `run` checks one fixture."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from ptir_tools.tools.diff import plain_text
 Parse = Callable[[Source, Diagnostics], Program | None]
 _DIRECTIVE = regex(r"^(?:(META|EXPECTED|INPUT):|(run_test)\b)[^\S\n]*", re.MULTILINE)
 _SAID = regex(r"^[ \t]*(pipeline|roles):[ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
-# What gpt.rs's own test of a fixture runs, by the fixture's name; any other is for the default pipeline.
+# The pass of gpt.rs's own test, by the name of the fixture; any other runs the default pipeline.
 _TESTED = {"dedup": "cse"}
 
 
 @dataclass(slots=True)
 class Case:
-    """One test: its sections. Each source keeps the line numbers of the file. `params` are the positions of the parameters whose
-    role is Param: weights, which gpt.rs's test fills with zeros."""
+    """One test: its sections. Each source keeps the line numbers of the file. `params` are the positions of the parameters
+    with role Param: weights, which gpt.rs's test fills with zeros."""
 
     line: int
     given: Source
@@ -40,7 +40,7 @@ class Case:
 
 
 class Outcome(NamedTuple):
-    """How a test ended; `lines` say how what was found differs from what was expected, as a unified diff."""
+    """The result of a test; `lines` are the differences from the expected program, as a unified diff."""
 
     case: Case
     passed: bool
@@ -58,8 +58,8 @@ def run(
     """The outcome of each test of the fixture `source`.
 
     `pipeline` is for tests that name none; by default it is that of gpt.rs's own test of a fixture of this name, else the
-    dialect's. What is wrong with the fixture, a program or a pass goes to `diagnostics`, and the test fails. Raises UsageError
-    for a pipeline that makes no sense.
+    dialect's. Errors of the fixture, a program or a pass go to `diagnostics`, and the test fails. Raises UsageError for an
+    invalid pipeline.
     """
     chosen = options or Options()
     tested = pipeline or _TESTED.get(os.path.basename(source.name).partition(".")[0])
@@ -72,7 +72,7 @@ def _reader(options: Options) -> Parse:
 
 
 def _cases(source: Source, diagnostics: Diagnostics) -> Iterator[Case]:
-    """The tests of a fixture; what is out of place is reported as a SyntaxError."""
+    """The tests of a fixture; anything else in it is reported as a SyntaxError."""
     diagnostics.source = source
     sections: dict[str, Span] = {}
     directives = list(_DIRECTIVE.finditer(source.text))
@@ -121,7 +121,7 @@ def _outcome(case: Case, pipeline: str | None, diagnostics: Diagnostics, options
 
 
 def _read(source: Source, diagnostics: Diagnostics, options: Options, parse: Parse) -> Program | None:
-    """A verified program, or what there is of one; errors go to `diagnostics`."""
+    """A verified program, or the part that could be read; errors go to `diagnostics`."""
     program = parse(source, diagnostics)
     if program is not None:
         verify(program, diagnostics, options)

@@ -1,4 +1,4 @@
-"""The manual of an op, made of its declaration."""
+"""The manual of an op, from its declaration."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def page(d: OpDef) -> str:
 
 
 def manual(d: OpDef) -> str:
-    """The docstring of the body, the laws of the op, and the docstring of its fold, as far as it declares them."""
+    """The docstring of the body, the declared laws of the op, and the docstring of its fold."""
     laws = f"\n\nAlgebra: {', '.join(result)}." if (result := d.algebra.laws()) else ""
     fold = "" if d.fold is None else f"\n\nFolds to {inspect.cleandoc(d.fold.__doc__ or '')}"
     return inspect.cleandoc(d.doc) + laws + fold
@@ -57,5 +57,5 @@ def first_line(d: OpDef) -> str:
 
 
 def _specification(dialect: Dialect) -> str:
-    """The line that says what the sections in manuals refer to, if the dialect has a public specification."""
+    """The line about the document to which manuals refer, if the dialect has a public specification."""
     return f"Specification: {dialect.specification}.\n" if dialect.specification else ""

@@ -26,10 +26,10 @@ else:
 
 
 class Printer(Hook):
-    """Shows programs between passes: to `say`, or as numbered files in the folder `tree`.
+    """Shows programs between passes: by `say`, or as numbered files in the folder `tree`.
 
-    `before` and `after` are names of passes (`all`: every one; for `after` also `change`: those that changed something). `diff`
-    shows what each pass changed. Raises OSError.
+    `before` and `after` are names of passes (`all`: every one; for `after` also `change`: those that changed something).
+    `diff` shows what each pass changed. Raises OSError.
     """
 
     def __init__(
@@ -49,18 +49,18 @@ class Printer(Hook):
             os.makedirs(tree, exist_ok=True)
 
     def begin(self, program: Program) -> None:
-        """`program` is about to be changed. Raises UsageError for a pass that there is not."""
+        """`program` is about to be changed. Raises UsageError for an unknown pass."""
         _check_names(self.wanted_before, program.dialect.name, "all")
         _check_names(self.wanted_after, program.dialect.name, "all", "change")
         self.text = self._text(program) if self.diff else ""
 
     def before(self, step: Step, program: Program) -> None:
-        """Print before the passes that were named."""
+        """Print before the passes in `before`."""
         if _named(step, self.wanted_before, "all"):
             self._show(f"before {step.name}", program)
 
     def after(self, step: Step, program: Program, changed: bool) -> None:
-        """Print after the passes that were named, what changed, a file."""
+        """Print after the passes in `after`, the diff, or a file."""
         self.number += 1
         if _named(step, self.wanted_after, "all", *(["change"] * changed)):
             self._show(f"after {step.name}", program)
@@ -84,7 +84,7 @@ class Printer(Hook):
 
 
 def difference(before: str, after: str, first: str, second: str) -> Iterator[str]:
-    """The lines of a unified diff, without ends."""
+    """The lines of a unified diff, without line ends."""
     return difflib.unified_diff(before.splitlines(), after.splitlines(), first, second, "", "", 3, "")
 
 
@@ -105,7 +105,8 @@ def _check_names(wanted: Sequence[str], dialect: str, *special: str) -> None:
 
 
 class Tracer(Hook):
-    """A Chrome trace of the passes (about://tracing, Perfetto): how long each ran and was verified, and what it did."""
+    """A Chrome trace of the passes (about://tracing, Perfetto): the time of each pass and its verification, and its
+    statistics."""
 
     def __init__(self) -> None:
         self.context = PassContext()
@@ -119,7 +120,7 @@ class Tracer(Hook):
         self.context = context
 
     def before(self, step: Step, program: Program) -> None:
-        """Look at the clock."""
+        """Start the clock."""
         self.done = Counter(self.context.statistics.get(step.name))
         self.start, self.verified = perf_counter(), self.context.verifying
 
@@ -141,7 +142,7 @@ class Tracer(Hook):
 
 
 def located(record: Record, source: Source | None) -> Record:
-    """A record of the log as users see it: its place in the source as `at`, `file:line:column`, where the op has one."""
+    """A record of the log for users: `at` is the op's place in the source as `file:line:column`, if it has one."""
     shown = dict(record)
     loc = shown.pop("loc")
     span = source.span(loc) if source is not None and isinstance(loc, int) else None

@@ -22,8 +22,8 @@ COLUMNS = ("us", "share", "calls", "GFLOP/s", "GB/s", "roof", "step", "values", 
 T = TypeVar("T")
 _NAMES = 4  # ops of a fused step that are named
 _OTHER = "(between steps)"
-_PRODUCT = 512  # extents of the product that finds the roof
-_FAR = 16 << 20  # bytes that caches do not hold
+_PRODUCT = 512  # extents of the product that measures the roof
+_FAR = 16 << 20  # bytes that do not fit the caches
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Step:
 
     @property
     def bytes(self) -> int:
-        """What one call reads from outside the step and leaves for others."""
+        """The bytes that one call reads and writes outside the step."""
         inside = {v for op in self.ops for v in op.results}
         read = {x: None for op in self.ops for x in op.operands if not isinstance(x, Value) or x not in inside}
         used = {x for op in self.ops for x in op.operands}
@@ -50,15 +50,15 @@ class Step:
 
 @dataclass(slots=True, frozen=True)
 class Roof:
-    """What this machine can do, per second: operations of a product of f32, and bytes read and written by a copy, of arrays
-    that fit the caches (`near`) and of those that do not (`far`)."""
+    """The limits of this machine per second: operations of an f32 product, and bytes of a copy, of arrays that fit the caches
+    (`near`) and of larger ones (`far`)."""
 
     flops: float
     near: float
     far: float
 
     def share(self, step: Step) -> float | None:
-        """The time that a step would take at the roof, over what it took; None where it is not known what it does."""
+        """The time of the step at the roof, divided by its time; None if its work is not known."""
         bandwidth = self.far if step.bytes > _FAR else self.near
         least = max(step.flops / self.flops, step.bytes / bandwidth) * len(step.seconds)
         spent = sum(step.seconds)
@@ -66,7 +66,7 @@ class Roof:
 
 
 def roof() -> Roof:
-    """The roof of this machine, measured in some tenths of a second: a product by NumPy or by the kernels, copies by NumPy."""
+    """Measure the roof of this machine in some tenths of a second: a product by NumPy or by the kernels, copies by NumPy."""
     x = np.ones((_PRODUCT, _PRODUCT), np.float32)
     out = np.empty_like(x)
     products: list[Callable[[], object]] = [lambda: np.matmul(x, x, out=out)]
@@ -78,14 +78,14 @@ def roof() -> Roof:
 
     def copied(size: int, times: int) -> float:
         a, b = np.ones(size, np.uint8), np.empty(size, np.uint8)
-        return 2 * size / _least(lambda: np.copyto(b, a), times)
+        return 2 * size / _quickest(lambda: np.copyto(b, a), times)
 
-    flops = 2 * _PRODUCT**3 / min(_least(product, 5) for product in products)
+    flops = 2 * _PRODUCT**3 / min(_quickest(product, 5) for product in products)
     return Roof(flops, copied(_FAR // 32, 50), copied(2 * _FAR, 4))
 
 
-def _least(call: Callable[[], object], times: int) -> float:
-    """Seconds of the quickest of so many calls."""
+def _quickest(call: Callable[[], object], times: int) -> float:
+    """The seconds of the quickest of `times` calls."""
     best = math.inf
     for _ in range(times):
         start = time.perf_counter()
@@ -108,7 +108,7 @@ _FLAMES = ("#f4b183", "#f7cf87", "#e99a76", "#f2bd9a")
 
 @dataclass(slots=True, eq=False)
 class _Frame:
-    """A step of a flame graph, with all that ran inside it."""
+    """A step of a flame graph, with the steps inside it."""
 
     title: str
     seconds: float = 0.0
@@ -118,7 +118,7 @@ class _Frame:
         return 1 + max((f.depth() for f in self.inside.values()), default=0)
 
     def drawn(self, x: float, level: int, scale: float, whole: float) -> Iterator[str]:
-        """The frame from `x` on, with those inside it below."""
+        """The frame from `x` on, with the frames inside it below."""
         wide = self.seconds * scale
         label = f"{self.title}: {self.seconds * 1e6:.1f} us, {self.seconds / (whole or 1.0):.1%}"
         shown = self.title if len(self.title) * _LETTER < wide else self.title[: max(int(wide / _LETTER) - 1, 0)]
@@ -132,19 +132,19 @@ class _Frame:
 
 
 class Profile:
-    """Takes the time of steps (`step`, as in `RunOptions.timer`) and of whole runs. What runs before is the warm-up."""
+    """Records the time of steps (`step`, as in `RunOptions.timer`) and of complete runs. Earlier work is the warm-up."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.spans: list[tuple[tuple[Op, ...], float, float, float]] = []  # ops, start, end, seconds of steps inside
-        self.inside: list[tuple[float, float]] = []  # start and end of what a step still running may hold
+        self.inside: list[tuple[float, float]] = []  # start and end of the steps that a running step may contain
         self.runs: list[float] = []
         self.warm_up = 0.0
-        self.roof: Roof | None = None  # of this machine, where it was measured
+        self.roof: Roof | None = None  # of this machine, if measured
         self.counting = False
 
     def warmed(self, run: Callable[[], T]) -> T:
-        """What `run` gives; its time is that of the warm-up."""
+        """The result of `run`; its time is that of the warm-up."""
         start = time.perf_counter()
         result = run()
         self.warm_up += time.perf_counter() - start
@@ -160,7 +160,7 @@ class Profile:
         self.counting = False
 
     def step(self, ops: Sequence[Op], start: float, end: float) -> None:
-        """Keep a step from `start` to `end`. Steps inside it have come before."""
+        """Record a step from `start` to `end`. Steps inside it were recorded before."""
         if not self.counting:
             return
         within = 0.0
@@ -178,7 +178,7 @@ class Profile:
         return sorted(by_ops.values(), key=lambda s: -sum(s.seconds))
 
     def rows(self) -> list[tuple[str, ...]]:
-        """The cells under `COLUMNS`: microseconds per run. The last is what steps do not account for."""
+        """The cells under `COLUMNS`: microseconds per run. The last row is the time outside the steps."""
         runs, whole = len(self.runs) or 1, sum(self.runs) or 1.0
         rows = []
         steps = self.steps()
@@ -211,7 +211,7 @@ class Profile:
         return source.position(span.start)[0] if source and span else 0
 
     def record(self) -> dict[str, object]:
-        """The profile as plain data. Times are seconds; `steps` and `other_s` are sums over all runs, which they add up to."""
+        """The profile as plain data. Times are seconds; `steps` and `other_s` are sums over all runs."""
         steps = []
         for s in self.steps():
             what, values, where = self._shown(s.ops)
@@ -236,7 +236,7 @@ class Profile:
         return {"traceEvents": list(self._events())}
 
     def flame_graph(self) -> Iterator[str]:
-        """The runs as one picture, SVG: the steps in the order of their first call, what a step holds under it."""
+        """The runs as one SVG: the steps in the order of their first call, with the steps inside below."""
         root = _Frame("runs", sum(self.runs))
         stack: list[tuple[float, _Frame]] = []
         for ops, start, end, _ in sorted(self.spans, key=lambda span: (span[1], -span[2])):
@@ -273,5 +273,5 @@ def _rate(amount: int, seconds: Sequence[float]) -> str:
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The value below which `percent` of the sorted values are, by the nearest rank; NaN of none."""
+    """The value below which `percent` of the sorted values are, by the nearest rank; NaN for no values."""
     return ordered[max(math.ceil(percent / 100 * len(ordered)) - 1, 0)] if ordered else math.nan

@@ -1,4 +1,4 @@
-"""Making a program smaller while it stays interesting."""
+"""Makes a program smaller while it stays interesting."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Interesting = Callable[[str], bool]
 
 
 class Smaller(NamedTuple):
-    """A program on its way down: its text, how many ops it has, and what made it smaller."""
+    """A smaller program: its text, its number of ops, and the edit that made it."""
 
     text: str
     ops: int
@@ -39,11 +39,11 @@ def reduced(
     allow_invalid: bool = False,
     progress: Callable[[Smaller], None] | None = None,
 ) -> str:
-    """The text of the smallest program found for which `interesting` is still true, in the format of `program`.
+    """The text of the smallest program found for which `interesting` is true, in the format of `program`.
 
     Functions, outputs, ops and inputs are dropped, then constants become zeros, extents and numbers smaller. Programs that do
-    not verify are not tried unless `allow_invalid`. The result is the same every time. `progress` is called with the first
-    and with each smaller one. Raises UsageError when `interesting` is not true of `program` itself, as it is printed.
+    not verify are not tried unless `allow_invalid`. The result is the same every time. `progress` is called with the first and
+    with each smaller one. Raises UsageError if `interesting` is false for `program` itself, as it is printed.
     """
     reducer = Reducer(program, interesting, options or Options(), bindings or {}, allow_invalid, progress)
     if not interesting(reducer.text):
@@ -83,7 +83,7 @@ class Reducer:
             self.numbers()
 
     def blocks(self) -> int:
-        """How many functions and shared regions there are."""
+        """The number of functions and shared regions."""
         return len(self.program.functions) + len(self.program.regions)
 
     def block(self, number: int) -> None:
@@ -103,7 +103,7 @@ class Reducer:
         self.sweep("zeros in", size(lambda b: b.body), partial(shrinking.zeroed, number))
 
     def shorten(self, number: int, count: Callable[[], int]) -> None:
-        """Let a function end with an op before the last, the earliest that a binary search finds."""
+        """Let a function end with an earlier op; a binary search finds the earliest."""
         low, high = 0, count()
         while low < high:
             middle = (low + high) // 2
@@ -113,7 +113,7 @@ class Reducer:
                 low = middle + 1
 
     def sweep(self, what: str, count: Callable[[], int], edit: Callable[[range], shrinking.Edit]) -> None:
-        """Try `edit` on all, on halves, on quarters … on each of `count()` things, last to first."""
+        """Try `edit` on all, on halves, on quarters … on each of `count()` items, last to first."""
         size = count()
         while size:
             at = count()
@@ -124,14 +124,14 @@ class Reducer:
             size //= 2
 
     def extents(self) -> None:
-        """Make extents smaller, each wherever it is, biggest first."""
+        """Make extents smaller, biggest first, each at all its places."""
         for old in shrinking.extents(self.program):
             for new, attributes in product(shrinking.below(old), (True, False)):
                 if self.attempt(f"extent {old} as {new}", shrinking.resized(old, new, attributes)):
                     break
 
     def numbers(self) -> None:
-        """Make numbers in the text smaller, as long as one can be."""
+        """Make numbers in the text smaller, until none can be."""
         while any(self.try_text(what, text) for what, text in shrinking.smaller_numbers(self.text)):
             pass
 
@@ -158,7 +158,7 @@ class Reducer:
         return self.sound(result) and self.keep(what, result)
 
     def sound(self, result: Program) -> bool:
-        """Whether `result` verifies, where it has to."""
+        """Whether `result` verifies, if it has to."""
         if self.allow_invalid:
             return True
         diagnostics = Diagnostics(result.source)
@@ -168,7 +168,7 @@ class Reducer:
             return False
 
     def keep(self, what: str, result: Program) -> bool:
-        """Go on from `result` if it is interesting."""
+        """Continue with `result` if it is interesting."""
         text = self.written(result)
         if text is None or text in self.tried:
             return False
@@ -185,7 +185,7 @@ class Reducer:
             self.progress(Smaller(self.text, sum(len(b.body) for b in self.program.blocks()), what))
 
     def written(self, result: Program) -> str | None:
-        """The text of `result`; None when its format cannot say it."""
+        """The text of `result`; None if its format cannot express it."""
         diagnostics, write = Diagnostics(result.source), load_format(result.format).write
         if write is None:
             raise UsageError(f"{result.format} can be read, not written")

@@ -1,4 +1,4 @@
-"""Reproducers of crashes in passes: the program before the pass, the pipeline that is left, the version; and their replay."""
+"""Reproducers of crashes in passes: the program before the pass, the remaining pipeline, the version; and their replay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ptir_tools.rewrite.pipeline import Step
 
 _HEADER = regex(r"(?://|#) (version|pipeline|flags): (.*)")
 _BOUND = regex(r"--(max-iterations|bisect-limit) ([0-9]{1,18})\b")
-FLAGS = ("strict_fp", "fast_math", "expensive_checks")  # what decides, next to the pipeline, what passes do
+FLAGS = ("strict_fp", "fast_math", "expensive_checks")  # options that, next to the pipeline, decide the effect of passes
 
 
 class _Here(Exception):
@@ -50,8 +50,11 @@ def describe(
     flags: Iterable[str] = (),
     comment: str = "//",
 ) -> str:
-    """The reproducer, without what is said about the error. The program before the pass is made once more from its source, by
-    `parse`. `flags` are those of `FLAGS` that were given; `comment` begins a comment of the program's format."""
+    """The reproducer, without the part about the error.
+
+    `parse` makes the program before the pass again from its source. `flags` are the given options of `FLAGS`; `comment` begins
+    a comment of the program's format.
+    """
     text, left, limit = source.text, " ".join(pipeline.split()), context.step_limit
     program, diagnostics = parse(source, Diagnostics(source)), Diagnostics(source)
     if program is not None and position.step is not None and verify(program, diagnostics, options):
@@ -76,12 +79,13 @@ class Replay(NamedTuple):
 
     version: str
     pipeline: str
-    flags: dict[str, bool | int]  # those of the passes, by the names of click
+    flags: dict[str, bool | int]  # options of the passes, by the names of click
     max_iterations: int | None
 
 
 def read(source: Source) -> Replay:
-    """What the comments at the head of `source` ask for. Raises UsageError when it is not a reproducer of a pipeline."""
+    """The pipeline and flags in the comments at the head of `source`. Raises UsageError if it is not a reproducer of a
+    pipeline."""
     head: dict[str, str] = {}
     for line in source.text.split("\n"):
         if not line.startswith(("//", "#")):

@@ -34,7 +34,7 @@ class Text:
             self.starts.append(self.starts[-1] + len(line) + 1)
 
     def offset(self, at: types.Position) -> int:
-        """The code point at a position; one behind the end of a line is the end of the line."""
+        """The code point at a position; a position behind the end of a line is its end."""
         number: int = at.line
         if number >= len(self.lines):
             return len(self.document.text)
@@ -56,11 +56,11 @@ class Text:
         return types.Range(self.position(span.start), self.position(span.end))
 
     def edits(self, fixes: Iterable[Fix]) -> list[types.TextEdit]:
-        """The edits of fixes, and of those that belong to them."""
+        """The edits of fixes, with further edits that belong to them."""
         return [types.TextEdit(self.range(f.span), f.text) for fix in fixes for f in (fix, *fix.also)]
 
     def diagnostic(self, d: Diagnostic, uri: str) -> types.Diagnostic:
-        """A finding as editors show it."""
+        """A diagnostic in the protocol's form."""
         severities = types.DiagnosticSeverity
         severity = {"error": severities.Error, "warning": severities.Warning}.get(d.severity, severities.Information)
         message = "\n".join([d.message, *d.notes, *([f"help: {d.help}"] if d.help else [])])
@@ -74,7 +74,7 @@ class Text:
 
 
 def serve(options: Options) -> server.LanguageServer:
-    """The server, not yet started. Raises ModuleNotFoundError where pygls is not installed."""
+    """The server, not yet started. Raises ModuleNotFoundError if pygls is not installed."""
     result = server.LanguageServer("ptir", __version__)
     documents: dict[str, Document] = {}
 

@@ -1,4 +1,4 @@
-"""Edits that make programs smaller, for `reduce`: each works on a copy and says whether it changed anything."""
+"""Edits that make programs smaller, for `reduce`. Each works on a copy and returns whether it changed anything."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def numbered(program: Program, number: int) -> Region:
 
 
 def _around(program: Program, block: Region) -> Region:
-    """The function or shared region that `block` is, or is nested in."""
+    """The function or shared region that is or contains `block`."""
     if block.isolated:
         return block
     return next(top for top in (*program.functions, *program.regions) if any(block in op.regions for op in top.ops()))
 
 
 def without_functions(span: range) -> Edit:
-    """Drop the functions and shared regions with those numbers, the entry excepted; what refers to one is wrong then."""
+    """Drop the functions and shared regions with those numbers, except the entry. Ops that refer to one are invalid then."""
 
     def edit(program: Program) -> bool:
         gone = {b for i, b in enumerate([*program.functions, *program.regions]) if i in span}
@@ -70,7 +70,7 @@ def without_results(number: int, span: range) -> Edit:
 
 
 def returning(number: int, at: int) -> Edit:
-    """Let a function return the first result of its op number `at` and nothing else; what only others needed goes."""
+    """Let a function return only the first result of its op number `at`; drop ops that are then dead."""
 
     def edit(program: Program) -> bool:
         block = numbered(program, number)
@@ -84,7 +84,7 @@ def returning(number: int, at: int) -> Edit:
 
 
 def _return(program: Program, block: Function, results: list[Operand], named_as: list[int]) -> None:
-    """Let `block` return `results` under the names of those results that it has now; what no one needs then goes."""
+    """Let `block` return `results`, with the names of its current results number `named_as`; drop ops that are then dead."""
     names = block.attrs.get("output_names")
     with Rewriter(block, program.dialect) as rw:
         rw.set_results(block, results)
@@ -115,7 +115,7 @@ def without_parameters(number: int, span: range) -> Edit:
 
 
 def without_ops(number: int, replace: Replace, span: range) -> Edit:
-    """Drop the ops of a block in those places: what uses a result of one uses what `replace` finds, or else it stays."""
+    """Drop the ops of a block at those positions. Users get the value that `replace` finds; without one the op stays."""
 
     def edit(program: Program) -> bool:
         block, changed = numbered(program, number), False
@@ -123,7 +123,11 @@ def without_ops(number: int, replace: Replace, span: range) -> Edit:
             for op in reversed([op for i, op in enumerate(block.body) if i in span]):
                 try:
                     changed |= _drop(rw, op, replace)
-                except (Violation, TypeError, KeyError):  # no such constant in the dialect, an element of an element
+                except (
+                    Violation,
+                    TypeError,
+                    KeyError,
+                ):  # the dialect has no such constant, or an element of an element would be needed
                     continue
         return changed
 
@@ -143,7 +147,7 @@ def _drop(rw: Rewriter, op: Op, replace: Replace) -> bool:
 
 
 def _elements(rw: Rewriter, op: Op, t: TupleType, replace: Replace) -> list[Operand]:
-    """Replacements of the elements of a tuple. Raises TypeError when there is none for one."""
+    """Replacements of the elements of a tuple. Raises TypeError if one has none."""
     replaced = [replace(rw, op, Value(e)) for e in t.elements]
     if None in replaced:
         raise TypeError(t)
@@ -157,13 +161,13 @@ def by_operand(rw: Rewriter, op: Op, v: Value) -> Operand | None:
 
 
 def by_constant(rw: Rewriter, op: Op, v: Value) -> Operand | None:
-    """Zeros; nothing in place of a constant."""
+    """Zeros; None for a constant."""
     zeros = _zeros(v.type)
     return None if zeros is None or op.defn.is_constant else rw.materialize_constant(op, zeros)
 
 
 def by_parameter(rw: Rewriter, op: Op, v: Value) -> Operand | None:
-    """A new parameter of the function; nothing in place of a constant."""
+    """A new parameter of the function; None for a constant."""
     block = rw.block
     if (
         not isinstance(block, Function)
@@ -181,7 +185,7 @@ def by_parameter(rw: Rewriter, op: Op, v: Value) -> Operand | None:
 
 
 def zeroed(number: int, span: range) -> Edit:
-    """Zeros for the constants, inline ones too, of the ops of a block in those places."""
+    """Replace the constants of the ops of a block at those positions, inline ones too, by zeros."""
 
     def edit(program: Program) -> bool:
         changed = False
@@ -195,7 +199,7 @@ def zeroed(number: int, span: range) -> Edit:
 
 
 def _zero(x: T) -> T | Literal:
-    """Zeros for a literal that is of other values; anything else as it is."""
+    """A literal of zeros for a literal with other values; anything else unchanged."""
     zeros = _zeros(x.type) if isinstance(x, Literal) else None
     return x if zeros is None or not isinstance(x, Literal) or zeros.key == x.key else zeros
 
@@ -207,7 +211,8 @@ def _zeros(t: Type) -> Literal | None:
 
 
 def resized(old: int, new: int, attributes: bool) -> Edit:
-    """Make every extent `old` in the types of a program `new`, constants cut to size; `attributes`: those that are `old`, too."""
+    """Make every extent `old` in the types of a program `new`, with constants cut to size. `attributes`: also those equal to
+    `old`."""
 
     def edit(program: Program) -> bool:
         changed = False
@@ -254,7 +259,7 @@ _INTEGER = regex(r"(?<![\w.%?^@-])[0-9]{1,9}(?![\w.])|(?<=x)[0-9]{1,9}(?=[x>,\s]
 
 
 def smaller_numbers(text: str) -> Iterator[tuple[str, str]]:
-    """(what, text) with one number, wherever it is an extent or the like, made smaller; the biggest first."""
+    """(edit, text) with one number made smaller, at all its places that look like extents; the biggest first."""
     matches = sorted({int(m[0]) for m in _INTEGER.finditer(text)} - {0, 1}, reverse=True)
     for n in matches:
         for smaller in below(n):
@@ -263,5 +268,5 @@ def smaller_numbers(text: str) -> Iterator[tuple[str, str]]:
 
 
 def below(n: int) -> list[int]:
-    """The numbers to try in place of `n`, smallest first."""
+    """The numbers to try instead of `n`, smallest first."""
     return sorted({k for k in (1, 2, n // 2) if 0 < k < n})

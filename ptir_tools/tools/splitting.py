@@ -14,10 +14,8 @@ _BOUNDARY = regex(r"^[ \t]*(//|#)[ \t]*-----[ \t]*$", re.MULTILINE)
 
 
 def parts(source: Source) -> list[Source]:
-    """The text between the boundaries of `source`, as sources; lines and columns are those of the file.
-
-    A binary program is one part.
-    """
+    """The texts between the boundaries of `source`, as sources; lines and columns are those of the file. A binary program is
+    one part."""
     if source.data is not None:
         return [source]
     matches = [m.span() for m in _BOUNDARY.finditer(source.text)]
@@ -27,29 +25,30 @@ def parts(source: Source) -> list[Source]:
 
 
 def is_blank(source: Source) -> bool:
-    """Whether `source` holds nothing but blanks and comments."""
+    """Whether `source` has only blanks and comments."""
     return beginning(source.text) == len(source.text)
 
 
 def programs(source: Source) -> list[Source]:
-    """The parts of `source` that are more than comments, or say in these what should be found; the first, if none is."""
+    """The parts of `source` with more than comments, or with comments about expected diagnostics; the first part, if there is
+    none."""
     result = parts(source)
     return [p for p in result if p.data is not None or not is_blank(p) or "expected-" in p.text] or result[:1]
 
 
 def joined(texts: Sequence[Iterable[str]], source: Source, to: str | None = None) -> list[str]:
-    """The pieces of one text in format `to` (None: that of `source`) that has `texts` where `source` has its parts."""
+    """The pieces of one text in format `to` (None: that of `source`), with `texts` in place of the parts of `source`."""
     own = _BOUNDARY.search(source.text)
     return divided(texts, FORMATS[to].comment if to is not None else own[1] if own else "//")
 
 
 def divided(texts: Iterable[Iterable[str]], comment: str) -> list[str]:
-    """The pieces of one text that has `texts` one after the other, boundaries between them."""
+    """The pieces of one text: `texts` in order, with boundaries between them."""
     return [piece for i, text in enumerate(texts) for piece in ([_boundary(comment)] * (i > 0) + [*text])]
 
 
 def divider(form: str) -> str:
-    """What is written between two programs, the second of them in format `form`."""
+    """The text between two programs, the second of them in format `form`."""
     return _boundary(FORMATS[form].comment)
 
 

@@ -13,7 +13,8 @@ from ptir_tools.core.records import dataclass
 
 @dataclass(slots=True)
 class Row:
-    """What one op, or all of a kind, take: a multiply-add is two operations. A cost is a number, or a polynomial of symbols."""
+    """The cost of one op, or of all ops of a kind; a multiply-add is two operations. A cost is a number, or a polynomial of
+    symbols."""
 
     name: str
     ops: int = 0
@@ -21,25 +22,25 @@ class Row:
     bytes: Cost = 0
 
     def add(self, other: Row) -> None:
-        """Count `other`, too."""
+        """Add the cost of `other`."""
         self.ops += other.ops
         self.operations += other.operations
         self.bytes += other.bytes
 
     @property
     def intensity(self) -> float | None:
-        """Operations per byte; None where one of them is not a number, or nothing is moved."""
+        """Operations per byte; None if one of them is not a number, or there are no bytes."""
         operations, moved = costs.as_number(self.operations), costs.as_number(self.bytes)
         return operations / moved if isinstance(operations, int) and isinstance(moved, int) and moved else None
 
 
 def each(program: Program) -> list[Row]:
-    """A row per op, in order. Its name is the op with the values that it makes."""
+    """A row per op, in order. Its name is the op with the values that it defines."""
     return [_row(op, f"{op.defn.short} {_results(op)}".rstrip()) for block in program.blocks() for op in block.body]
 
 
 def count(program: Program) -> list[Row]:
-    """A row per kind of op, the most frequent first. What a region does counts once, however often it runs."""
+    """A row per kind of op, the most frequent first. A region counts once, however often it runs."""
     rows: dict[str, Row] = {}
     for block in program.blocks():
         for op in block.body:

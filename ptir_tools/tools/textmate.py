@@ -1,4 +1,4 @@
-"""TextMate grammars of the text formats, made of the op tables and the records of formats: what editors color by."""
+"""TextMate grammars of the text formats, from the tables of ops and the records of formats, for coloring in editors."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _DTYPES = r"(?:bf16|cf(?:32|64)|fp8_e\dm\d|f8\w+|[suif]{1,2}(?:1|4|8|16|32|64)|i
 
 
 def colored() -> list[str]:
-    """The formats whose records have the words that editors color by."""
+    """The formats with words to color."""
     return [name for name, entry in FORMATS.items() if entry.keywords]
 
 
 def grammar(form: str) -> dict[str, object]:
-    """The grammar of a format. Raises KeyError for one that there is not."""
+    """The grammar of a format. Raises KeyError for an unknown format."""
     entry, dialect = FORMATS[form], load_dialect(OWNERS[form].name)
     ops = "|".join(sorted(map(re.escape, dialect.ops), key=lambda name: (-len(name), name)))
     attributes = {a.name for d in dialect.ops.values() for a in d.attrs if a.name != SEGMENTS}

@@ -5,17 +5,17 @@ from ptir_tools.core.dialect import Code
 EXPLAIN: tuple[Code, ...] = (
     Code(
         "InvalidModel",
-        "The file is recognized as an ONNX model, or as bytecode of StableHLO, and is damaged or breaks a rule of it. It is cut "
-        "short, or an initializer does not have the bytes of its type, or a node reads a value that nothing defines.",
+        "The file is an ONNX model or StableHLO bytecode, and is damaged or breaks a rule of the format. Examples are a "
+        "truncated file, an initializer with too few bytes for its type, and a node whose input nothing defines.",
     ),
     Code(
         "UnsupportedOnnx",
-        "An ONNX model has what PTIR cannot express: strings, optionals, sequences of unknown length, extents that "
-        "depend on data, an operator that has no translation. All such nodes are reported at once, each with its reason.",
+        "PTIR cannot express a part of an ONNX model. Examples are strings, optionals, sequences of unknown length, extents "
+        "that depend on data, and operators without a translation. All such nodes are reported in one run, each with its reason.",
     ),
     Code(
         "OnnxNeedsConstant",
-        "An operand of an ONNX node decides the type of its result, and is computed or given when the model runs. It must be "
-        "known when the model is read. When it is an input, `--set NAME=[1,2,3]` makes it a constant.",
+        "The type of a node's result depends on the value of an operand, which is known only when the model runs. It must be "
+        "known when the model is read. If it is an input, `--set NAME=[1,2,3]` makes it a constant.",
     ),
 )

@@ -5,8 +5,7 @@ from ptir_tools.core.dialect import Code
 EXPLAIN: tuple[Code, ...] = (
     Code(
         "UnsupportedStableHLO",
-        "A StableHLO program has what PTIR cannot express. That is several devices, input and output while it runs, types that "
-        "PTIR has not, extents that depend on data, or an unknown custom call. All such ops are reported at once, each "
-        "with its reason.",
+        "PTIR cannot express a part of a StableHLO program. Examples are several devices, input and output during a run, "
+        "extents that depend on data, and unknown custom calls. All such ops are reported in one run, each with its reason.",
     ),
 )

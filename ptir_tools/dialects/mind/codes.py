@@ -29,100 +29,107 @@ def _conv(code: str, meaning: str, wrong: str, right: str) -> Code:
 
 _TEXT = (
     Code("E1001", "The file is not UTF-8. The position is that of the first byte that cannot be read."),
-    _of_x("E1002", "A character that no token begins with.", "Neg $0", "Neg (%0)"),
-    _code("E1003", "A string that is not closed on its line.", _X.replace("x}", '"x}') + "outputs: %0\n", _X + "outputs: %0\n"),
+    _of_x("E1002", "No token begins with this character.", "Neg $0", "Neg (%0)"),
+    _code("E1003", "A string is not closed on its line.", _X.replace("x}", '"x}') + "outputs: %0\n", _X + "outputs: %0\n"),
     _code(
         "E1004",
-        'An escape sequence other than \\n, \\r, \\t, \\\\ and \\".',
+        'An escape sequence is not \\n, \\r, \\t, \\\\ or \\".',
         _X.replace("=x", '="a\\q"') + "outputs: %0\n",
         _X.replace("=x", '="a\\\\q"') + "outputs: %0\n",
     ),
-    _of_x("E1005", "A token that begins like a number and is not one.", "ConstF32 {value=1.2.3}", "ConstF32 {value=1.2}"),
-    _of_x("E1007", "A line that is not a statement, or a statement after the outputs.", "Neg (%0", "Neg (%0)"),
+    _of_x("E1005", "A token begins like a number and is not one.", "ConstF32 {value=1.2.3}", "ConstF32 {value=1.2}"),
+    _of_x("E1007", "A line is not a statement, or follows the outputs.", "Neg (%0", "Neg (%0)"),
 )
 
 _TYPES = (
     _of_x(
         "E2001",
-        "The declared type of a result is not the one that its instruction gives.",
+        "An instruction gives another type than its result declares.",
         "Neg (%0) : tensor<f32[3, 2]>",
         "Neg (%0) : tensor<f32[2, 3]>",
     ),
     _of_two(
         "E2004",
-        "The operands have different dtypes; MIND converts nothing.",
+        "The operands have different dtypes. MIND has no implicit casts.",
         ("tensor<i32[2, 3]>", "Add (%0, %1)"),
         ("tensor<f32[2, 3]>", "Add (%0, %1)"),
     ),
     _code(
         "E2005",
-        "A dtype that the instruction does not take, or that MIND does not have.",
+        "The instruction does not take this dtype, or MIND does not have it.",
         f"{_X}{_N}%2 = Relu (%1)\noutputs: %2\n",
         f"{_X}{_N}%2 = Relu (%0)\noutputs: %2\n",
     ),
-    _of_x("E2007", "A wrong number of operands.", "Neg (%0, %0)", "Neg (%0)"),
+    _of_x("E2007", "The number of operands is wrong.", "Neg (%0, %0)", "Neg (%0)"),
 )
 
 _SHAPES = (
     _of_two(
         "E3001",
-        "Shapes that do not broadcast: aligned on the right, two extents must be equal or one of them 1.",
+        "The shapes do not broadcast. They are aligned on the right; two extents must be equal, or one of them 1.",
         ("tensor<f32[2, 4]>", "Add (%0, %1)"),
         ("tensor<f32[2, 1]>", "Add (%0, %1)"),
     ),
     _of_two(
         "E3002",
-        "A rank that the instruction does not take.",
+        "The instruction does not take an operand of this rank.",
         ("tensor<f32[3]>", "MatMul (%0, %1)"),
         ("tensor<f32[3]>", "Dot (%0, %1)"),
     ),
     _of_two(
         "E3003",
-        "The extents that a product contracts differ.",
+        "The contracted extents of a product differ.",
         ("tensor<f32[4, 5]>", "MatMul (%0, %1)"),
         ("tensor<f32[3, 5]>", "MatMul (%0, %1)"),
     ),
-    _of_x("E3004", "An axis out of range.", "Sum (%0) {axes=[2], keepdims=false}", "Sum (%0) {axes=[1], keepdims=false}"),
-    _of_x("E3005", "An axis given twice.", "Sum (%0) {axes=[1, -1], keepdims=false}", "Sum (%0) {axes=[0, 1], keepdims=false}"),
-    _of_x("E3006", "An extent that is not positive.", "Reshape (%0) {new_shape=[-1, -1]}", "Reshape (%0) {new_shape=[3, -1]}"),
+    _of_x("E3004", "An axis is out of range.", "Sum (%0) {axes=[2], keepdims=false}", "Sum (%0) {axes=[1], keepdims=false}"),
     _of_x(
-        "E3007", "A Reshape to another number of elements.", "Reshape (%0) {new_shape=[4, 2]}", "Reshape (%0) {new_shape=[3, 2]}"
+        "E3005", "An axis is given twice.", "Sum (%0) {axes=[1, -1], keepdims=false}", "Sum (%0) {axes=[0, 1], keepdims=false}"
     ),
-    _of_x("E3008", "No permutation of the axes.", "Transpose (%0) {permutation=[1, 1]}", "Transpose (%0) {permutation=[1, 0]}"),
+    _of_x("E3006", "An extent is not positive.", "Reshape (%0) {new_shape=[-1, -1]}", "Reshape (%0) {new_shape=[3, -1]}"),
+    _of_x(
+        "E3007", "A Reshape changes the number of elements.", "Reshape (%0) {new_shape=[4, 2]}", "Reshape (%0) {new_shape=[3, 2]}"
+    ),
+    _of_x(
+        "E3008",
+        "The list is not a permutation of the axes.",
+        "Transpose (%0) {permutation=[1, 1]}",
+        "Transpose (%0) {permutation=[1, 0]}",
+    ),
     _code(
         "E3009",
-        "A Squeeze of an axis whose extent is not 1.",
+        "A Squeeze removes an axis whose extent is not 1.",
         "%0 = Input {name=x} : tensor<f32[1, 3]>\n%1 = Squeeze (%0) {axes=[1]}\noutputs: %1\n",
         "%0 = Input {name=x} : tensor<f32[1, 3]>\n%1 = Squeeze (%0) {axes=[0]}\noutputs: %1\n",
     ),
 )
 
 _MODULE = (
-    _of_x("E4001", "A value used before its definition, or never defined.", "Add (%0, %2)", "Add (%0, %0)"),
-    _code("E4002", "A value defined twice.", _X + _Y.replace("%1", "%0") + "outputs: %0\n", _X + _Y + "outputs: %0\n"),
-    _code("E4003", "An output that is not defined, or a module without outputs.", _X + "outputs: %42\n", _X + "outputs: %0\n"),
+    _of_x("E4001", "A value is used before its definition, or is never defined.", "Add (%0, %2)", "Add (%0, %0)"),
+    _code("E4002", "A value is defined twice.", _X + _Y.replace("%1", "%0") + "outputs: %0\n", _X + _Y + "outputs: %0\n"),
+    _code("E4003", "An output is not defined, or the module has no outputs.", _X + "outputs: %42\n", _X + "outputs: %0\n"),
     _code(
         "E4004",
-        "An Input without a name or a type, with the name of another, an unknown dtype or a symbolic extent.",
+        "An Input has no name or no type, the name of another Input, an unknown dtype, or a symbolic extent.",
         "%0 = Input : tensor<f32[2]>\noutputs: %0\n",
         "%0 = Input {name=x} : tensor<f32[2]>\noutputs: %0\n",
     ),
     _code(
         "E4005",
-        "A constant whose elements do not fit its dtype, or not its shape.",
+        "The elements of a constant do not fit its dtype or its shape.",
         "%0 = ConstTensor {dtype=f32, shape=(2, 2), value=[1.0, 2.0, 3.0]}\noutputs: %0\n",
         "%0 = ConstTensor {dtype=f32, shape=(2, 2), value=[1.0, 2.0, 3.0, 4.0]}\noutputs: %0\n",
     ),
-    _of_x("E4006", "An Index with more or fewer indices than axes.", "Index (%0) {indices=[1]}", "Index (%0) {indices=[1, 2]}"),
+    _of_x("E4006", "An Index does not have one index per axis.", "Index (%0) {indices=[1]}", "Index (%0) {indices=[1, 2]}"),
     _of_x(
         "E4007",
-        "A Slice whose starts, ends or steps are not one per axis.",
+        "A Slice does not have one start, end and step per axis.",
         "Slice (%0) {ends=[2, 3], starts=[0], steps=[1, 1]}",
         "Slice (%0) {ends=[2, 3], starts=[0, 0], steps=[1, 1]}",
     ),
     _of_x(
         "E4008",
-        "A Slice with a step that is not positive.",
+        "A step of a Slice is not positive.",
         "Slice (%0) {ends=[2, 3], starts=[0, 0], steps=[1, -1]}",
         "Slice (%0) {ends=[2, 3], starts=[0, 0], steps=[1, 2]}",
     ),
@@ -146,24 +153,24 @@ _MODULE = (
     ),
     _conv(
         "E4012",
-        "A padding that is not Valid, Same or Custom with two pairs of non-negative integers.",
+        "The padding is not Valid, Same, or Custom with two pairs of non-negative integers.",
         "padding=Custom([[1, 1]]), strides=[1, 1]",
         "padding=Custom([[1, 1], [0, 2]]), strides=[1, 1]",
     ),
     _of_x(
         "E4013",
-        "An attribute that is missing, given twice or of the wrong kind.",
+        "An attribute is missing, given twice or of the wrong kind.",
         "Sum (%0) {axes=[1]}",
         "Sum (%0) {axes=[1], keepdims=true}",
     ),
 )
 
 _RUN_TIME = (
-    _of_x("E6001", "At run time: an index out of bounds.", "Index (%0) {indices=[0, 3]}", "Index (%0) {indices=[0, 2]}"),
-    _of_x("E6003", "An opcode that Core v1 does not have; Div is none.", "BinOp(Div, %0, %0)", "BinOp(Mul, %0, %0)"),
+    _of_x("E6001", "At run time: an index is out of bounds.", "Index (%0) {indices=[0, 3]}", "Index (%0) {indices=[0, 2]}"),
+    _of_x("E6003", "Core v1 does not have this opcode; it has no Div.", "BinOp(Div, %0, %0)", "BinOp(Mul, %0, %0)"),
     _code(
         "E6006",
-        "At run time: a Mean of integers over no elements.",
+        "At run time: a Mean of integers has no elements.",
         f"{_X}{_N}%2 = Slice(%1, [1:1, 0:3])\n%3 = Mean(%2, [], false)\noutputs: %3\n",
         f"{_X}{_N}%2 = Slice(%1, [1:2, 0:3])\n%3 = Mean(%2, [], false)\noutputs: %3\n",
     ),
@@ -173,19 +180,19 @@ _SCALAR = "# ptir opt -p autodiff\n%0 = Input {name=x} : tensor<f32[]>\n"
 _AUTODIFF = (
     _code(
         "E5001",
-        "Of the pass `autodiff`: an instruction of a plug-in. Every one of Core v1 has a gradient in Core v1.",
+        "In the pass `autodiff`: an instruction of a plug-in has no gradient. All of Core v1 have one.",
         "",
         f"{_SCALAR}%1 = Exp (%0)\noutputs: %1\n",
     ),
     _code(
         "E5003",
-        "Of the pass `autodiff`: the output to differentiate is not a float scalar.",
+        "In the pass `autodiff`: the output is not a float scalar.",
         f"{_SCALAR}%1 = ExpandDims (%0) {{axes=[0]}}\noutputs: %1\n",
         f"{_SCALAR}%1 = Neg (%0)\noutputs: %1\n",
     ),
     _code(
         "E5005",
-        "Of the pass `autodiff`: an input of integers, or no float input at all.",
+        "In the pass `autodiff`: an input has integers, or no input has floats.",
         "# ptir opt -p autodiff\n%0 = Input {name=n} : tensor<i32[]>\n%1 = ConstF32 {value=1.0}\noutputs: %1\n",
         f"{_SCALAR}%1 = Neg (%0)\noutputs: %1\n",
     ),
@@ -194,25 +201,25 @@ _AUTODIFF = (
 _REMARKS = (
     _of_x(
         "UnknownAttribute",
-        "An attribute that the instruction does not have. It is kept and printed, and means nothing.",
+        "The instruction does not have this attribute. It is kept and printed, and has no effect.",
         "Neg (%0) {speed=fast}",
         "Neg (%0)",
     ),
     _code(
         "ValueIdOrder",
-        "A value id lower than one before it. Canonical ids are dense and ascend.",
+        "A value id is lower than an earlier one. Canonical ids are dense and ascend.",
         f"{_X}%5 = Neg (%0)\n%4 = Neg (%5)\noutputs: %4\n",
         f"{_X}%1 = Neg (%0)\n%2 = Neg (%1)\noutputs: %2\n",
     ),
     _code(
         "InputOrder",
-        "An Input after another instruction. Canonical modules begin with their inputs.",
+        "An Input follows another instruction. Canonical modules begin with their inputs.",
         f"{_X}%1 = Neg (%0)\n%2 = Input {{name=y}} : tensor<f32[]>\noutputs: %1, %2\n",
         f"{_X}%1 = Input {{name=y}} : tensor<f32[]>\n%2 = Neg (%0)\noutputs: %2, %1\n",
     ),
     Code(
         "ValuesRenumbered",
-        "Records have integer value ids: a module with named values is numbered from 0 when it is written as `mind-json`.\n\n"
+        "`mind-json` has integer value ids. When a module with named values is written, they are numbered from 0.\n\n"
         "The examples are for `ptir translate --to mind-json -v`.",
         "%a = Input {name=x} : tensor<f32[2]>\noutputs: %a\n",
         "%0 = Input {name=x} : tensor<f32[2]>\noutputs: %0\n",

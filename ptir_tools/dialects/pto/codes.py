@@ -66,9 +66,9 @@ _DIVIDED = (
 
 CODES: tuple[Code, ...] = (
     _code("ParseError", "The text is not PTO IR.", _program(_LOAD, "%u = pto.tile.add %t, %t tile<32x32xf32>"), _GOOD),
-    _code("UndefinedValue", "A name is used that nothing defines, or before it is defined.", _program(_STORE, _LOAD), _GOOD),
-    _code("RedefinedValue", "A name is defined twice; every value is defined once.", _program(_LOAD, _LOAD), _GOOD),
-    _code("UnknownOp", "There is no op of this name.", _program("%x = pto.tile.lod %a[%c0, %c0] : tile<4x8xf32>"), _GOOD),
+    _code("UndefinedValue", "A name is used before it is defined, or is never defined.", _program(_STORE, _LOAD), _GOOD),
+    _code("RedefinedValue", "A name is defined twice.", _program(_LOAD, _LOAD), _GOOD),
+    _code("UnknownOp", "PTO has no op of this name.", _program("%x = pto.tile.lod %a[%c0, %c0] : tile<4x8xf32>"), _GOOD),
     _code(
         "UnknownAttribute",
         "The op has no attribute of this name.",
@@ -77,7 +77,7 @@ CODES: tuple[Code, ...] = (
     ),
     _code(
         "TypeMismatch",
-        "A value is not of the type that the op, or the text, says; element types are never promoted.",
+        "A value does not have the type that its op requires or that the text declares. Nothing is promoted.",
         _program(_LOAD, "%h = pto.constant 1 : i32", "%u = pto.tile.adds %t, %h : tile<32x32xf32>, i32"),
         _program(_LOAD, "%h = pto.constant 1.0 : f32", "%u = pto.tile.adds %t, %h : tile<32x32xf32>, f32"),
     ),
@@ -89,25 +89,25 @@ CODES: tuple[Code, ...] = (
     ),
     _code(
         "ShapeMismatch",
-        "Shapes that must agree do not.",
+        "Two shapes must agree, and differ.",
         _program(_LOAD, "%u = pto.tile.trans %t : tile<32x32xf32> -> tile<16x64xf32>"),
         _program(_LOAD, "%u = pto.tile.trans %t : tile<32x32xf32> -> tile<32x32xf32>"),
     ),
     _code(
         "InvalidValid",
-        "A valid region must hold 0 < valid[d] <= shape[d]; numbers are checked here, values when the program runs.",
+        "A valid region must satisfy 0 < valid[d] <= shape[d]. Constants are checked by verify, other values at run time.",
         _program(_LOAD, "%u = pto.tile.add %t, %t {valid = [0, 32]} : tile<32x32xf32>"),
         _program(_LOAD, "%u = pto.tile.add %t, %t {valid = [16, 32]} : tile<32x32xf32>"),
     ),
     _code(
         "OutOfBounds",
-        "A window leaves its memref or tile; nothing is clipped. Give `valid` to touch less.",
+        "A window reaches outside its memref or tile. Nothing is clipped; `valid` makes the window smaller.",
         _program("%c8 = pto.constant 8 : index", _LOAD.replace("%c0, %c0", "%c8, %c0")),
         _program(_LOAD),
     ),
     _code(
         "InvalidLayout",
-        "A tile has a layout that its location, or the op, cannot have.",
+        "The location of a tile, or the op, does not allow the tile's layout.",
         _program(
             "%t = pto.tile.load %a[%c0, %c0] : pto.memref<32x32xf32>, tile<32x32xf32, #pto.tile_info<layout=Zz>>", target="a3"
         ),
@@ -117,70 +117,70 @@ CODES: tuple[Code, ...] = (
     ),
     _code(
         "InvalidLocation",
-        "A tile is in a place where the op cannot use it.",
+        "The op cannot use a tile in this location.",
         _program(f"%c = pto.tile.matmul %l, %r : {_RIGHT}, {_RIGHT} -> {_ACC}", parameters=f"%l: {_RIGHT}, %r: {_RIGHT}"),
         _program(f"%c = pto.tile.matmul %l, %r : {_LEFT}, {_RIGHT} -> {_ACC}", parameters=f"%l: {_LEFT}, %r: {_RIGHT}"),
     ),
     _code(
         "EventProducerMismatch",
-        "An event type names another producer than the op that signals it.",
+        "The type of an event names another producer than the op that signals it.",
         _program(_LOAD_ASYNC.replace("TLOAD", "TADD"), _STORE_ASYNC, f"pto.sync wait(%f) : {_TSTORE}"),
         _program(_LOAD_ASYNC, _STORE_ASYNC, f"pto.sync wait(%f) : {_TSTORE}"),
     ),
     _code(
         "MissingWait",
-        "A result of an asynchronous op is used, and nothing makes sure that the op is complete.",
+        "The result of an asynchronous op is used without a wait for its completion.",
         _program(_LOAD_ASYNC, _STORE_ASYNC.replace(" wait(%e)", ""), f"pto.sync wait(%e, %f) : {_TLOAD}, {_TSTORE}"),
         _program(_LOAD_ASYNC, _STORE_ASYNC, f"pto.sync wait(%f) : {_TSTORE}"),
     ),
     _code(
         "MemoryHazard",
-        "Accesses of one memory, one of them a store, are not ordered; an error where they overlap, a warning where they may.",
+        "A store and another access of the same memory are not ordered. It is an error if they overlap, a warning if they may.",
         _program(_LOAD_ASYNC, _STORE_ASYNC, _LOAD.replace("%t", "%u").replace("%a", "%out"), f"pto.sync wait(%f) : {_TSTORE}"),
         _program(_LOAD_ASYNC, _STORE_ASYNC, f"pto.sync wait(%f) : {_TSTORE}", _LOAD.replace("%t", "%u").replace("%a", "%out")),
     ),
     _code(
         "UnwaitedEvent",
-        "Nothing waits for an event; its op completes at the latest when the function returns. A warning.",
+        "Warning: nothing waits for an event. Its op completes when the function returns, or earlier.",
         _program(_LOAD_ASYNC),
         _program(_LOAD_ASYNC, f"pto.sync wait(%e) : {_TLOAD}"),
     ),
     _code(
         "RedundantWait",
-        "A wait orders nothing: what it waits for is complete already, or is earlier in the same pipe. A note.",
+        "Note: a wait has no effect. The op that it waits for is complete already, or is earlier in the same pipe.",
         _program(_LOAD_ASYNC, f"pto.sync wait(%e) : {_TLOAD}", f"pto.sync wait(%e) : {_TLOAD}"),
         _program(_LOAD_ASYNC, f"pto.sync wait(%e) : {_TLOAD}"),
     ),
     _code(
         "EventIdsExhausted",
-        "A pair of pipes has the event ids 0 to 7.",
+        "A pair of pipes has only the event ids 0 to 7.",
         _program(_LOAD_ASYNC.replace("TLOAD>", "TLOAD>, eid = 8"), f"pto.sync wait(%e) : {_TLOAD}"),
         _program(_LOAD_ASYNC.replace("TLOAD>", "TLOAD>, eid = 7"), f"pto.sync wait(%e) : {_TLOAD}"),
     ),
     _code(
         "EventIdReused",
-        "Two events between the same pipes state one id, and the second is signaled before the first was waited for.",
+        "Two events between the same pipes have the same id, and the second is signaled before a wait for the first.",
         _two_loads(0, 0),
         _two_loads(0, 1),
     ),
     _code(
         "TileOverwritten",
-        "A tile is used after its memory went to another one, by the addresses that `pto.tile.assign` gives, or lies where an op "
-        "of the target works.",
+        "A tile is used after another tile was written to its memory (`pto.tile.assign` gives the addresses). Or it is in "
+        "memory that an op of the target uses for itself.",
         _two_tiles(0),
         _two_tiles(4096),
     ),
     _code(
         "TileMoved",
-        "A tile is bound to an address, and lies at another one. `pto.tile.assign` moves nothing. It is a warning where it "
+        "A tile is bound to an address, and is at another one already. `pto.tile.assign` moves nothing. It is a warning if it "
         "depends on a branch, or on how often a loop repeats.",
         _program(_LOAD, *_BOUND_TWICE, _STORE),
         _program(_LOAD, _BOUND_TWICE[0], _STORE),
     ),
     Code(
         "Unproved",
-        "The check of order could not follow something to its end. It is a loop whose accesses may meet at any distance or that "
-        "takes too many iterations, an unknown address, or too many conditions at once. A warning.",
+        "Warning: the hazard check is incomplete. A loop has accesses at unknown distances or too many iterations, an "
+        "address is unknown, or too many conditions hold at once.",
     ),
     _code(
         "IllegalOnTarget",
@@ -200,14 +200,19 @@ CODES: tuple[Code, ...] = (
     ),
     _code(
         "Misaligned",
-        "A row of an ND tile, or a column of a DN one, must be a multiple of 32 bytes; boxed layouts hold whole boxes.",
+        "A row of an ND tile, or a column of a DN tile, must be a multiple of 32 bytes. Boxed layouts need full boxes.",
         _program("%t = pto.tile.load %a[%c0, %c0] : pto.memref<32x32xf32>, tile<4x5xf32>", target="a3"),
         _program("%t = pto.tile.load %a[%c0, %c0] {valid = [4, 5]} : pto.memref<32x32xf32>, tile<4x8xf32>", target="a3"),
     ),
-    _code("CapacityExceeded", "A tile, or all that are live at once, is larger than its memory space.", _wide(512), _wide(128)),
+    _code(
+        "CapacityExceeded",
+        "A tile, or all tiles that are live at once, do not fit into their memory space.",
+        _wide(512),
+        _wide(128),
+    ),
     _code(
         "UnknownTarget",
-        "There is no target of this name; the targets are a3 and a5.",
+        "No target has this name. The targets are a3 and a5.",
         _program(target="a9"),
         _program(target="a3"),
     ),
@@ -225,20 +230,21 @@ CODES: tuple[Code, ...] = (
     ),
     Code(
         "TargetOverridden",
-        "The command line names another target than the module. A warning.\n\nThe examples are for `ptir verify --target a5`.",
+        "Warning: the command line names another target than the module.\n\nThe examples are for `ptir verify --target a5`.",
         _FOR_TARGET("a3"),
         _FOR_TARGET("a5"),
         "pto",
     ),
     Code(
-        "UndefinedElement", "A store or reduction reads an element that is not defined. At run time; `--undef` chooses otherwise."
+        "UndefinedElement",
+        "At run time: a store or reduction reads an undefined element. `--undef` selects what happens instead.",
     ),
     Code(
         "IntegerDivideByZero",
-        "An integer division by zero, at run time.\n\nThe examples are for `ptir run --random 0`.",
+        "At run time: an integer is divided by zero.\n\nThe examples are for `ptir run --random 0`.",
         _DIVIDED(0),
         _DIVIDED(2),
         "pto",
     ),
-    Code("UnboundSymbol", "A tile with a `?` extent cannot be run."),
+    Code("UnboundSymbol", "A program with a `?` extent in a tile cannot be run."),
 )

@@ -36,70 +36,70 @@ _SQUARE = '{"id":"q", "uop":"INPUT", "arg":{"tensor_id":"Q", "dtype":"fp32", "sh
 ERRORS = (
     _code(
         "BroadcastMismatch",
-        "Two shapes do not align from the right: somewhere both extents are not 1 and differ. Different symbols count as "
-        "different. Also an EXPAND whose broadcast_dimensions do not fit, and an operand that would align in two ways.",
+        "Two shapes, aligned from the right, have different extents and neither is 1. Different symbols count as "
+        "different. Or the broadcast_dimensions of an EXPAND do not fit, or an operand could be aligned in two ways.",
         _graph(_other(shape="[3, 5]"), _PAIR),
         _GOOD,
     ),
     _code(
         "AxisSizeMismatch",
-        "A RESHAPE changes the number of elements, or no whole number for its unknown symbol keeps it.",
+        "A RESHAPE changes the number of elements, or no integer for its unknown symbol keeps the number.",
         _graph(_node("RESHAPE", '"result_shape":[2, 5]')),
         _graph(_node("RESHAPE", '"result_shape":[2, 6]')),
     ),
     _code(
         "InvalidPermutation",
-        "`perm` of PERMUTE does not name every axis of its source exactly once; negative axes are not read.",
+        "`perm` of PERMUTE does not have every axis of the source exactly once. Negative axes are not allowed.",
         _graph(_node("PERMUTE", '"perm":[1, 1]')),
         _graph(_node("PERMUTE", '"perm":[1, 0]')),
     ),
     _code(
         "AccDtypeMissing",
-        "A REDUCE says in which dtype it accumulates, always: `dtype` has no default.",
+        "A REDUCE has no `dtype`. It is the dtype of the accumulator, and has no default.",
         _graph(_node("REDUCE", '"op":"SUM", "axes":[1]')),
         _graph(_node("REDUCE", '"op":"SUM", "axes":[1], "dtype":"fp32"')),
     ),
     _code(
         "ExcessivePiecewise",
-        "A chain of PAD, SHRINK and VIEW cuts the index domain of a value into more than 128 pieces (--max-pieces).",
+        "A chain of PAD, SHRINK and VIEW divides the index domain of a value into more than 128 pieces (--max-pieces).",
         _graph(_FIVE, _node("PAD", '"pad":[[1, 1], [1, 1], [1, 1], [1, 1], [1, 1]]', '"v"')),
         _graph(_FIVE, _node("PAD", '"pad":[[1, 1], [1, 1], [1, 1], [1, 1], [0, 0]]', '"v"')),
     ),
     _code("SyntaxError", "The text is not JSON with comments.", '{"uops":[}\n', '{"uops":[]}\n'),
     _code(
         "InvalidNode",
-        'A graph is an object with a list "uops" of nodes; a node has a string `id`, a `uop`, and besides these only `src`, '
-        "`arg` and `tag`.",
+        'A graph is an object with a list "uops" of nodes. A node has a string `id` and a `uop`, and may have `src`, `arg` '
+        "and `tag`.",
         _graph('{"id":"y", "uop":"NEG", "src":["x"], "out":"y"}'),
         _graph(_node("NEG")),
     ),
     _code(
         "DuplicateId",
-        "Two nodes have one id, or two INPUTs one tensor_id.",
+        "Two nodes have the same id, or two INPUTs the same tensor_id.",
         _graph(_node("NEG"), _node("RELU")),
         _graph(_node("NEG"), _node("RELU", id="z")),
     ),
     _code(
         "UndefinedNode",
-        "`src` or `outputs` names a node that is not there.",
+        "`src` or `outputs` names a node that the graph does not have.",
         _graph(_node("NEG", src='"w"')),
         _graph(_node("NEG")),
     ),
     _code(
         "CycleDetected",
-        "A node needs itself. Nodes may be listed in any order, but the graph has no cycles.",
+        "A node depends on itself. Nodes may be listed in any order, but cycles are not allowed.",
         _graph(_node("ADD", src='"x", "z"'), _node("NEG", src='"y"', id="z")),
         _graph(_node("ADD", src='"x", "z"'), _node("NEG", src='"x"', id="z")),
     ),
     _code(
         "UnknownUop",
-        "The `uop` is not in the vocabulary. POOL, which the specification uses once, is accepted in profile seed alone.",
+        "The `uop` is not in the vocabulary. POOL, which the specification uses once, is accepted in profile seed only.",
         _graph(_node("CONTRACT")),
         _graph(_node("NEG")),
     ),
     _code(
         "InvalidSource",
-        "A UOp has the wrong number of sources, a source that is neither an id nor an immediate, or immediates alone.",
+        "A UOp has the wrong number of sources, a source that is neither an id nor an immediate, or only immediates.",
         _graph(_node("ADD")),
         _graph(_node("ADD", src='"x", 1')),
     ),
@@ -117,50 +117,50 @@ ERRORS = (
     ),
     _code(
         "DtypeMismatch",
-        "Operands differ in dtype, or a UOp does not take theirs; there are no implicit casts. Profile seed alone widens "
-        "fp16 and bf16 next to fp32, with a note.",
+        "Operands differ in dtype, or a UOp does not take their dtype. There are no implicit casts. Only profile seed "
+        "widens fp16 and bf16 next to fp32, with a note.",
         _graph(_other("i32"), _PAIR),
         _graph(_other("i32"), _node("CAST", '"to":"fp32"', '"w"', "c"), _node("ADD", src='"x", "c"')),
     ),
     _code(
         "ExpandMissing",
-        "Operands would broadcast, but only EXPAND broadcasts. Profile seed inserts it, with a note.",
+        "Operands differ in shape and need an EXPAND: no other UOp broadcasts. Profile seed inserts it, with a note.",
         _graph(_other(shape="[4]"), _PAIR),
         _graph(_other(shape="[4]"), _node("EXPAND", '"result_shape":[3, 4]', '"w"', "e"), _node("ADD", src='"x", "e"')),
     ),
     _code(
         "AxisAlignmentMismatch",
-        "A symbol would have two values: two inputs, or an input and dims, disagree.",
+        "Two inputs, or an input and dims, give a symbol different values.",
         _graph(_other(shape='["M"]', name="a"), _other(shape='["M"]', name="b"), _node("NEG"), rest=', "dims":{"M":2}'),
         _graph(_other(shape='["M"]', name="a"), _other(shape='["N"]', name="b"), _node("NEG"), rest=', "dims":{"M":2}'),
     ),
     _code(
         "NeutralInvalid",
-        "The value of a PAD, the fill of a VIEW or the init of a REDUCE is out of range of the dtype.",
+        "The value of a PAD, the fill of a VIEW or the init of a REDUCE is outside the range of the dtype.",
         _graph(_node("REDUCE", '"op":"MAX", "axes":[0], "dtype":"i32", "init":"-inf"')),
         _graph(_node("REDUCE", '"op":"MAX", "axes":[0], "dtype":"fp32", "init":"-inf"')),
     ),
     _code(
         "AxisOutOfRange",
-        "An axis number is not one of the source's; negative ones count from the end.",
+        "The source has no axis of this number. Negative numbers count from the end.",
         _graph(_node("FLIP", '"axes":[2]')),
         _graph(_node("FLIP", '"axes":[-1]')),
     ),
     _code(
         "UnknownAxis",
-        "An axis is named by a symbol that no extent of the source is written as.",
+        "An axis is given by a symbol that is not an extent of the source.",
         _graph(_SQUARE, _node("REDUCE", '"op":"SUM", "axes":["N"], "dtype":"fp32"', '"q"')),
         _graph(_SQUARE, _node("REDUCE", '"op":"SUM", "axes":[1], "dtype":"fp32"', '"q"')),
     ),
     _code(
         "AmbiguousAxis",
-        "An axis is named by a symbol that several extents of the source are written as.",
+        "An axis is given by a symbol that is the extent of several axes of the source.",
         _graph(_SQUARE, _node("REDUCE", '"op":"SUM", "axes":["M"], "dtype":"fp32"', '"q"')),
         _graph(_SQUARE, _node("REDUCE", '"op":"SUM", "axes":[1], "dtype":"fp32"', '"q"')),
     ),
     _code(
         "NonAffineIndexMap",
-        "An entry of a VIEW's map multiplies two axes, or divides by one or by a number below 1.",
+        "An entry of a VIEW's map multiplies two axes, or divides by an axis or by a number below 1.",
         _graph(_node("VIEW", '"result_shape":[2, 2], "index_map":{"map":["i0*i1", "i1"]}')),
         _graph(_node("VIEW", '"result_shape":[2, 2], "index_map":{"map":["2*i0", "i1"]}')),
     ),
@@ -172,8 +172,8 @@ ERRORS = (
     ),
     _code(
         "UnboundSymbol",
-        "Running, planning and some translations need a number for every symbol: from --bind, dims, the shapes of the inputs, "
-        "or what RESHAPE and EXPAND determine.\n\nThe examples are for `ptir run --random 0`.",
+        "Running, planning and some translations need a number for every symbol. It comes from --bind, dims, the shapes of "
+        "the inputs, RESHAPE or EXPAND.\n\nThe examples are for `ptir run --random 0`.",
         _graph(_node("PAD", '"pad":[["p", 0], [0, 0]]')),
         _graph(_node("PAD", '"pad":[["p", 0], [0, 0]]'), rest=', "dims":{"p":1}'),
     ),
@@ -182,13 +182,13 @@ ERRORS = (
 NOTES = (
     _code(
         "UnknownKey",
-        "Warning: a key of the graph other than uops, outputs and dims means nothing and is dropped.",
+        "Warning: a key of the graph other than uops, outputs and dims has no effect and is dropped.",
         _graph(_node("NEG"), rest=', "output":["y"]'),
         _graph(_node("NEG"), rest=', "outputs":["y"]'),
     ),
     _code(
         "JsonComment",
-        "Note: JSON has no comments. They are read, and only fmt keeps them.",
+        "Note: JSON has no comments. They are accepted, and only fmt keeps them.",
         "// the opposite\n" + _graph(_node("NEG")),
         _graph(_node("NEG")),
     ),
@@ -212,14 +212,13 @@ NOTES = (
     ),
     _code(
         "ReducedAxisAlignment",
-        "Note: an operand gets back, with extent 1, the axes that its REDUCE removed.",
+        "Note: the axes that a REDUCE removed are added to its result again, with extent 1.",
         _graph(_ROW_MAX, _node("SUB", src='"x", "s"')),
         _graph(_ROW_MAX, _node("RESHAPE", '"result_shape":[3, 1]', '"s"', "c"), _expanded("c"), _node("SUB", src='"x", "e"')),
     ),
     _code(
         "SuspiciousReshape",
-        "Note: a RESHAPE whose result has the symbols of its source in another order scrambles the elements; PERMUTE "
-        "exchanges axes.",
+        "Note: a RESHAPE to the same symbols in another order does not move elements along their axes. PERMUTE exchanges axes.",
         _graph(_other(shape='["M", "N"]'), _node("RESHAPE", '"result_shape":["N", "M"]', '"w"')),
         _graph(_other(shape='["M", "N"]'), _node("PERMUTE", '"perm":[1, 0]', '"w"')),
     ),

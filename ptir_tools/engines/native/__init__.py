@@ -34,16 +34,14 @@ __all__ = ["Executable", "available"]
 
 copied = late("ptir_tools.engines.native.moves", "copied")
 
-FEW = 4  # rows or columns for which packing the other operand does not pay
-LARGE = 1 << 15  # elements of one
+FEW = 4  # rows or columns for which packing the other operand costs too much
+LARGE = 1 << 15  # elements of one matrix
 SMALL = 1 << 14  # elements for which any kernel is as fast as NumPy's function, and needs no Python
 
 
-def _alone(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """A fusion group of one op; what is none is a NumPy step, as is what NumPy does as well on many elements of f32.
-
-    Results that do not stay in the cache are written past it, which NumPy does not.
-    """
+def _single_op(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    """A fusion group of one op. An op that is none, or that NumPy runs equally fast on many elements of f32, is a NumPy step.
+    Results that do not stay in the cache bypass it, which NumPy cannot do."""
     narrow = any(holds(x, F16, BF16) for x in (*ins, *outs))
     assert op.defn.kernel is not None
     if op.defn.kernel.role == "reduce" and fusion.started(op) is None:
@@ -55,10 +53,8 @@ def _alone(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
 
 
 def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """f32 products by the tile kernel, operands of any strides; others, and those for which packing does not pay, by BLAS.
-
-    A right operand that is constant is packed once.
-    """
+    """f32 products by the tile kernel, with operands of any strides. BLAS computes others, and those for which packing costs
+    too much. A constant right operand is packed once."""
     (out,) = outs
     if byte_products.wraps_in_si32(op):
         return byte_products.product(op, ins, out, shop)
@@ -120,7 +116,7 @@ def _narrow(op: Op, ins: Sequence[Data], out: Array, shape: tuple[int, int, int]
             chain.append((kernels().gemm, ((y if made is None else made[: len(y)])[None], x[None], right, room)))
             if made is not None:
                 chain += copied(y, made[: len(y)], shop, 1)
-        parts.append((in_turn, (chain,)))
+        parts.append((threads.in_turn, (chain,)))
     return [*steps, *threads.together(parts, workers)]
 
 
@@ -139,7 +135,7 @@ def _is_of_pairs(op: Op) -> bool:
 
 
 def _pairs(op: Op, ins: Sequence[Data], out: Array, shape: tuple[int, int, int], shop: Workshop) -> list[Step]:
-    """Products of bf16 in f32, by pairs; rounded by the kernel where that can be."""
+    """Products of bf16 in f32, by pairs; the kernel rounds the result if possible."""
     height, width, depth = shape
     steps: list[Step] = []
     each = products.packs(op, height, width, depth) and products.each_packs(op, width * depth * BF16.size, shop.threads)
@@ -162,8 +158,8 @@ def _products(out: Array, left: Array, right: Array, shop: Workshop) -> list[Ste
     return [(kernels().gemm, (*piece, shop.scratch((room,), F32))) for piece in products.cut(out, left, right, shop)]
 
 
-# By what an op is in a tile program; others are NumPy steps.
-_BUILDERS: dict[str, Builder] = {"map": _alone, "reduce": _alone, "product": _dot}
+# By the op's role in a tile program; other ops are NumPy steps.
+_BUILDERS: dict[str, Builder] = {"map": _single_op, "reduce": _single_op, "product": _dot}
 
 
 # By the form of the NumPy engine's step.
@@ -188,7 +184,7 @@ def _builder(op: Op) -> Builder:
 
 
 def _has_patches(ops: Sequence[Op]) -> bool:
-    """Whether there may be a convolution."""
+    """Whether the block may have a convolution."""
     return any(_form(op) == "patches" for op in ops)
 
 
@@ -213,7 +209,7 @@ def _fuse(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Valu
 
 
 class Executable(numpy_engine.Executable):
-    """A static PTIR program, planned for the kernels. Who observes ops sees them one by one."""
+    """A static PTIR program, planned for the kernels. An observer sees ops one by one."""
 
     def __init__(self, program: Program, function: Function, options: RunOptions) -> None:
         watched = options.observe is not None

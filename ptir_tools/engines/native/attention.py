@@ -1,7 +1,8 @@
-"""Attention: two products with a softmax between them, as one kernel for rows of some heads. Scores are never there as a whole.
+"""Attention: two products with a softmax between them, as one kernel for rows of some heads.
 
-What is done to the scores before the softmax is a tile program of the kernel. A mask of constants that keeps the columns of a row
-from one to another is not an array: the kernel is given the two columns, and leaves out those that weigh exactly 0.
+The score matrix is never in memory. Ops between the first product and the softmax are a tile program of the kernel. A constant
+mask that keeps one run of columns in each row needs no array: the kernel gets the two columns, and skips columns of weight
+exactly 0.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from ptir_tools.engines.native.tiles import bits
 from ptir_tools.engines.numpy.linalg import axes_of, stack, work_dtype
 from ptir_tools.engines.numpy.steps import Step, Workshop, tensor_of
 
-LEAST = 1 << 14  # scores from which on the kernel pays
-FEW = 8  # rows of a head for which vectors along them do not
-ROWS = 96  # of a head for one part, at least: each packs keys and values
-MOST = 64  # ops that a mask is made by
+LEAST = 1 << 14  # scores; for fewer, separate steps are faster
+FEW = 8  # rows of a head; for fewer, vectors along them are too short
+ROWS = 96  # of a head in one part, at least: each part packs keys and values
+MOST = 64  # ops that compute a mask
 
 
 class Mask(NamedTuple):
-    """Scores where `kept` is not set (with `turned`: where it is) become `number`, one float."""
+    """Scores become `number`, one float, if `kept` is false (with `turned`: true)."""
 
     kept: Operand
     number: Operand
@@ -42,8 +43,8 @@ class Mask(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """`first` and `last` are the products. `given` is the result of the first one, reshaped. `scores` are done to it, then
-    `mask`, then the softmax. `ops` are all ops in order. They begin with the `fixed` ones, which make nothing but the mask."""
+    """`first` and `last` are the products. `given` is the result of the first one, reshaped. `scores` are the ops on it, then
+    comes `mask`, then the softmax. `ops` are all ops in order; the `fixed` first ones compute only the mask."""
 
     ops: tuple[Op, ...]
     first: Op
@@ -55,23 +56,23 @@ class Attention(NamedTuple):
 
     @property
     def shape(self) -> fusion.Shape:
-        """Of the scores: heads, in any number of axes, rows and columns."""
+        """The shape of the scores: heads in any number of axes, rows and columns."""
         return fusion.shape_of(self.given.type)
 
 
 def joined(block: Region, steps: list[tuple[Op, ...]]) -> list[tuple[Op, ...]]:
-    """`steps` with each attention as one, where nothing else uses what is made on the way."""
+    """`steps` with each attention as one step, if no other op uses its intermediate values."""
     uses = Counter(v for op in block.body for v in op.values())
     uses.update(x for x in block.results if isinstance(x, Value))
     users = {v: op for op in block.body for v in op.values()}
     for ops in [s for s in steps if len(s) > 1]:
-        if (found := _recognized(ops, uses, users)) is not None:
+        if (found := _recognize(ops, uses, users)) is not None:
             steps = [found.ops if s == (found.last,) else s for s in steps if s == (found.last,) or s[0] not in found.ops]
     return steps
 
 
-def _recognized(ops: Sequence[Op], uses: Counter[Value], users: Mapping[Value, Op]) -> Attention | None:
-    """The attention that a fusion group is part of. `uses` counts the uses of values, `users` has one user of each."""
+def _recognize(ops: Sequence[Op], uses: Counter[Value], users: Mapping[Value, Op]) -> Attention | None:
+    """The attention that contains a fusion group. `uses` counts the uses of values, `users` has one user of each."""
     inside = Counter(v for op in ops for v in op.values())
     leaving = [op.result for op in ops if uses[op.result] != inside[op.result]]
     softmax = _softmax(leaving[0]) if len(leaving) == 1 else {}
@@ -96,18 +97,18 @@ def _recognized(ops: Sequence[Op], uses: Counter[Value], users: Mapping[Value, O
     for x in inputs:
         before = _product_before(x, own, uses) if uses[x] == inside[x] and fusion.shape_of(x.type) == shape else None
         if before is not None and _is_of(tensor_of(after[-1]).dtype, (before[0], after[-1]), (*scores, *softmax)):
-            fixed = _made_of_constants(mask.kept, {*own}, uses, users) if mask is not None else []
+            fixed = _constant_ops(mask.kept, {*own}, uses, users) if mask is not None else []
             return Attention((*fixed, *before, *ops, *after), before[0], after[-1], x, tuple(scores), mask, tuple(fixed))
     return None
 
 
 def _softmax(weights: Value) -> dict[Op, None]:
-    """The ops of the softmax that ends at `weights`: e / sum e with e = exp(s - max s). The last of them is the maximum.
-    Nothing for what is not a softmax."""
+    """The ops of the softmax that ends at `weights`: e / sum e with e = exp(s - max s). The last of them is the maximum. Empty
+    if it is no softmax."""
     found: dict[Op, None] = {}
 
     def made(x: Operand, name: str) -> Op | None:
-        """The op with the instruction `name` that makes `x`, seen through reshapes and broadcasts of what it has per row."""
+        """The op with the instruction `name` that defines `x`, through reshapes and broadcasts of values per row."""
         while isinstance(x, Value) and x.op is not None and fusion.role(x.op) in ("reshape", "repeat"):
             found[x.op] = None
             x = x.op.operands[0]
@@ -127,7 +128,7 @@ def _softmax(weights: Value) -> dict[Op, None]:
 
 
 def _masked(score: Operand, scores: Sequence[Op], uses: Counter[Value]) -> tuple[Mask | None, Operand]:
-    """The mask that makes the score, if its operands are constants, and the score without it."""
+    """The mask of the score, if its operands are constants, and the unmasked score."""
     op = score.op if isinstance(score, Value) else None
     if op is None or not scores or op is not scores[-1] or op.defn.kernel is None or op.defn.kernel.name != "select":
         return None, score
@@ -140,7 +141,7 @@ def _masked(score: Operand, scores: Sequence[Op], uses: Counter[Value]) -> tuple
 
 
 def _is_fixed(x: Operand) -> bool:
-    """Whether `x` is the same on every run: it is made of constants and counters, by few ops."""
+    """Whether `x` is the same in every run: computed from constants and counters, by few ops."""
     seen, todo = set[Op](), [x]
     while todo:
         y = todo.pop()
@@ -155,8 +156,8 @@ def _is_fixed(x: Operand) -> bool:
     return True
 
 
-def _known(x: Operand) -> Array:
-    """What `x`, which is fixed, is on every run."""
+def _evaluate(x: Operand) -> Array:
+    """The value of `x`, which is fixed."""
     found: dict[Operand, Array] = {}
     for y in post_order([x], lambda y: y.op.operands if isinstance(y, Value) and y.op is not None else ()):
         if isinstance(y, Literal):
@@ -167,18 +168,18 @@ def _known(x: Operand) -> Array:
     return found[x]
 
 
-def _made_of_constants(x: Operand, own: set[Op], uses: Counter[Value], users: Mapping[Value, Op]) -> list[Op]:
-    """The ops that make the fixed `x` and nothing else, in order; constants are not made."""
+def _constant_ops(x: Operand, own: set[Op], uses: Counter[Value], users: Mapping[Value, Op]) -> list[Op]:
+    """The ops that compute the fixed `x` and nothing else, in order, without constants."""
     if not isinstance(x, Value) or x.op is None or uses[x] != 1 or users[x] not in own:
         return []
     if x.op.defn.is_constant or fusion.role(x.op) == "product":
         return []
     own.add(x.op)
-    return [*(op for y in x.op.operands for op in _made_of_constants(y, own, uses, users)), x.op]
+    return [*(op for y in x.op.operands for op in _constant_ops(y, own, uses, users)), x.op]
 
 
 def _product_before(x: Value, own: set[Op], uses: Counter[Value]) -> list[Op] | None:
-    """The product that makes `x`, and reshapes on the way that leave rows and columns."""
+    """The product that computes `x`, and the reshapes after it that keep rows and columns."""
     path: list[Op] = []
     shape = fusion.shape_of(x.type)
     while x.op is not None and x.op not in own and fusion.shape_of(x.type)[-2:] == shape[-2:]:
@@ -192,7 +193,7 @@ def _product_before(x: Value, own: set[Op], uses: Counter[Value]) -> list[Op] | 
 
 
 def _product_after(x: Value, uses: Counter[Value], users: Mapping[Value, Op]) -> list[Op] | None:
-    """The product whose left operand is `x`, summed over its last axis, and reshapes on the way that leave rows and columns."""
+    """The product whose left operand is `x`, summed over its last axis, and the reshapes before it that keep rows and columns."""
     path: list[Op] = []
     shape = fusion.shape_of(x.type)
     while uses[x] == 1 and x in users and fusion.shape_of(x.type)[-2:] == shape[-2:]:
@@ -210,7 +211,7 @@ def _product_after(x: Value, uses: Counter[Value], users: Mapping[Value, Op]) ->
 
 
 def _is_of(kind: object, products: tuple[Op, Op], inner: Iterable[Op]) -> bool:
-    """Whether all is of one kind of floats, products are summed in f32, and there are enough scores."""
+    """Whether all values have one kind of floats, products are summed in f32, and there are enough scores."""
     shape = fusion.shape_of(products[0].result.type)
     floats = (op.result.type for op in (*products, *inner))
     return (
@@ -224,7 +225,7 @@ def _is_of(kind: object, products: tuple[Op, Op], inner: Iterable[Op]) -> bool:
 
 def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
     """The steps of an attention: parts for the threads, each with its own heads or rows."""
-    found = _found_in(ops)
+    found = _find(ops)
     steps: list[Step] = []
     *lead, rows, columns = found.shape
     q_axes, v_axes = axes_of(found.first), axes_of(found.last)
@@ -243,7 +244,7 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
     scores = _Scores(found, data, shop, found.mask if kept is None else None)
     share = gcd(heads // len(k), heads // len(v)) if scores.has_heads else 1
     workers = shop.threads if q.size * columns + v.shape[2] * rows * columns * heads >= threads.PRODUCT_WORTH else 1
-    # Rows that are done together do not depend on the number of threads.
+    # The rows of a part do not depend on the number of threads.
     panel = kernels().PAIR_PANEL if of_pairs else kernels().ATTENTION_PANEL
     cut = 1 if workers == 1 else min(-(-4 * workers * share // heads), -(-rows // ROWS))
     cuts = [slice(s.start * panel, min(s.stop * panel, rows)) for s in threads.cuts(-(-rows // panel), cut)]
@@ -267,30 +268,30 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
     return steps if made else [*steps, *shop.copied(out, wide)]
 
 
-def _found_in(ops: Sequence[Op]) -> Attention:
-    """The attention that `ops` are."""
+def _find(ops: Sequence[Op]) -> Attention:
+    """The attention of `ops`."""
     first, last = (op for op in ops if fusion.role(op) == "product")
     begin = next(i for i in range(ops.index(first) + 1, len(ops)) if fusion.role(ops[i]) != "reshape")
     end = next(i for i in range(len(ops) - 1, 0, -1) if fusion.role(ops[i - 1]) != "reshape")
     uses = Counter(v for op in ops for v in op.values())
     uses[ops[-1].result] += 1
-    found = _recognized(ops[begin:end], uses, {v: op for op in ops for v in op.values()})
+    found = _recognize(ops[begin:end], uses, {v: op for op in ops for v in op.values()})
     assert found is not None and found.last is last
     return found
 
 
 def _kept_columns(found: Attention, shop: Workshop) -> tuple[Array | None, float]:
-    """Of each row the first column that the mask keeps and the one after the last, and the score of the others. None where a mask
-    keeps others."""
+    """For each row the first column that the mask keeps and the one after the last, and the score of the others. None if a
+    mask keeps other sets of columns."""
     if found.mask is None:
         return None, 0.0
-    number = _known(_unrepeated(found.mask.number))
+    number = _evaluate(_unrepeated(found.mask.number))
     if number.size != 1:
         return None, 0.0
     mask, turned, shape = found.mask.kept, found.mask.turned, found.shape[-2:]
 
     def made() -> Array:
-        x = _known(mask)
+        x = _evaluate(mask)
         if x.ndim < 2 or any(n > 1 and s for n, s in zip(x.shape[:-2], x.strides[:-2], strict=True)):
             return np.empty((0, 2), np.int32)
         kept = np.broadcast_to(x[(0,) * (x.ndim - 2)] != turned, shape)
@@ -310,7 +311,7 @@ def _unrepeated(x: Operand) -> Operand:
 
 
 class _Scores:
-    """The tile program that is first done to the scores, with a mask if it is not given by columns, and its arrays."""
+    """The tile program on the scores, including a mask that is not given by columns, and its arrays."""
 
     def __init__(self, found: Attention, data: Callable[[Operand], Data], shop: Workshop, mask: Mask | None) -> None:
         ops = [*found.scores]
@@ -329,10 +330,10 @@ class _Scores:
             if x is found.given:
                 self.whole.append(None)
                 continue
-            array = data(x) if x not in fixed else shop.kept((found.last, f"input {len(self.whole)}"), partial(_known, x))
+            array = data(x) if x not in fixed else shop.kept((found.last, f"input {len(self.whole)}"), partial(_evaluate, x))
             array = array if array.ndim == len(self.shape) else array.reshape(*self.shape[:-1], -1)
             self.whole.append(bits(np.broadcast_to(array, self.shape)))
-        merged = [_merged(a, self.shape) for a in self.whole]
+        merged = [_merge_heads(a, self.shape) for a in self.whole]
         self.has_heads = all(m is not None or a is None for m, a in zip(merged, self.whole, strict=True))
         if self.has_heads:
             self.whole = merged
@@ -345,8 +346,8 @@ class _Scores:
         return tuple(None if a is None else a[at][None, rows] for a in self.whole)
 
 
-def _merged(x: Array | None, shape: fusion.Shape) -> Array | None:
-    """`x` with one axis of heads; None where its strides have none."""
+def _merge_heads(x: Array | None, shape: fusion.Shape) -> Array | None:
+    """`x` with one axis of heads; None if its strides do not allow that."""
     if x is None:
         return None
     try:

@@ -1,6 +1,7 @@
-"""A product and the depthwise convolution that alone reads it, a band of lines at a time: what is between them stays in cache.
+"""A product and the only user of its result, a depthwise convolution, by bands of lines, so that the values between them stay
+in cache.
 
-It is the pair that widens an image and looks at each channel, as in MobileNet. A line that two bands see is computed twice.
+MobileNet has such pairs: one widens an image, the other filters each channel. A line of two bands is computed twice.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from ptir_tools.engines.native.tiles import matrix, register_kinds
 from ptir_tools.engines.numpy.steps import Step, Workshop, overlaps
 
 LARGE = 1 << 20  # bytes of a product that does not stay in cache until the convolution reads it
-BAND = 1 << 19  # bytes of one band of it
+BAND = 1 << 19  # bytes of a band of it
 
 
 class Pair(NamedTuple):
-    """The ops of a product up to its last one, and those of the convolution, each with an ending."""
+    """The ops of a product, and those of the convolution, each with an ending."""
 
     first: tuple[Op, ...]
     second: tuple[Op, ...]
@@ -36,12 +37,12 @@ class Pair(NamedTuple):
 
     @property
     def patches(self) -> Op:
-        """The op that makes the patches of the convolution."""
+        """The op that extracts the patches of the convolution."""
         return self.conv.ops[0]
 
 
 def joined(block: Region, steps: list[tuple[Op, ...]]) -> list[tuple[Op, ...]]:
-    """`steps` with a product and the convolution that reads it as one step."""
+    """`steps` with each pair as one step."""
     uses = Counter(v for op in block.body for v in op.values())
     uses.update(x for x in block.results if isinstance(x, Value))
     makers = {s[-1].results[0]: s for s in steps if len(s[-1].results) == 1}
@@ -56,7 +57,7 @@ def joined(block: Region, steps: list[tuple[Op, ...]]) -> list[tuple[Op, ...]]:
 
 
 def pair(ops: Sequence[Op]) -> Pair | None:
-    """The pair that the ops of a step are."""
+    """The pair of `ops`."""
     at = [i for i, op in enumerate(ops) if fusion.role(op) == "product"]
     if len(at) != 2 or not products.is_one(ops[at[0]]) or at[0]:
         return None
@@ -75,7 +76,7 @@ def pair(ops: Sequence[Op]) -> Pair | None:
 
 
 def assemble(found: Pair, data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
-    """The steps of a pair: bands of lines for all threads; one after the other where an ending is more than that."""
+    """The steps of a pair: bands of lines for all threads, or one after the other if the group is not an ending."""
     steps: list[Step] = []
     made = found.first[-1].result
     *_, wide, channels = fusion.shape_of(made.type)
@@ -115,7 +116,7 @@ def assemble(found: Pair, data: Callable[[Operand], Data], outs: Mapping[Value, 
 
 
 class _Band(NamedTuple):
-    """Rows of the result, the lines of all images that they see, and the geometry of the windows there."""
+    """Rows of the result, the input lines of all images, and the geometry of the windows there."""
 
     rows: slice
     lines: slice
@@ -123,7 +124,7 @@ class _Band(NamedTuple):
 
 
 def _bands(found: Pair, most: int) -> list[_Band]:
-    """Bands that see at most so many lines, if that is enough for one line of the result; the same for any number of threads."""
+    """Bands of at most `most` input lines, if that is enough for one line of the result; the same for any number of threads."""
     images, high, *_ = fusion.shape_of(found.first[-1].result.type)
     places = fusion.shape_of(found.patches.result.type)[1:-1]
     window, strides, dilation = (found.patches.attr(name) for name in ("window", "strides", "dilation"))
@@ -135,7 +136,7 @@ def _bands(found: Pair, most: int) -> list[_Band]:
         for s in threads.cuts(places[0], -(-places[0] // count)):
             top, end = s.start * strides[0] - low, (s.stop - 1) * strides[0] - low + reach
             first, last = max(0, min(top, high - 1)), max(1, min(end, high))
-            above = first - top if top < high else end - top  # of windows below the image all is padding, as of those above it
+            above = first - top if top < high else end - top  # windows below the image, like those above it, have only padding
             geometry = (s.stop - s.start, places[1], *window, *strides, *dilation, above, left, found.conv.groups)
             rows = slice((i * places[0] + s.start) * places[1], (i * places[0] + s.stop) * places[1])
             bands.append(_Band(rows, slice(i * high + first, i * high + last), geometry))
@@ -152,7 +153,7 @@ def _ending(
     shop: Workshop,
     steps: list[Step],
 ) -> Ending | None:
-    """What `inner` does with what `own` makes, as an ending; None where it is more than that."""
+    """The ops `inner` on the result of `own` as an ending; None if they are not one."""
     if not inner:
         return ()
     made = {op.result for op in own}

@@ -1,4 +1,4 @@
-"""Products of 8-bit integers in 32 bits, with what makes bytes or f32 of their sums: the sums are never in memory."""
+"""Products of 8-bit integers in 32 bits, followed by quantization: the sums are never in memory."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 else:
     quantize = lazy("ptir_tools.engines.native.quantize")
 
-# Rows of the result that are added or None, scalings by quantize.scalings, whether they are by column, scale over output scale,
-# whether that is near enough, the least and the largest result.
+# Added rows or None, scalings by quantize.scalings, whether they are per column, scale over output scale,
+# whether f32 is accurate enough, the smallest and the largest result.
 Ending = tuple["Array | None", "Array", int, "Array", int, float, float]
 
 
 def wraps_in_si32(op: Op) -> bool:
-    """Whether a contraction is of 8-bit integers, in 32 bits."""
+    """Whether a contraction has 8-bit integers and a 32-bit accumulator."""
     if fusion.role(op) != "product":
         return False
     accum, out = op.attr("accum_dtype"), op.attr("out_dtype")
@@ -43,7 +43,7 @@ def wraps_in_si32(op: Op) -> bool:
 def product(
     op: Op, ins: Sequence[Data], out: Array, shop: Workshop, group: Sequence[Op] = (), more: Array | None = None
 ) -> list[Step]:
-    """The steps of a product, in 32 bits that wrap, or what `group` makes of it with `more`, what is added."""
+    """The steps of a product in 32 bits, which wrap, or of `group` on it with the addend `more`."""
     steps: list[Step] = []
     left, right, width = narrow(op, ins, shop, steps)
     pieces = cut(out.reshape(len(left), left.shape[1], width), left, right, shop)
@@ -58,7 +58,7 @@ def product(
 
 
 def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
-    """The steps of a product and what makes bytes or f32 of it."""
+    """The steps of a product and its quantization."""
     op, *group = ops
     more = next((data(x) for x in group[0].operands if x is not op.result), None) if _adds(group[0]) else None
     (out,) = outs.values()
@@ -66,7 +66,7 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
 
 
 def joined(block: Region, steps: Sequence[tuple[Op, ...]]) -> list[tuple[Op, ...]]:
-    """`steps` with each product and what makes bytes or f32 of it as one."""
+    """`steps` with each product and its quantization as one step."""
     products = [s[0] for s in steps if len(s) == 1 and wraps_in_si32(s[0])]
     uses = Counter(v for op in block.body for v in op.values()) if products else Counter[Value]()
     uses.update(x for x in block.results if isinstance(x, Value))
@@ -78,10 +78,8 @@ def joined(block: Region, steps: Sequence[tuple[Op, ...]]) -> list[tuple[Op, ...
 
 
 def _group_after(op: Op, uses: Counter[Value], users: Mapping[Value, Op]) -> list[Op]:
-    """The ops that make bytes or f32 of a product, in order, each with the only use of the one before it; or none.
-
-    Something may be added first, and constants may bound the result.
-    """
+    """The ops that quantize a product, in order, each with the only use of the previous one; else none. An addition may come
+    before, and constants may bound the result."""
     x, found = op.result, list[Op]()
     shape = tensor_type(x).static_shape
     if tensor_type(x).dtype is not SI32 or axes_of(op)[0] or not shape or 0 in (*shape, *tensor_of(op).static_shape):
@@ -112,7 +110,7 @@ def _adds(op: Op) -> bool:
 
 
 def _quantizes(op: Op) -> bool:
-    """Whether `op` makes bytes or f32 of integers, by one scaling or one for each column, and one zero point of the result."""
+    """Whether `op` converts integers to bytes or f32, by one scaling or one per column, and one zero point of the result."""
     form = op.defn.inplace.form if op.defn.inplace is not None else ""
     made = {"requantize": (SI8, UI8), "dequantize": (F32,)}.get(form, ())
     t = tensor_type(op.result)
@@ -123,7 +121,7 @@ def _quantizes(op: Op) -> bool:
 
 
 def _bounds(op: Op) -> tuple[float, float] | None:
-    """What `op` holds its only operand that is not a constant between, if that is all it does."""
+    """The constants between which `op` clamps its other operand, if that is all it does."""
     name, constants = _instruction(op), [scalar_of(x) for x in op.operands]
     if name == "clamp" and None not in constants[1:]:
         return min(constants[1:]), constants[2]
@@ -134,7 +132,7 @@ def _bounds(op: Op) -> tuple[float, float] | None:
 
 
 def _ending(group: Sequence[Op], more: Array | None, shape: tuple[int, int], shop: Workshop, steps: list[Step]) -> Ending:
-    """What igemm does to sums of this shape for `group`."""
+    """The parameters of igemm for `group` on sums of this shape."""
     if more is not None:
         more = np.broadcast_to(matrix(more, *shape, shop, steps), shape)
         if shape[1] > 1 and not more.strides[1]:

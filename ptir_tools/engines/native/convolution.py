@@ -27,19 +27,22 @@ from ptir_tools.engines.numpy.frame import aligned
 from ptir_tools.engines.numpy.linalg import axes_of, work_dtype
 from ptir_tools.engines.numpy.steps import Step, Workshop, dense, tensor_of
 
-# What is done to a product in its kernel: numbers of instructions, each with its operand [rows, columns].
+# Ops of a kernel on a product: numbers of instructions, each with its operand [rows, columns].
 Ending = tuple[tuple[int, "Array"], ...]
 
-Layout = list[tuple[int, int]]  # (extent, stride), axes of extent 1 left out, axes that lie as one merged
+Layout = list[tuple[int, int]]  # (extent, stride); axes of extent 1 are dropped, contiguous axes merged
 
 
 class Convolution(NamedTuple):
-    """`ops` in order, from the patches to the last view of the result. `places` rows of `groups` times `columns`, each the sum of
-    `taps` times `channels` products. `is_natural`: the result is in the order [places, groups, columns]."""
+    """`ops` in order, from the patches to the last view of the result.
+
+    There are `places` rows of `groups` times `columns`; each element is the sum of `taps` times `channels` products.
+    `is_natural`: the result is in the order [places, groups, columns].
+    """
 
     ops: tuple[Op, ...]
     dot: Op
-    side: int  # which operand of the contraction looks at the patches
+    side: int  # the number of the contraction's operand with the patches
     places: int
     taps: int
     groups: int
@@ -49,7 +52,7 @@ class Convolution(NamedTuple):
 
     @property
     def work(self) -> int:
-        """How many multiplications there are."""
+        """The number of multiplications."""
         return self.places * self.groups * self.columns * self.taps * self.channels
 
     @property
@@ -58,7 +61,7 @@ class Convolution(NamedTuple):
         return self.groups * self.columns
 
     def unnatural(self, x: Array) -> Array:
-        """`x`, [places, groups * columns], with its axes in the order of the contraction's result."""
+        """`x`, [places, groups * columns], in the axis order of the contraction's result."""
         apart = x.reshape(self.places, self.groups, self.columns)
         return apart.transpose((1, 0, 2) if self.side == 0 else (1, 2, 0)) if not self.is_natural else apart
 
@@ -69,21 +72,21 @@ class Convolution(NamedTuple):
 
 
 def recognized(dot: Op, uses: Counter[Value], users: Mapping[Value, Op]) -> Convolution | None:
-    """The convolution that the contraction `dot` is. `uses` counts the uses of values, `users` has one user of each."""
+    """The convolution of the contraction `dot`, or None. `uses` counts the uses of values, `users` has one user of each."""
     out = dot.attr("out_dtype")
     if work_dtype(dot) is not F32 or tensor_of(dot).dtype.is_integer or out not in (None, tensor_of(dot).dtype):
         return None
     for side in (0, 1):
         before = _views_before(dot.operands[side], uses)
         patches = before[0] if before else None
-        if patches is not None and _is_patches(patches) and (made := _contracted(dot, side, patches, before[1:])):
+        if patches is not None and _is_patches(patches) and (made := _match_axes(dot, side, patches, before[1:])):
             groups, channels = made
             return _with_result(dot, side, patches, before, groups, channels, uses, users)
     return None
 
 
 def _views_before(x: Operand, uses: Counter[Value]) -> list[Op]:
-    """The op that makes `x`, seen through views that nothing else uses, and those views."""
+    """The op that defines `x`, through views with no other use, and those views."""
     path: list[Op] = []
     while isinstance(x, Value) and x.op is not None and uses[x] == 1:
         path.insert(0, x.op)
@@ -94,7 +97,7 @@ def _views_before(x: Operand, uses: Counter[Value]) -> list[Op]:
 
 
 def _is_patches(op: Op) -> bool:
-    """Whether `op` extracts patches of one or two spatial axes, with zeros around."""
+    """Whether `op` extracts patches of one or two spatial axes, with zero padding."""
     if op.defn.inplace is None or op.defn.inplace.form != "patches" or len(op.attr("window")) > 2:
         return False
     t = tensor_of(op)
@@ -102,8 +105,8 @@ def _is_patches(op: Op) -> bool:
     return t.count > 0 and prod(fusion.shape_of(op.result.type)) > 0 and not pad.astype(np.float64).any()
 
 
-def _seen(path: Sequence[Op], shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The strides of a dense array of `shape` after the views of `path`; None where one would copy."""
+def _strides_after(path: Sequence[Op], shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The strides of a dense array of `shape` after the views of `path`; None if one would copy."""
     strides = dense_strides(shape)
     for op in path:
         after = fusion.shape_of(op.result.type)
@@ -127,10 +130,10 @@ def _merged(axes: Sequence[tuple[int, int]]) -> Layout:
     return merged
 
 
-def _contracted(dot: Op, side: int, patches: Op, path: Sequence[Op]) -> tuple[int, int] | None:
-    """The groups and the channels of each, when the axes of the operand are those of a convolution."""
+def _match_axes(dot: Op, side: int, patches: Op, path: Sequence[Op]) -> tuple[int, int] | None:
+    """The groups and the channels per group, if the axes of the operand are those of a convolution."""
     shape = fusion.shape_of(patches.result.type)
-    strides = _seen(path, shape)
+    strides = _strides_after(path, shape)
     if strides is None:
         return None
     extents = tensor_of(dot, side).static_shape
@@ -148,7 +151,7 @@ def _contracted(dot: Op, side: int, patches: Op, path: Sequence[Op]) -> tuple[in
 def _with_result(
     dot: Op, side: int, patches: Op, before: list[Op], groups: int, channels: int, uses: Counter[Value], users: Mapping[Value, Op]
 ) -> Convolution:
-    """The convolution with as many views of its result as leave it in natural order."""
+    """The convolution with as many views of its result as keep the natural order."""
     shape = fusion.shape_of(dot.result.type)
     places, taps = prod(fusion.shape_of(patches.result.type)[:-1]), prod(patches.attr("window"))
     columns = prod(shape) // (places * groups)
@@ -158,7 +161,7 @@ def _with_result(
     best = 0 if _merged([(prod(shape), 1)]) == wanted else None
     while uses[x := (path[-1] if path else dot).result] == 1 and x in users and users[x].defn.view is not None:
         path.append(users[x])
-        strides = _seen(path, shape)
+        strides = _strides_after(path, shape)
         if strides is None:
             break
         if _merged([*zip(fusion.shape_of(path[-1].result.type), strides, strict=True)]) == wanted:
@@ -170,10 +173,8 @@ def _with_result(
 def into(
     found: Convolution, data: Callable[[Operand], Data], shop: Workshop, steps: list[Step]
 ) -> Callable[[slice, Array, Array, Ending], list[Step]]:
-    """What gives the steps that write some places of `found` to an array [rows, groups * columns], with scratch and an ending.
-
-    What has to be done first is added to `steps`.
-    """
+    """A function of some places that returns the steps which write them to an array [rows, groups * columns], with scratch and
+    an ending. Steps that are needed before are added to `steps`."""
     patches = found.ops[0]
     image = data(patches.operands[0])
     if image.dtype != np.float32:
@@ -182,7 +183,7 @@ def into(
         image = wide
     if image.shape[-1] > 1 and image.strides[-1] != image.itemsize:
         image = dense(image, shop, steps)
-    lines = 2 - len(patches.attr("window"))  # one spatial axis is a line of an image of one
+    lines = 2 - len(patches.attr("window"))  # one spatial axis is a line of an image with one line
     image = image.reshape((len(image), *(1,) * lines, *image.shape[1:]))
     places = fusion.shape_of(patches.result.type)[1:-1]
     lows = [low for low, _ in patches.attr("padding")]
@@ -201,10 +202,10 @@ def into(
 
 
 def weights(found: Convolution, data: Callable[[], Data], shop: Workshop, steps: list[Step]) -> Array:
-    """The other operand: [taps, groups] of a depthwise convolution, else packed group by group; made once of a constant."""
+    """The other operand: [taps, groups] of a depthwise convolution, else packed group by group; a constant is packed once."""
     batch, columns, contract = axes_of(found.dot)[3 * (1 - found.side) :][:3]
     contracted = axes_of(found.dot)[3 * found.side + 2]
-    strides = _seen(found.ops[1 : found.ops.index(found.dot)], fusion.shape_of(found.ops[0].result.type))
+    strides = _strides_after(found.ops[1 : found.ops.index(found.dot)], fusion.shape_of(found.ops[0].result.type))
     assert strides is not None
     order = (*batch, *(contract[i] for i in sorted(range(len(contract)), key=lambda i: (-strides[contracted[i]], i))), *columns)
     depth = found.taps * found.channels
@@ -226,15 +227,15 @@ def weights(found: Convolution, data: Callable[[], Data], shop: Workshop, steps:
         return out
 
     if (given := constant(found.dot.operands[1 - found.side])) is not None:
-        back = partial(_unpacked, stacked, tuple(given.shape[a] for a in order), np.argsort(order))
+        back = partial(_unpack, stacked, tuple(given.shape[a] for a in order), np.argsort(order))
         return shop.kept((found.dot, "packed"), lambda: given.once(("weights", order, stacked), made, back, F32))
     out = shop.scratch(shape, F32)
     steps.append((fill, (out, data())))
     return out
 
 
-def _unpacked(stacked: tuple[int, ...], moved: tuple[int, ...], order: Array, x: Array) -> Array:
-    """The weights that `x` was made of: [groups, depth, columns] in the order of `moved`."""
+def _unpack(stacked: tuple[int, ...], moved: tuple[int, ...], order: Array, x: Array) -> Array:
+    """The weights before packing: [groups, depth, columns] in the order of `moved`."""
     if x.ndim == 2:
         return x.T.reshape(moved).transpose(order)
     out = np.empty(stacked, np.float32)

@@ -1,8 +1,8 @@
-"""Which ops run as one tile program: elementwise chains on floats over one shape, with reductions of its rows.
+"""The ops of a tile program: elementwise chains on floats over one shape, with reductions of its rows.
 
-A fusion group is a run of ops over one domain, [rows, columns]: the shape of its elements, last axis apart. Values are full (one
-element per element of the domain) or rows (one per row: what a reduction gives, and what is computed from that). Constants and
-views of what is outside, met on the way, are made before it.
+A fusion group is a run of ops over one domain [rows, columns]; columns are the last axis. Its values are FULL (one element per
+element of the domain) or ROWS (one per row: results of reductions, and ops on them). Constants and views of outside values
+among the ops are computed before it.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from ptir_tools.core.dtypes import BF16, F16, F32, I1
 from ptir_tools.core.ir import Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.types import TensorType, Type
 
-FLOATS = (F32, F16, BF16)  # what a register can hold; all are computed in f32, and rounded once per op
+FLOATS = (F32, F16, BF16)  # dtypes of registers; all are computed in f32, and rounded once per op
 HELD = (*FLOATS, I1)
 MAX_OPS = 128
 MAX_ARRAYS = 16
-MAX_COLUMNS = 1 << 14  # of a row that is reduced: it has to stay in cache
+MAX_COLUMNS = 1 << 14  # elements of a row that is reduced: it has to stay in cache
 
 FULL, ROWS = "full", "rows"
 Shape = tuple[int, ...]
 
 
 class _Shapes(dict[Type, "Shape | None"]):
-    """The shape of a tensor type that a register can hold, None for other types; worked out when first asked for."""
+    """The shape of a tensor type that a register can have; None for other types. Computed when it is first used."""
 
     def __missing__(self, t: Type) -> Shape | None:
         found = self[t] = t.static_shape if isinstance(t, TensorType) and t.dtype in HELD else None
@@ -36,7 +36,7 @@ _SHAPES = _Shapes()
 
 
 class Group:
-    """A fusion group under construction. `kinds` says of each value made in it whether it is FULL or ROWS."""
+    """A fusion group under construction. `kinds` has FULL or ROWS for each of its values."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
@@ -51,12 +51,12 @@ class Group:
         return self.shape[:-1], (*self.shape[:-1], 1)
 
     def kind(self, op: Op) -> str | None:
-        """Whether `op` gives a FULL or a ROWS value of this fusion group; None when it is not part of it."""
+        """FULL or ROWS for the result of `op` in this fusion group; None if it is not part of it."""
         kernel, t = op.defn.kernel, op.results[0].type
         if kernel is None or (shape := _SHAPES[t]) is None:
             return None
         held = True
-        for x in op.operands:  # an element of a tuple or an inline literal is not worth a register
+        for x in op.operands:  # an element of a tuple or an inline literal gets no register
             if x.__class__ is not Value:
                 return None
             held = held and _SHAPES[x.type] is not None
@@ -72,7 +72,7 @@ class Group:
         return None
 
     def agrees(self, op: Op) -> bool:
-        """Whether the values of this fusion group among the operands have one element per row, too."""
+        """Whether the operands of `op` from this fusion group also have one element per row."""
         return all(self.kinds.get(x, ROWS) == ROWS for x in op.values())
 
     def is_row_reduction(self, op: Op) -> bool:
@@ -84,7 +84,8 @@ class Group:
         return last and plain and full and _dtype(x) in FLOATS and self.shape[-1] <= MAX_COLUMNS
 
     def respelled(self, op: Op, shape: Shape) -> str | None:
-        """A value per row with or without its axis of extent 1, or along its row: the same register."""
+        """Whether the result is the same register: a value per row with or without its axis of extent 1, or repeated along its
+        row."""
         x = op.operands[0]
         if not isinstance(x, Value) or self.kinds.get(x) != ROWS:
             return None
@@ -93,7 +94,7 @@ class Group:
         return FULL if shape == self.shape and shape_of(x.type) == self.row_shapes[1] else None
 
     def accepts(self, op: Op) -> bool:
-        """Add `op` if it belongs here."""
+        """Add `op` if it is part of this fusion group. Whether it is."""
         if len(self.ops) >= MAX_OPS or (kind := self.kind(op)) is None:
             return False
         kinds, inputs = self.kinds, self.inputs
@@ -108,7 +109,7 @@ class Group:
 
 
 def role(op: Op) -> str:
-    """What `op` is in a tile program; nothing for what is not part of one."""
+    """The role of `op` in a tile program; empty if it has none."""
     return op.defn.kernel.role if op.defn.kernel is not None else ""
 
 
@@ -123,7 +124,7 @@ def _dtype(x: Operand) -> object:
 
 
 def started(op: Op) -> Group | None:
-    """A new fusion group that begins with `op`, if one can."""
+    """A new fusion group that begins with `op`, or None."""
     if role(op) not in ("map", "reduce") or not op.results:
         return None
     shape = shape_of(operand_type(op.operands[0]) if role(op) == "reduce" else op.result.type)
@@ -134,7 +135,7 @@ def started(op: Op) -> Group | None:
 
 
 def domain(ops: Sequence[Op]) -> Group:
-    """The fusion group that `ops` are."""
+    """The fusion group of `ops`."""
     group = started(ops[0])
     assert group is not None
     for op in ops[1:]:
@@ -146,7 +147,7 @@ def partition(block: Region) -> list[tuple[Op, ...]]:
     """The ops of `block` in steps: fusion groups, and every other op alone."""
     steps: list[tuple[Op, ...]] = []
     group: Group | None = None
-    fixed: set[Value] = set()  # what no operand has a part in, such as a causal mask
+    fixed: set[Value] = set()  # an operand is not needed, such as a causal mask
     for op in block.body:
         if _is_fixed(op, fixed):
             fixed.update(op.results)
@@ -166,7 +167,7 @@ def partition(block: Region) -> list[tuple[Op, ...]]:
 
 
 def _is_fixed(op: Op, fixed: set[Value]) -> bool:
-    """Whether `op` computes the same on every run, from constants and counters."""
+    """Whether `op` has the same result in every run: computed from constants and counters."""
     return (
         op.defn.is_pure
         and not (op.regions or op.defn.is_random)
@@ -175,6 +176,6 @@ def _is_fixed(op: Op, fixed: set[Value]) -> bool:
 
 
 def _is_apart(op: Op, group: Group) -> bool:
-    """Whether `op` only provides: a constant, or a view of what is not made in the fusion group."""
+    """Whether `op` is computed before the group: a constant, or a view of an outside value."""
     free = op.defn.is_constant or op.defn.view is not None
     return free and not any(x in group.kinds for x in op.values())

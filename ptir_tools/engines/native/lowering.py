@@ -1,7 +1,7 @@
-"""Fusion groups as tile programs: phases of instructions on one accumulator, and registers for what it cannot hold.
+"""Fusion groups as tile programs: phases of instructions on one accumulator, and registers for other values.
 
-A phase on elements ends where something is needed that it reduces; then comes a phase on what there is once per row, then the
-next on elements. In a phase, an op whose operand has just been computed takes it from the accumulator.
+A phase on elements ends where the result of its own reduction is needed; then comes a phase on values per row, then the next
+on elements. Within a phase, an op takes an operand that was just computed from the accumulator.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Assembler:
 
 
 class _Node(NamedTuple):
-    """What gives one value, named by `result`: an instruction, or none, on the operands, and a rounding."""
+    """The instruction (or none) for one value, `result`, its operands, and a rounding."""
 
     kernel: Kernel | None
     operands: list[Hashable]
     result: Hashable
     rounding: str | None
-    level: int  # its phase: even ones are on elements, odd ones on rows
+    level: int  # its phase: even phases are on elements, odd ones on rows
 
     @property
     def reduces(self) -> bool:
@@ -60,7 +60,7 @@ def lowered(group: fusion.Group, outs: Sequence[Value], kinds: Sequence[int]) ->
 
 
 def _nodes(group: fusion.Group, outs: Sequence[Value]) -> Iterator[_Node]:
-    """The ops of a group with their phases. Another shape of what there is once per row is that itself, or an output's copy."""
+    """The ops of a group with their phases. A reshape of a value per row is that value itself, or a copy for an output."""
     same = {op.result: op.operands[0] for op in group.ops if fusion.role(op) in ("reshape", "repeat")} if group.reduces else {}
     levels: dict[Hashable, int] = dict.fromkeys(group.inputs, 0)
 
@@ -105,7 +105,7 @@ def _rounding(op: Op) -> str | None:
 
 
 class _Phases:
-    """Nodes to instructions. `held` is in the accumulator; `home` is the register of what is in memory."""
+    """Nodes to instructions. `held` is the value in the accumulator; `home` has the registers of the others."""
 
     def __init__(self, program: Assembler, nodes: list[_Node], inputs: Sequence[Value], outs: Sequence[Value]) -> None:
         self.program = program
@@ -114,7 +114,7 @@ class _Phases:
         self.outs: dict[Hashable, int] = {v: len(inputs) + i for i, v in enumerate(outs)}
         self.uses = Counter(v for n in nodes for v in n.operands)
         self.last: dict[Hashable, int] = {}
-        self.depth: dict[Hashable, int] = {}  # how long the longest chain of nodes from a value on is
+        self.depth: dict[Hashable, int] = {}  # the length of the longest chain of nodes from a value
         for n in reversed(nodes):
             further = self.depth.setdefault(n.result, 0) + 1
             for v in n.operands:
@@ -134,7 +134,7 @@ class _Phases:
         return bytes(self.program.code), bytes(self.program.kinds)
 
     def phase(self, nodes: list[_Node]) -> None:
-        """All nodes of a phase: if possible what uses the accumulator, else what most others wait for, one after the other."""
+        """Emit all nodes of a phase: first a node that uses the accumulator, else the one with the longest chain."""
         made = {n.result for n in nodes}
         missing = [made.intersection(n.operands) for n in nodes]
         waiting: dict[Hashable, list[int]] = {}
@@ -175,7 +175,7 @@ class _Phases:
         self.held = n.result
 
     def keep(self, wanted: bool = False) -> None:
-        """Store what is in the accumulator if it is needed again, or `wanted`, and is not in memory."""
+        """Store the value of the accumulator, if it is needed again or `wanted`, and not stored."""
         v = self.held
         if v is None or v in self.home or not (wanted or self.uses[v] or v in self.outs):
             return
@@ -183,7 +183,7 @@ class _Phases:
         self.program.emit("store", self.home[v])
 
     def kind(self, v: Hashable) -> int:
-        """The kind of register for a value of this phase: LOCAL when no later one uses it."""
+        """The kind of register for a value of this phase: LOCAL if no later phase uses it."""
         kernel = kernels()
         if self.last[v] == self.level:
             return int(kernel.LOCAL)

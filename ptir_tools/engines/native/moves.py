@@ -1,4 +1,4 @@
-"""Copies: elements that lie one after the other along another axis than the last are moved in blocks, floats are converted."""
+"""Copies. If the contiguous axis is not the last one, blocks are transposed; floats are converted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEAST = 1 << 12  # elements
 
 
 def copied(out: Array, x: Array, shop: Workshop, workers: int = 0) -> list[Step]:
-    """The steps that copy `x`, of any strides, to the dense `out`, whose dtype may be another, on all threads or so many."""
+    """The steps that copy `x`, of any strides, to the dense `out`, which may have another dtype, on all threads or `workers`."""
     workers = workers or shop.threads
     if x.dtype != out.dtype and (steps := converted(out, x, shop, workers)) is not None:
         return steps
@@ -28,8 +28,8 @@ def copied(out: Array, x: Array, shop: Workshop, workers: int = 0) -> list[Step]
 
 
 def stacked(out: Array, x: Array) -> tuple[Array, Array] | None:
-    """Both as [stack, m, n] with `x` one after the other along m and `out` along n; None when they are not so."""
-    axes: list[tuple[int, int, int]] = []  # (extent, stride of out, stride of x), axes that lie as one merged
+    """Both as [stack, m, n], with `x` contiguous along m and `out` along n; None if they are not like that."""
+    axes: list[tuple[int, int, int]] = []  # (extent, stride of out, stride of x); contiguous axes are merged
     for n, s, t in zip(x.shape, out.strides, x.strides, strict=True):
         if axes and axes[-1][1:] == (n * s, n * t):
             axes[-1] = (axes[-1][0] * n, s, t)

@@ -1,6 +1,6 @@
-"""Products with what is done with their result: a block of rows is computed, then the group that takes it works on it in cache.
+"""Products with their fusion groups: a block of rows is computed, then the group runs on it in cache.
 
-A product here is a convolution, or a contraction whose right operand is small enough to stay in cache from block to block.
+A product here is a convolution, or a contraction whose right operand stays in cache from block to block.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from ptir_tools.engines.numpy.steps import Step, Workshop, overlaps, tensor_of
 RIGHT = 1 << 17  # elements of a right operand that stays in cache
 PACKING_WORTH = 1 << 14  # elements of a right operand that several threads pack
 BLOCK = 1 << 15  # elements of a block of the result
-ROWS = 96  # of a block, a multiple of this
+ROWS = 96  # rows of a block are a multiple of this
 
 ENDING = ("add", "sub", "mul", "div", "maximum", "minimum")
 LONGEST_ENDING = 8
 
-FEWEST = 24  # rows of a product below which reading the right operand takes longest
+FEWEST = 24  # rows of a product; for fewer, reading the right operand takes longest
 NARROWEST = 4  # columns for which a right operand is packed
-SOME = 32  # rows for which packing a large right operand does not pay
+SOME = 32  # rows for which packing a large right operand costs too much
 OWN = 1 << 19  # bytes of a right operand that each thread packs for itself
 MOST = 1 << 22  # elements of a right operand that is packed for one run
 
@@ -46,14 +46,12 @@ Into = Callable[[slice, "Array", "Array", Ending], list[Step]]
 
 
 def joined(block: Region, steps: list[tuple[Op, ...]]) -> list[tuple[Op, ...]]:
-    """`steps` with each convolution as one, and each product with the fusion group that has the only uses of its result.
-
-    A product whose right operand does not stay in cache has it once, for all rows: its group has to be an ending.
-    """
+    """`steps` with each convolution as one step, and each product with the fusion group that has the only uses of its result.
+    A product whose right operand does not stay in cache reads it once for all rows, so its group has to be an ending."""
     uses = Counter(v for op in block.body for v in op.values())
     uses.update(x for x in block.results if isinstance(x, Value))
     users = {v: op for op in block.body for v in op.values()}
-    ends: dict[Op, tuple[Op, ...]] = {}  # all ops of a new step by its last one
+    ends: dict[Op, tuple[Op, ...]] = {}  # all ops of a new step, by its last op
     gone: set[Op] = set()
     for (op,) in [s for s in steps if len(s) == 1 and fusion.role(s[0]) == "product"]:
         found = convolution.recognized(op, uses, users)
@@ -77,7 +75,7 @@ def extents(op: Op) -> tuple[int, int, int]:
 
 
 def is_one(op: Op) -> bool:
-    """Whether a contraction is one product of f32 matrices whose right operand is packed."""
+    """Whether a contraction is one product of f32 matrices with a packed right operand."""
     if axes_of(op)[0] or work_dtype(op) is not F32 or tensor_of(op).dtype is not F32 or tensor_of(op, 1).dtype is not F32:
         return False
     rows, columns, depth = extents(op)
@@ -86,13 +84,13 @@ def is_one(op: Op) -> bool:
 
 
 def _is_small(op: Op) -> bool:
-    """Whether the right operand of a contraction stays in cache from one block of rows to the next."""
+    """Whether the right operand of a contraction stays in cache between blocks of rows."""
     rows, columns, depth = extents(op)
     return rows >= ROWS and depth * columns <= RIGHT
 
 
 def may_end(op: Op) -> bool:
-    """Whether `op` may be a step of an ending, or a view on the way."""
+    """Whether `op` may be part of an ending, or a view before one."""
     name = op.defn.kernel.name if op.defn.kernel is not None else ""
     return fusion.role(op) == "reshape" or (fusion.role(op) == "map" and name in (*ENDING, "clamp"))
 
@@ -100,7 +98,7 @@ def may_end(op: Op) -> bool:
 def _group_after(
     last: Op, columns: int, steps: Sequence[tuple[Op, ...]], uses: Counter[Value], users: Mapping[Value, Op]
 ) -> list[Op]:
-    """The fusion group on rows of `columns` elements that has the only uses of what `last` makes, after reshapes on the way."""
+    """The fusion group on rows of `columns` elements that has the only uses of the result of `last`, after reshapes."""
     x, path = last.result, list[Op]()
     if not isinstance(x.type, TensorType) or x.type.dtype is not F32 or columns == 1:
         return []
@@ -151,10 +149,8 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
 
 
 def packed(op: Op, right: Callable[[], Data], dtype: DType, shop: Workshop, steps: list[Step], workers: int = 0) -> Array:
-    """The right operand of a contraction without batch axes, as `dtype`, in the order in which the kernels read it.
-
-    That of a constant is made now and stays; another is packed by all threads, or by so many.
-    """
+    """The packed right operand of a contraction without batch axes, as `dtype`. A constant is packed now and kept; another
+    operand is packed in every run, by all threads or by `workers`."""
     _, rows, _, _, columns, contract = axes_of(op)
     few = prod(tensor_of(op).static_shape[a] for a in rows) < FEWEST
     words = np.float32 if dtype is F32 else np.int32 if dtype is SI8 else np.uint32
@@ -169,7 +165,7 @@ def packed(op: Op, right: Callable[[], Data], dtype: DType, shop: Workshop, step
             kernels().pack(out, matrix)
             return out
 
-        back = partial(_unpacked, moved, width, dtype, np.argsort(order))
+        back = partial(_unpack, moved, width, dtype, np.argsort(order))
         return shop.kept((op, "packed"), lambda: found.once(("packed", order, len(contract), few), made, back, dtype))
     matrix = bits(stack(right(), ([], contract, columns), 0, shop, dtype, steps)[0])
     out = shop.scratch((kernels().packed_size(matrix, few),), F32).view(words)
@@ -179,15 +175,15 @@ def packed(op: Op, right: Callable[[], Data], dtype: DType, shop: Workshop, step
     return out
 
 
-def _unpacked(moved: tuple[int, ...], width: int, dtype: DType, order: Array, x: Array) -> Array:
-    """The operand that was packed, of `dtype`: its axes were put in the order of `moved`, and seen as rows of `width`."""
+def _unpack(moved: tuple[int, ...], width: int, dtype: DType, order: Array, x: Array) -> Array:
+    """The operand before packing, in `dtype`: rows of `width`, with axes in the order of `moved`."""
     out = np.empty((prod(moved) // max(width, 1), width), numpy_dtype(dtype))
     kernels().unpack(bits(out), x)
     return out.reshape(moved).transpose(order)
 
 
 def packed_bytes(op: Op, dtype: DType) -> int:
-    """The bytes, at most, that `packed` keeps of a constant right operand that is computed as `dtype`."""
+    """The bytes, at most, of a constant right operand that `packed` keeps as `dtype`."""
     _, _, _, _, columns, contract = axes_of(op)
     extents = tensor_of(op, 1).static_shape
     shape = [prod(extents[a] for a in axes) for axes in (contract, columns)]
@@ -197,12 +193,13 @@ def packed_bytes(op: Op, dtype: DType) -> int:
 
 
 def packs(op: Op, height: int, width: int, depth: int) -> bool:
-    """Whether the right operand of a contraction is packed before, by all threads: that of many rows, unless it is large."""
+    """Whether all threads pack the right operand of a contraction before: if it has many rows and is not too large."""
     return not axes_of(op)[0] and height >= SOME and width >= NARROWEST and 0 < width * depth <= MOST
 
 
 def each_packs(op: Op, size: int, workers: int) -> bool:
-    """Whether each thread packs a right operand of so many bytes for itself: fetching what another one packed takes longer."""
+    """Whether each thread packs its own copy of a right operand of this size: it is faster than reading what another one
+    packed."""
     return workers > 1 and size <= OWN and not is_constant(op.operands[1])
 
 
@@ -218,7 +215,7 @@ def narrow(op: Op, ins: Sequence[Data], shop: Workshop, steps: list[Step], may_p
 
 
 def cut(out: Array, left: Array, right: Array, shop: Workshop) -> list[tuple[Array, Array, Array]]:
-    """A stack of products in pieces for the threads: by matrix, or by row when there is one matrix."""
+    """A stack of products divided among the threads: by matrix, or by row if there is one matrix."""
     work = out.size * left.shape[2]
     workers = shop.threads if work >= threads.PRODUCT_WORTH else 1
     if len(out) == 1:
@@ -227,7 +224,7 @@ def cut(out: Array, left: Array, right: Array, shop: Workshop) -> list[tuple[Arr
 
 
 def contraction(op: Op, data: Callable[[Operand], Data], shop: Workshop, steps: list[Step]) -> tuple[Array, Into]:
-    """One product of f32 matrices: the left one, and what multiplies it. A constant right operand is packed once."""
+    """The left matrix of one f32 product, and the function that multiplies it. A constant right operand is packed once."""
     _, rows, contract, *_ = axes_of(op)
     left = stack(data(op.operands[0]), ([], rows, contract), 0, shop, F32, steps)
     right = packed(op, partial(data, op.operands[1]), F32, shop, steps)
@@ -250,10 +247,8 @@ def _with_group(
     outs: Mapping[Value, Array],
     shop: Workshop,
 ) -> list[Step]:
-    """The steps of a product whose result is an input of `group`: some rows at a time, in the memory of an output where one fits.
-
-    An ending may have an operand there, too, where its elements are computed at once (`over`).
-    """
+    """The steps of a product whose result is an input of `group`: some rows at a time, in the memory of an output if one fits.
+    The output may be an operand of an ending, if its elements are computed at once (`over`)."""
     rows, columns = shape
     steps: list[Step] = []
     arrays = [None if v in made else matrix(data(v), rows, columns, shop, steps) for v in group.inputs]
@@ -273,7 +268,7 @@ def _with_group(
                 operands = tuple((op, x[s]) for op, x in end)
                 if own is None:
                     parts[w] += into(s, taken[0][s], packing, operands)
-                else:  # the result is written over an operand
+                else:  # the result overwrites an operand
                     block = own[: s.stop - s.start]
                     parts[w] += [*into(s, block, packing, operands), (np.copyto, (fitting[0][s], block))]
         return [*steps, *threads.together([(threads.in_turn, (part,)) for part in parts], workers)]
@@ -294,10 +289,8 @@ def _with_group(
 
 
 def ending(code: bytes, arrays: Sequence[Array | None], columns: int) -> Ending | None:
-    """The ending that a tile program is: operations on its only array without data, one after the other, each with one operand.
-
-    `arrays` are the inputs. None where it is more than that.
-    """
+    """The ending of a tile program: a chain of operations on its only array without data, each with one operand. `arrays` are
+    the inputs. None if the program is not such a chain."""
     names = kernels().OPS
     steps = [(names[code[i]], code[i + 1], code[i + 2]) for i in range(0, len(code), INSTRUCTION)]
     product = next(i for i, x in enumerate(arrays) if x is None)

@@ -1,4 +1,4 @@
-"""Quantization in one pass: integers to integers of another scale, floats to integers, and back."""
+"""Quantization in one pass: integers to integers of another scale, floats to integers, and integers to floats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.numpy.steps import Step, Workshop, dense
 
 KINDS = "bBhHiIf"  # integers up to 32 bits; f32 on one side
-WORTH = 1 << 15  # elements below which a second thread costs more than it gives
+WORTH = 1 << 15  # elements; for fewer, a second thread costs more than it saves
 
 
 def rescaled(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
@@ -44,7 +44,7 @@ def is_scaled(op: Op) -> bool:
 
 
 def scalings(op: Op, of_floats: bool = False) -> np.ndarray[Any, Any]:
-    """Scale, zero point, output's scale and output's zero point, each with a column per index of the axis."""
+    """The scale, zero point, output's scale and output's zero point, each with a column per index of the axis."""
     given, made = ("scales", "zero_points"), ("output_scales", "output_zero_points")
     if of_floats:
         given, made = made, given
@@ -53,13 +53,13 @@ def scalings(op: Op, of_floats: bool = False) -> np.ndarray[Any, Any]:
 
 
 def numbers(op: Op, name: str, missing: float) -> np.ndarray[Any, Any]:
-    """The attribute as float64, `missing` where the op has none."""
+    """The attribute as float64, or `missing` without one."""
     found = op.attr(name) if name in op.defn.attr_index else ()
     return np.asarray(found or (missing,), np.float64)
 
 
 def _pieces(out: Array, x: Array, scaling: Array, along: int, workers: int) -> list[tuple[Array, Array, Array]]:
-    """The arrays cut for the threads: by row where scalings do not go by row, else one row by elements with one scaling."""
+    """The arrays divided among the threads: by row if scalings are not per row, else one row by elements with one scaling."""
     count = 2 * workers if workers > 1 and x.size >= WORTH else 1
     if scaling.shape[1] == 1:
         flat = [a.reshape(1, -1) for a in (out, x)]

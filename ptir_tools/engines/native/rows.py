@@ -19,9 +19,9 @@ from ptir_tools.engines.numpy.steps import Running, Step, Workshop, dense, run_d
 
 COST = 16  # element operations of one element
 LINE = 16  # elements of a line of the cache
-LEAST = 256  # bytes of a row from which on the kernel pays for more than FEW of them
+LEAST = 256  # bytes of a row from which the kernel is faster for more than FEW of them
 FEW = 1 << 12
-FEWEST_COLUMNS, MOST_COLUMNS = 64, fusion.MAX_COLUMNS  # of rows that are reduced: fewer are as fast by NumPy
+FEWEST_COLUMNS, MOST_COLUMNS = 64, fusion.MAX_COLUMNS  # of rows that are reduced: NumPy reduces fewer equally fast
 
 
 def layer_norm(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
@@ -65,7 +65,7 @@ def folded(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
 
 
 def _parts(columns: int) -> int:
-    """Into how many equal parts a row is cut that each fit into a tile, and their results, too; 0 where there are none."""
+    """The number of equal parts of a row that each fit into a tile, with their results; 0 if there is none."""
     least = -(-columns // MOST_COLUMNS)
     return next((n for n in range(least, min(8 * least, MOST_COLUMNS) + 1) if columns % n == 0), 0)
 
@@ -108,7 +108,7 @@ def largest(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) 
 
 
 def taken(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """The steps that copy rows by index, divided among the threads; short ones by NumPy. The body reports an index out of
+    """The steps that copy rows by index, divided among the threads; NumPy copies short rows. The body reports an index out of
     range."""
     (x, indices), (out,) = ins, outs
     width = x[0].nbytes if len(x) else 0

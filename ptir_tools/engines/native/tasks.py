@@ -1,4 +1,4 @@
-"""Steps that are calls of kernels as tasks: checked once, and run one after the other without Python in between."""
+"""Kernel calls as tasks: checked once, and run one after the other without Python."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ NAMES = (
     "tiles",
     "attention",
 )
-FEW = 1 << 12  # elements of a copy that may be element by element, and of operations on integers
-RUN = 64  # bytes one after the other that a longer copy has
+FEW = 1 << 12  # elements of a copy element by element, and of operations on integers
+RUN = 64  # contiguous bytes of a longer copy
 MOST_AXES = 8
-WORDS = (1, 2, 4, 8)  # bytes of what can be copied
+WORDS = (1, 2, 4, 8)  # sizes in bytes of elements that can be copied
 
-# By how an operation on integers depends on their dtypes; that of a comparison is its operands'.
+# The dtypes that decide an operation on integers; for a comparison those of its operands.
 ARITHMETIC = ("add", "subtract", "multiply", "negative")
 CHOOSING = ("maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor")
 COMPARING = ("less", "less_equal", "equal", "not_equal", "greater", "greater_equal")
@@ -47,7 +47,7 @@ Task = Callable[[], None]
 
 
 def linked(steps: Sequence[Step]) -> list[tuple[Step, int]]:
-    """`steps` with tasks for those that need no Python, neighbors as one; each with how many of `steps` are done after it."""
+    """`steps` with tasks for those that need no Python, neighbors joined; each with the number of `steps` done after it."""
     found: list[tuple[Step, int]] = []
     tasks: list[Task] = []
     for done, step in enumerate(steps):
@@ -80,7 +80,7 @@ def _makers() -> dict[Callable[..., object], Callable[..., Task | None]]:
     made: dict[Callable[..., object], Callable[..., Task | None]] = {getattr(kernels(), name): maker(name) for name in NAMES}
     made |= {getattr(np, name): partial(_integers, name) for name in kernels().INTEGER_OPS}
     made |= {elementwise.maximum: partial(_integers, "maximum"), elementwise.minimum: partial(_integers, "minimum")}
-    made |= {movement.copy_window: _read, movement.write_window: _written, rows.take_checked: _taken}
+    made |= {movement.copy_window: _read, movement.write_window: _written, rows.take_checked: _take}
     made |= {
         threads.in_turn: lambda steps: _several(steps, 1),
         threads.run_parts: lambda helpers, parts: _several(parts, helpers + 1),
@@ -105,7 +105,7 @@ def _several(steps: Sequence[Step], workers: int) -> Task | None:
 
 
 def _copy(out: Array, x: Array, casting: str = "") -> Task | None:
-    """A copy as it is, of few elements or long runs of them; or of few integers to another dtype."""
+    """A copy of few elements or long runs of them, or of few integers to another dtype."""
     if not isinstance(x, np.ndarray):
         return None
     if x.dtype != out.dtype:
@@ -139,13 +139,13 @@ def _words(x: Array) -> Array:
 
 
 def _integers(name: str, *arguments: Array) -> Task | None:
-    """An operation on few integers or bools as NumPy does it; the last array is the result."""
+    """An operation on few integers or bools as NumPy computes it; the last array is the result."""
     *ins, out = arguments
     x, y = ins[0], ins[-1]
     kinds = {a.dtype.kind for a in ins}
     if not kinds <= set("iub") or out.size > FEW or not all(_is_apart(a, out) for a in ins):
         return None
-    unsigned = any(a.dtype == np.uint64 for a in ins)  # 64 bits without a sign
+    unsigned = any(a.dtype == np.uint64 for a in ins)  # 64-bit unsigned
     same = x.dtype == y.dtype
     fits = {
         **dict.fromkeys(ARITHMETIC, same and out.dtype == x.dtype and "b" not in kinds),
@@ -154,7 +154,7 @@ def _integers(name: str, *arguments: Array) -> Task | None:
         **dict.fromkeys(LOGICAL, out.dtype.kind == "b"),
         "copyto": out.dtype.kind in "iub" or (out.dtype.char in "fd" and not unsigned),
     }
-    if name == "negative" and x.dtype == np.int8 and out.dtype.kind == "i":  # masks of select: of 0 and 1
+    if name == "negative" and x.dtype == np.int8 and out.dtype.kind == "i":  # masks for select, from 0 and 1
         fits[name] = True
     if not fits[name] or (unsigned and name in ("less", "less_equal", "greater", "greater_equal", "maximum", "minimum")):
         return None
@@ -183,8 +183,8 @@ def _window(out: Array, x: Array, start: Array, writes: int) -> Task | None:
     return made
 
 
-def _taken(op: Op, ins: Sequence[Array], outs: Sequence[Array], running: Running, steps: Sequence[Step]) -> Task | None:
-    """Lookup of rows, if all indices are in range."""
+def _take(op: Op, ins: Sequence[Array], outs: Sequence[Array], running: Running, steps: Sequence[Step]) -> Task | None:
+    """A lookup of rows, if all indices are in range."""
     parts = _several(steps, 1)
     if parts is None:
         return None
@@ -199,7 +199,7 @@ def _refuse(op: Op, ins: Sequence[Array], outs: Sequence[Array], running: Runnin
 
 
 def _copies(targets: Sequence[Array], sources: Sequence[Array]) -> Task | None:
-    """Each source to its target, as if all at once."""
+    """Copy each source to its target, as if all at once."""
     pairs = [(t, s) for t, s in zip(targets, sources, strict=True) if not control.is_same(t, s)]
     if not all(_is_copied(t) and t.dtype == s.dtype and t.shape == s.shape for t, s in pairs):
         return None

@@ -1,6 +1,6 @@
-"""Several threads on one step: parts that write different memory, taken from one queue by free threads.
+"""Several threads on one step: parts that write different memory, in one queue.
 
-The kernels let other threads run while they work. The caller takes parts, too, so that it can finish alone.
+Kernels release the interpreter's lock. The caller takes parts, too, so that it can finish alone.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 else:
     futures = lazy("concurrent.futures")
 
-WORTH = 1 << 16  # element operations below which a second thread costs more than it gives
+WORTH = 1 << 16  # element operations; for fewer, a second thread costs more than it saves
 PRODUCT_WORTH = 1 << 20  # multiplications of a product, likewise
-LONG = 1 << 28  # multiplications of a product that others may interrupt
-ROWS, BLOCKS = 8, 96  # rows that a kernel does at once; that it packs at once
-PYTHON_WORTH = 1 << 20  # elements of a step that takes Python, likewise
+LONG = 1 << 28  # multiplications of a product during which others may interrupt
+ROWS, BLOCKS = 8, 96  # rows of a kernel's block; rows that it packs at once
+PYTHON_WORTH = 1 << 20  # elements of a step in Python, likewise
 
 
 def count(wanted: int) -> int:
-    """How many threads to use; 0 asks for one per core that this process may use."""
+    """The number of threads; 0 means one per core that this process may use."""
     if wanted:
         return wanted
     affinity = getattr(os, "sched_getaffinity", None)
@@ -38,7 +38,7 @@ def count(wanted: int) -> int:
 
 
 def cuts(length: int, parts: int, unit: int = 1) -> list[slice]:
-    """[0, length) in at most `parts` slices of about the same length, none of them empty, which begin at multiples of `unit`."""
+    """At most `parts` slices of [0, length) of about equal length, not empty, which begin at multiples of `unit`."""
     blocks = -(-length // unit)
     parts = max(1, min(parts, blocks))
     edges = [min(blocks * i // parts * unit, length) for i in range(parts + 1)]
@@ -46,11 +46,8 @@ def cuts(length: int, parts: int, unit: int = 1) -> list[slice]:
 
 
 def shares(rows: int, workers: int, work: int) -> list[slice]:
-    """The rows of a product in parts for the threads, which begin at whole blocks of the kernels.
-
-    With much work, each thread has a large part and a small one: a late thread leaves small ones, in the middle, to the
-    others.
-    """
+    """The rows of a product in parts for the threads, which begin at blocks of the kernels. With much work, each thread has a
+    large part and a small one: others take the small parts, in the middle, from a late thread."""
     large = 3 * rows // (4 * workers * BLOCKS) * BLOCKS if workers > 1 and work >= LONG else 0
     if not large:
         return cuts(rows, workers, ROWS)
@@ -61,14 +58,14 @@ def shares(rows: int, workers: int, work: int) -> list[slice]:
 
 
 def together(parts: Sequence[Step], threads: int) -> list[Step]:
-    """The steps that do all of `parts`, which write different memory, on up to `threads` threads."""
+    """The steps that run all `parts`, which write different memory, on up to `threads` threads."""
     if threads < 2 or len(parts) < 2:
         return list(parts)
     return [(run_parts, (min(threads, len(parts)) - 1, parts))]
 
 
 def shared(steps: Sequence[Step], threads: int) -> list[Step]:
-    """`steps` with the long calls of universal functions, whose last argument is the result, cut for the threads."""
+    """`steps`, with long calls of universal functions divided among the threads; their last argument is the result."""
     return [part for step in steps for part in together(_parts(*step, threads), threads)] if threads > 1 else list(steps)
 
 
@@ -81,7 +78,7 @@ def _parts(function: Callable[..., object], arguments: tuple[Any, ...], count: i
         return [(function, arguments)]
 
     def piece(x: Array, chosen: slice) -> Array:
-        own = axis - (out.ndim - x.ndim)  # where operands are repeated, they have fewer axes, or extent 1
+        own = axis - (out.ndim - x.ndim)  # repeated operands have fewer axes, or extent 1
         return x[(slice(None),) * own + (chosen,)] if own >= 0 and x.shape[own] > 1 else x
 
     return [(function, tuple(piece(x, s) for x in arguments)) for s in cuts(out.shape[axis], 2 * count)]

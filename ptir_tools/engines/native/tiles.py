@@ -16,7 +16,7 @@ from ptir_tools.engines.native.lowering import INSTRUCTION, ROUNDING, Assembler,
 from ptir_tools.engines.numpy.steps import Step, Workshop
 
 PAST_CACHE = 1 << 23  # bytes of results that do not stay in a usual cache
-SHARE = 16  # the share of the last cache that results may take, which others use as well
+SHARE = 16  # the share of the last cache for results
 
 
 def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
@@ -33,12 +33,12 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
 
 
 def past_cache() -> int:
-    """The least size of results that bypass the cache. With a large cache it is faster to keep them in it."""
+    """The smallest size of results that bypass the cache. A large cache keeps them, which is faster."""
     return max(PAST_CACHE, int(kernels().LAST_CACHE) // SHARE)
 
 
 def register_kinds(group: fusion.Group, arrays: Sequence[Array | None], outs: Sequence[Value]) -> list[int]:
-    """The kinds of the registers of a fusion group's arrays: inputs of one element per row, or not (None is not), then `outs`."""
+    """The kinds of the registers of a fusion group's arrays: inputs (per row, or not; None is not), then `outs`."""
     kernel = kernels()
     inputs = [kernel.ROWS if a is not None and a.shape[-1] == 1 else kernel.FULL for a in arrays[: len(group.inputs)]]
     return [*inputs, *(kernel.ROWS if group.kinds[v] == fusion.ROWS else kernel.FULL for v in outs)]
@@ -60,14 +60,14 @@ def _run(
     is_large = sum(a.nbytes for a in arrays[inputs:]) >= past_cache()
     for piece in _pieces(arrays, columns, len(code) // INSTRUCTION * rows * columns, reduces, workers):
         height = len(piece[0])
-        width = columns if reduces else max(a.shape[1] for a in piece)  # a repeated row may have one element only
+        width = columns if reduces else max(a.shape[1] for a in piece)  # a repeated row may have only one element
         room = shop.scratch((kernels().tile_floats(kinds, height, width, reduces),), F32)
         parts.append((kernels().tiles, (code, kinds, tuple(piece), inputs, height, width, reduces, room, is_large)))
     return threads.together(parts, workers)
 
 
 def converted(out: Array, x: Array, shop: Workshop, workers: int) -> list[Step] | None:
-    """The steps that copy floats to the dense `out` of floats of another precision; None for other dtypes, or strides of `x`."""
+    """The steps that copy floats to the dense `out` of another precision; None for other dtypes or strides of `x`."""
     if not holds(x, *fusion.FLOATS) or not holds(out, *fusion.FLOATS) or not x.size or (x.ndim and not x.strides[-1]):
         return None
     shape = (1, x.size) if x.flags.c_contiguous else (prod(x.shape[:-1]), x.shape[-1])
@@ -85,7 +85,7 @@ def converted(out: Array, x: Array, shop: Workshop, workers: int) -> list[Step] 
 
 
 def reduced(out: Array, x: Array, name: str, shop: Workshop) -> list[Step]:
-    """The steps that reduce every row of `x`, f32, to the one element of its row of `out`."""
+    """The steps that reduce every row of `x`, f32, to the element of its row of `out`."""
     program = Assembler([kernels().FULL, kernels().ROWS])
     program.emit("on_elements")
     program.emit("load", 0)
@@ -94,7 +94,7 @@ def reduced(out: Array, x: Array, name: str, shop: Workshop) -> list[Step]:
 
 
 def _pieces(arrays: list[Array], columns: int, work: int, reduces: bool, workers: int) -> list[list[Array]]:
-    """The domain cut for the threads: by row; a single row that nothing reduces by column."""
+    """The domain divided among the threads: by row, or by column if a single row is not reduced."""
     chunks = 4 * workers if workers > 1 and work >= threads.WORTH else 1
     rows = len(arrays[0])
     if rows == 1 and not reduces:
@@ -103,7 +103,7 @@ def _pieces(arrays: list[Array], columns: int, work: int, reduces: bool, workers
 
 
 def matrix(x: Array, rows: int, columns: int, shop: Workshop, steps: list[Step]) -> Array:
-    """`x` as [rows, columns], or [rows, 1] when its elements are one per row; copied only when it has no such strides."""
+    """`x` as [rows, columns], or [rows, 1] with one element per row; copied only if its strides do not allow that."""
     width = 1 if x.size == rows else columns
     try:
         found = x.reshape((rows, width), copy=False)
@@ -115,5 +115,5 @@ def matrix(x: Array, rows: int, columns: int, shop: Workshop, steps: list[Step])
 
 
 def bits(x: Array) -> Array:
-    """`x` as kernels take it: bf16, which has no buffers, as its bits."""
+    """`x` for kernels: bf16, which has no buffers, as its bits."""
     return x.view(np.uint16) if holds(x, BF16) else x

@@ -1,4 +1,5 @@
-"""Products of one row and a matrix: each element of the matrix is used once, so it is read where it is, and bf16 as it is."""
+"""Products of one row and a matrix. Each element of the matrix is used once, so it is read in place, and bf16 is not widened
+before."""
 
 from __future__ import annotations
 
@@ -15,13 +16,13 @@ from ptir_tools.engines.native.tiles import bits
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, operand_stack, stack
 from ptir_tools.engines.numpy.steps import Step, Workshop, dense, tensor_of
 
-WORTH = 1 << 16  # elements of the matrices below which a second thread costs more than it gives
-COLUMNS = 64  # of a part, a multiple of this
-LEAST = 256  # columns of a part, where there is more than one for each thread: shorter pieces of rows are read more slowly
+WORTH = 1 << 16  # elements of the matrices; for fewer, a second thread costs more than it saves
+COLUMNS = 64  # columns of a part are a multiple of this
+LEAST = 256  # columns of a part, if a thread has several: shorter pieces of rows are read more slowly
 
 
 def product(op: Op, ins: Sequence[Data], out: Array, row: int, shop: Workshop) -> list[Step]:
-    """The steps of a `dot_general` in f32 whose operand number `row` is one row; the other is the matrix."""
+    """The steps of a `dot_general` in f32. Operand number `row` is one row; the other is the matrix."""
     sides = axes_of(op)
     batch, ones, contract = sides[3 * row : 3 * row + 3]
     other_batch, columns, other_contract = sides[3 - 3 * row : 6 - 3 * row]
@@ -40,7 +41,7 @@ def product(op: Op, ins: Sequence[Data], out: Array, row: int, shop: Workshop) -
 
 
 def _parts(out: Array, x: Array, matrix: Array, workers: int) -> list[Step]:
-    """Cut for the threads: by row of the stack, or by column when there is one."""
+    """The parts for the threads: by row of the stack, or by column if there is one."""
     count = 2 * workers if workers > 1 and matrix.size >= WORTH else 1
     if len(out) > 1:
         return [(kernels().gemv, (out[s], x[s], matrix[s])) for s in threads.cuts(len(out), count)]

@@ -15,18 +15,18 @@ from ptir_tools.engines.native import threads
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.numpy.steps import Step, Workshop, dense
 
-NARROWEST = 8  # channels for which vectors along them pay
+NARROWEST = 8  # channels; for fewer, vectors along them are too short
 
 
 def pooled(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """The steps of windows over the two axes before the last one of f32; others by NumPy."""
+    """The steps of windows over the two axes before the last one, of f32; other windows by NumPy."""
     x, (out,) = ins[0], outs
     if not _is_pooling(op, x) or out.size == 0:
         return numpy_engine.builder(op)(op, ins, outs, shop)
     steps: list[Step] = []
     if x.strides[-1] != x.itemsize:
         x = dense(x, shop, steps)
-    image = x.reshape(-1, *x.shape[-3:])  # of a dense array, or one whose leading axes are one
+    image = x.reshape(-1, *x.shape[-3:])  # of a dense array, or one whose leading axes are contiguous
     names = ("window_dims", "strides", "window_dilation")
     fields = (out.shape[-3:-1], *(op.attr(name)[-3:-1] for name in names))
     lows = [low for low, _ in op.attr("padding")[-3:-1]]
@@ -41,7 +41,7 @@ def pooled(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
 
 
 def _is_pooling(op: Op, x: Array) -> bool:
-    """Whether windows are along the two axes before the last one, and have f32 to combine."""
+    """Whether windows are along the two axes before the last one, and combine f32."""
     if x.dtype != np.float32 or x.ndim < 3 or x.size == 0 or x.shape[-1] < NARROWEST:
         return False
     if op.attr("reduce") == "sum" and op.attr("accum_dtype") not in (None, F32):

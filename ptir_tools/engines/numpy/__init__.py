@@ -1,4 +1,4 @@
-"""The NumPy engine: PTIR, canonicalized, planned into one arena, run as a flat list of prepared calls."""
+"""The NumPy engine: PTIR is canonicalized, planned into one arena, and run as a flat list of prepared calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.reference import widest
 from ptir_tools.plan import BlockPlan, Method, Plan, plan_block
 
-# Frequent families first: the next one is imported when the form is not in those before.
+# Frequent families first: the next one is imported if the form is not in the previous ones.
 _FAMILIES = (
     *("elementwise", "movement", "linalg", "control", "indexing", "integers"),
     *("reduce", "normalize", "windows", "scatter", "ranking", "draws"),
@@ -28,8 +28,8 @@ _FAMILIES = (
 
 
 @cache
-def _of_form(form: str) -> Builder:
-    """The builder of the steps of a form that declarations name (`core.ir.InPlace`)."""
+def _builder_of_form(form: str) -> Builder:
+    """The builder for a form that declarations name (`core.ir.InPlace`)."""
     families = (lazy(f"ptir_tools.engines.numpy.{name}").BUILDERS for name in _FAMILIES)
     return next(entry[form] for entry in families if form in entry)  # type: ignore[no-any-return]
 
@@ -42,7 +42,7 @@ def one_by_one(block: Region) -> list[tuple[Op, ...]]:
 def builder(op: Op) -> Builder:
     """The builder of the steps of `op`: the form that its declaration names, a copy of a view, or its body."""
     if (inplace := op.defn.inplace) is not None:
-        return _of_form(inplace.form)
+        return _builder_of_form(inplace.form)
     return declared if op.defn.view is None else movement.copied
 
 
@@ -51,7 +51,7 @@ TARGET = Target(builder, one_by_one)
 
 
 class Bound:
-    """A program bound to its arguments. Every call overwrites the arrays that the previous one returned."""
+    """A program bound to its arguments. Every call overwrites the arrays of the previous call's results."""
 
     def __init__(self, executable: Executable, arguments: Sequence[Data]) -> None:
         self.function = executable.function
@@ -63,14 +63,14 @@ class Bound:
             self.frame = self.built(executable)
         executable.scratch = max(executable.scratch, self.shared.wanted)
         constants.settle()
-        self.results, self.copies = _handed_out(self.frame)
+        self.results, self.copies = _returned(self.frame)
 
     def another(self) -> Bound:
         """A copy with its own results; everything else is shared, so only one of them runs at a time."""
         result = copy(self)
         self.shared.restart()
         result.frame = Frame(self.function, self.frame.own, self.frame.arena, self.shared, self.given)
-        result.results, result.copies = _handed_out(result.frame)
+        result.results, result.copies = _returned(result.frame)
         return result
 
     def built(self, executable: Executable) -> Frame:
@@ -91,8 +91,8 @@ class Bound:
         return self.results
 
 
-def _handed_out(frame: Frame) -> tuple[list[Array], list[Step]]:
-    """The arrays to return, and the steps that copy into them: parameters, constants, views, and what is returned twice."""
+def _returned(frame: Frame) -> tuple[list[Array], list[Step]]:
+    """The returned arrays, and the steps that copy into them: parameters, constants, views, and repeated results."""
     owned = {id(owner(raw)): raw.nbytes for raw in frame.handed.values()}
     results: list[Array] = []
     copies: list[Step] = []
@@ -134,7 +134,7 @@ class Executable:
         return max(self.own.total + linalg.kept_bytes(blocks, self.target.packed), widest(blocks))
 
     def bind(self, arguments: Sequence[Data]) -> Bound:
-        """The program on these arguments, ready to run again and again."""
+        """The program on these arguments, ready to run repeatedly."""
         return Bound(self, arguments)
 
     def __call__(self, arguments: Sequence[Data], context: Context) -> tuple[Data, ...]:

@@ -1,7 +1,7 @@
-"""Constants in the layout and dtype in which steps read them: converted once, and stored instead of the literal's bytes.
+"""Constants in the layout and dtype that steps read: converted once, and stored instead of the literal's bytes.
 
-A converted constant is shared by all sessions of its program. Where it has all elements bit for bit, the literal frees its bytes
-and recomputes them from it on demand.
+All sessions of a program share a converted constant. If it has all bits of the elements, the literal frees its bytes and
+recomputes them on demand.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ptir_tools.core.types import TensorType
 from ptir_tools.plan.search import kernel
 from ptir_tools.rewrite.vocabulary import tensor_type
 
-LEAST = 1 << 12  # the least bytes of a literal that is freed
+LEAST = 1 << 12  # bytes of a literal that is freed, at least
 
 # Recovers the operand's elements from the converted constant.
 Back = Callable[["Array"], "Array"]
 
 
 class Constant(NamedTuple):
-    """A literal as an operand sees it: shape, strides in elements, and the offset of the first element."""
+    """A literal as an operand: shape, strides in elements, and the offset of the first element."""
 
     literal: Literal
     shape: tuple[int, ...]
@@ -45,7 +45,7 @@ class Constant(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether every element of the literal is shown once."""
+        """Whether the operand has every element of the literal once."""
         axes = sorted((stride, n) for n, stride in zip(self.shape, self.strides, strict=True) if n != 1)
         expected = 1
         for stride, n in axes:
@@ -55,8 +55,8 @@ class Constant(NamedTuple):
         return self.start == 0 and expected == self.literal.type.count
 
     def once(self, layout: object, make: Callable[[], Array], back: Back, dtype: DType) -> Array:
-        """The constant converted by `make` to `dtype`, cached by `layout`. `back` inverts the conversion, with the axes of the
-        operand."""
+        """The constant that `make` converts to `dtype`, cached by `layout`. `back` inverts the conversion, with the axes of
+        the operand."""
         literal = self.literal
         forms = literal.forms
         if forms is None:
@@ -64,7 +64,7 @@ class Constant(NamedTuple):
         key = (self.shape, self.strides, self.start, dtype, layout)
         result: Array | None = forms.get(key)
         if result is None:
-            settle()  # memory that was in use before is in small pages
+            settle()  # used memory is in small pages
             forms[key] = result = make()
         if isinstance(literal.payload, bytes) and self.is_whole and _is_worth(literal) and _is_kept(literal, dtype):
             order = sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis])
@@ -74,9 +74,9 @@ class Constant(NamedTuple):
 
 
 class _Freed:
-    """Freed literals leave holes in the heap, which the C library returns to the system only on request."""
+    """Freed literals leave holes in the heap. The C library returns them to the system only on request."""
 
-    ENOUGH = 1 << 22  # bytes, for which a look at the whole heap pays
+    ENOUGH = 1 << 22  # freed bytes; for fewer, scanning the heap costs too much
 
     def __init__(self) -> None:
         self.pending = 0
@@ -92,8 +92,7 @@ _freed = _Freed()
 
 
 def settle() -> None:
-    """Return the freed memory of literals to the system when it is large. Literals that are being packed still have their
-    bytes."""
+    """Return the freed memory of literals to the system if it is large. Literals that are being packed still have their bytes."""
     if _freed.pending >= _freed.ENOUGH:
         _freed.now()
 
@@ -103,7 +102,7 @@ def _is_worth(literal: Literal) -> bool:
 
 
 def _is_kept(literal: Literal, dtype: DType) -> bool:
-    """Whether another dtype keeps all bits: there the bits of a NaN may change."""
+    """Whether another dtype keeps all bits; there the bits of a NaN may change."""
     own = literal.type.dtype
     if dtype is own or own.bits > dtype.bits:
         return dtype is own
@@ -116,7 +115,7 @@ def _bytes(result: Array, back: Back, order: Sequence[int], t: TensorType) -> by
 
 
 def constant(x: Operand) -> Constant | None:
-    """The constant of an operand, also through views; None for any other operand, and for views that need a copy."""
+    """The constant of an operand, also through views; None for any other operand, and for a view that needs a copy."""
     chain: list[Op] = []
     while isinstance(x, Value) and x.op is not None and x.op.defn.view is not None:
         chain.append(x.op)

@@ -1,4 +1,4 @@
-"""Control flow over prepared blocks: values are copied into a region's parameters, and its results out of it.
+"""Control flow over prepared blocks: values are copied into a region's parameters, and its results are copied out.
 
 Carried values of a loop are in the arrays of its results, which are also the parameters of its regions.
 """
@@ -17,7 +17,7 @@ from ptir_tools.engines.numpy.steps import Builder, Running, Runs, Step, Worksho
 
 
 def copy_all(targets: Sequence[Array], sources: Sequence[Array]) -> None:
-    """Copy each source to its target, as if all at once. Targets are apart from each other."""
+    """Copy each source to its target, as if all at once. Targets do not overlap."""
     pairs = [(t, s) for t, s in zip(targets, sources, strict=True) if not is_same(t, s)]
     if len(pairs) > 1 and any(np.may_share_memory(t, s) for t, _ in pairs for _, s in pairs):
         pairs = [(t, s.copy()) for t, s in pairs]
@@ -26,7 +26,7 @@ def copy_all(targets: Sequence[Array], sources: Sequence[Array]) -> None:
 
 
 def is_same(x: Array, y: Array) -> bool:
-    """Whether two arrays are the same elements."""
+    """Whether two arrays have the same elements in memory."""
     if x is y:
         return True
     return x.dtype == y.dtype and x.shape == y.shape and x.strides == y.strides and x.ctypes.data == y.ctypes.data
@@ -38,7 +38,7 @@ def _cond(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) ->
 
 
 def choose(pred: Array, arguments: Sequence[Array], when: Runs, otherwise: Runs, outs: Sequence[Array]) -> None:
-    """Run the block that the predicate chooses, on copies of the arguments."""
+    """Run the block that the predicate selects, on copies of the arguments."""
     frame = when if pred.item() else otherwise
     copy_all(frame.parameters, arguments)
     frame.run()
@@ -72,7 +72,7 @@ def loop(carry: Sequence[Array], test: Runs, body: Runs, outs: Sequence[Array], 
 
 
 def exceeded(limit: int) -> None:
-    """Raises LimitExceeded: a while loop ran so many times."""
+    """Raise LimitExceeded: a while loop ran `limit` times."""
     raise LimitExceeded(f"a while loop ran {limit} times", "--max-iterations")
 
 

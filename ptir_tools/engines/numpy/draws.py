@@ -1,4 +1,4 @@
-"""Random tensors: the words of a stream, a tile at a time; the same numbers as the declared bodies draw."""
+"""Random tensors: the words of a stream, a tile at a time, with the same numbers as the declared bodies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _uniform(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop)
 
 
 def _draw_uniform(op: Op, running: Running, out: Array) -> None:
-    """As many bits as f32 has: every conversion and product is exact."""
+    """As many bits as f32 has, so every conversion and product is exact."""
     words, bits = random_stream(op.attr("stream"), op, running.context), F32.precision
     for piece in _tiles(out):
         raw = words.random_raw(len(piece))
@@ -38,7 +38,7 @@ def _normal(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) 
 
 
 def _draw_normal(op: Op, running: Running, radius: Array, out: Array) -> None:
-    """Box and Muller: all radii are drawn before the first angle."""
+    """The Box-Muller transform: all radii are drawn before the first angle."""
     words, bits = random_stream(op.attr("stream"), op, running.context), F64.precision
     for piece in _tiles(radius):
         np.subtract(1.0, uniform_fractions(words.random_raw(len(piece)), bits), piece)

@@ -16,12 +16,12 @@ from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, fu
 
 
 def _ufunc(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """One universal function, right for every dtype that has its own loop."""
+    """One universal function, for every dtype that has its own loop."""
     if not is_direct(tensor_of(op).dtype):
         return declared(op, ins, outs, shop)
     steps: list[Step] = []
     function = function_of(op)
-    slow = function.__name__ in ("maximum", "minimum")  # where one operand is one element
+    slow = function.__name__ in ("maximum", "minimum")  # if one operand is one element
     operands = [_row(x, shop, steps) if slow else _single(x) for x in ins]
     return [*steps, (_positional(function), (*operands, outs[0]))]
 
@@ -31,12 +31,12 @@ def _is_single(x: Array) -> bool:
 
 
 def _single(x: Array) -> Array:
-    """`x`, or the one element that it repeats."""
+    """`x`, or its element if it repeats one."""
     return x[(0,) * x.ndim + (...,)] if _is_single(x) else x
 
 
 def _row(x: Array, shop: Workshop, steps: list[Step]) -> Array:
-    """`x`, or where it repeats one element a row of it, repeated: NumPy has vector code for that."""
+    """`x`, or, if it repeats one element, a row of it: NumPy has vector code for that."""
     if not _is_single(x) or x.ndim < 2:
         return x
     row = shop.scratch_like(x[(0,) * (x.ndim - 1)])
@@ -45,35 +45,35 @@ def _row(x: Array, shop: Workshop, steps: list[Step]) -> Array:
 
 
 def _positional(function: np.ufunc) -> Callable[..., object]:
-    """`function`, which takes its output as its last argument: NumPy wants that of `maximum`, `minimum` and `clip` by name."""
+    """`function` with its output as the last positional argument; NumPy takes that of `maximum`, `minimum` and `clip` by name."""
     return _BY_NAME.get(function.__name__, function)
 
 
 def extreme_of(kind: str) -> Callable[[Array, Array, Array], None]:
-    """The function of `max` or `min`, which propagates NaN: of two operands, into a third array."""
+    """The function of `max` or `min` on two operands, into a third array; NaN propagates."""
     return maximum if kind == "max" else minimum
 
 
 def maximum(x: Array, y: Array, out: Array) -> None:
-    """The larger of two elements, NaN if one is, into `out`."""
-    np.maximum(*_last(x, y), out=out)
+    """The larger of two elements, or NaN if one is, into `out`."""
+    np.maximum(*_ordered_for_zeros(x, y), out=out)
 
 
 def minimum(x: Array, y: Array, out: Array) -> None:
-    """The smaller of two elements, NaN if one is, into `out`."""
-    np.minimum(*_last(x, y), out=out)
+    """The smaller of two elements, or NaN if one is, into `out`."""
+    np.minimum(*_ordered_for_zeros(x, y), out=out)
 
 
 def clip(x: Array, low: Array, high: Array, out: Array) -> None:
-    """The smaller of the larger of the first two and the third, NaN if one is, into `out`."""
+    """`minimum(maximum(x, low), high)` into `out`; NaN propagates."""
     if x.dtype == np.float16:
-        minimum(np.maximum(*_last(x, low)), high, out)
+        minimum(np.maximum(*_ordered_for_zeros(x, low)), high, out)
     else:
         np.clip(x, low, high, out)
 
 
-def _last(x: Array, y: Array) -> tuple[Array, Array]:
-    """Two operands so that NumPy takes the second of two zeros: of halves it takes the first."""
+def _ordered_for_zeros(x: Array, y: Array) -> tuple[Array, Array]:
+    """The operands in the order in which NumPy returns the second of two zeros; for halves it returns the first."""
     return (y, x) if x.dtype == np.float16 else (x, y)
 
 
@@ -85,7 +85,7 @@ def _float_ufunc(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Works
 
 
 def _reciprocal(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """A division: NumPy's own reciprocal is not vector code. Complex ones are made by the body, in two times the precision."""
+    """A division, because NumPy's reciprocal is not vector code. The body computes complex ones, in twice the precision."""
     if outs[0].dtype.kind == "c":
         return declared(op, ins, outs, shop)
     return [(np.true_divide, (np.ones((), outs[0].dtype), ins[0], outs[0]))]
@@ -102,13 +102,13 @@ def _erf(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
 
 
 def _div(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """Floats by IEEE; integers by the body, which refuses a zero."""
+    """IEEE division of floats. The body divides integers, and refuses a zero."""
     t = tensor_of(op).dtype
     return declared(op, ins, outs, shop) if t.is_integer or not is_direct(t) else [(np.true_divide, (*ins, outs[0]))]
 
 
 def _real_only(function: str) -> Builder:
-    """The universal function `function` of NumPy for floats; anything else is computed by the body."""
+    """NumPy's `function` for floats; the body computes anything else."""
 
     def build(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
         if not tensor_of(op).dtype.is_float:
@@ -119,7 +119,7 @@ def _real_only(function: str) -> Builder:
 
 
 def _select(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """By bits, `y ^ ((x ^ y) & mask)`: no branch and no wrong guess of one."""
+    """A selection of bits, `y ^ ((x ^ y) & mask)`, without a branch."""
     pred, on_true, on_false = ins
     (out,) = outs
     if out.dtype.itemsize > 8 or overlaps(pred, out):
@@ -152,7 +152,7 @@ def _cast_declared(x: Array, source: DType, target: DType, out: Array) -> None:
 
 
 def rounds_once(source: DType, target: DType) -> bool:
-    """Whether NumPy's own conversion is that of the cast table: exact, or rounded once to nearest even."""
+    """Whether NumPy's conversion is that of the cast table: exact, or rounded once to nearest even."""
     if source is target:
         return True
     if 4 in (source.bits, target.bits) or target is I1:

@@ -1,4 +1,4 @@
-"""Activation frame of a block: arrays, views and steps are built once; a run calls the steps in order."""
+"""The activation frame of a block: arrays, views and steps are built once; a run calls the steps in order."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Shared:
         self.kept = kept
         self.context = Context()
         self.scratch = aligned(scratch)
-        self.wanted = 0  # bytes of scratch that the widest step asked for
-        self.turn = 0  # which step is built
+        self.wanted = 0  # bytes of scratch of the widest step
+        self.turn = 0  # the number of the step that is being built
         self.first = 0  # the first step that needed more scratch than available
-        self.short = False  # another step did, too
+        self.short = False  # whether another step did, too
         self.pages: dict[int, Array] = {}  # the scratch arrays of that step, by offset
 
     def restart(self) -> None:
@@ -45,13 +45,12 @@ class Shared:
 
 
 PAGE = 4096
-LARGE = 1 << 16  # bytes from which the offset in a page matters
+LARGE = 1 << 16  # bytes of arrays whose offset in a page matters
 
 
 def aligned(size: int) -> Array:
-    """Bytes aligned to a cache line. A large block begins in the middle of a page: loads stall on earlier stores to similar page
-    offsets (4K aliasing), and a caller's large arrays begin near the start of a page.
-    """
+    """Bytes aligned to a cache line. A large block begins in the middle of a page. A load stalls on an earlier store with a
+    similar page offset (4K aliasing), and a caller's large arrays begin near the start of a page."""
     middle = PAGE // 2 if size >= LARGE else 0
     raw = np.empty(size + (PAGE if middle else ALIGN), np.uint8)
     start = (middle - raw.ctypes.data) % (PAGE if middle else ALIGN)
@@ -59,9 +58,8 @@ def aligned(size: int) -> Array:
 
 
 class Frame:
-    """One block with its arrays. `parameters` and `results` are leaves, in order. Parameters are passed in. Those of a region are
-    filled by the caller before each run, which may overwrite them.
-    """
+    """One block with its arrays. `parameters` and `results` are leaves, in order. Parameters are passed in. The caller fills
+    those of a region before each run, which may overwrite them."""
 
     def __init__(self, block: Region, own: BlockPlan, arena: Array, shared: Shared, given: Sequence[Array]) -> None:
         self.block = block
@@ -97,7 +95,7 @@ class Frame:
 
     @property
     def threads(self) -> int:
-        """How many threads a step may use."""
+        """The number of threads that a step may use."""
         return self.shared.target.threads
 
     def bind_parameters(self, given: Sequence[Array]) -> list[Array]:
@@ -115,7 +113,7 @@ class Frame:
         outs = [key for v in op.results for key in operand_leaves(v)]
         buffers = [self.own.live.places[key] for key in outs]
         if buffers and buffers[0].root.usage == "constant":
-            return []  # looked up by its readers
+            return []  # its readers look it up
         if buffers and buffers[0].alias in ("identity", "view"):
             self.places[outs[0]] = strided_view(op, self.data(op.operands[0]), _static(buffers[0]))
             return []
@@ -125,7 +123,7 @@ class Frame:
         return self.shared.target.builder(op)(op, ins, results, self)
 
     def build_group(self, ops: Sequence[Op]) -> list[Step]:
-        """The steps of several fused ops; only values that other steps use have an array."""
+        """The steps of several fused ops. Only values that other steps use have an array."""
         results: dict[Value, Array] = {}
         for op in ops:
             if (b := self.own.live.places.get((op.result, ()))) is None:
@@ -140,7 +138,7 @@ class Frame:
         return self.shared.target.fuse(ops, self.data, results, self)
 
     def kept(self, name: tuple[Op, str], make: Callable[[], Array]) -> Array:
-        """A value that `make` computes from constants, cached for the program under an op and a word."""
+        """The result of `make`, which depends only on constants, cached for the program by an op and a word."""
         if (result := self.shared.kept.get(name)) is None:
             self.shared.kept[name] = result = make()
         return result
@@ -164,11 +162,11 @@ class Frame:
         return self.kept((op, "value"), lambda: arrays.from_literal(literal))
 
     def allocate(self, b: Buffer) -> Array:
-        """The array of a buffer: in the arena, in a parameter, or, for a function's results, in new memory."""
+        """The array of a buffer: in the arena, in a parameter, or in new memory for a function's results."""
         root = b.root
         assert b.type is not None
         if root.usage == "parameter":
-            return _seen(self.given[root].reshape(-1).view(np.uint8), b.type)
+            return _viewed(self.given[root].reshape(-1).view(np.uint8), b.type)
         if root.offset is None:
             if root not in self.handed:
                 self.handed[root] = aligned(root.nbytes)
@@ -176,25 +174,25 @@ class Frame:
         else:
             raw = self.arena[root.offset : root.offset + root.nbytes]
         if b.parent is not None or is_dense(b.type.static_shape, b.strides):
-            return _seen(raw, b.type)
+            return _viewed(raw, b.type)
         order = sorted(range(b.type.rank), key=lambda axis: -b.strides[axis])  # a stack
-        return _seen(raw, b.type.with_shape(b.type.shape[axis] for axis in order)).transpose(np.argsort(order))
+        return _viewed(raw, b.type.with_shape(b.type.shape[axis] for axis in order)).transpose(np.argsort(order))
 
     def scratch(self, shape: tuple[int, ...], dtype: DType) -> Array:
         """An array for the step until it ends; the next step may get the same memory."""
         return self.page(shape, arrays.numpy_dtype(dtype))
 
     def scratch_like(self, x: Array) -> Array:
-        """One of the shape and dtype of `x`, row-major."""
+        """A scratch array of the shape and dtype of `x`, row-major."""
         return self.page(x.shape, x.dtype)
 
     def copied(self, out: Array, x: Array) -> list[Step]:
-        """The steps that copy `x`, of any strides, to the dense `out`, whose dtype may be another."""
+        """The steps that copy `x`, of any strides, to the dense `out`, which may have another dtype."""
         return self.shared.target.copied(out, x, self)
 
     def page(self, shape: tuple[int, ...], kind: np.dtype) -> Array:
-        """The next piece of scratch, aligned to a cache line. Where there is not enough, the first such step gets new memory;
-        others get a placeholder array of the right size and are built again."""
+        """The next piece of scratch, aligned to a cache line. If there is not enough, the first such step gets new memory;
+        others get a placeholder of the right size and are built again."""
         start = -(-self.used // ALIGN) * ALIGN
         size = prod(shape) * kind.itemsize
         self.used = end = start + size
@@ -211,21 +209,21 @@ class Frame:
         return arrays.strided(np.empty(1, kind), shape, [n * kind.itemsize for n in dense_strides(shape)])
 
     def frames(self, op: Op, carried: Sequence[Array] = ()) -> list[Frame]:
-        """A frame for each region of `op`, the same for the same region, all in its workspace, as one of them runs at a time.
-        Their first parameters are `carried`."""
+        """A frame for each region of `op` (one for equal regions), all in its workspace, because one runs at a time. Their
+        first parameters are `carried`."""
         workspace = self.own.live.workspaces.get(op)
         by_region: dict[Region, Frame] = {}
         for r in dict.fromkeys(op.regions):
             plan = self.shared.plan.regions[r]
             at, given = (workspace.offset or 0) if workspace else 0, list(carried)
             for t in own_parameters(op, r):
-                given.append(_seen(self.arena[at : at + t.nbytes], t))
+                given.append(_viewed(self.arena[at : at + t.nbytes], t))
                 at += -(-t.nbytes // self.shared.plan.align) * self.shared.plan.align
             by_region[r] = Frame(r, plan, self.arena[at : at + plan.peak], self.shared, given)
         return [by_region[r] for r in op.regions]
 
     def is_quiet(self, context: Context) -> bool:
-        """Whether a run calls no function of NumPy, which may warn."""
+        """Whether a run calls no function of NumPy that may warn."""
         return self.quiet and context.timeout is None and context.timer is None
 
     def run(self) -> None:
@@ -251,7 +249,7 @@ class Frame:
             raise
 
     def run_timed(self) -> None:
-        """Run the steps, and call the timer for each of them."""
+        """Run the steps, and call the timer for each."""
         timer, first = self.context.timer, 0
         assert timer is not None
         for ops, (op, end) in zip(self.groups, self.spans, strict=True):
@@ -269,7 +267,7 @@ class Frame:
             self.context.check_time()
 
     def run_observed(self) -> None:
-        """Run the steps op by op, and call the observer with copies of the results of each."""
+        """Run the steps op by op, and call the observer with copies of each op's results."""
         observe = self.context.observe
         assert observe is not None
         start = 0
@@ -291,8 +289,8 @@ class Frame:
             observe(op, tuple(_copied(self.data(v)) for v in op.results))
 
 
-def _seen(raw: Array, t: TensorType) -> Array:
-    """Bytes as an array of that type."""
+def _viewed(raw: Array, t: TensorType) -> Array:
+    """Bytes as an array of the type `t`."""
     dtype = arrays.numpy_dtype(t.dtype)
     return raw[: t.nbytes].view(dtype).reshape(t.static_shape) if t.nbytes else np.empty(t.static_shape, dtype)
 

@@ -1,4 +1,4 @@
-"""Reading by index: positions in the flat operand are computed in place, then `take` reads them all."""
+"""Reading by index: positions in the flat operand are computed in place; one `take` reads all of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ptir_tools.engines.numpy.steps import Builder, Running, Step, Workshop, den
 
 
 def inside(indices: Array, extent: int) -> bool:
-    """Whether all of them are in [0, extent)."""
+    """Whether all indices are in [0, extent)."""
     return not indices.size or bool(indices.min() >= 0 and indices.max() < extent)
 
 
@@ -23,7 +23,7 @@ def _take(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) ->
 
 
 def _take_checked(op: Op, ins: Sequence[Array], outs: Sequence[Array], running: Running) -> None:
-    """Rows by index; the body reports one out of bounds."""
+    """Rows by index; the body reports an index out of bounds."""
     x, indices = ins
     if not inside(indices, x.shape[0]):
         run_declared(op, ins, outs, running)

@@ -25,7 +25,7 @@ def truncate(x: Array, out: Array, target: DType) -> None:
 
 
 def _truncate_tile(x: Array, out: Array, low: float, high: float, target: DType) -> None:
-    """NumPy's own conversion where every element is in range; otherwise a saturating one."""
+    """NumPy's conversion if every element is in range; otherwise a saturating one."""
     if float(x.min()) >= low and float(x.max()) < high:
         np.copyto(out, x, "unsafe")
     else:
@@ -37,7 +37,7 @@ def _is_plain(dtype: DType) -> bool:
 
 
 def _blocks(op: Op, prefix: str, x: Array) -> tuple[tuple[int, ...], object, object]:
-    """The shape in which the operand is cut along its first axis, and scales and zero points that fit it, in f64."""
+    """The shape in which the operand is divided along its first axis, and scales and zero points for it, in f64."""
     scales, zeros, axis = op.attr(f"{prefix}scales"), op.attr(f"{prefix}zero_points"), op.attr("axis")
     shape: tuple[int, ...] = (x.size,)
     if axis is not None:

@@ -1,4 +1,4 @@
-"""Contractions as batched matrix products; a transpose that BLAS supports is not copied."""
+"""Contractions as batched matrix products. A transpose that BLAS supports is not copied."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ from ptir_tools.engines.numpy.steps import NARROW, Builder, Step, Workshop, decl
 
 Groups = Sequence[Sequence[int]]
 
-LONGEST = 1 << 15  # products of 8-bit integers whose sum fits 32 bits, whatever they are
+LONGEST = 1 << 15  # products of 8-bit integers whose sum always fits 32 bits
 
 
 def work_dtype(op: Op) -> DType | None:
-    """The dtype in which BLAS computes this contraction right, and from which the result is one rounding away, or None.
-
-    Narrow floats and f32 in f32; f64 and complex in their own; 8-bit integers exactly, in f32 where their sums fit it, else in
-    f64, unless they might wrap.
-    """
+    """The dtype in which BLAS computes this contraction exactly enough for one final rounding, or None. Narrow floats and f32
+    use f32; f64 and complex their own dtype. 8-bit integers use f32 if their sums fit it exactly, else f64 unless they might
+    wrap."""
     t = tensor_of(op)
     accum: DType | None = op.attr("accum_dtype")
     out: DType = op.attr("out_dtype") or t.dtype
@@ -56,8 +54,8 @@ def is_constant(x: Operand) -> bool:
 
 
 def kept_bytes(blocks: Iterable[Region], packed: Callable[[Op, DType], int] | None = None) -> int:
-    """An upper bound of the bytes of converted constant operands: widened or transposed ones, and packed right operands, whose
-    bytes `packed` gives."""
+    """An upper bound of the bytes of converted constant operands: widened or transposed ones, and packed right operands;
+    `packed` gives the bytes of those."""
     result = 0
     for op in (op for block in blocks for op in block.body if op.defn.inplace is not None and op.defn.inplace.form == "dot"):
         for i, x in enumerate(op.operands):
@@ -72,10 +70,8 @@ def kept_bytes(blocks: Iterable[Region], packed: Callable[[Op, DType], int] | No
 
 
 def stack(x: Array, groups: Groups, kept: int, shop: Workshop, dtype: DType, steps: list[Step]) -> Array:
-    """`x` with one axis per group of its axes; with `kept`, the axes of the first group stay apart.
-
-    A copy into scratch (a step) only where the axes of a group do not lie as one, or the dtype is another.
-    """
+    """`x` with one axis per group of its axes; with `kept`, the axes of the first group stay separate. Copied to scratch (a
+    step) only if the axes of a group are not contiguous, or the dtype is another."""
     if (result := _as_stack(x, groups, kept, dtype)) is not None:
         return result
     moved = x.transpose(_order(groups))

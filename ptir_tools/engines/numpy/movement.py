@@ -15,7 +15,7 @@ from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, te
 
 
 def strided_view(op: Op, x: Array, shape: tuple[int, ...]) -> Array:
-    """The operand `x` as a view `op` (`core.ir.View`) sees it, in `shape`; a copy where that needs one."""
+    """The operand `x` as the view of `op` (`core.ir.View`), in `shape`; a copy if necessary."""
     view = op.defn.view
     assert view is not None
     if view.in_order:
@@ -27,12 +27,12 @@ def strided_view(op: Op, x: Array, shape: tuple[int, ...]) -> Array:
     start, strides = result
     steps = [s * size for s in strides]
     if x.flags.c_contiguous and x.dtype.isbuiltin == 1:
-        return np.ndarray(shape, x.dtype, x, start * size, steps)  # as `strided`, which takes ten times as long
+        return np.ndarray(shape, x.dtype, x, start * size, steps)  # like `strided`, which takes ten times as long
     return arrays.strided(x, shape, steps, start)
 
 
 def view_of(x: Any, window: tuple[slice, ...]) -> Array:
-    """The window as an array; that of a scalar is one, too, not its element."""
+    """The window as an array, also of a scalar."""
     result: Array = x[(*window, ...)]
     return result
 
@@ -65,7 +65,7 @@ def _pad(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
 
 
 def _tile(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """A tile: every axis is split into repeats, over which the operand is broadcast, and its own extent."""
+    """Every axis is split into repeats, over which the operand is broadcast, and its own extent."""
     x, (out,) = ins[0], outs
     repeated = out.reshape([n for pair in zip(op.attr("repeats"), x.shape, strict=True) for n in pair])
     return [(np.copyto, (repeated, x.reshape([n for extent in x.shape for n in (1, extent)])))]
@@ -81,18 +81,18 @@ def _dynamic_slice(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Wor
 
 
 def copy_window(x: Array, start: Array, sizes: tuple[int, ...], out: Array) -> None:
-    """Copy the window of `sizes` at `start`, moved into `x`, to `out`."""
+    """Copy the window of `sizes` at `start`, clamped to the bounds of `x`, to `out`."""
     np.copyto(out, x[_clamped(x, start, sizes)])
 
 
 def _clamped(x: Array, start: Array, sizes: tuple[int, ...]) -> tuple[slice, ...]:
-    """The window of `sizes` at `start`, moved into `x`."""
+    """The window of `sizes` at `start`, clamped to the bounds of `x`."""
     first = [max(0, min(s, n - size)) for s, n, size in zip(start.tolist(), x.shape, sizes, strict=True)]
     return _window(first, sizes)
 
 
 def _update(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """Copy, unless the operand is written over, then write the window."""
+    """Copy the operand, unless it is overwritten, then write the window."""
     x, update, start = ins
     (out,) = outs
     first: list[Step] = [] if np.may_share_memory(x, out) else [(np.copyto, (out, x))]
@@ -100,7 +100,7 @@ def _update(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) 
 
 
 def write_window(out: Array, update: Array, start: Array, sizes: tuple[int, ...]) -> None:
-    """Copy `update` to the window of `sizes` at `start`, moved into `out`."""
+    """Copy `update` to the window of `sizes` at `start`, clamped to the bounds of `x`."""
     out[_clamped(out, start, sizes)] = update
 
 

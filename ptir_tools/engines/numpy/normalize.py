@@ -13,8 +13,8 @@ from ptir_tools.dialects.ptir.ops.normalize import layer_norm_arrays
 from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, dense, in_f32
 
 BLOCK = 1 << 16  # elements
-NEGLIGIBLE = 2.0**-24  # next to deviations of 1
-LEAST = 2.0**-100  # a variance below it may have lost squares to underflow
+NEGLIGIBLE = 2.0**-24  # relative to deviations of 1
+LEAST = 2.0**-100  # variances below this may have lost squares to underflow
 
 
 def _layer_norm(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:

@@ -1,4 +1,4 @@
-"""Top-k of rows: an element and its index form one integer key, so that no two are equal."""
+"""Top-k of rows: an element and its index form one integer key, so no two keys are equal."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _best(
 
 
 def _ordered(x: Array, floats: Array, flags: Array, keys: Array) -> None:
-    """Integers in the order of the floats: zeros are equal, so are NaNs, which come last."""
+    """Integers in the order of the floats: zeros are equal, and so are NaNs, which come last."""
     np.copyto(floats, x, "unsafe")
     np.add(floats, np.float32(0), floats)
     np.isnan(floats, flags)

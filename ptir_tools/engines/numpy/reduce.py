@@ -14,8 +14,8 @@ from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, fu
 
 
 def accumulates_as_is(op: Op) -> bool:
-    """Whether the accumulator is what NumPy takes for the operand (f32 for narrow floats, else its dtype), and the result it or
-    a float one rounding away."""
+    """Whether the accumulator is NumPy's for the operand (f32 for narrow floats, else its dtype), and the result has its dtype
+    or is a float one rounding away."""
     source = tensor_of(op).dtype
     accum: DType | None = op.attr("accum_dtype")
     out: DType | None = op.attr("out_dtype")
@@ -36,7 +36,7 @@ def _sum(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
 
 
 def _summed(op: Op, x: Array, out: Array, shop: Workshop) -> list[Step]:
-    """Sum into `out` when it has the accumulator's dtype, else next to it, then round."""
+    """Sum into `out` if it has the accumulator's dtype, else into scratch, then round."""
     axes, keepdims = op.attr("axes"), op.attr("keepdims")
     if out.dtype == x.dtype:
         return [(np.add.reduce, (x, axes, x.dtype, out, keepdims))]
@@ -45,7 +45,7 @@ def _summed(op: Op, x: Array, out: Array, shop: Workshop) -> list[Step]:
 
 
 def _extreme(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """Max and min are exact in any accumulator; over no elements, and into another dtype, the body is used."""
+    """Max and min are exact in any accumulator. The body is used for no elements, and for another result dtype."""
     x, (out,) = ins[0], outs
     if x.size == 0 or out.dtype != x.dtype or tensor_of(op).dtype.bits < 16:
         return declared(op, ins, outs, shop)

@@ -28,12 +28,12 @@ from ptir_tools.engines.numpy.steps import (
     tensor_of,
 )  # fmt: skip
 
-LONG = 192  # the least elements of a window for which one call per window is faster than one index per element
+LONG = 192  # elements of a window from which one call per window is faster than one index per element
 
 
 def accumulator(dtype: DType, kind: str) -> DType | None:
-    """The dtype in which updates are combined: f64 for sums of f32, as the declared bodies do, f32 for narrow floats, else their
-    own. None when NumPy does not compute it right."""
+    """The dtype in which updates are combined: f64 for sums of f32, as the declared bodies do, f32 for narrow floats, else
+    their own. None if NumPy does not compute it correctly."""
     if kind == "replace":
         return dtype
     if dtype.bits == 4 or dtype.is_complex:
@@ -42,7 +42,7 @@ def accumulator(dtype: DType, kind: str) -> DType | None:
 
 
 class Target:
-    """Where updates are combined: the result itself, or an accumulator next to it that is rounded at the end (`after`)."""
+    """Where updates are combined: the result itself, or an accumulator that is rounded at the end (`after`)."""
 
     def __init__(self, op: Op, out: Array, start: object, kind: str, shop: Workshop) -> None:
         dtype = accumulator(tensor_of(op).dtype, kind)
@@ -86,7 +86,7 @@ def _combine_checked(
     total: Array,
     values: Array,
 ) -> None:
-    """Combine single elements; the body reports an index that is not there."""
+    """Combine single elements; the body reports an index out of bounds."""
     if not located(where, at):
         run_declared(op, ins, outs, running)
     elif function is None:
@@ -140,12 +140,12 @@ def _scatter_add(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Works
 
 
 def _components(op: Op, indices: Array) -> list[Array]:
-    """The components of the indices, each a view of them over the windows."""
+    """The components of the indices, each as a view over the windows."""
     at = index_vector_axis(op.attr("index_vector_dim"), indices.ndim)
     if at == indices.ndim:
         return [indices]
     moved = np.moveaxis(indices, at, 0)
-    return [moved[i, ...] for i in range(len(moved))]  # `...`: a view of one element, too, is an array
+    return [moved[i, ...] for i in range(len(moved))]  # `...`: a view of one element is an array, too
 
 
 def _start(
@@ -156,7 +156,7 @@ def _start(
     parts: Sequence[tuple[Array, int, int]],
     starts: Array,
 ) -> None:
-    """Where each window starts; the body reports one that leaves the operand."""
+    """The start of each window; the body reports a window outside the operand."""
     if not all(inside(part, extent) for part, extent, _ in parts):
         run_declared(op, ins, outs, running)
     starts.fill(0)

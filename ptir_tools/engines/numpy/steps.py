@@ -13,13 +13,13 @@ from ptir_tools.core.records import dataclass
 from ptir_tools.core.typed import Protocol
 from ptir_tools.core.types import TensorType, flatten
 
-# A call whose result is ignored: it writes into arrays among its arguments.
+# A call without a result: it writes into arrays among its arguments.
 Step = tuple[Callable[..., object], tuple[object, ...]]
 
 
 class Running(Protocol):
-    """The part of the current run that steps may access. Steps never refer to a frame, which refers to them: it would outlive its
-    run."""
+    """The part of the current run that steps may access. A step never refers to a frame, because a frame refers to its steps:
+    it would outlive its run."""
 
     context: Context
 
@@ -43,32 +43,32 @@ class Workshop(Protocol):
 
     @property
     def threads(self) -> int:
-        """How many threads a step may use."""
+        """The number of threads that a step may use."""
 
     def scratch(self, shape: tuple[int, ...], dtype: DType) -> Array:
         """A scratch array for the step until it ends."""
 
     def scratch_like(self, x: Array) -> Array:
-        """One of the shape and dtype of `x`, row-major."""
+        """A scratch array of the shape and dtype of `x`, row-major."""
 
     def kept(self, name: tuple[Op, str], make: Callable[[], Array]) -> Array:
-        """What `make` makes of constants, made once for the program and called by an op and a word."""
+        """The result of `make`, which depends only on constants, computed once for the program and cached by an op and a word."""
 
     def copied(self, out: Array, x: Array) -> list[Step]:
-        """The steps that copy `x`, of any strides, to the dense `out`, whose dtype may be another."""
+        """The steps that copy `x`, of any strides, to the dense `out`, which may have another dtype."""
 
     def frames(self, op: Op, carried: Sequence[Array] = ()) -> Sequence[Runs]:
-        """A frame for each region of `op`, the same for the same region; their first parameters are `carried`."""
+        """A frame for each region of `op` (one for equal regions); their first parameters are `carried`."""
 
 
 # (op, operands, leaves of the results, frame): the steps that compute the op.
 Builder = Callable[[Op, Sequence[Data], Sequence["Array"], Workshop], list[Step]]
 
-# (ops, data of an operand from outside, arrays of the values that others use, frame): the steps of several ops as one.
+# (ops, data of outside operands, arrays of the values that others use, frame): the steps of several ops as one.
 Fuse = Callable[[Sequence[Op], Callable[[Operand], Data], Mapping[Value, "Array"], Workshop], list[Step]]
 
 
-# The linked steps, each with the number of built steps that are done after it. One without arguments runs without Python.
+# The linked steps, each with the number of built steps done after it. A step without arguments runs without Python.
 Linked = list[tuple[Step, int]]
 
 
@@ -152,12 +152,12 @@ def tensor_of(op: Op, operand: int = 0) -> TensorType:
 
 
 def overlaps(x: object, out: Array) -> bool:
-    """Whether `x` may be the memory that is written."""
+    """Whether `x` may share memory with the written `out`."""
     return bool(np.may_share_memory(x, out))
 
 
 def dense(x: Array, shop: Workshop, steps: list[Step]) -> Array:
-    """`x` when it is row-major without gaps, else a copy in scratch (a step)."""
+    """`x` if it is row-major without gaps, else a copy in scratch (a step)."""
     if x.flags.c_contiguous:
         return x
     copy = shop.scratch_like(x)

@@ -1,4 +1,4 @@
-"""Windows as strided views: for each tap of a window, one slice of the operand over one slice of the result."""
+"""Windows as strided views: for each tap of a window, a slice of the operand and a slice of the result."""
 
 from __future__ import annotations
 
@@ -18,15 +18,13 @@ from ptir_tools.dialects.ptir.ops.window import overlapping_taps
 from ptir_tools.engines.numpy.elementwise import extreme_of
 from ptir_tools.engines.numpy.steps import NARROW, Builder, Step, Workshop, declared, in_f32, tensor_of
 
-Tap = tuple[slice, slice]  # which places see an element under the tap, and which elements those are
+Tap = tuple[slice, slice]  # the places that see an element under the tap, and those elements
 NOTHING: Tap = (slice(0, 0), slice(0, 0))
 
 
 def tap(extent: int, places: int, offset: int, stride: int, low: int, base: int = 1) -> Tap:
-    """The element under the tap that is `offset` after a window's start, for all places along an axis.
-
-    Elements stand `base` apart after `low` of padding; a place whose tap falls on padding or between elements is left out.
-    """
+    """The element under the tap at `offset` from a window's start, for all places along an axis. Elements are `base` apart,
+    after `low` of padding. Places whose tap is on padding or between elements are left out."""
     shift, common = low - offset, gcd(stride, base)
     if shift % common or extent == 0:
         return NOTHING
@@ -42,19 +40,19 @@ def tap(extent: int, places: int, offset: int, stride: int, low: int, base: int 
 
 
 def along(axis: int, chosen: slice) -> tuple[slice, ...]:
-    """The index that takes `chosen` of one axis and all of the axes before."""
+    """The index of `chosen` along one axis, and of all of the axes before."""
     return (*[slice(None)] * axis, chosen)
 
 
 def _reduce_window(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """Axis by axis, the one that leaves the least first: a window of 3 x 3 has 6 taps then, not 9."""
+    """Axis by axis, first the one whose result is smallest: a window of 3 x 3 then has 6 taps, not 9."""
     x, (out,), dtype = ins[0], outs, tensor_of(op).dtype
     natural = F32 if dtype in NARROW else dtype
     kind, accum = op.attr("reduce"), op.attr("accum_dtype")
     if x.size == 0 or dtype.bits == 4 or (kind == "sum" and accum not in (None, natural)):
         return declared(op, ins, outs, shop)
     start = np.asarray(identity(kind, dtype), x.dtype)
-    todo = [a for a in range(x.ndim) if not _is_whole(op, a)]
+    todo = [a for a in range(x.ndim) if not _is_trivial(op, a)]
     todo.sort(key=lambda a: out.shape[a] / x.shape[a])
     if not todo:
         return [(np.copyto, (out, x))]
@@ -62,19 +60,19 @@ def _reduce_window(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Wor
     for axis in todo:
         shape = (*x.shape[:axis], out.shape[axis], *x.shape[axis + 1 :])
         total = out if axis == todo[-1] else shop.scratch(shape, natural)
-        steps += _combined(op, kind, axis, x, total, start)
+        steps += _combine_taps(op, kind, axis, x, total, start)
         x = total
     return steps
 
 
-def _is_whole(op: Op, axis: int) -> bool:
-    """Whether the windows along `axis` are its elements."""
+def _is_trivial(op: Op, axis: int) -> bool:
+    """Whether each window along `axis` is one element."""
     names = ("window_dims", "strides", "base_dilation")
     return all(op.attr(name)[axis] == 1 for name in names) and tuple(op.attr("padding")[axis]) == (0, 0)
 
 
-def _combined(op: Op, kind: str, axis: int, x: Array, total: Array, start: Array) -> list[Step]:
-    """The taps along one axis. Two that all places see begin; where there are fewer, `start` does."""
+def _combine_taps(op: Op, kind: str, axis: int, x: Array, total: Array, start: Array) -> list[Step]:
+    """Combine the taps along one axis: first two taps that all places see, or `start` if there are fewer."""
     function = np.add if kind == "sum" else extreme_of(kind)
     stride, (low, _) = op.attr("strides")[axis], op.attr("padding")[axis]
     base, dilation = op.attr("base_dilation")[axis], op.attr("window_dilation")[axis]
@@ -91,7 +89,7 @@ def _combined(op: Op, kind: str, axis: int, x: Array, total: Array, start: Array
 
 
 def _extract_patches(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """Copy what each tap sees; fill what it does not."""
+    """Copy the elements under each tap, and fill the rest."""
     x, (out,), window = ins[0], outs, op.attr("window")
     if x.size == 0 or out.size == 0:
         return declared(op, ins, outs, shop)

@@ -1,4 +1,4 @@
-"""Programs as drawings: `dot` for Graphviz, `svg`, and `page`, an HTML page that needs nothing else."""
+"""Programs as drawings: `dot` for Graphviz, `svg`, and `page`, a self-contained HTML page."""
 
 from ptir_tools.tools.graph.dot import dot
 from ptir_tools.tools.graph.draw import draw

@@ -12,10 +12,8 @@ _STYLES = {Style.WAIT: "dashed", Style.REGION: "dotted"}
 
 
 def dot(drawing: Drawing) -> Iterator[str]:
-    """A node per op, an edge per use, a cluster per function, region and repetition; the statement is the tooltip.
-
-    Where units run side by side, a node names the one that executes it, in its color; a wait is a dashed edge.
-    """
+    """A node per op, an edge per use, a cluster per function, region and repetition; the statement is the tooltip. With
+    concurrent units, a node names the unit that executes it, in its color; a wait is a dashed edge."""
     names = {node: f"n{k}" for k, node in enumerate(drawing.nodes())}
     yield "digraph program {\n"
     yield "  compound=true;\n  node [shape=box, fontname=monospace];\n"
@@ -43,7 +41,7 @@ def _node(node: Node, names: dict[Node, str], pipes: dict[str, int], pad: str) -
 
 
 def _edge(edge: Edge, names: dict[Node, str]) -> str:
-    """An edge; Graphviz has none to a cluster, only to a node inside that ends where the cluster does."""
+    """An edge. Graphviz has no edges to a cluster, so it goes to a node inside and ends at the border."""
     source, target = edge.source, edge.target
     attrs = []
     if source.inside:
@@ -65,7 +63,7 @@ def _leaf(node: Node, last: bool) -> Node:
 
 
 def label(node: Node) -> str:
-    """What is written in a node: its title and the types of what it makes."""
+    """The label of a node: its title and the types of its results."""
     return "\n".join([node.title, *node.types])
 
 

@@ -91,6 +91,6 @@ class _Draw:
 
 
 def _names(op: Op) -> list[str]:
-    """What the regions of `op` are called, as it declares them."""
+    """The names of the regions of `op` in its declaration."""
     declared = op.defn.regions
     return [declared[k] if k < len(declared) else f"region {k}" for k in range(len(op.regions))]

@@ -1,4 +1,4 @@
-"""What a drawing of a program shows, whatever its form: nodes inside each other, edges, and a place in a grid for each node."""
+"""The contents of a drawing in any format: nested nodes, edges, and a place in a grid for each node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ptir_tools.core.records import dataclass, field
 
 
 class Kind(StrEnum):
-    """What a node is for."""
+    """The kind of a node."""
 
     FUNCTION = "function"
     REGION = "region"
@@ -20,7 +20,7 @@ class Kind(StrEnum):
 
 
 class Style(StrEnum):
-    """What an edge is for."""
+    """The style of an edge."""
 
     USE = "use"
     WAIT = "wait"
@@ -31,8 +31,8 @@ class Style(StrEnum):
 class Node:
     """An op, a parameter, the results of a block, or a box with nodes `inside`.
 
-    `text` is the whole statement. `pipe` is the unit that executes it, where several run side by side. `operations` and `bytes`
-    are None where a symbol is in them. `row` and `column` are its place among the nodes of `parent`.
+    `text` is the complete statement. `pipe` is the unit that executes it, if there are several. `operations` and `bytes` are
+    None if they contain a symbol. `row` and `column` are its place among the nodes of `parent`.
     """
 
     kind: Kind
@@ -48,7 +48,7 @@ class Node:
     column: int = 0
 
     def within(self) -> Iterator[Node]:
-        """The node, then all that are inside, outer before inner."""
+        """The node, then all nodes inside it, outer before inner."""
         stack = [self]
         while stack:
             node = stack.pop()
@@ -58,7 +58,7 @@ class Node:
 
 @dataclass(slots=True, eq=False)
 class Edge:
-    """A use of `label`, a wait for an event, or an op's reference to a region that is drawn apart from it."""
+    """A use of `label`, a wait for an event, or an op's reference to a region that is drawn elsewhere."""
 
     source: Node
     target: Node

@@ -1,4 +1,4 @@
-"""Where the nodes of a drawing go: a row below all that it depends on, and a column near them."""
+"""The layout of a drawing: the row of a node is below all that it depends on, its column near them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ptir_tools.tools.graph.drawing import Node
 
-WIDEST = 32  # nodes in a row; more go on in the next
+WIDEST = 32  # nodes in a row; more are in the next
 _SWEEPS = 2
 
 
@@ -29,7 +29,7 @@ def arrange(blocks: Sequence[Node], edges: Iterable[tuple[Node, Node]]) -> None:
 
 
 def _siblings(a: Node, b: Node, depths: dict[Node, int]) -> tuple[Node, Node] | None:
-    """The nodes around `a` and `b` (or themselves) that have the same parent; None when one is inside the other."""
+    """The nodes around `a` and `b` (or themselves) with the same parent; None if one is inside the other."""
     while depths[a] > depths[b]:
         a = a.parent  # type: ignore[assignment]
     while depths[b] > depths[a]:
@@ -51,7 +51,7 @@ def _grid(nodes: Sequence[Node], links: Sequence[tuple[Node, Node]]) -> None:
     depth = [0] * len(nodes)
     for k in range(len(nodes)):
         depth[k] = max((depth[p] + 1 for p in above[k]), default=0)
-    for k in reversed(range(len(nodes))):  # what depends on nothing goes right above its first use
+    for k in reversed(range(len(nodes))):  # a node that depends on nothing is right above its first use
         if not above[k] and below[k]:
             depth[k] = min(depth[p] for p in below[k]) - 1
     rows: dict[int, list[int]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""A drawing as one HTML page, which needs no network and nothing next to it."""
+"""A drawing as one HTML page, which needs no network and no other file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MARK = "/*DATA*/"
 
 
 class Stage(NamedTuple):
-    """The program at one point: `name` says after which pass."""
+    """The program at one point: `name` is the pass before it."""
 
     name: str
     drawing: Drawing
@@ -33,13 +33,13 @@ class Stages(Hook):
         self.stages = [Stage("as read", draw(program))]
 
     def after(self, step: Step, program: Program, changed: bool) -> None:
-        """A pass has run."""
+        """Draw the program after a pass."""
         if changed:
             self.stages.append(Stage(step.name, draw(program)))
 
 
 def page(title: str, stages: Sequence[Stage], plan: Plan | None = None) -> Iterator[str]:
-    """The page. It shows the first of `stages`, a slider moves to the others; `plan` is a picture of its own."""
+    """The page. It shows the first of `stages`; a slider moves to the others. `plan` is another picture."""
     template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     before, _, after = template.partition(_MARK)
     yield before
@@ -51,7 +51,7 @@ def page(title: str, stages: Sequence[Stage], plan: Plan | None = None) -> Itera
 
 
 class _Strings:
-    """Texts by number: what many nodes say, or one node in many stages, is in the page once."""
+    """Texts by number, so that a text of many nodes or stages is in the page once."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
@@ -61,7 +61,7 @@ class _Strings:
 
 
 def _stages(stages: Sequence[Stage], strings: _Strings) -> Iterator[dict[str, object]]:
-    """Every stage: its nodes, outer before inner, with the numbers of parents; its edges; the statements that went."""
+    """Every stage: its nodes, outer before inner, with the numbers of parents; its edges; the removed statements."""
     before: Counter[str] | None = None
     for name, drawing in stages:
         numbers = {node: k for k, node in enumerate(drawing.nodes())}
@@ -82,7 +82,7 @@ def _stages(stages: Sequence[Stage], strings: _Strings) -> Iterator[dict[str, ob
 
 
 def _plan(plan: Plan | None) -> list[dict[str, object]]:
-    """The arenas that hold something."""
+    """The arenas that are not empty."""
     arenas = []
     for title, block in blocks(plan) if plan is not None else ():
         buffers = [[shown(b), b.nbytes, b.start, b.end + 1, b.offset, b.usage] for b in block.placed() if b.nbytes]

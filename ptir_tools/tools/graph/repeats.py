@@ -1,4 +1,4 @@
-"""Runs of ops that repeat one after another, such as the layers of a model."""
+"""Repeated runs of ops, such as the layers of a model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 from ptir_tools.core.ir import Literal, Region, Value
 from ptir_tools.core.records import NamedTuple
 
-_LEAST = 4  # ops in a run; less is no easier to read as a box
+_LEAST = 4  # ops in a run; a box of fewer is not easier to read
 _TRIED = 16  # lengths
 
 
@@ -21,10 +21,8 @@ class Run(NamedTuple):
 
 
 def repeats(block: Region) -> list[Run]:
-    """The runs of `block`, in order, no two of which overlap; those that cover most ops are taken first.
-
-    Ops are equal when name, attributes and types are; the values of constants may differ.
-    """
+    """The runs of `block`, in order; no two overlap. Those that cover most ops are chosen first. Ops are equal if name,
+    attributes and types are; the values of constants may differ."""
     signs = _signs(block)
     chosen: list[Run] = []
     taken = bytearray(len(signs))
@@ -53,7 +51,7 @@ def _shape(region: Region) -> Hashable:
 
 
 def _candidates(signs: Sequence[int]) -> list[Run]:
-    """The longest runs of each likely length. A length is likely when many ops are equal to the one that far before them."""
+    """The longest runs of each likely length. A length is likely if many ops equal the op at that distance before them."""
     last: dict[tuple[int, ...], int] = {}
     distances: Counter[int] = Counter()
     for k in range(len(signs) - _LEAST + 1):

@@ -1,4 +1,4 @@
-"""A drawing as SVG, laid out without another program."""
+"""A drawing as SVG; the layout needs no other program."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Box(NamedTuple):
 
 
 def svg(drawing: Drawing) -> Iterator[str]:
-    """The picture: every box open. A node's statement and an edge's value are its tooltip."""
+    """The picture, with all boxes open. A node's statement and an edge's value are tooltips."""
     boxes = place(drawing)
     width = max((b.x + b.width for b in boxes.values()), default=0.0) + _GAP
     height = max((b.y + b.height for b in boxes.values()), default=0.0) + _GAP
@@ -75,7 +75,7 @@ def _size(node: Node, sizes: dict[Node, tuple[float, float]]) -> tuple[float, fl
 
 
 def _fill(box: Node, boxes: dict[Node, Box], sizes: dict[Node, tuple[float, float]]) -> None:
-    """Place what is inside `box`: rows under its label, each in the middle."""
+    """Place the nodes inside `box`: rows under its label, each centered."""
     at = boxes[box]
     y = at.y + len(label(box).split("\n")) * _LINE + _PAD + _BETWEEN / 2
     for row in _rows(box):

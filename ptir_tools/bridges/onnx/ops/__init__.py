@@ -1,4 +1,4 @@
-"""One function per ONNX operator, in files by what they do. Importing it fills the table."""
+"""One function per ONNX operator, in files by topic. Importing the package fills the table."""
 
 from ptir_tools.bridges.onnx.ops import attention as attention
 from ptir_tools.bridges.onnx.ops import contrib as contrib

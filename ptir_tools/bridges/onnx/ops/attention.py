@@ -1,4 +1,4 @@
-"""The attentions of ONNX Runtime's own domain, and what exported language models have next to them."""
+"""Attention and rotary embeddings of `com.microsoft`, as exported language models use them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Dim
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
-LOWEST = -3.4028234663852886e38  # of f32: what a masked score is
+LOWEST = -3.4028234663852886e38  # f32: the score of a masked element
 
 
 def weighted(
     q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor], scale: float, softcap: float = 0.0, sink: Tensor | None = None
 ) -> Tensor:
-    """Softmax of scores times values; of [B, heads, S, D] and [B, groups, T, D], where several heads share a group.
-
-    `biases` are added to the scores, in order. `sink` is one more score of each head, whose value is nothing.
-    """
+    """Softmax of scores, times values; q is [B, heads, S, D], k and v are [B, groups, T, D]. Several heads share a group.
+    `biases` are added to the scores, in order. `sink` is one more score per head; its value is zero."""
     (b, heads, s, _), (groups, t) = q.shape, k.shape[1:3]
     count = fixed(heads) // fixed(groups)
     rows = q.reshape([b, groups, count, s, q.shape[3]])
@@ -61,18 +59,18 @@ def joined(x: Tensor) -> Tensor:
 
 
 def allowed(flag: Tensor, otherwise: float) -> Tensor:
-    """0 where a flag holds, else a number."""
+    """0 where `flag` is true, else `otherwise`."""
     like = flag.cast(F32)
     return flag.select(*(flag.block.full(x, like) for x in (0.0, otherwise)))
 
 
 def places(node: Node, shape: Sequence[Dim], at: int) -> Tensor:
-    """Numbers along an axis."""
+    """The position of each element along an axis."""
     return node.iota(shape, SI64, at)
 
 
 def causal(node: Node, s: Dim, t: Dim) -> Tensor:
-    """Whether an element sees another: [1, 1, S, T], where the last elements are one."""
+    """The causal mask [1, 1, S, T]: whether a query may attend to a key. The last query attends to all keys."""
     first = node.scope.measured(of(t) - of(s)).reshape([1, 1, 1, 1])
     shape = (1, 1, s, t)
     seen = places(node, shape, 2) + first.broadcast_to(shape)
@@ -80,7 +78,8 @@ def causal(node: Node, s: Dim, t: Dim) -> Tensor:
 
 
 def masked(node: Node, mask: Tensor, b: Dim, s: Dim, t: Dim, otherwise: float) -> Tensor:
-    """What a mask of keys adds to scores: their number in each row, flags [B, T], [B, S, T] or [B, 1, M, M]."""
+    """The mask of keys as a term of the scores. The operand is a number of keys per row, or flags [B, T], [B, S, T] or [B, 1,
+    M, M]."""
     if mask.rank == 1:
         if mask.shape[0] != b:
             raise refused(f"{node.op} with a mask of {mask.type}")
@@ -94,7 +93,7 @@ def masked(node: Node, mask: Tensor, b: Dim, s: Dim, t: Dim, otherwise: float) -
 
 
 def appended(past: Tensor | None, new: Tensor) -> Tensor:
-    """Keys or values after those of before."""
+    """Keys or values, appended to those of earlier steps."""
     if past is None:
         return new
     whole = dim(of(past.shape[2]) + of(new.shape[2]))
@@ -104,7 +103,7 @@ def appended(past: Tensor | None, new: Tensor) -> Tensor:
 
 @handles("MultiHeadAttention", domain=DOMAIN)
 def multi_head_attention(node: Node) -> list[Tensor | None]:
-    """Attention of queries, keys and values that are projected, apart or packed, with those of before."""
+    """MultiHeadAttention: attention of projected queries, keys and values, with keys and values of earlier steps."""
     heads, x = node.attr("num_heads"), node[0]
     if node.datum(1) is None or node.datum(2) is None or x.rank != 3:
         raise refused("MultiHeadAttention of packed operands")
@@ -114,7 +113,7 @@ def multi_head_attention(node: Node) -> list[Tensor | None]:
         for i, part in enumerate(parts):
             width = fixed(part.shape[1]) * fixed(part.shape[3])
             if i and node[1].rank == 4:
-                break  # keys and values of another length come with theirs
+                break  # keys and values of rank 4 include their bias
             own = cut(bias, 0, at, width).reshape([1, part.shape[1], 1, part.shape[3]])
             parts[i] = part + own.broadcast_to(part.shape)
             at += width
@@ -140,7 +139,7 @@ def multi_head_attention(node: Node) -> list[Tensor | None]:
 
 @handles("Attention", domain=DOMAIN)
 def attention(node: Node) -> list[Tensor | None]:
-    """Projection of an input to queries, keys and values, and their attention."""
+    """Attention: the projection of an input to queries, keys and values, then their attention."""
     x = node[0]
     y = matmul(x, node[1])
     if node.datum(2) is not None:
@@ -152,7 +151,7 @@ def attention(node: Node) -> list[Tensor | None]:
 
 @handles("QAttention", domain=DOMAIN)
 def quantized_attention(node: Node) -> list[Tensor | None]:
-    """Attention whose input and weights are quantized."""
+    """QAttention: attention with quantized input and weights."""
     if node.attr("past_present_share_buffer", 0) or node.attr("do_rotary", 0):
         raise refused("QAttention with a cache that is written in place, or with rotary positions")
     total = matmul(centered(node[0], node.get(6)), centered(node[1], node.get(7)))
@@ -162,7 +161,7 @@ def quantized_attention(node: Node) -> list[Tensor | None]:
 
 
 def projected(node: Node, y: Tensor, mask: int, past: int, bias: int | None) -> list[Tensor | None]:
-    """Attention of queries, keys and values side by side; where its operands are."""
+    """Attention of queries, keys and values that are side by side in `y`. The other arguments are operand positions."""
     heads, (b, s, width) = node.attr("num_heads"), y.shape
     sizes = node.attr("qkv_hidden_sizes") or [fixed(width) // 3] * 3
     starts = [sum(sizes[:i]) for i in range(3)]
@@ -186,7 +185,8 @@ def projected(node: Node, y: Tensor, mask: int, past: int, bias: int | None) -> 
 
 @handles("GroupQueryAttention", domain=DOMAIN)
 def group_query_attention(node: Node) -> list[Tensor | None]:
-    """Causal attention of heads that share keys and values, which are put after those of before, each row by its own length."""
+    """GroupQueryAttention: causal attention of heads that share keys and values. New keys and values are appended in each row
+    after its own length."""
     heads, groups = node.attr("num_heads"), node.attr("kv_num_heads")
     for name in ("kv_cache_bit_width", "sliding_window_cache", "qk_output"):
         if node.attr(name, 0):
@@ -208,17 +208,15 @@ def group_query_attention(node: Node) -> list[Tensor | None]:
     t = dim(total) if isinstance(total, Extent) or not isinstance(held, int) else max(total, held)
     lengths = node[5].reshape([b]).cast(SI64)
     before = lengths + 1 - stretched(node.scope.measured(s), (b,))
-    if (
-        isinstance(total, Extent) or not isinstance(s, int) or s == total
-    ):  # what is first begins at 0, also where a row is shorter
+    if isinstance(total, Extent) or not isinstance(s, int) or s == total:  # the first positions begin at 0, also in shorter rows
         first = node.block.op("compare_eq", *(node.scope.measured(n) for n in (s, total)))
         before = first.broadcast_to((b,)).select(node.block.full(0, before), before)
     if node.attr("do_rotary", 0):
-        at = node[9].cast(SI64) if node.datum(9) is not None else _rows(before, (b, s)) + places(node, (b, s), 1)
+        at = node[9].cast(SI64) if node.datum(9) is not None else _broadcast_rows(before, (b, s)) + places(node, (b, s), 1)
         q, k = (rotated(node, y, at, node[7], node[8]) for y in (q, k))
-    present = [_kept(node, old, new, before, t) for old, new in zip(past, (k, v), strict=True)]
+    present = [_update_cache(node, old, new, before, t) for old, new in zip(past, (k, v), strict=True)]
     shape = (b, 1, s, t)
-    seen = _rows(before, shape) + places(node, shape, 2)
+    seen = _broadcast_rows(before, shape) + places(node, shape, 2)
     column = places(node, shape, 3)
     flag = column.compare_le(seen)
     if (window := node.attr("local_window_size", -1)) >= 0:
@@ -236,18 +234,18 @@ def group_query_attention(node: Node) -> list[Tensor | None]:
     return [back(joined(y), x), *present, None]
 
 
-def _rows(v: Tensor, shape: Sequence[Dim]) -> Tensor:
-    """A number per row, in a shape."""
+def _broadcast_rows(v: Tensor, shape: Sequence[Dim]) -> Tensor:
+    """A number per row, broadcast to a shape."""
     return v.reshape([v.shape[0], *(1 for _ in shape[1:])]).broadcast_to(shape)
 
 
-def _kept(node: Node, past: Tensor | None, new: Tensor, before: Tensor, t: Dim) -> Tensor:
-    """The first `before` of what was there, in each row, then what is new, then zeros: [B, heads, T, D]."""
+def _update_cache(node: Node, past: Tensor | None, new: Tensor, before: Tensor, t: Dim) -> Tensor:
+    """The cache after this step, [B, heads, T, D]: in each row the first `before` old elements, then the new ones, then zeros."""
     b, heads, s, d = new.shape
     source = appended(past, new)
     old = past.shape[2] if past is not None else 0
     shape = (b, t)
-    column, start = places(node, shape, 1), _rows(before, shape)
+    column, start = places(node, shape, 1), _broadcast_rows(before, shape)
     fresh = column - start
     size, gone = (stretched(node.scope.measured(n), shape) for n in (s, old))
     zero = column - column
@@ -261,7 +259,8 @@ def _kept(node: Node, past: Tensor | None, new: Tensor, before: Tensor, t: Dim) 
 
 
 def rotated(node: Node, x: Tensor, at: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """[B, heads, S, D] rotated by the angles of positions [B, S]: the first elements of D, in halves or in pairs."""
+    """RotaryEmbedding: x [B, heads, S, D] rotated by the angles at positions [B, S]. Only the first elements of D are rotated,
+    as halves or as pairs."""
     b, heads, s, d = x.shape
     half = fixed(cos.shape[1])
     c, n = (wide(v).take(at).reshape([b, 1, s, half]).broadcast_to((b, heads, s, half)) for v in (cos, sin))
@@ -280,7 +279,7 @@ def rotated(node: Node, x: Tensor, at: Tensor, cos: Tensor, sin: Tensor) -> Tens
 
 @handles("EmbedLayerNormalization", domain=DOMAIN)
 def embed_norm(node: Node) -> list[Tensor | None]:
-    """The sum of embeddings of words, positions and segments, normalized; how many words each row has."""
+    """EmbedLayerNormalization: the normalized sum of word, position and segment embeddings, and the number of words per row."""
     ids = node[0]
     b, s = ids.shape
     total = node[2].take(ids)

@@ -1,5 +1,5 @@
-"""Operators of ONNX Runtime's own domain, which its quantizer and optimizer write: as functions of those of ONNX where one says
-it, else as compositions."""
+"""Operators of `com.microsoft` that ONNX Runtime's quantizer and optimizer write: functions of ONNX operators where possible,
+else compositions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 else:
     onnx = lazy("onnx")
 
-_SET = 23  # the operator set of the bodies; an attribute `opset` of an operator says another
+_SET = 23  # the operator set of the bodies; an attribute `opset` of an operator overrides it
 
 _POOL = "auto_pad, ceil_mode, count_include_pad, kernel_shape, pads, strides"
 _POOLED = (
@@ -33,14 +33,14 @@ _POOLED = (
 
 
 def _quantized(name: str, inner: str, attrs: str = "") -> str:
-    """A function of one quantized operand, with the operator that it is on numbers."""
+    """A function of one quantized operand that applies an ONNX operator to its real value."""
     head = f"{name} <{attrs}>" if attrs else name
     body = f"f = DequantizeLinear (x, xs, xz) r = {inner} (f) y = QuantizeLinear (r, ys, yz)"
     return f"{head} (x, xs, xz, ys, yz) => (y) {{ {body} }}"
 
 
 def _pairwise(name: str, inner: str) -> str:
-    """A function of two quantized operands, with the operator that it is on numbers."""
+    """A function of two quantized operands that applies an ONNX operator to their real values."""
     body = f"f = DequantizeLinear (a, sa, za) g = DequantizeLinear (b, sb, zb) r = {inner} (f, g) y = QuantizeLinear (r, sy, zy)"
     return f"{name} (a, sa, za, b, sb, zb, sy, zy) => (y) {{ {body} }}"
 
@@ -65,7 +65,7 @@ _TEXTS = (
         y = RotaryEmbedding <interleaved: int = @interleaved, num_heads: int = @num_heads,
             rotary_embedding_dim: int = @rotary_embedding_dim> (x, cos, sin, at) }""",
 )
-# The activations that others may be fused with, and the defaults of their attributes.
+# The activations that may be fused, and the defaults of their attributes.
 _FUSED: dict[str, dict[str, object]] = {
     "Relu": {}, "Sigmoid": {}, "LeakyRelu": {"alpha": 0.01}, "HardSigmoid": {"alpha": 0.2, "beta": 0.5}, "Elu": {"alpha": 1.0},
     "Softplus": {}, "Softsign": {},
@@ -74,7 +74,7 @@ _FUSED: dict[str, dict[str, object]] = {
 
 @cache
 def functions() -> dict[str, onnx.FunctionProto]:
-    """A FunctionProto per operator that is a function of others."""
+    """A FunctionProto per operator that is defined by others."""
     by_name = {}
     for text in _TEXTS:
         head = f'<domain: "{DOMAIN}", opset_import: ["" : {_SET}, "{DOMAIN}" : 1]>\n'
@@ -84,8 +84,8 @@ def functions() -> dict[str, onnx.FunctionProto]:
 
 
 def function_of(node: Node) -> onnx.FunctionProto | None:
-    """The FunctionProto of a node of ONNX Runtime's domain, None when there is none. Raises Violation for an attribute or an
-    operand that the function does not take."""
+    """The FunctionProto of a node of `com.microsoft`, or None. Raises Violation for an attribute or an operand that the
+    function does not have."""
     result = functions().get(node.op)
     if result is None:
         return None
@@ -107,14 +107,14 @@ HANDLERS.update({(DOMAIN, "QuantizeLinear"): quantize, (DOMAIN, "DequantizeLinea
 
 @handles("BiasGiven", domain=DOMAIN)
 def bias_given(node: Node) -> Tensor:
-    """The sum with a bias, where one is given; an operator of the functions here."""
+    """The sum with an optional bias; an internal operator of these functions."""
     bias = node.get(1)
     return node[0] if bias is None else node[0] + stretched(bias, node[0].shape)
 
 
 @handles("QLinearConcat", domain=DOMAIN)
 def qlinear_concat(node: Node) -> Tensor:
-    """Quantized tensors joined, in the quantization of the first two operands."""
+    """QLinearConcat: quantized tensors joined, in the quantization of the first two operands."""
     parts = []
     for i in range(2, len(node), 3):
         zero = node[i + 2].cast(SI32).reshape([])
@@ -126,7 +126,7 @@ def qlinear_concat(node: Node) -> Tensor:
 
 @handles("QGemm", domain=DOMAIN)
 def qgemm(node: Node) -> Tensor:
-    """A product of quantized matrices with a bias in its units, quantized, or in f32 without a scale of the result."""
+    """QGemm: a product of quantized matrices with an integer bias. The result is quantized, or f32 if it has no scale."""
     a, b = centered(node[0], node.get(2)), node[3]
     if node.attr("transB", 0):
         b = b.transpose([1, 0])
@@ -143,7 +143,7 @@ def qgemm(node: Node) -> Tensor:
 
 @handles("Gelu", "FastGelu", "BiasGelu", "QuickGelu", domain=DOMAIN)
 def gelus(node: Node) -> Tensor:
-    """Gelu in its forms, of the sum with a bias where there is one."""
+    """Gelu in its forms, of the sum with an optional bias."""
     x = node[0]
     if node.datum(1) is not None:
         x = x + stretched(node[1], x.shape)
@@ -155,7 +155,7 @@ def gelus(node: Node) -> Tensor:
 
 @handles("FusedMatMul", domain=DOMAIN)
 def fused_matmul(node: Node) -> Tensor:
-    """A product of matrices that may be transposed, times a number."""
+    """FusedMatMul: a product of matrices, each optionally transposed, times a number."""
     if node.attr("transBatchA", 0) or node.attr("transBatchB", 0):
         raise refused("FusedMatMul with transposed batches")
     a, b = (
@@ -171,22 +171,22 @@ def _transposed(x: Tensor) -> Tensor:
 
 @handles("FusedConv", domain=DOMAIN)
 def fused_conv(node: Node) -> Tensor:
-    """A convolution, perhaps a tensor added, and an activation."""
-    node.defaults = {"group": 1, "auto_pad": "NOTSET"}  # what the schema of Conv says
+    """FusedConv: a convolution, an optional addition, and an activation."""
+    node.defaults = {"group": 1, "auto_pad": "NOTSET"}  # the defaults of the schema of Conv
     y = conv(node)
-    return _activated(node, y if node.datum(3) is None else y + node[3], node.attr("activation_params", []))
+    return _apply_activation(node, y if node.datum(3) is None else y + node[3], node.attr("activation_params", []))
 
 
 @handles("FusedGemm", domain=DOMAIN)
 def fused_gemm(node: Node) -> Tensor:
-    """A product of matrices with a bias, and an activation."""
-    node.defaults = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0}  # what the schema of Gemm says
+    """FusedGemm: a product of matrices with a bias, and an activation."""
+    node.defaults = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0}  # the defaults of the schema of Gemm
     y = gemm(node)
-    return _activated(node, y, [node.attr(f"activation_{name}") for name in ("alpha", "beta", "gamma")])
+    return _apply_activation(node, y, [node.attr(f"activation_{name}") for name in ("alpha", "beta", "gamma")])
 
 
-def _activated(node: Node, y: Tensor, params: Sequence[float | None]) -> Tensor:
-    """The activation that a node names, with parameters in the order of ONNX's attributes."""
+def _apply_activation(node: Node, y: Tensor, params: Sequence[float | None]) -> Tensor:
+    """The activation that the node names, with parameters in the order of ONNX's attributes."""
     kind = node.attr("activation", "")
     if kind == "Clip":
         return y.block.op("minimum", y.block.op("maximum", y, params[0]), params[1])
@@ -201,7 +201,7 @@ def _activated(node: Node, y: Tensor, params: Sequence[float | None]) -> Tensor:
 
 @handles("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=DOMAIN)
 def skip_norm(node: Node) -> list[Tensor | None]:
-    """The sum of an input, what skips layers, and a bias, normalized along the last axis; the sum is the fourth output."""
+    """SkipLayerNormalization: the sum of input, skip and bias, normalized along the last axis. The fourth output is the sum."""
     x, skip = together(node[0], node[1])
     simple = node.op == "SkipSimplifiedLayerNormalization"
     total = x + skip
@@ -219,21 +219,21 @@ def skip_norm(node: Node) -> list[Tensor | None]:
 
 @handles("MatMulNBits", domain=DOMAIN)
 def matmul_bits(node: Node) -> Tensor:
-    """A product by a transposed matrix of 4 or 8 bits, which has a scale and zero point per block of a row."""
+    """MatMulNBits: a product with a transposed matrix of 4 or 8 bits, with a scale and zero point per block of a row."""
     if node.datum(4) is not None:
         raise refused("MatMulNBits with groups in another order")
     x, n, k, block, bits = node[0], node.attr("N"), node.attr("K"), node.attr("block_size"), node.attr("bits", 4)
     if bits not in (4, 8):
         raise refused(f"MatMulNBits of {bits} bits")
     blocks = -(-k // block)
-    whole = _unpacked(node[1].reshape([n, -1]), bits).reshape([n, -1])
+    whole = _unpack(node[1].reshape([n, -1]), bits).reshape([n, -1])
     whole = cut(whole, 1, 0, blocks * block).reshape([n, blocks, block]).cast(F32)
     zero = node.get(3)
     if zero is None:
         whole = whole - float(1 << (bits - 1))
     else:
         packed = zero.dtype is UI8
-        each = _unpacked(zero.reshape([n, -1]), bits) if packed else zero.reshape([n, blocks])
+        each = _unpack(zero.reshape([n, -1]), bits) if packed else zero.reshape([n, blocks])
         whole = whole - stretched(cut(each, 1, 0, blocks).cast(F32).reshape([n, blocks, 1]), whole.shape)
     scale = wide(node[2]).reshape([n, blocks, 1])
     weight = cut((whole * stretched(scale, whole.shape)).reshape([n, blocks * block]), 1, 0, k)
@@ -241,8 +241,8 @@ def matmul_bits(node: Node) -> Tensor:
     return y if node.datum(5) is None else y + stretched(node[5], y.shape)
 
 
-def _unpacked(x: Tensor, bits: int) -> Tensor:
-    """Rows of bytes as rows of integers; of 4 bits, the low half of a byte is first."""
+def _unpack(x: Tensor, bits: int) -> Tensor:
+    """Rows of bytes as rows of integers. With 4 bits, the low half of a byte is first."""
     if bits == 8:
         return x
     n, count = (fixed(d) for d in x.shape)

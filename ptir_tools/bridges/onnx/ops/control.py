@@ -1,4 +1,4 @@
-"""Control flow: subgraphs as regions, or in line where what decides is known."""
+"""Control flow: subgraphs become regions, or are inlined if the condition or the trip count is known."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from ptir_tools.dialects.ptir.builder.build import Build, Tensor
 if TYPE_CHECKING:
     import onnx
 
-_UNROLLED = 64  # steps of a loop that are written out when a region cannot hold it
+_UNROLLED = 64  # steps of a loop that is unrolled because a region cannot hold it
 
 
 class _Unknown(Exception):
-    """Whether a loop goes on depends on data."""
+    """The end of a loop depends on data."""
 
 
 class _Failed(Exception):
-    """A subgraph was refused; the diagnostics say why."""
+    """A subgraph was refused; the diagnostics have the reasons."""
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class _Failed(Exception):
 
 @contextmanager
 def _attempt(node: Node) -> Iterator[Diagnostics]:
-    """Diagnostics inside are kept apart; when there are errors, _Failed is raised and nothing was appended."""
+    """Read a subgraph with separate diagnostics. If they have errors, raises _Failed and removes its ops."""
     importer = node.scope.importer
     before, mine = importer.diagnostics, Diagnostics(importer.source)
     importer.diagnostics = mine
@@ -57,7 +57,7 @@ def _attempt(node: Node) -> Iterator[Diagnostics]:
 
 
 def _report(node: Node, failed: _Failed) -> NoReturn:
-    """What was refused inside is what is refused."""
+    """Report the errors of a subgraph."""
     for diagnostic in failed.diagnostics:
         node.scope.importer.diagnostics.add(diagnostic)
     raise node.scope.importer.poisoned
@@ -65,7 +65,7 @@ def _report(node: Node, failed: _Failed) -> NoReturn:
 
 @contextmanager
 def _read(node: Node, mismatch: str) -> Iterator[None]:
-    """What is refused inside is what is refused; regions of types that do not fit are, as `mismatch` says."""
+    """Report the errors of a subgraph, and (as `mismatch`) regions whose types do not fit."""
     try:
         with _attempt(node):
             yield
@@ -78,7 +78,7 @@ def _read(node: Node, mismatch: str) -> Iterator[None]:
 
 
 def inline(scope: Scope, graph: onnx.GraphProto, given: Sequence[Datum]) -> list[Datum]:
-    """The outputs of a subgraph whose nodes are appended in place. Poison inside is the caller's."""
+    """Append the nodes of a subgraph in place, and return its outputs. An output in error is the caller's."""
     importer = scope.importer
     inner = importer.inner_scope(scope)
     importer.initializers(graph, inner)
@@ -88,20 +88,20 @@ def inline(scope: Scope, graph: onnx.GraphProto, given: Sequence[Datum]) -> list
 
 
 def _tensors(value: Datum) -> list[Tensor]:
-    """The tensors of what a subgraph reads."""
+    """The tensors in a value that a subgraph reads."""
     parts = value.items if isinstance(value, Items) else (value,)
     return [x for x in parts if isinstance(x, Tensor)]
 
 
 def _inside(value: Datum, params: Iterator[Tensor]) -> Datum:
-    """What a subgraph reads, in which its tensors are parameters."""
+    """The value inside a subgraph, with its tensors replaced by parameters."""
     if isinstance(value, Items):
         return Items(tuple(_inside(x, params) for x in value.items))
     return next(params) if isinstance(value, Tensor) else value
 
 
 class Region:
-    """A subgraph as a region: what it reads of the outside comes in after its own parameters."""
+    """A subgraph as a region. Captured values become parameters after its own."""
 
     def __init__(self, node: Node, *graphs: onnx.GraphProto) -> None:
         self.node = node
@@ -112,7 +112,7 @@ class Region:
     def build(
         self, graph: onnx.GraphProto, own: int, given: Callable[[Sequence[Tensor]], Sequence[Datum]]
     ) -> Callable[..., list[Tensor]]:
-        """A function of `own` parameters and of what is captured, which gives the outputs of `graph` as data of the region."""
+        """A function with the parameters `own` and the captured values. It returns the outputs of `graph` as tensors."""
         importer = self.node.scope.importer
 
         def built(*params: Tensor) -> list[Tensor]:
@@ -135,7 +135,7 @@ class Region:
 
 @handles("If")
 def if_(node: Node) -> Sequence[Datum]:
-    """One of two branches."""
+    """If: one of two branches."""
     pred = node.datum(0)
     yes, no = node.attrs["then_branch"], node.attrs["else_branch"]
     if (counts := {len(yes.output), len(no.output)}) != {node.outputs}:
@@ -143,7 +143,7 @@ def if_(node: Node) -> Sequence[Datum]:
     if not isinstance(pred, Tensor):
         return inline(node.scope, yes if bool(node.known(0).reshape(())) else no, [])
     region = Region(node, yes, no)
-    carried = region.tensors or [pred]  # a region of no parameters would have no block to be in
+    carried = region.tensors or [pred]  # a region needs at least one parameter
     own = 0 if region.tensors else 1
 
     def branch(graph: onnx.GraphProto) -> Build:
@@ -161,7 +161,7 @@ def _elements(out: Tensor, count: int) -> list[Tensor]:
 
 @handles("Loop")
 def loop(node: Node) -> Sequence[Datum]:
-    """A loop with a trip count, a condition, or both; the outputs of all steps are stacked."""
+    """Loop, with a trip count, a condition, or both; the outputs of all iterations are stacked."""
     body = node.attrs["body"]
     count, condition = node.datum(0), node.datum(1)
     carries = [node.datum(i) for i in range(2, len(node))]
@@ -173,17 +173,17 @@ def loop(node: Node) -> Sequence[Datum]:
         steps = count.reshape(-1)[0]
         try:
             if not any(isinstance(x, Items) for x in carries):
-                return _counted(node, body, steps, stacked)
+                return _counted_loop(node, body, steps, stacked)
             if isinstance(steps, Extent) or int(steps) > _UNROLLED:
                 raise refused(f"a Loop of more than {_UNROLLED} steps, or as many as an extent, carries a sequence")
         except _Failed as failed:
             if isinstance(steps, Extent) or int(steps) > _UNROLLED:
                 _report(node, failed)
-        unrolled = _unrolled(node, body, int(steps), carries)
+        unrolled = _unroll(node, body, int(steps), carries)
         if unrolled is not None:
             return unrolled
     elif count is None and known and (stacked or any(isinstance(x, Items) for x in carries)):
-        unrolled = _unrolled(node, body, None, carries)
+        unrolled = _unroll(node, body, None, carries)
         if unrolled is not None:
             return unrolled
     if stacked:
@@ -191,11 +191,11 @@ def loop(node: Node) -> Sequence[Datum]:
             if isinstance(node.datum(i), Tensor):
                 node.known(i)
         raise refused("the number of steps of a Loop with stacked outputs depends on data")
-    return _while(node, body, count, condition)
+    return _while_loop(node, body, count, condition)
 
 
-def _counted(node: Node, body: onnx.GraphProto, steps: Size, stacked: int) -> list[Tensor]:
-    """A loop of so many steps as a `scan` over their numbers. Raises _Failed when its condition may end it."""
+def _counted_loop(node: Node, body: onnx.GraphProto, steps: Size, stacked: int) -> list[Tensor]:
+    """A loop with a trip count as a `scan` over the iteration numbers. Raises _Failed if its condition may end it earlier."""
     carries = [node[i] for i in range(2, len(node))]
     region = Region(node, body)
     extent = steps.dim if isinstance(steps, Extent) else max(int(steps), 0)
@@ -225,8 +225,8 @@ def _counted(node: Node, body: onnx.GraphProto, steps: Size, stacked: int) -> li
     return [*elements[: len(carries)], *elements[len(carried) :]]
 
 
-def _unrolled(node: Node, body: onnx.GraphProto, steps: int | None, carries: list[Datum]) -> list[Datum] | None:
-    """A loop written out, step by step; None when its condition is not known, or does not end a loop of any number of steps."""
+def _unroll(node: Node, body: onnx.GraphProto, steps: int | None, carries: list[Datum]) -> list[Datum] | None:
+    """An unrolled loop, or None if its condition is not known or does not end it."""
     held, stacks = list(carries), [[] for _ in range(len(body.output) - 1 - len(carries))]  # type: list[Datum], list[list[Tensor]]
     on: Datum = np.array(True)
     try:
@@ -251,16 +251,16 @@ def _unrolled(node: Node, body: onnx.GraphProto, steps: int | None, carries: lis
     except _Failed as failed:
         _report(node, failed)
     if any(not stack for stack in stacks):
-        return [*held, *_nothing(node, body, held, len(stacks))]
+        return [*held, *_empty_stacks(node, body, held, len(stacks))]
     joined = [node.block.op("concat", [x.reshape([1, *x.shape]) for x in stack], 0) for stack in stacks]
     return [*held, *joined]
 
 
-def _nothing(node: Node, body: onnx.GraphProto, held: Sequence[Datum], count: int) -> list[Tensor]:
-    """What a loop of no steps stacks: nothing, of the types that a step would give."""
+def _empty_stacks(node: Node, body: onnx.GraphProto, held: Sequence[Datum], count: int) -> list[Tensor]:
+    """The stacked outputs of a loop without iterations: empty, with the types of an iteration."""
     types: list[TensorType] = []
     try:
-        with _attempt(node):  # a step that is taken back
+        with _attempt(node):  # the ops of this iteration are removed
             out = inline(node.scope, body, [np.array(0), np.array(True), *held])
             types += [x.tensor_type for d in out[len(out) - count :] if (x := node.scope.tensor(d)) is not None]
             raise _Unknown
@@ -271,8 +271,8 @@ def _nothing(node: Node, body: onnx.GraphProto, held: Sequence[Datum], count: in
         _report(node, failed)
 
 
-def _while(node: Node, body: onnx.GraphProto, count: Datum, condition: Datum) -> list[Tensor]:
-    """A loop that a condition ends."""
+def _while_loop(node: Node, body: onnx.GraphProto, count: Datum, condition: Datum) -> list[Tensor]:
+    """A loop that its condition ends."""
     block, scope = node.block, node.scope
     region = Region(node, body)
     at = block.constant(np.array(0, np.int64))
@@ -297,20 +297,20 @@ def _while(node: Node, body: onnx.GraphProto, count: Datum, condition: Datum) ->
 
 
 def logical_and(x: Tensor, y: Tensor) -> Tensor:
-    """Both flags."""
+    """The logical and."""
     return logical("and", x, y) if x.rank else x.select(y, x)
 
 
 @handles("Scan")
 def scan(node: Node) -> list[Tensor]:
-    """The body over slices of the inputs, carrying values from step to step."""
+    """Scan: the body on slices of the inputs, with carried values."""
     if node.opset < 9:
-        return _scan_of_batches(node)
+        return _batched_scan(node)
     return _scanned(node, node.all(), {})
 
 
-def _scan_of_batches(node: Node) -> list[Tensor]:
-    """Before operator set 9, every operand has a batch in front, and each is scanned by itself."""
+def _batched_scan(node: Node) -> list[Tensor]:
+    """Scan before operator set 9: every operand has a batch axis in front, and each batch is scanned separately."""
     if node.has(0):
         raise refused("Scan of operator set 8 with lengths of sequences")
     xs = [node[i] for i in range(1, len(node))]

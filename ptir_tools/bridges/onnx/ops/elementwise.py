@@ -1,4 +1,4 @@
-"""Operators that work element by element."""
+"""Elementwise operators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ptir_tools.dialects.ptir.builder.build import Tensor
 
 Map = Callable[[Tensor], Tensor]
 
-# Operators that are one op of PTIR on operands broadcast to one shape.
+# Operators that are one op of PTIR, on broadcast operands.
 DIRECT = {
     "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Add": "add", "Asin": "asin", "Asinh": "asinh", "Atan": "atan",
     "Atanh": "atanh", "BitwiseAnd": "bitwise_and", "BitwiseNot": "bitwise_not", "BitwiseOr": "bitwise_or",
@@ -37,7 +37,7 @@ HANDLERS.update({("", name): _direct for name in DIRECT})
 
 
 def logical(op: str, x: Tensor, y: Tensor) -> Tensor:
-    """`and`, `or` or `xor` of flags."""
+    """`and`, `or` or `xor` of i1."""
     if op == "xor":
         return x.block.op("compare_ne", x, y)
     return x.select(y, False) if op == "and" else x.select(True, y)
@@ -51,17 +51,17 @@ def boolean(node: Node) -> Tensor:
 
 @handles("Not")
 def invert(node: Node) -> Tensor:
-    """The other flag."""
+    """Not."""
     return flags(node, node[0], False)
 
 
 def flags(node: Node, x: Tensor, value: bool) -> Tensor:
-    """Whether each flag equals `value`."""
+    """Whether each i1 equals `value`."""
     return node.block.op("compare_eq", x, node.block.full(value, x))
 
 
 def _sqrt(x: Tensor) -> Tensor:
-    """The square root: `x * rsqrt(x)` would be NaN at zero and infinity."""
+    """The square root. `x * rsqrt(x)` would be NaN at zero and infinity."""
     special = (x.block.op("compare_eq", x, 0), x.block.op("compare_eq", x, math.inf))
     return special[0].select(x, special[1].select(x, x * x.rsqrt()))
 
@@ -79,7 +79,7 @@ def sqrt(x: Tensor) -> Tensor:
 
 @handles("Max", "Min")
 def extremum(node: Node) -> Tensor:
-    """The largest or smallest of the operands."""
+    """Max or Min of the operands."""
     first, *rest = together(*node.all())
     for x in rest:
         first = node.block.op("maximum" if node.op == "Max" else "minimum", first, x)
@@ -88,7 +88,7 @@ def extremum(node: Node) -> Tensor:
 
 @handles("Sum", "Mean")
 def summed(node: Node) -> Tensor:
-    """The sum or mean of the operands."""
+    """Sum or Mean of the operands."""
     xs = together(*node.all())
     total = wide(xs[0])
     for x in xs[1:]:
@@ -98,7 +98,7 @@ def summed(node: Node) -> Tensor:
 
 @handles("Pow")
 def power(node: Node) -> Tensor:
-    """`x` to the power `y`, in the dtype of `x`. Small constant exponents are products."""
+    """Pow, in the dtype of `x`. Small constant exponents become products."""
     x, datum = node[0], node.array(1)
     if datum is not None and datum.size == 1 and datum.ndim <= x.rank and datum.dtype != object:
         exponent = float(datum.reshape(()))
@@ -112,7 +112,7 @@ def power(node: Node) -> Tensor:
 
 
 def _common(a: DType, b: DType) -> DType:
-    """A dtype in which both can be raised: floats win, f64 for wide integers."""
+    """The dtype in which a power is computed: a float if one is a float, f64 for wide integers."""
     if a.is_float or b.is_float:
         return F64 if max(a.bits, b.bits) == 64 or F64 in (a, b) else F32
     return SI64
@@ -130,13 +130,13 @@ _POWERS: dict[float, Map] = {
 
 @handles("Mod")
 def modulo(node: Node) -> Tensor:
-    """The remainder: with the sign of the divisor, with `fmod` with that of `x`."""
+    """Mod: the remainder has the sign of the divisor, or with `fmod` that of `x`."""
     return node.block.op("rem" if node.attr("fmod") else "mod", *together(node[0], node[1]))
 
 
 @handles("BitShift")
 def shift(node: Node) -> Tensor:
-    """Bits moved left or right; the sign of a signed integer stays."""
+    """BitShift, left or right; a signed integer keeps its sign."""
     x, y = together(node[0], node[1])
     right = "shift_right_arithmetic" if x.dtype.is_signed else "shift_right_logical"
     return node.block.op("shift_left" if node.attr("direction") == "LEFT" else right, x, y)
@@ -144,7 +144,7 @@ def shift(node: Node) -> Tensor:
 
 @handles("BitCast")
 def bitcast(node: Node) -> Tensor:
-    """The bits as another dtype of the same size."""
+    """BitCast: the bits as another dtype of the same size."""
     target = dtype_of(node.attr("to"))
     if I1 in (target, node[0].dtype) and 8 in (target.bits, node[0].dtype.bits):
         return node[0].cast(UI8).bitcast(target) if target is not I1 else node[0].bitcast(UI8).cast(I1)
@@ -155,14 +155,14 @@ def bitcast(node: Node) -> Tensor:
 
 @handles("Where")
 def where(node: Node) -> Tensor:
-    """A choice by element."""
+    """Where."""
     which, x, y = together(node[0], node[1], node[2])
     return which.select(x, y)
 
 
 @handles("Clip")
 def clip(node: Node) -> Tensor:
-    """Bounded below and above; a bound that is left out does not bound."""
+    """Clip; both bounds are optional."""
     x = node[0]
     bounds = [node.get(1), node.get(2)]
     for k, name in enumerate(("min", "max")):
@@ -175,18 +175,18 @@ def clip(node: Node) -> Tensor:
 
 
 def sigmoid(x: Tensor) -> Tensor:
-    """The logistic function, which neither overflows nor cancels."""
+    """The logistic function, without overflow or cancellation."""
     return ((x * 0.5).tanh() + 1.0) * 0.5 if x.dtype is F64 else (1.0 + (-x).exp()).reciprocal()
 
 
 def softplus(x: Tensor) -> Tensor:
-    """log(1 + exp(x)), which does not overflow."""
+    """log(1 + exp(x)), without overflow."""
     e = (-x.block.op("abs", x)).exp()
     return x.block.op("maximum", x, 0.0) + e.log1p()
 
 
 def relu(x: Tensor) -> Tensor:
-    """What is positive."""
+    """max(x, 0)."""
     return x.block.op("maximum", x, 0)
 
 
@@ -217,7 +217,7 @@ def mish(x: Tensor) -> Tensor:
     return x * softplus(x).tanh()
 
 
-# Activations: of the node (for its attributes) and its operand, widened.
+# Activations: a function of the node (for its attributes) and the widened operand.
 ACTIVATIONS: dict[str, Callable[[Node, Tensor], Tensor]] = {
     "Celu": lambda n, x: relu(x) + n.block.op("minimum", n.attr("alpha") * expm1(x / n.attr("alpha")), 0.0),
     "Elu": lambda n, x: positive(x, x, n.attr("alpha") * expm1(x)),
@@ -246,7 +246,7 @@ HANDLERS.update({("", name): _activation for name in ACTIVATIONS})
 
 @handles("Shrink")
 def shrink(node: Node) -> Tensor:
-    """Moved toward zero by `bias`, zero within `lambd`."""
+    """Shrink: moved toward zero by `bias`; zero within `lambd`."""
     x, bias, lambd = node[0], node.attr("bias"), node.attr("lambd")
     number = (lambda v: v) if x.dtype.is_float else int
     block, zero = node.block, node.block.full(0, x)
@@ -266,14 +266,14 @@ def prelu(node: Node) -> Tensor:
 
 @handles("IsNaN")
 def is_nan(node: Node) -> Tensor:
-    """What is not itself."""
+    """IsNaN."""
     x = node[0]
     return node.block.op("compare_ne", x, x)
 
 
 @handles("IsInf")
 def is_infinite(node: Node) -> Tensor:
-    """Infinities of the signs asked for."""
+    """IsInf, for the signs that the attributes select."""
     x, block = node[0], node.block
     above = block.op("compare_eq", x, math.inf)
     below = block.op("compare_eq", x, -math.inf)
@@ -285,7 +285,7 @@ def is_infinite(node: Node) -> Tensor:
 
 @handles("Cast", "CastLike")
 def cast(node: Node) -> Datum:
-    """Another dtype. What is known stays known, whatever it shall be like."""
+    """Cast. Values that are known while reading stay known."""
     target = dtype_of(node.attr("to")) if node.op == "Cast" else node[1].dtype
     y, datum = node[0], node.array(0)
     if datum is not None and datum.dtype == object and target in (F32, F64, SI32):
@@ -300,7 +300,7 @@ def cast(node: Node) -> Datum:
 
 
 def converted(x: Tensor, target: DType, saturate: bool = True) -> Tensor:
-    """`x` as ONNX casts it: integers wrap, floats to 4-bit integers wrap, floats to fp8 saturate when asked."""
+    """`x` as ONNX casts it: integers and floats to 4-bit integers wrap, floats to fp8 saturate if `saturate`."""
     source = x.dtype
     if source is target:
         return x
@@ -317,7 +317,7 @@ def converted(x: Tensor, target: DType, saturate: bool = True) -> Tensor:
 
 
 def wrapped(x: Tensor, target: DType) -> Tensor:
-    """An integer tensor as a narrower integer dtype, modulo its number of values."""
+    """An integer tensor modulo the range of a narrower integer dtype."""
     half, size = 1 << (target.bits - 1), 1 << target.bits
     low = x.block.op("bitwise_and", x, _mask(x, size - 1)).cast(SI64)  # 0 ≤ low < size
     return (x.block.op("compare_ge", low, half).select(low - size, low) if target.is_signed else low).cast(target)

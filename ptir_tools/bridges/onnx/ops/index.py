@@ -1,4 +1,4 @@
-"""Reading and writing by index."""
+"""Gather and scatter operators."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _STRINGS = "PTIR has no strings"
 refuses(_STRINGS, "StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch", "TfIdfVectorizer", "ImageDecoder")
 refuses(_STRINGS, "LabelEncoder", "CategoryMapper", domain="ai.onnx.ml")
 refuses(
-    "it draws random numbers of its own, which no other engine repeats",
+    "it draws random numbers, which no other engine repeats",
     *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"),
 )
 
 
 def normalized(node: Node, i: int, extent: Dim) -> Tensor:
-    """Indices, those below zero counted from the end of an axis of `extent`."""
+    """Operand `i` as indices from 0 on: those below zero count from the end of an axis of `extent`."""
     known = node.array(i)
     if known is not None and known.dtype != object and (isinstance(extent, int) or (known >= 0).all()):
         places = known.astype(np.int64)
@@ -35,7 +35,7 @@ def normalized(node: Node, i: int, extent: Dim) -> Tensor:
 
 
 def wrapped_indices(at: Tensor, extent: Dim, node: Node) -> Tensor:
-    """Indices below zero counted from the end of an axis of `extent`."""
+    """Indices from 0 on: those below zero count from the end of an axis of `extent`."""
     if isinstance(extent, int):
         total = at + extent
     else:
@@ -46,7 +46,7 @@ def wrapped_indices(at: Tensor, extent: Dim, node: Node) -> Tensor:
 
 @handles("Gather")
 def gather(node: Node) -> Tensor:
-    """Slices of `x` along an axis, by index."""
+    """Gather: slices of `x` along an axis."""
     x = node[0]
     a = axis(node.attr("axis"), x.rank)
     at = normalized(node, 1, x.shape[a])
@@ -59,7 +59,7 @@ def gather(node: Node) -> Tensor:
 
 
 def flat_places(node: Node, at: Tensor, shape: tuple[Dim, ...], a: int) -> Tensor:
-    """The row-major place in `shape` of each position of `at`, its coordinate along `a` replaced by the index there."""
+    """The row-major index in `shape` of each position of `at`, with the coordinate along `a` replaced by the value there."""
     strides = [prod(map(fixed, shape[i + 1 :])) for i in range(len(shape))]
     total = at.cast(SI64) * strides[a] if at.dtype is not SI64 else at * strides[a]
     for i in range(len(shape)):
@@ -70,7 +70,7 @@ def flat_places(node: Node, at: Tensor, shape: tuple[Dim, ...], a: int) -> Tenso
 
 @handles("GatherElements")
 def gather_elements(node: Node) -> Tensor:
-    """One element per index."""
+    """GatherElements: one element per index."""
     x = node[0]
     a = axis(node.attr("axis"), x.rank)
     at = normalized(node, 1, x.shape[a])
@@ -83,12 +83,12 @@ _SCATTERS: dict[str, Literal["replace", "add", "max", "min"]] = {"none": "replac
 
 
 def scattered(node: Node, x: Tensor, at: Tensor, updates: Tensor) -> Tensor:
-    """`x` with updates at flat places."""
+    """`x` with updates at flat indices."""
     how = node.attr("reduction", "none")
     narrow = x.dtype is I1 and how != "none"
     flat = (x.cast(UI8) if narrow else x).reshape([-1])
     targets = at.reshape([-1])
-    values = (updates.cast(UI8) if narrow else updates).reshape(targets.shape)  # as many as there are places
+    values = (updates.cast(UI8) if narrow else updates).reshape(targets.shape)  # as many indices as updates
     if how == "mul":
         out = flat.scatter(targets, values, inserted_window_dims=[0], scatter_dims_to_operand_dims=[0], reduce="mul")
     else:
@@ -99,7 +99,7 @@ def scattered(node: Node, x: Tensor, at: Tensor, updates: Tensor) -> Tensor:
 
 @handles("ScatterElements", "Scatter")
 def scatter_elements(node: Node) -> Tensor:
-    """One update per index."""
+    """ScatterElements: one update per index."""
     x, updates = node[0], node[2]
     a = axis(node.attr("axis"), x.rank)
     at, how = normalized(node, 1, x.shape[a]), node.attr("reduction", "none")
@@ -110,7 +110,7 @@ def scatter_elements(node: Node) -> Tensor:
 
 
 def _nd_places(node: Node, at: Tensor, shape: tuple[Dim, ...], first: int) -> tuple[Tensor, list[Dim]]:
-    """The flat place, in whole slices, of each index vector in axes `first`… of `shape`; the shape of a slice."""
+    """The flat index, in units of slices, of each index vector in axes `first`… of `shape`, and the shape of a slice."""
     depth = fixed(at.shape[-1])
     total: Tensor | None = None
     for k in range(depth):
@@ -123,7 +123,7 @@ def _nd_places(node: Node, at: Tensor, shape: tuple[Dim, ...], first: int) -> tu
 
 @handles("GatherND")
 def gather_nd(node: Node) -> Tensor:
-    """Slices by vectors of indices."""
+    """GatherND: slices at index vectors."""
     x, at, b = node[0], node[1], node.attr("batch_dims")
     places, rest = _nd_places(node, at, x.shape, b)
     depth = fixed(at.shape[-1])
@@ -139,7 +139,7 @@ def gather_nd(node: Node) -> Tensor:
 
 @handles("ScatterND")
 def scatter_nd(node: Node) -> Tensor:
-    """Slices written by vectors of indices."""
+    """ScatterND: slices written at index vectors."""
     x, at, updates = node[0], node[1], node[2]
     places, rest = _nd_places(node, at, x.shape, 0)
     length = prod(map(fixed, rest))
@@ -150,7 +150,7 @@ def scatter_nd(node: Node) -> Tensor:
 
 @handles("Compress")
 def compress(node: Node) -> Tensor:
-    """What flags that are known choose."""
+    """Compress by known flags."""
     x, chosen = node[0], np.flatnonzero(node.known(1))
     if node.attr("axis") is None:
         return along(x.reshape([-1]), 0, chosen)
@@ -159,7 +159,7 @@ def compress(node: Node) -> Tensor:
 
 @handles("TensorScatter")
 def tensor_scatter(node: Node) -> Tensor:
-    """A cache, written from an index per sequence on."""
+    """TensorScatter: a cache with updates, in each sequence from its own index on."""
     x, updates, a = node[0], node[1], axis(node.attr("axis", -2), node[0].rank)
     at = node.iota(updates.shape, SI64, a)
     if node.has(2):
@@ -171,7 +171,7 @@ def tensor_scatter(node: Node) -> Tensor:
 
 @handles("OneHot")
 def one_hot(node: Node) -> Tensor:
-    """`on` at each index of a new axis, `off` elsewhere and where the index is outside."""
+    """OneHot: `on` at each index along a new axis, `off` elsewhere and for indices out of range."""
     depth = node.ints(1)[0]
     x, values = node[0], node[2]
     a = axis(node.attr("axis"), x.rank + 1)
@@ -185,7 +185,7 @@ def one_hot(node: Node) -> Tensor:
 
 @handles("ReverseSequence")
 def reverse_sequence(node: Node) -> Tensor:
-    """The first elements of each sequence back to front, as many as its length says."""
+    """ReverseSequence: the first elements of each sequence in reverse order, by its length."""
     x, lengths = node[0], node[1]
     b, t = node.attr("batch_axis"), node.attr("time_axis")
     at = node.iota(x.shape, SI64, t)

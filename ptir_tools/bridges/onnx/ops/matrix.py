@@ -11,7 +11,7 @@ from ptir_tools.dialects.ptir.builder.build import Tensor
 
 
 def matmul(x: Tensor, y: Tensor, accum: DType | None = None) -> Tensor:
-    """The product of NumPy's `matmul`: the last two axes, the others broadcast; vectors on either side."""
+    """NumPy's `matmul`: a product over the last two axes with broadcast batch axes; either side may be a vector."""
     if x.rank == 1 or y.rank == 1:
         a = expanded(x, [0]) if x.rank == 1 else x
         b = expanded(y, [1]) if y.rank == 1 else y
@@ -31,13 +31,13 @@ def matmul(x: Tensor, y: Tensor, accum: DType | None = None) -> Tensor:
 
 @handles("MatMul")
 def product(node: Node) -> Tensor:
-    """The matrix product."""
+    """MatMul."""
     return matmul(node[0], node[1])
 
 
 @handles("Gemm")
 def gemm(node: Node) -> Tensor:
-    """`alpha A B + beta C`, each factor perhaps transposed."""
+    """Gemm: `alpha A B + beta C`, with A and B optionally transposed."""
     a, b = node[0], node[1]
     left, right = (0 if node.attr("transA") else 1), (1 if node.attr("transB") else 0)
     out = a.dot_general(b, contract_lhs=[left], contract_rhs=[right])
@@ -57,11 +57,11 @@ def _number(x: float, like: Tensor) -> float | int:
 
 @handles("Einsum")
 def einsum(node: Node) -> Tensor:
-    """Products summed over the letters that the result has not."""
+    """Einsum: products, summed over the letters that the result does not have."""
     equation = node.attr("equation").replace(" ", "")
     left, arrow, right = equation.partition("->")
     xs = node.all()
-    terms = [_spread(t, x.rank) for t, x in zip(left.split(","), xs, strict=True)]
+    terms = [_number_dots(t, x.rank) for t, x in zip(left.split(","), xs, strict=True)]
     if arrow:
         wide_ = max((t for t in terms), key=lambda t: sum(c.isdigit() for c in t))
         dots = "".join(c for c in wide_ if c.isdigit())
@@ -71,7 +71,7 @@ def einsum(node: Node) -> Tensor:
         out = "".join(sorted(c for c in count if c.isdigit())) + "".join(
             sorted(c for c in count if count[c] == 1 and c.isalpha())
         )
-    pairs = [_simple(x, t, out, terms, k) for k, (x, t) in enumerate(zip(xs, terms, strict=True))]
+    pairs = [_simplify(x, t, out, terms, k) for k, (x, t) in enumerate(zip(xs, terms, strict=True))]
     x, term = pairs[0]
     for k, (y, other) in enumerate(pairs[1:], 1):
         later = out + "".join(t for _, t in pairs[k + 1 :])
@@ -83,16 +83,16 @@ def einsum(node: Node) -> Tensor:
     return x if order == sorted(order) else x.transpose(order)
 
 
-def _spread(term: str, rank: int) -> str:
-    """A term whose dots are digits, counted from the right."""
+def _number_dots(term: str, rank: int) -> str:
+    """A term with digits for the dots, counted from the right."""
     if "..." not in term:
         return term
     n = rank - len(term) + 3
     return term.replace("...", "".join(str(i) for i in reversed(range(n))))
 
 
-def _simple(x: Tensor, term: str, out: str, terms: list[str], k: int) -> tuple[Tensor, str]:
-    """A factor without repeated letters, summed over those that only it has."""
+def _simplify(x: Tensor, term: str, out: str, terms: list[str], k: int) -> tuple[Tensor, str]:
+    """A factor without repeated letters, summed over the letters that only it has."""
     for c in {c for c in term if term.count(c) > 1}:
         i = term.index(c)
         j = term.index(c, i + 1)
@@ -133,7 +133,7 @@ def _contract(x: Tensor, a: str, y: Tensor, b: str, later: str) -> tuple[Tensor,
 
 @handles("MatMulInteger")
 def matmul_integer(node: Node) -> Tensor:
-    """The product of 8-bit integers in 32 bits, less their zero points."""
+    """MatMulInteger: the product of 8-bit integers in 32 bits, with zero points subtracted."""
     a, b = node[0].cast(SI32), node[1].cast(SI32)
     if node.has(2):
         zero = node[2].cast(SI32)
@@ -145,7 +145,7 @@ def matmul_integer(node: Node) -> Tensor:
 
 @handles("Det")
 def det(node: Node) -> Tensor:
-    """Determinants of matrices, by elimination with row exchanges, in f64."""
+    """Det: determinants by elimination with row exchanges, in f64."""
     x = node[0]
     n = fixed(x.shape[-1])
     if n > 8:

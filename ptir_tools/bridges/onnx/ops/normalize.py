@@ -14,19 +14,19 @@ from ptir_tools.dialects.ptir.builder.build import Tensor
 
 
 def softmax(x: Tensor, a: int) -> Tensor:
-    """exp of the differences to the largest, over their sum."""
+    """exp(x - max) divided by its sum."""
     e = (x - stretched(x.reduce_max([a], keepdims=True), x.shape)).exp()
     return e / stretched(e.reduce_sum([a], keepdims=True), x.shape)
 
 
 def log_softmax(x: Tensor, a: int) -> Tensor:
-    """The logarithm of `softmax`, without taking it."""
+    """The logarithm of `softmax`, computed directly."""
     shifted = x - stretched(x.reduce_max([a], keepdims=True), x.shape)
     return shifted - stretched(shifted.exp().reduce_sum([a], keepdims=True).log(), x.shape)
 
 
 def hardmax(x: Tensor, a: int) -> Tensor:
-    """1 at the first of the largest, 0 elsewhere."""
+    """Hardmax: 1 at the first maximum, 0 elsewhere."""
     best = stretched(x.argmax(axis=a, keepdims=True, output_dtype=SI64), x.shape)
     return x.block.op("compare_eq", x.block.op("iota", list(x.shape), SI64, a), best).cast(x.dtype)
 
@@ -36,7 +36,7 @@ _SOFT = {"Softmax": softmax, "LogSoftmax": log_softmax, "Hardmax": hardmax}
 
 @handles("Softmax", "LogSoftmax", "Hardmax")
 def soft(node: Node) -> Tensor:
-    """Along one axis; before operator set 13, over all axes from it on."""
+    """Softmax, LogSoftmax or Hardmax along one axis; before operator set 13, over all axes from it on."""
     x = node[0]
     a = axis(node.attr("axis"), x.rank)
     if node.opset < 13 and a != x.rank - 1:
@@ -46,7 +46,7 @@ def soft(node: Node) -> Tensor:
 
 
 def centered(x: Tensor, axes: list[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """`x` less its mean, the mean, and the biased variance."""
+    """`x` minus its mean, the mean, and the biased variance."""
     average = mean(x, axes)
     rest = x - stretched(average, x.shape)
     return rest, average, mean(rest * rest, axes)
@@ -54,7 +54,7 @@ def centered(x: Tensor, axes: list[int]) -> tuple[Tensor, Tensor, Tensor]:
 
 @handles("LayerNormalization")
 def layer_norm(node: Node) -> list[Tensor]:
-    """Normalized over all axes from `axis` on, scaled and shifted."""
+    """LayerNormalization over all axes from `axis` on, with scale and shift."""
     x = node[0]
     a = axis(node.attr("axis"), x.rank)
     epsilon = node.attr("epsilon")
@@ -76,20 +76,20 @@ def layer_norm(node: Node) -> list[Tensor]:
 
 
 def rounded_norm(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
-    """Normalized along the last axis, in the dtype of `x`."""
+    """Layer norm along the last axis, in the dtype of `x`."""
     return back(x.layer_norm(gamma, beta, epsilon), x)
 
 
 @handles("RMSNormalization", "SimplifiedLayerNormalization")
 def rms_norm(node: Node) -> Tensor:
-    """Divided by the root of the mean square over all axes from `axis` on, and scaled."""
+    """RMSNormalization over all axes from `axis` on, with scale."""
     x = node[0]
     axes = list(range(axis(node.attr("axis", -1), x.rank), x.rank))
     return scaled_rms(x, node[1], node.attr("epsilon", 1e-5), axes)
 
 
 def scaled_rms(x: Tensor, gamma: Tensor, epsilon: float, axes: list[int]) -> Tensor:
-    """Divided by the root of the mean square over `axes`, and scaled."""
+    """`x` divided by its root mean square over `axes`, times `gamma`."""
     source = wide(x)
     scale = (mean(source * source, axes) + epsilon).rsqrt()
     y = back(source * stretched(scale, x.shape), gamma)
@@ -102,7 +102,7 @@ def _per_channel(v: Tensor, x: Tensor) -> Tensor:
 
 @handles("BatchNormalization")
 def batch_norm(node: Node) -> list[Tensor]:
-    """Normalized per channel by given statistics, or in training by those of the batch, which move the given ones."""
+    """BatchNormalization by given statistics; in training by those of the batch, which also update the running ones."""
     x, gamma, beta, average, variance = (wide(node[i]) for i in range(5))
     out = []
     if node.attr("training_mode"):
@@ -119,7 +119,7 @@ def batch_norm(node: Node) -> list[Tensor]:
 
 @handles("InstanceNormalization")
 def instance_norm(node: Node) -> Tensor:
-    """Normalized per sample and channel."""
+    """InstanceNormalization, per sample and channel."""
     x = wide(node[0])
     rest, _, variance = centered(x, list(range(2, x.rank)))
     y = rest * stretched((variance + node.attr("epsilon")).rsqrt(), x.shape)
@@ -128,7 +128,7 @@ def instance_norm(node: Node) -> Tensor:
 
 @handles("GroupNormalization")
 def group_norm(node: Node) -> Tensor:
-    """Normalized per sample and group of channels; scaled per channel (before operator set 21, per group)."""
+    """GroupNormalization, per sample and group of channels; scaled per channel (before operator set 21, per group)."""
     x = wide(node[0])
     groups, channels = node.attr("num_groups"), x.shape[1]
     if not isinstance(channels, int):
@@ -144,7 +144,7 @@ def group_norm(node: Node) -> Tensor:
 
 @handles("LpNormalization")
 def lp_norm(node: Node) -> Tensor:
-    """Divided by a norm along an axis; zeros stay zeros."""
+    """LpNormalization along an axis; zeros stay zeros."""
     x = wide(node[0])
     a = axis(node.attr("axis"), x.rank)
     magnitude = node.block.op("abs", x) if node.attr("p") == 1 else x * x
@@ -156,7 +156,7 @@ def lp_norm(node: Node) -> Tensor:
 
 @handles("LRN")
 def local_response(node: Node) -> Tensor:
-    """Divided by a power of the sum of squares of neighboring channels."""
+    """LRN: divided by a power of the sum of squares of neighboring channels."""
     x, n = wide(node[0]), node.attr("size")
     ones = [1] * x.rank
     pads = [((n - 1) // 2, n - 1 - (n - 1) // 2) if i == 1 else (0, 0) for i in range(x.rank)]

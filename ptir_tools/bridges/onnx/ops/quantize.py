@@ -14,11 +14,11 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Dim
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
-_RANGE = float(1 << 24)  # rounded quotients beyond it are saturated by every quantized dtype
+_RANGE = float(1 << 24)  # larger rounded quotients saturate in every quantized dtype
 
 
 def spread(v: Tensor, x: Tensor, a: int, block: int) -> Tensor:
-    """A scale or zero point with the shape of `x`: the tensor's, one per index of axis `a`, or one per `block` of indices."""
+    """A scale or zero point in the shape of `x`. It has one element, one per index of axis `a`, or one per `block` of indices."""
     if v.rank == 0 or v.shape == (1,):
         return stretched(v.reshape([]), x.shape)
     if v.rank == 1 and not block:
@@ -31,8 +31,7 @@ def spread(v: Tensor, x: Tensor, a: int, block: int) -> Tensor:
 
 
 def _known(node: Node, i: int, a: int, block: int) -> list[float] | None:
-    """The scales or zero points of the tensor, or one per index of axis `a`, when they are known; none where
-    they are left out."""
+    """The scales or zero points, one or one per index of axis `a`; empty if left out, None if not known."""
     if not node.has(i):
         return []
     array = node.array(i)
@@ -42,12 +41,12 @@ def _known(node: Node, i: int, a: int, block: int) -> list[float] | None:
 
 
 def rounded(x: Tensor, zero: Tensor | None, target: DType) -> Tensor:
-    """Floats rounded to the nearest (ties to even), moved by the zero point, saturated; NaN is 0."""
-    whole = bounded(x.block.op("round_even", x), -_RANGE, _RANGE).cast(SI32)
+    """Floats rounded to nearest even, plus the zero point, saturated; NaN is 0."""
+    integer = bounded(x.block.op("round_even", x), -_RANGE, _RANGE).cast(SI32)
     if zero is not None:
-        whole = whole + zero
+        integer = integer + zero
     low, high = max(target.min, SI32.min), min(target.max, SI32.max)
-    return x.block.op("minimum", x.block.op("maximum", whole, low), high).cast(target)
+    return x.block.op("minimum", x.block.op("maximum", integer, low), high).cast(target)
 
 
 @handles("QuantizeLinear")
@@ -79,7 +78,7 @@ def dequantize(node: Node) -> Tensor:
     block = node.attr("block_size", 0)
     target = node.dtype("output_dtype", scale.dtype)
     scales, zeros = (_known(node, i, a, block) for i in (1, 2))
-    exact = scale.dtype is target is F32 and x.dtype.is_integer and x.dtype.bits <= 16  # in one rounding, as in two
+    exact = scale.dtype is target is F32 and x.dtype.is_integer and x.dtype.bits <= 16  # one rounding gives the same as two
     if exact and scales and zeros is not None and all(0 < s < inf for s in scales):
         count = max(len(scales), len(zeros))
         scales, zeros = (v * count if len(v) == 1 else v for v in (scales, zeros))
@@ -95,18 +94,16 @@ def dequantize(node: Node) -> Tensor:
 
 
 def centered(x: Tensor, zero: Tensor | None, shape: list[int] | None = None) -> Tensor:
-    """Integers less their zero point, in si32; `shape` is that of one zero point per index of an axis."""
-    whole = x.cast(SI32)
+    """Integers minus their zero point, in si32; `shape` is that of one zero point per index of an axis."""
+    si32 = x.cast(SI32)
     if zero is None:
-        return whole
+        return si32
     z = zero.cast(SI32)
-    return whole - stretched(
-        z.reshape(shape) if shape is not None and z.rank == 1 and z.shape != (1,) else scalar(z), whole.shape
-    )
+    return si32 - stretched(z.reshape(shape) if shape is not None and z.rank == 1 and z.shape != (1,) else scalar(z), si32.shape)
 
 
 def scalar(z: Tensor) -> Tensor:
-    """What is one number, of rank 0."""
+    """A tensor of shape [1] as rank 0."""
     return z.reshape([]) if z.shape == (1,) else z
 
 
@@ -118,13 +115,13 @@ def _requantized(node: Node, total: Tensor, factor: Tensor, i: int, source: DTyp
 
 
 def requantized(quotient: Tensor, zero: Tensor) -> Tensor:
-    """Numbers in units of the scale, in the dtype of a zero point."""
+    """Quotients by the scale, quantized to the dtype of the zero point."""
     return rounded(quotient, stretched(scalar(zero).cast(SI32), quotient.shape), zero.dtype)
 
 
 @handles("QLinearMatMul")
 def qlinear_matmul(node: Node) -> Tensor:
-    """The product of quantized matrices, quantized."""
+    """QLinearMatMul: the quantized product of quantized matrices."""
     a, b = centered(node[0], node.get(2), [-1, 1]), centered(node[3], node.get(5))
     left = node[1]
     left = left.reshape([-1, 1]) if left.rank == 1 and left.shape != (1,) else scalar(left)
@@ -136,7 +133,7 @@ def qlinear_matmul(node: Node) -> Tensor:
 
 @handles("QLinearConv")
 def qlinear_conv(node: Node) -> Tensor:
-    """A convolution of quantized tensors, quantized."""
+    """QLinearConv: the quantized convolution of quantized tensors."""
     x, w = node[0], node[3]
     window = Window(node, x.shape[2:], [d for d in w.shape[2:] if isinstance(d, int)])
     rest = [1] * (w.rank - 1)

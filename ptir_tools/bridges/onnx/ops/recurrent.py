@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM: a scan over time, the products with the inputs taken out of it."""
+"""RNN, GRU and LSTM: a scan over time. The products with the inputs are computed before it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 _DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
-# (default alpha, default beta) of activations that have any.
+# (default alpha, default beta) of activations with parameters.
 _PARAMETERS = {"affine": (1.0, 0.0), "leakyrelu": (0.01, 0.0), "elu": (1.0, 0.0), "hardsigmoid": (0.2, 0.5),
                "scaledtanh": (1.0, 1.0), "thresholdedrelu": (1.0, 0.0)}  # fmt: skip
 
@@ -53,7 +53,7 @@ def recur(h: Tensor, matrix: Tensor) -> Tensor:
 
 @handles("RNN", "GRU", "LSTM")
 def recurrent(node: Node) -> list[Tensor]:
-    """All states [time, direction, batch, hidden], the last ones, and the last cells of an LSTM."""
+    """All states [time, direction, batch, hidden], the last states, and the last cells of an LSTM."""
     x, batch_first = node[0], bool(node.attr("layout", 0))
     if batch_first:
         x = x.transpose([1, 0, 2])
@@ -83,7 +83,7 @@ def recurrent(node: Node) -> list[Tensor]:
 
 
 def _direction(node: Node, x: Tensor, k: int, turned: bool, states: list[Tensor], maps: list[Map]) -> list[Tensor]:
-    """The states of all steps in order of time, then the last state and cell, of one direction."""
+    """One direction: the states of all steps in order of time, the last state, and the last cell."""
     w, r = _row(node[1], k), _row(node[2], k)
     bias = _row(node[3], k) if node.has(3) else None
     of_x, of_h = _parts(bias, 2, 0) if bias is not None else (None, None)
@@ -92,7 +92,7 @@ def _direction(node: Node, x: Tensor, k: int, turned: bool, states: list[Tensor]
     linear = bool(node.attr("linear_before_reset", 0))
     if of_x is not None and of_h is not None:
         both = of_x + of_h
-        if node.op == "GRU" and linear:  # the reset gate comes before the last bias of the state
+        if node.op == "GRU" and linear:  # the reset gate is applied before the last bias of the state
             both = node.block.op("concat", [*_parts(both, 3, 0)[:2], _parts(of_x, 3, 0)[2]], 0)
         whole = whole + stretched(both, whole.shape)
     at = node.iota([whole.shape[0]], SI64, 0)

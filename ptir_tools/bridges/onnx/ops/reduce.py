@@ -1,4 +1,4 @@
-"""Reductions, places of extremes, sums along an axis."""
+"""Reductions, ArgMax and ArgMin, cumulative ops, TopK."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ HANDLERS.update({("", name): _reduction for name in REDUCTIONS})
 
 @handles("ArgMax", "ArgMin")
 def arg(node: Node) -> Tensor:
-    """Where the largest or smallest element is, the first or the last of equals."""
+    """ArgMax or ArgMin: the index of the first or last extreme."""
     x = node[0]
     a, keep = axis(node.attr("axis"), x.rank), node.attr("keepdims") == 1
     last = bool(node.attr("select_last_index"))
@@ -92,7 +92,7 @@ def arg(node: Node) -> Tensor:
 
 @handles("CumSum", "CumProd")
 def cumulative(node: Node) -> Tensor:
-    """Sums or products of all elements up to each."""
+    """CumSum or CumProd."""
     x, name = node[0], "cumsum" if node.op == "CumSum" else "cumprod"
     exclusive, reverse = bool(node.attr("exclusive")), bool(node.attr("reverse"))
     return node.block.op(name, x, axis(node.ints(1)[0], x.rank), exclusive=exclusive, reverse=reverse)
@@ -100,7 +100,7 @@ def cumulative(node: Node) -> Tensor:
 
 @handles("TopK")
 def top_k(node: Node) -> list[Tensor]:
-    """The largest or smallest elements and where they are, best first."""
+    """TopK: the largest or smallest elements and their indices, best first."""
     x = node[0]
     k, a = node.ints(1)[0], axis(node.attr("axis"), x.rank)
     result = x.top_k(k, axis=a, largest=bool(node.attr("largest")), indices_dtype=SI64)

@@ -1,4 +1,4 @@
-"""Resampling. Where coordinates are known while reading, an axis is resampled by a gather or one product with a matrix."""
+"""Resampling. If coordinates are known while reading, an axis is resampled by a gather or a product with a constant matrix."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ptir_tools.dialects.ptir.builder.build import Tensor
 
 @handles("Resize", "Upsample")
 def resize(node: Node) -> Tensor:
-    """Axes resampled one after the other."""
+    """Resize, one axis after the other."""
     x = node[0]
     at = {"Resize": (1, 2, 3) if node.opset >= 11 else (None, 1, None), "Upsample": (None, 1, None)}[node.op]
     axes = [axis(a, x.rank) for a in node.attr("axes") or range(x.rank)]
@@ -64,8 +64,8 @@ def resize(node: Node) -> Tensor:
 
 
 def _places(node: Node, n: int, count: int, scale: float, roi: tuple[float, float] | None) -> Array:
-    """Where along an axis of `n` elements each of `count` results is taken from. Of the nearest element that is rounded to f32,
-    as in every framework: 3 / 0.6 is 5 then."""
+    """The source coordinate of each of `count` results along an axis of `n` elements. `nearest` computes in f32, as every
+    framework does: 3 / 0.6 is 5."""
     exact = node.attr("mode") != "nearest"
     kind = np.float64 if exact else np.float32
     at: Array = np.arange(count, dtype=kind)
@@ -73,21 +73,21 @@ def _places(node: Node, n: int, count: int, scale: float, roi: tuple[float, floa
     mode = node.attr("coordinate_transformation_mode", "half_pixel")
     if node.op == "Upsample" or node.opset < 11:
         mode = "asymmetric"
-    # The reference of ONNX takes a part of an element for an extent. Torch, whose scales mean extents, takes whole ones.
-    whole = count if node.scope.importer.model.producer_name == "pytorch" else scale * n
+    # ONNX's reference uses the fractional extent. Torch uses the integer extent, which gives its scale.
+    extent = count if node.scope.importer.model.producer_name == "pytorch" else scale * n
     if mode == "half_pixel":
         return (at + 0.5) / scale - 0.5
     if mode == "asymmetric":
         return at / scale
     if mode == "align_corners":
-        return at * (n - 1) / (whole - 1) if whole != 1 else at * 0
+        return at * (n - 1) / (extent - 1) if extent != 1 else at * 0
     if mode == "pytorch_half_pixel":
-        return (at + 0.5) / scale - 0.5 if whole != 1 else at * 0 - 0.5
+        return (at + 0.5) / scale - 0.5 if extent != 1 else at * 0 - 0.5
     if mode == "half_pixel_symmetric":
-        return n / 2 * (1 - count / whole) + (at + 0.5) / scale - 0.5
+        return n / 2 * (1 - count / extent) + (at + 0.5) / scale - 0.5
     if mode == "tf_crop_and_resize" and roi is not None:
         start, end = roi
-        step = at * (end - start) * (n - 1) / (whole - 1) if whole != 1 else at * 0 + (end - start) * (n - 1) / 2
+        step = at * (end - start) * (n - 1) / (extent - 1) if extent != 1 else at * 0 + (end - start) * (n - 1) / 2
         return step + start * (n - 1)
     raise Violation("InvalidModel", f"Resize has no coordinate mode `{mode}`")
 
@@ -109,7 +109,7 @@ def _weights(node: Node, places: Array, n: int, scale: float) -> Array:
     cubic = node.attr("mode") == "cubic"
     reach = 2 if cubic else 1
     first = math.floor(-reach / shrunk) + 1
-    taps = np.arange(first, 2 * (1 - first) + first)  # around the element before the place
+    taps = np.arange(first, 2 * (1 - first) + first)  # relative to the element before the coordinate
     before = np.ceil(places) - 1
     distance = (taps - (places - before)[:, None]) * shrunk
     each = _cubic(distance, float(node.attr("cubic_coeff_a", -0.75))) if cubic else np.clip(1 - np.abs(distance), 0, 1)
@@ -132,24 +132,24 @@ def _cubic(distance: Array, a: float) -> Array:
     return np.where(d <= 1, inner, np.where(d < 2, outer, 0))
 
 
-Tap = tuple[Tensor, Tensor | None, Tensor | None]  # of a neighbor: its index, its weight, whether it is inside
+Tap = tuple[Tensor, Tensor | None, Tensor | None]  # of a neighbor: index, weight, whether it is inside
 
 
 @handles("GridSample")
 def grid_sample(node: Node) -> Tensor:
-    """Elements at places that a grid gives, interpolated."""
+    """GridSample: elements at the coordinates of a grid, interpolated."""
     x, grid = wide(node[0]), wide(node[1])
     n, (c, *spatial) = x.shape[0], (fixed(x.shape[a]) for a in range(1, x.rank))
     mode, padding, corners = node.attr("mode"), node.attr("padding_mode"), bool(node.attr("align_corners"))
     m, lead = len(spatial), grid.shape[:-1]
     places = []
-    for i, d in enumerate(spatial):  # the grid has the last axis first
+    for i, d in enumerate(spatial):  # the last axis comes first in the grid
         g = cut(grid, grid.rank - 1, m - 1 - i, 1).reshape(lead)
         at = (g + 1.0) * ((d - 1) / 2) if corners else ((g + 1.0) * float(d) - 1.0) * 0.5
         if mode == "nearest":
             at = at.round_even()
         borders = (0.0, d - 1.0) if corners else (-0.5, d - 0.5)
-        if padding == "border" and "cubic" not in mode:  # there each neighbor is moved inside for itself
+        if padding == "border" and "cubic" not in mode:  # here each neighbor is clamped separately
             at = bounded(at, 0.0, d - 1.0)
         elif padding == "reflection":
             at = _reflected(at, *borders)
@@ -158,13 +158,13 @@ def grid_sample(node: Node) -> Tensor:
     rows = channels_last(x).reshape([n * prod(spatial) if isinstance(n, int) else -1, c])
     base = stretched((node.iota([n], SI64, 0) * prod(spatial)).reshape([n, *[1] * m]), lead)
     taps = [[_tap(at, d, borders, k, mode, padding) for k in offsets] for at, d, borders in places]
-    total = _interpolated(rows, base, spatial, taps)
+    total = _interpolate(rows, base, spatial, taps)
     return back(total.transpose([0, total.rank - 1, *range(1, total.rank - 1)]), node[0])
 
 
-def _interpolated(rows: Tensor, base: Tensor, spatial: list[int], taps: list[list[Tap]]) -> Tensor:
-    """[places…, channels]: sums of `rows` [elements, channels], which begin at `base`, over all neighbors of each place. `taps`
-    has, for each spatial axis, what `_tap` says of each neighbor."""
+def _interpolate(rows: Tensor, base: Tensor, spatial: list[int], taps: list[list[Tap]]) -> Tensor:
+    """[places…, channels]: sums of `rows` [elements, channels], from `base` on, over all neighbors of each place. `taps` has
+    the results of `_tap` for each spatial axis and neighbor."""
     lead = base.shape
     total: Tensor | None = None
     for corner in product(*(range(len(each)) for each in taps)):
@@ -187,7 +187,7 @@ def _interpolated(rows: Tensor, base: Tensor, spatial: list[int], taps: list[lis
 
 @handles("DeformConv")
 def deform_conv(node: Node) -> Tensor:
-    """A convolution whose taps are moved by offsets, interpolated between elements, and weighed by a mask."""
+    """DeformConv: a convolution whose taps are moved by offsets, interpolated, and multiplied by a mask."""
     x, w, offset = wide(node[0]), wide(node[1]), wide(node[2])
     n, c, *spatial = map(fixed, x.shape)
     m, groups, kernel = len(spatial), node.attr("offset_group"), [fixed(d) for d in w.shape[2:]]
@@ -208,7 +208,7 @@ def deform_conv(node: Node) -> Tensor:
         taps.append([_tap(at, d, (0.0, 0.0), k, "linear", "zeros") for k in (0, 1)])
     rows = channels_last(x.reshape([n * groups, c // groups, *spatial])).reshape([n * groups * prod(spatial), c // groups])
     starts = np.arange(n * groups).reshape(n, groups, *[1] * (m + 1)) * prod(spatial)
-    total = _interpolated(rows, stretched(node.constant(starts), tuple(lead)), spatial, taps)
+    total = _interpolate(rows, stretched(node.constant(starts), tuple(lead)), spatial, taps)
     if node.has(4):
         total = total * stretched(wide(node[4]).reshape([*lead, 1]), total.shape)
     patches = total.transpose([0, *range(3, m + 3), 2, 1, m + 3]).reshape([n, *places, count * c])
@@ -224,7 +224,7 @@ def _reflected(x: Tensor, low: float, high: float) -> Tensor:
 
 
 def _tap(at: Tensor, d: int, borders: tuple[float, float], k: int, mode: str, padding: str) -> Tap:
-    """The index of a neighbor along an axis, its weight (None is 1), and whether it is inside (None is always)."""
+    """A neighbor along an axis: its index, its weight (None: 1), and whether it is inside (None: always)."""
     block = at.block
     if mode == "nearest":
         place, weight = at, None
@@ -250,7 +250,7 @@ def _cubic_tensor(d: Tensor) -> Tensor:
 
 @handles("RoiAlign")
 def roi_align(node: Node) -> Tensor:
-    """Boxes of an image, resampled to one size."""
+    """RoiAlign: boxes of an image, resampled to one size."""
     x, rois, batch = wide(node[0]), wide(node[1]), node[2].cast(SI64)
     height, width, samples = node.attr("output_height"), node.attr("output_width"), node.attr("sampling_ratio")
     if samples == 0:
@@ -261,7 +261,7 @@ def roi_align(node: Node) -> Tensor:
     scale, offset = node.attr("spatial_scale"), 0.5 if half else 0.0
 
     def side(i: int, bins: int, d: int) -> tuple[Tensor, Tensor]:
-        """The places of the samples along one side, [rois, pieces * samples], and whether they are in the image."""
+        """The coordinates of the samples along one side, [rois, pieces * samples], and whether they are inside the image."""
         low, high = (cut(rois, 1, k, 1) * scale - offset for k in (i, i + 2))
         length = high - low if half else node.block.op("maximum", high - low, 1.0)
         each = (np.arange(bins)[:, None] + (np.arange(samples) + 0.5) / samples).reshape(1, -1)

@@ -1,4 +1,4 @@
-"""Sequences: their lengths and positions are known while a model is read, and nothing is left of them."""
+"""Sequences. Their lengths and positions are known while a model is read, so the program contains only their elements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ptir_tools.core.violations import Violation
 
 @handles("Optional")
 def optional(node: Node) -> Datum:
-    """What it is given. Raises Violation when that is nothing, whose type no operand says."""
+    """Optional: its operand. Raises Violation for an empty optional, which has no type."""
     if not node.has(0):
         raise refused("PTIR has no optionals, and this one is empty")
     return node.datum(0)
@@ -24,20 +24,20 @@ def optional(node: Node) -> Datum:
 
 @handles("OptionalHasElement")
 def is_there(node: Node) -> Array:
-    """Whether there is an operand."""
+    """OptionalHasElement: whether there is an operand."""
     return np.array(node.has(0) and node.datum(0) is not None)
 
 
 @handles("OptionalGetElement")
 def get(node: Node) -> Datum:
-    """What is in an optional. Raises Violation when that is nothing."""
+    """OptionalGetElement. Raises Violation for an empty optional."""
     if not node.has(0) or node.datum(0) is None:
         raise Violation("InvalidModel", "an empty optional has no element")
     return node.datum(0)
 
 
 def _items(node: Node, i: int = 0) -> tuple[Datum, ...]:
-    """The elements of operand `i`. Raises Violation when it is not a sequence."""
+    """The elements of operand `i`. Raises Violation if it is not a sequence."""
     result = node.datum(i)
     if not isinstance(result, Items):
         raise Violation("InvalidModel", f"operand {i} of {node.op} is not a sequence")
@@ -45,7 +45,7 @@ def _items(node: Node, i: int = 0) -> tuple[Datum, ...]:
 
 
 def _position(node: Node, i: int, count: int, default: int) -> int:
-    """Operand `i`, a position among `count`, counted from the front. Raises Violation."""
+    """Operand `i` as a position in a sequence of length `count`, counted from the front. Raises Violation."""
     if not node.has(i):
         return default
     (at,) = node.ints(i)
@@ -56,13 +56,13 @@ def _position(node: Node, i: int, count: int, default: int) -> int:
 
 @handles("SequenceEmpty", "SequenceConstruct")
 def construct(node: Node) -> Items:
-    """A sequence of its operands."""
+    """SequenceConstruct."""
     return Items(tuple(node.datum(i) for i in range(len(node))))
 
 
 @handles("SequenceInsert")
 def insert(node: Node) -> Items:
-    """One more element, before a position or at the end."""
+    """SequenceInsert: one more element, before a position or at the end."""
     items = _items(node)
     at = len(items)
     if node.has(2) and node.ints(2) != [at]:
@@ -72,7 +72,7 @@ def insert(node: Node) -> Items:
 
 @handles("SequenceErase")
 def erase(node: Node) -> Items:
-    """Without the element at a position, or the last one. Raises Violation when there is none."""
+    """SequenceErase: without the element at a position, or the last one. Raises Violation if there is none."""
     items = _items(node)
     at = _position(node, 1, len(items), len(items) - 1)
     if not items:
@@ -82,7 +82,7 @@ def erase(node: Node) -> Items:
 
 @handles("SequenceMap")
 def mapped(node: Node) -> list[Items]:
-    """A subgraph on each element; other sequences go with it, a tensor is the same for all."""
+    """SequenceMap: a subgraph on each element. Other sequences are mapped in parallel; a tensor is the same for all."""
     body, items = node.attrs["body"], _items(node)
     others = [node.datum(i) for i in range(1, len(node))]
     if any(isinstance(x, Items) and len(x.items) != len(items) for x in others):
@@ -96,7 +96,7 @@ def mapped(node: Node) -> list[Items]:
 
 @handles("SequenceAt")
 def element(node: Node) -> Datum:
-    """The element at a position. Raises Violation when there is none."""
+    """SequenceAt. Raises Violation if there is no such element."""
     items = _items(node)
     at = _position(node, 1, len(items), 0)
     if not items:
@@ -106,13 +106,13 @@ def element(node: Node) -> Datum:
 
 @handles("SequenceLength")
 def length(node: Node) -> Array:
-    """How many elements there are."""
+    """SequenceLength."""
     return np.array(len(_items(node)), np.int64)
 
 
 @handles("ConcatFromSequence")
 def joined(node: Node) -> Datum:
-    """The elements one after the other along an axis, which is a new one with `new_axis`. Raises Violation for none."""
+    """ConcatFromSequence along an axis, a new one with `new_axis`. Raises Violation for an empty sequence."""
     items = _items(node)
     if not items:
         raise Violation("InvalidModel", "an empty sequence has nothing to join")
@@ -129,8 +129,8 @@ def joined(node: Node) -> Datum:
 
 @handles("SplitToSequence")
 def split(node: Node) -> Items:
-    """Parts along an axis: of one size, the last may be smaller; of sizes; or of one each, then without the axis unless
-    `keepdims`."""
+    """SplitToSequence: parts of one size (the last may be smaller) or of given sizes. By default single indices, which keep
+    their axis only with `keepdims`."""
     known = node.array(0)
     shape: Shape = node[0].shape if known is None else known.shape
     a = axis(node.attr("axis", 0), len(shape))

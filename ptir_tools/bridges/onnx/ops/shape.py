@@ -16,13 +16,13 @@ from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.attributes import Number
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
-_FAR = 1 << 30  # bounds of a slice so far away mean its end
+_FAR = 1 << 30  # bounds of a slice beyond this mean its end
 _FIELDS = ("value", "value_float", "value_floats", "value_int", "value_ints", "sparse_value")
 
 
 @handles("Constant")
 def constant(node: Node) -> Array:
-    """What its attribute holds."""
+    """Constant: the value of its attribute."""
     name = next((f for f in _FIELDS if f in node.attrs), "")
     if not name:
         raise refused("Constant holds strings; PTIR has none")
@@ -36,7 +36,7 @@ def constant(node: Node) -> Array:
 
 @handles("Identity")
 def identity(node: Node) -> Datum:
-    """Its operand."""
+    """Identity."""
     return node.datum(0)
 
 
@@ -47,7 +47,7 @@ def _shape(node: Node) -> tuple[Dim, ...]:
 
 @handles("Shape")
 def shape(node: Node) -> Array:
-    """The extents from `start` to `end`."""
+    """Shape: the extents from `start` to `end`."""
     result = _shape(node)
     start, end = node.attr("start", 0), node.attr("end")
     return extents.of_shape(result[start:] if end is None else result[start:end])
@@ -55,13 +55,13 @@ def shape(node: Node) -> Array:
 
 @handles("Size")
 def size(node: Node) -> Array:
-    """The number of elements."""
+    """Size: the number of elements."""
     return extents.settled(np.asarray(prod(extents.as_dims(extents.of_shape(_shape(node))), start=1), object))
 
 
 @handles("Reshape")
 def reshape(node: Node) -> Tensor:
-    """The same elements under another shape: 0 copies an extent, -1 is inferred."""
+    """Reshape: 0 copies an extent, -1 is inferred."""
     x = node[0]
     target = node.dims(1)
     if not node.attr("allowzero"):
@@ -74,8 +74,8 @@ def _is(d: object, n: int) -> bool:
 
 
 def reshaped(node: Node, x: Tensor, target: list[Size]) -> Tensor:
-    """`x` under a shape of integers and extents, of which one may be -1. An expression becomes a symbol that the run settles.
-    The expression is kept as its meaning, so that a later shape can be divided by it."""
+    """`x` reshaped to integers and extents; one may be -1. An expression becomes a symbol whose value the run determines. The
+    expression is kept as its meaning, so that a later shape can be divided by it."""
     equalities = node.scope.importer.equalities
     if any(_is(d, -1) for d in target):
         known = extents.quotient(x.shape, [d for d in target if not _is(d, -1)], equalities)
@@ -91,7 +91,7 @@ def reshaped(node: Node, x: Tensor, target: list[Size]) -> Tensor:
 
 @handles("Flatten")
 def flatten(node: Node) -> Tensor:
-    """A matrix: the axes before `axis`, and the others."""
+    """Flatten to a matrix: the axes before `axis`, and the others."""
     x = node[0]
     a = node.attr("axis")
     a = a + x.rank if a < 0 else a
@@ -104,7 +104,7 @@ def flatten(node: Node) -> Tensor:
 
 @handles("Squeeze")
 def squeeze(node: Node) -> Tensor:
-    """Axes of extent 1 left out."""
+    """Squeeze: without axes of extent 1."""
     x = node[0]
     axes = node.axes(1, x.rank)
     gone = [i for i, d in enumerate(x.shape) if d == 1] if axes is None else axes
@@ -113,7 +113,7 @@ def squeeze(node: Node) -> Tensor:
 
 @handles("Unsqueeze")
 def unsqueeze(node: Node) -> Tensor:
-    """New axes of extent 1."""
+    """Unsqueeze: with new axes of extent 1."""
     x = node[0]
     given = node.attrs.get("axes")
     given = node.ints(1) if given is None else given
@@ -130,34 +130,34 @@ def expanded(x: Tensor, axes: list[int]) -> Tensor:
 
 @handles("Transpose")
 def transpose(node: Node) -> Tensor:
-    """Axes in another order."""
+    """Transpose."""
     x = node[0]
     return x.transpose(node.attr("perm") or list(reversed(range(x.rank))))
 
 
 @handles("Expand")
 def expand(node: Node) -> Tensor:
-    """Broadcast, both ways."""
+    """Expand: broadcast in both directions."""
     x = node[0]
     return stretched(x, one_shape(x.shape, tuple(dim(d) for d in node.dims(1))))
 
 
 @handles("Tile")
 def tile(node: Node) -> Tensor:
-    """Repeated as a whole."""
+    """Tile."""
     return node[0].tile(node.ints(1))
 
 
 @handles("Concat")
 def concat(node: Node) -> Tensor:
-    """One after the other."""
+    """Concat."""
     xs = node.all()
     return node.block.op("concat", xs, axis(node.attr("axis"), xs[0].rank))
 
 
 @handles("Split")
 def split(node: Node) -> list[Tensor]:
-    """Parts along an axis."""
+    """Split along an axis."""
     x = node[0]
     a = axis(node.attr("axis"), x.rank)
     n = x.shape[a]
@@ -173,7 +173,7 @@ def split(node: Node) -> list[Tensor]:
 
 
 def cut(x: Tensor, a: int, start: int, count: Dim) -> Tensor:
-    """`count` elements from `start` along axis `a`. PTIR slices only what has no symbolic extent: the rest takes by index."""
+    """`count` elements from `start` along axis `a`. PTIR's slice needs static extents; other axes use a take."""
     if start == 0 and count == x.shape[a]:
         return x
     if not x.tensor_type.is_static or not isinstance(count, int):
@@ -185,7 +185,7 @@ def cut(x: Tensor, a: int, start: int, count: Dim) -> Tensor:
 
 @handles("Slice")
 def slice_(node: Node) -> Tensor:
-    """Elements from `starts` to `ends` by `steps`, which may be negative."""
+    """Slice from `starts` to `ends` by `steps`, which may be negative."""
     x = node[0]
     if "starts" in node.attrs:
         starts, ends, axes = node.attrs["starts"], node.attrs["ends"], node.attrs.get("axes")
@@ -196,18 +196,18 @@ def slice_(node: Node) -> Tensor:
     places = [axis(a, x.rank) for a in axes] if axes is not None else list(range(len(starts)))
     for k, a in enumerate(places):
         step = 1 if steps is None else steps[k]
-        if (count := _from_the_end(x, a, starts[k], ends[k], step)) is not None:
-            x = _last(node, x, a, starts[k], count)
-        elif (left := _left_out(x.shape[a], starts[k], ends[k], step)) is not None:
-            x = _rest(node, x, a, *left, step)
+        if (count := _count_from_end(x, a, starts[k], ends[k], step)) is not None:
+            x = _slice_from_end(node, x, a, starts[k], count)
+        elif (left := _dropped_ends(x.shape[a], starts[k], ends[k], step)) is not None:
+            x = _slice_symbolic(node, x, a, *left, step)
         else:
             x = sliced(x, a, starts[k], ends[k], step)
     return x
 
 
-def _left_out(n: Dim, start: Size, end: Size, step: int) -> tuple[int, int] | None:
-    """How many elements of a symbolic extent a slice leaves out at its beginning and at its end. None where that is not a number,
-    or it takes all of them as they are."""
+def _dropped_ends(n: Dim, start: Size, end: Size, step: int) -> tuple[int, int] | None:
+    """How many elements a slice drops at the beginning and the end of a symbolic extent. None if these are not numbers, or if
+    the slice drops nothing and has step 1."""
     if isinstance(n, int):
         return None
     first, last = (_bound(x, of(n)) for x in (start, end))
@@ -218,7 +218,7 @@ def _left_out(n: Dim, start: Size, end: Size, step: int) -> tuple[int, int] | No
 
 
 def _bound(x: Size, whole: Size) -> tuple[bool, int] | None:
-    """Whether a bound of a slice counts from the end of `whole`, and how far; -1 from the beginning is before the first."""
+    """Whether a bound of a slice counts from the end of `whole`, and its distance; -1 from the beginning is before the first."""
     if isinstance(x, Extent):
         less = whole - x
         return (True, less) if isinstance(less, int) and less >= 0 else None
@@ -227,9 +227,9 @@ def _bound(x: Size, whole: Size) -> tuple[bool, int] | None:
     return (True, -x) if x < 0 else (False, x)
 
 
-def _rest(node: Node, x: Tensor, a: int, low: int, high: int, step: int) -> Tensor:
-    """Every `step`-th element along a symbolic extent, without `low` at its beginning and `high` at its end; back to front for a
-    negative step. There are as many as windows of `low + high + 1` fit, and the least index in each window tells where it is."""
+def _slice_symbolic(node: Node, x: Tensor, a: int, low: int, high: int, step: int) -> Tensor:
+    """Every `step`-th element along a symbolic extent, without `low` at its beginning and `high` at its end; reversed for a
+    negative step. Windows of size `low + high + 1` give the number of elements; the smallest index in each is the position."""
     n, window = x.shape[a], low + high + 1
     left = of(n) - (window - 1)
     count = left if abs(step) == 1 else (left - 1) // abs(step) + 1
@@ -252,8 +252,8 @@ def _rest(node: Node, x: Tensor, a: int, low: int, high: int, step: int) -> Tens
     return x.taken(every + low if low else every, a)
 
 
-def _from_the_end(x: Tensor, a: int, start: Size, end: Size, step: int) -> int | None:
-    """How many elements a slice has that is counted from the end of a symbolic extent; None for any other."""
+def _count_from_end(x: Tensor, a: int, start: Size, end: Size, step: int) -> int | None:
+    """The number of elements of a slice that counts from the end of a symbolic extent; None for any other slice."""
     if (
         isinstance(x.shape[a], int)
         or step != 1
@@ -267,7 +267,7 @@ def _from_the_end(x: Tensor, a: int, start: Size, end: Size, step: int) -> int |
     return stop - start if stop <= 0 and stop > start else None
 
 
-def _last(node: Node, x: Tensor, a: int, start: int, count: int) -> Tensor:
+def _slice_from_end(node: Node, x: Tensor, a: int, start: int, count: int) -> Tensor:
     """`count` elements from `start`, which is negative, along a symbolic extent."""
     first = node.scope.measured(x.shape[a]) + node.constant(np.int64(start))
     places = stretched(first.reshape([1]), (count,)) + node.constant(np.arange(count, dtype=np.int64))
@@ -276,7 +276,7 @@ def _last(node: Node, x: Tensor, a: int, start: int, count: int) -> Tensor:
 
 
 def sliced(x: Tensor, a: int, start: Size, end: Size, step: int) -> Tensor:
-    """A slice of NumPy's kind along one axis."""
+    """A slice as in NumPy along one axis."""
     n = x.shape[a]
     if isinstance(n, int) and not isinstance(start, Extent) and not isinstance(end, Extent):
         places = range(n)[slice(max(start + n, 0) if start < 0 else start, _end(end, n, step), step)]
@@ -285,7 +285,7 @@ def sliced(x: Tensor, a: int, start: Size, end: Size, step: int) -> Tensor:
     if whole:
         return x
     if step == 1 and not isinstance(start, Extent) and start >= 0 and not isinstance(end, Extent) and 0 <= end < _FAR:
-        return cut(x, a, start, end - start)  # the run checks that there are as many
+        return cut(x, a, start, end - start)  # the run checks the number of elements
     if step == 1 and start == 0 and isinstance(end, Extent) and end.symbol:
         return cut(x, a, 0, end.dim)
     raise refused(f"Slice from {start} to {end} by {step} along the symbolic extent {n}", "give the symbols with --bind")
@@ -316,7 +316,7 @@ def picked(x: Tensor, a: int, places: range) -> Tensor:
 
 
 def reversed_(x: Tensor, a: int) -> Tensor:
-    """`x` back to front along axis `a`."""
+    """`x` reversed along axis `a`."""
     n = x.shape[a]
     if isinstance(n, int) and n <= 1:
         return x
@@ -326,18 +326,18 @@ def reversed_(x: Tensor, a: int) -> Tensor:
 
 
 def mixed(x: Tensor, a: int, matrix: object) -> Tensor:
-    """The product of axis `a` with a matrix that is known."""
+    """The product of axis `a` and a constant matrix."""
     out = x.dot_general(x.block.constant(matrix, x.dtype), contract_lhs=[a], contract_rhs=[1])
     return out.transpose([*range(a), x.rank - 1, *range(a, x.rank - 1)])
 
 
 def along(x: Tensor, a: int, places: object) -> Tensor:
-    """The elements at the known indices `places` along axis `a`."""
+    """The elements at constant indices `places` along axis `a`."""
     return x.taken(x.block.constant(np.asarray(places, np.int64)), a)
 
 
 def pad(x: Tensor, a: int, low: int, high: int, value: Number = 0) -> Tensor:
-    """Elements before and after along axis `a`."""
+    """`x` padded along axis `a`."""
     if not low and not high:
         return x
     return x.pad([low * (i == a) for i in range(x.rank)], [high * (i == a) for i in range(x.rank)], pad_value=_scalar(x, value))
@@ -349,7 +349,7 @@ def _scalar(x: Tensor, value: Number) -> Number:
 
 @handles("Pad")
 def padded(node: Node) -> Tensor:
-    """Elements around: constants, edges, reflections, or the other side."""
+    """Pad: with a constant, edges, reflections, or the opposite side."""
     x, mode = node[0], node.attr("mode", "constant")
     pads = node.attrs.get("pads") or node.ints(1)
     axes = node.axes(3, x.rank) or list(range(x.rank))
@@ -357,7 +357,7 @@ def padded(node: Node) -> Tensor:
         for k, a in enumerate(axes):
             x = _mirrored(x, a, pads[k], pads[k + len(axes)], mode)
         return x
-    for k, a in enumerate(axes):  # what is negative is cut off
+    for k, a in enumerate(axes):  # negative padding crops
         low, high = pads[k], pads[k + len(axes)]
         if low < 0 or high < 0:
             n = x.shape[a]
@@ -400,7 +400,7 @@ def _mirrored(x: Tensor, a: int, low: int, high: int, mode: str) -> Tensor:
 
 @handles("ConstantOfShape")
 def constant_of_shape(node: Node) -> Tensor:
-    """One value everywhere."""
+    """ConstantOfShape."""
     value = node.attr("value")
     one = np.zeros(1, np.float32) if value is None else node.scope.importer.array(value)
     return node.constant(one.reshape(())).broadcast_to([dim(d) for d in node.dims(0)])
@@ -408,7 +408,7 @@ def constant_of_shape(node: Node) -> Tensor:
 
 @handles("Range")
 def range_(node: Node) -> Tensor:
-    """Numbers from `start`, by `delta`, before `limit`."""
+    """Range: numbers from `start`, by `delta`, before `limit`."""
     operands = [node.scope.importer.counted(node.datum(i)) for i in range(3)]
     dtype = next((x.dtype for x in map(node.datum, range(3)) if isinstance(x, Tensor)), SI64)
     start, limit, delta = (x[0] if x is not None else node.dims(i)[0] for i, x in enumerate(operands))
@@ -424,7 +424,7 @@ def range_(node: Node) -> Tensor:
 
 @handles("EyeLike")
 def eye_like(node: Node) -> Tensor:
-    """Ones on a diagonal."""
+    """EyeLike: ones on a diagonal."""
     rows, columns = node[0].shape
     dtype = dtype_of(node.attr("dtype")) if node.attr("dtype") else node[0].dtype
     down, across = (node.iota([rows, columns], SI64, a) for a in (0, 1))
@@ -433,7 +433,7 @@ def eye_like(node: Node) -> Tensor:
 
 @handles("Trilu")
 def trilu(node: Node) -> Tensor:
-    """The upper or lower triangle; the rest is zero."""
+    """Trilu: the upper or lower triangle; the rest is zero."""
     x = node[0]
     down, across = (node.iota(x.shape[-2:], SI64, a) for a in (0, 1))
     offset = node[1].reshape([]) if node.has(1) else node.constant(np.int64(0))
@@ -444,7 +444,7 @@ def trilu(node: Node) -> Tensor:
 
 @handles("DepthToSpace")
 def depth_to_space(node: Node) -> Tensor:
-    """Channels as pixels."""
+    """DepthToSpace: channels as pixels."""
     x, b = node[0], node.attr("blocksize")
     n, (c, h, w) = x.shape[0], map(fixed, x.shape[1:])
     if node.attr("mode") == "DCR":
@@ -456,7 +456,7 @@ def depth_to_space(node: Node) -> Tensor:
 
 @handles("SpaceToDepth")
 def space_to_depth(node: Node) -> Tensor:
-    """Pixels as channels."""
+    """SpaceToDepth: pixels as channels."""
     x, b = node[0], node.attr("blocksize")
     n, (c, h, w) = x.shape[0], map(fixed, x.shape[1:])
     order = [0, 1, 3, 5, 2, 4] if node.attr("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
@@ -466,7 +466,7 @@ def space_to_depth(node: Node) -> Tensor:
 
 @handles("CenterCropPad")
 def center_crop_pad(node: Node) -> Tensor:
-    """Cut or padded to a shape, around the middle."""
+    """CenterCropPad: cropped or padded to a shape, around the center."""
     x = node[0]
     axes = [axis(a, x.rank) for a in node.attr("axes") or range(x.rank)]
     for a, wanted in zip(axes, node.ints(1), strict=True):
@@ -478,7 +478,7 @@ def center_crop_pad(node: Node) -> Tensor:
 
 @handles("Dropout")
 def dropout(node: Node) -> list[Tensor]:
-    """Itself, and a mask that keeps all: this is inference."""
+    """Dropout in inference: the operand, and a mask that keeps all."""
     x = node[0]
     if node.has(2) and bool(node.known(2).reshape(())) and (not node.has(1) or float(node.known(1).reshape(())) != 0):
         raise refused("Dropout in training mode draws random numbers of its own")

@@ -1,4 +1,4 @@
-"""Fourier transforms as products with matrices that are known."""
+"""Fourier transforms as products with constant matrices."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from ptir_tools.core.lazy import np
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 
-def _turns(rows: int, n: int, sign: int) -> tuple[Array, Array]:
-    """Cosines and sines of the angles of a transform of length `n`, `rows` of them; the angle is reduced exactly."""
+def _twiddles(rows: int, n: int, sign: int) -> tuple[Array, Array]:
+    """Cosines and sines of the angles of a transform of length `n`, in `rows` rows; the angle is reduced exactly."""
     angle = (np.arange(rows)[:, None] * np.arange(n)) % n * (2 * np.pi / n) * sign
     return np.cos(angle), np.sin(angle)
 
 
 def transformed(x: Tensor, a: int, n: int, inverse: bool, onesided: bool) -> Tensor:
-    """The transform of length `n` along axis `a` of x […, 1 or 2], whose last axis has real and imaginary parts; in f64."""
+    """The transform of length `n` along axis `a` of x […, 1 or 2], in f64. The last axis has real and imaginary parts."""
     if x.dtype is not F64:
         return transformed(x.cast(F64), a, n, inverse, onesided).cast(x.dtype)
     complex_ = x.shape[-1] == 2
     extent = fixed(x.shape[a])
-    if inverse and onesided:  # the half of a spectrum that the other mirrors
+    if inverse and onesided:  # the half of a spectrum that mirrors the other
         x = cut(x, a, 0, min(extent, n // 2 + 1))
         x = pad(x, a, 0, n // 2 + 1 - fixed(x.shape[a]))
         weight = np.array([1.0 if k == 0 or 2 * k == n else 2.0 for k in range(n // 2 + 1)]) / n
-        cosines, sines = _turns(n, n, 1)
+        cosines, sines = _twiddles(n, n, 1)
         cosines, sines = (m[:, : n // 2 + 1] * weight for m in (cosines, sines))
         real, imaginary = _sides(x, complex_)
         y = mixed(real, a, cosines)
@@ -36,7 +36,7 @@ def transformed(x: Tensor, a: int, n: int, inverse: bool, onesided: bool) -> Ten
     x = cut(x, a, 0, min(extent, n))
     x = pad(x, a, 0, n - fixed(x.shape[a]))
     rows = n // 2 + 1 if onesided else n
-    cosines, sines = _turns(rows, n, 1 if inverse else -1)
+    cosines, sines = _twiddles(rows, n, 1 if inverse else -1)
     if inverse:
         cosines, sines = cosines / n, sines / n
     real, imaginary = _sides(x, complex_)
@@ -53,7 +53,7 @@ def _sides(x: Tensor, complex_: bool) -> tuple[Tensor, Tensor | None]:
 
 @handles("DFT")
 def dft(node: Node) -> Tensor:
-    """A discrete Fourier transform along an axis."""
+    """DFT along an axis."""
     x = node[0]
     a = node.attr("axis", 1) if node.opset < 20 else node.ints(2)[0] if node.has(2) else -2
     a = axis(a, x.rank)
@@ -65,7 +65,7 @@ def dft(node: Node) -> Tensor:
 
 @handles("STFT")
 def stft(node: Node) -> Tensor:
-    """Transforms of frames of a signal."""
+    """STFT: transforms of frames of a signal."""
     x, step = node[0], node.ints(1)[0]
     x = x if x.rank == 3 else x.reshape([*x.shape, 1])
     window = node.get(2)
@@ -80,7 +80,7 @@ def stft(node: Node) -> Tensor:
 
 @handles("MelWeightMatrix")
 def mel_weights(node: Node) -> Array:
-    """The matrix that takes a spectrum to bins of the mel scale."""
+    """MelWeightMatrix: the matrix from a spectrum to bins of the mel scale."""
     bins, length, rate = (node.ints(i)[0] for i in range(3))
     low, high = (node.floats(i)[0] for i in (3, 4))
     mels = 2595 * np.log10(1 + np.array([low, high]) / 700)

@@ -1,4 +1,4 @@
-"""Steps of optimizers, and what is left of the domain of classical machine learning."""
+"""Steps of optimizers, and two operators of classical machine learning."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ refuses("PTIR reads the ensembles of trees of set 3 and before", "TreeEnsemble",
 
 
 def _each(node: Node, kinds: int, step: Callable[..., list[Tensor]]) -> list[Tensor]:
-    """The results of `step` for each tensor that is trained, grouped by kind: all new tensors, then all new states."""
+    """The results of `step` for each trained tensor, grouped by kind: all new tensors, then all new states."""
     count = (len(node) - 2) // kinds
     rows = [step(*(node[2 + j * count + i] for j in range(kinds))) for i in range(count)]
     return [row[j] for j in range(kinds - 1) for row in rows]
@@ -44,7 +44,7 @@ def momentum(node: Node) -> list[Tensor]:
 
 @handles("Adagrad", domain=_TRAINING)
 def adagrad(node: Node) -> list[Tensor]:
-    """Gradient descent with rates by accumulated squares."""
+    """Adagrad: gradient descent with rates from accumulated squares."""
     rate, now = node[0], node[1]
     decay, epsilon, factor = (node.attr(k) for k in ("norm_coefficient", "epsilon", "decay_factor"))
 
@@ -59,7 +59,7 @@ def adagrad(node: Node) -> list[Tensor]:
 
 @handles("Adam", domain=_TRAINING)
 def adam(node: Node) -> list[Tensor]:
-    """Gradient descent with moments."""
+    """Adam: gradient descent with moments."""
     rate, now = node[0], node[1]
     alpha, beta, epsilon = (node.attr(k) for k in ("alpha", "beta", "epsilon"))
     before, after = node.attr("norm_coefficient"), node.attr("norm_coefficient_post")
@@ -79,7 +79,7 @@ def adam(node: Node) -> list[Tensor]:
 
 @handles("Binarizer", domain="ai.onnx.ml")
 def binarizer(node: Node) -> Tensor:
-    """1 above a threshold, else 0."""
+    """Binarizer: 1 above a threshold, else 0."""
     x = node[0]
     threshold = node.attr("threshold")
     return node.block.op("compare_gt", x, threshold if x.dtype.is_float else int(threshold)).cast(x.dtype)
@@ -87,7 +87,7 @@ def binarizer(node: Node) -> Tensor:
 
 @handles("ArrayFeatureExtractor", domain="ai.onnx.ml")
 def features(node: Node) -> Tensor:
-    """Elements of the last axis by index."""
+    """ArrayFeatureExtractor: elements of the last axis by index."""
     x = node[0]
     at = normalized(node, 1, x.shape[-1]).reshape([-1])
     rows = x.transpose([x.rank - 1, *range(x.rank - 1)]).take(at)

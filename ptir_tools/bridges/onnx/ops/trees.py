@@ -1,4 +1,4 @@
-"""Ensembles of decision trees (`ai.onnx.ml`): all trees go down one level at a time, each row by its own branches."""
+"""Ensembles of decision trees (`ai.onnx.ml`). All rows go down all trees, one level at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 ML = "ai.onnx.ml"
-DEEPEST = 256  # levels, each of which is some ops
+DEEPEST = 256  # levels; each is a few ops
 _COMPARED = {
     "BRANCH_LEQ": "compare_le", "BRANCH_LT": "compare_lt", "BRANCH_GTE": "compare_ge", "BRANCH_GT": "compare_gt",
     "BRANCH_EQ": "compare_eq", "BRANCH_NEQ": "compare_ne",
@@ -29,7 +29,7 @@ def _word(value: str | bytes) -> str:
 
 
 def leaves(node: Node, x: Tensor) -> tuple[Tensor, dict[tuple[int, int], int]]:
-    """The leaf of each row in each tree, [rows, trees], by its number, and the numbers of nodes."""
+    """The leaf of each row in each tree, [rows, trees], as a node number, and the number of nodes."""
     lists = ("nodes_treeids", "nodes_nodeids", "nodes_truenodeids", "nodes_falsenodeids", "nodes_featureids")
     trees, ids, yes, no, features = (list(node.attr(name) or []) for name in lists)
     modes, limits = _words(node.attr("nodes_modes")), np.asarray(node.attr("nodes_values") or [], np.float32)
@@ -70,7 +70,7 @@ def leaves(node: Node, x: Tensor) -> tuple[Tensor, dict[tuple[int, int], int]]:
 
 
 def summed(node: Node, kind: str, count: int) -> tuple[Tensor, list[int], list[float]]:
-    """What the leaves of each row weigh for each target or class: [rows, count]; whose weights there are, and these."""
+    """The leaf weights of each row, aggregated per target or class, [rows, count]; the target and the weight of each entry."""
     x = node[0]
     if x.dtype is F64:
         raise refused(f"{node.op} of f64, whose bounds are f32")
@@ -92,7 +92,7 @@ def summed(node: Node, kind: str, count: int) -> tuple[Tensor, list[int], list[f
 
 @handles("TreeEnsembleRegressor", domain=ML)
 def regressor(node: Node) -> Tensor:
-    """Sums of what the leaves weigh."""
+    """TreeEnsembleRegressor: sums of leaf weights."""
     y, _, _ = summed(node, "target", node.attr("n_targets", 1))
     return transformed(node, based(node, y))
 
@@ -113,7 +113,8 @@ def transformed(node: Node, y: Tensor) -> Tensor:
 
 @handles("TreeEnsembleClassifier", domain=ML)
 def classifier(node: Node) -> list[Tensor | None]:
-    """The class of the highest score, and the scores of all. Weights of one class of two say its score, and the other's."""
+    """TreeEnsembleClassifier: the class of the highest score, and all scores. If one of two classes has all weights, its score
+    decides."""
     labels = node.attr("classlabels_int64s")
     if not labels:
         raise refused("TreeEnsembleClassifier with labels that are strings")
@@ -126,7 +127,7 @@ def classifier(node: Node) -> list[Tensor | None]:
     if node.attr("base_values") and len(node.attr("base_values")) != 1:
         raise refused("TreeEnsembleClassifier with two base values and weights of one class")
     positive, how = min(weights) >= 0, _word(node.attr("post_transform", "NONE"))
-    if whose[0] == 1:  # ONNX Runtime leaves the other score as it is
+    if whose[0] == 1:  # ONNX Runtime does not transform the other score
         y = based(node, y)
         return [_second(node, names, cut(y, 1, 1, 1), positive), transformed(node, y)]
     score = based(node, cut(y, 1, 0, 1))
@@ -138,6 +139,6 @@ def classifier(node: Node) -> list[Tensor | None]:
 
 
 def _second(node: Node, names: Tensor, score: Tensor, positive: bool) -> Tensor | None:
-    """The second class where its score is over the middle, else the first."""
+    """The second class if its score is above the middle, else the first."""
     over = node.block.op("compare_gt", score, 0.5 if positive else 0.0).reshape([score.shape[0]])
     return names.take(over.cast(SI64)) if node.wants(0) else None

@@ -1,4 +1,4 @@
-"""Convolutions and pools. A convolution is patches times weights in one `dot_general`, whose batch axes are the groups."""
+"""Convolutions and pools. A convolution is a `dot_general` of patches and weights, with the groups as batch axis."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Pairs = list[tuple[int, int]]
 
 
 class Window:
-    """The geometry of a window over spatial axes: taps, steps, distances and padding."""
+    """The geometry of a window over spatial axes: size, strides, dilations and padding."""
 
     def __init__(self, node: Node, spatial: tuple[Dim, ...], kernel: list[int]) -> None:
         n = len(spatial)
@@ -58,8 +58,8 @@ def channels_first(x: Tensor) -> Tensor:
     return x.transpose([0, x.rank - 1, *range(1, x.rank - 1)])
 
 
-def _cropped(x: Tensor, pads: Pairs) -> tuple[Tensor, Pairs]:
-    """`x`, negative padding of its spatial axes cut off, and the padding that is left."""
+def _crop(x: Tensor, pads: Pairs) -> tuple[Tensor, Pairs]:
+    """`x` cropped where padding is negative, and the remaining padding."""
     for i, (low, high) in enumerate(pads):
         if low < 0 or high < 0:
             n = fixed(x.shape[2 + i])
@@ -68,17 +68,15 @@ def _cropped(x: Tensor, pads: Pairs) -> tuple[Tensor, Pairs]:
 
 
 def convolved(x: Tensor, w: Tensor, groups: int, window: Window, accum: DType | None = None) -> Tensor:
-    """[N, places…, outputs] of x [N, C, spatial…] and weights [outputs, C / groups, taps…]."""
-    x, pads = _cropped(x, window.pads)
+    """[N, places…, outputs] from x [N, C, spatial…] and weights [outputs, C / groups, taps…]."""
+    x, pads = _crop(x, window.pads)
     patches = channels_last(x).extract_patches(window.kernel, strides=window.strides, dilation=window.dilations, padding=pads)
     return weighed(patches, w, groups, fixed(x.shape[1]), accum)
 
 
 def weighed(patches: Tensor, w: Tensor, groups: int, channels: int, accum: DType | None = None) -> Tensor:
-    """[N, places…, outputs] of patches [N, places…, taps * channels] and weights [outputs, channels / groups, taps…].
-
-    Raises Violation("InvalidModel") for groups that do not fit.
-    """
+    """[N, places…, outputs] from patches [N, places…, taps * channels] and weights [outputs, channels / groups, taps…]. Raises
+    Violation("InvalidModel") if groups do not divide the channels."""
     outputs, part, *taps = map(fixed, w.shape)
     if groups < 1 or channels != part * groups or outputs % groups:
         raise Violation("InvalidModel", f"{channels} channels in {groups} groups do not fit weights {w.tensor_type}")
@@ -106,13 +104,13 @@ def weighed(patches: Tensor, w: Tensor, groups: int, channels: int, accum: DType
 
 
 def biased(node: Node, y: Tensor, i: int) -> Tensor:
-    """`y` [N, places…, channels] and, where operand `i` is there, a bias per channel."""
+    """`y` [N, places…, channels] plus a bias per channel, if operand `i` is given."""
     return y + stretched(node[i], y.shape) if node.has(i) else y
 
 
 @handles("Conv")
 def conv(node: Node) -> Tensor:
-    """A convolution of any number of spatial axes, in groups."""
+    """Conv with any number of spatial axes, in groups."""
     x, w = node[0], node[1]
     window = Window(node, x.shape[2:], [fixed(d) for d in w.shape[2:]])
     return channels_first(biased(node, convolved(x, w, node.attr("group"), window), 2))
@@ -120,7 +118,7 @@ def conv(node: Node) -> Tensor:
 
 @handles("ConvInteger")
 def conv_integer(node: Node) -> Tensor:
-    """A convolution of 8-bit integers in 32 bits, less their zero points."""
+    """ConvInteger: a convolution of 8-bit integers in 32 bits, with zero points subtracted."""
     x, w = node[0].cast(SI32), node[1].cast(SI32)
     if node.has(2):
         x = x - stretched(node[2].cast(SI32).reshape([]), x.shape)
@@ -133,7 +131,7 @@ def conv_integer(node: Node) -> Tensor:
 
 @handles("ConvTranspose")
 def conv_transpose(node: Node) -> Tensor:
-    """The gradient of a convolution: elements `stride` apart, convolved with the flipped weights."""
+    """ConvTranspose: the gradient of a convolution. Elements are spread `stride` apart and convolved with the flipped weights."""
     x, w = node[0], node[1]
     groups, n = node.attr("group"), x.rank - 2
     kernel = [fixed(d) for d in w.shape[2:]]
@@ -172,7 +170,7 @@ def conv_transpose(node: Node) -> Tensor:
 
 
 class Pool:
-    """The windows of a pool, those of `ceil_mode` included; `high` has the padding that completes them."""
+    """The windows of a pool, including those of `ceil_mode`; `high` includes the padding that completes them."""
 
     def __init__(self, node: Node, x: Tensor) -> None:
         self.window = w = Window(node, x.shape[2:], node.attr("kernel_shape"))
@@ -202,7 +200,7 @@ class Pool:
         return out
 
     def taps(self, spatial: tuple[int, ...], include: bool) -> Array:
-        """How many taps of each window are elements, or with `include` elements and padding that was asked for."""
+        """The number of elements in each window; with `include`, requested padding counts too."""
         total = np.ones((), np.float64)
         w = self.window
         for i, n in enumerate(spatial):
@@ -215,7 +213,7 @@ class Pool:
 
 @handles("AveragePool")
 def average_pool(node: Node) -> Tensor:
-    """The mean of each window."""
+    """AveragePool: the mean of each window."""
     x = node[0]
     pool = Pool(node, x)
     total = pool.reduce(wide(x), "sum")
@@ -233,7 +231,7 @@ def average_pool(node: Node) -> Tensor:
 
 @handles("LpPool")
 def lp_pool(node: Node) -> Tensor:
-    """The p-norm of each window."""
+    """LpPool: the p-norm of each window."""
     x, p = node[0], node.attr("p")
     wide_ = node.block.op("abs", wide(x))
     powers = wide_ if p == 1 else wide_ * wide_ if p == 2 else _power(node, wide_, float(p))
@@ -249,7 +247,7 @@ def _power(node: Node, x: Tensor, p: float) -> Tensor:
 
 @handles("MaxPool")
 def max_pool(node: Node) -> Tensor | list[Tensor]:
-    """The largest of each window, and where it is."""
+    """MaxPool: the maximum of each window, and its index."""
     x = node[0]
     pool = Pool(node, x)
     if not node.wants(1):
@@ -284,7 +282,7 @@ def max_pool(node: Node) -> Tensor | list[Tensor]:
 
 @handles("MaxUnpool")
 def max_unpool(node: Node) -> Tensor:
-    """Elements put back where a pool took them; zeros elsewhere."""
+    """MaxUnpool: elements at the indices of a pool; zeros elsewhere."""
     x, at = node[0], node[1]
     n, c, *spatial = map(fixed, x.shape)
     kernel, m = node.attr("kernel_shape"), len(spatial)
@@ -292,7 +290,7 @@ def max_unpool(node: Node) -> Tensor:
     inferred = [(spatial[i] - 1) * strides[i] + kernel[i] - pads[i] - pads[i + m] for i in range(m)]
     shape = node.ints(2) if node.has(2) else [n, c, *inferred]
     if node.has(2) and shape != [n, c, *inferred]:
-        rest = prod(inferred)  # the indices count in the inferred shape
+        rest = prod(inferred)  # the indices refer to the inferred shape
         base = node.block.op("div", at, rest)
         inside = at - base * rest
         coordinates = []
@@ -308,7 +306,7 @@ def max_unpool(node: Node) -> Tensor:
 
 @handles("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
 def global_pool(node: Node) -> Tensor:
-    """A pool whose window is everything."""
+    """A pool with one window over all elements."""
     x = node[0]
     axes = list(range(2, x.rank))
     if node.op == "GlobalMaxPool":
@@ -324,14 +322,14 @@ def global_pool(node: Node) -> Tensor:
 
 
 def mean(x: Tensor, axes: list[int]) -> Tensor:
-    """The mean over axes, which stay with extent 1."""
+    """The mean over axes, which are kept with extent 1."""
     total = x.reduce_sum(axes, keepdims=True)
     average: Tensor = total / counted(x, axes, total)
     return average
 
 
 def counted(x: Tensor, axes: list[int], like: Tensor) -> float | int | Tensor:
-    """How many elements `axes` have: a number, or a tensor like `like` when an extent is symbolic."""
+    """The number of elements of `axes`: a number, or a tensor like `like` if an extent is symbolic."""
     extents = [x.shape[a] for a in axes]
     if all(isinstance(d, int) for d in extents):
         n = prod(d for d in extents if isinstance(d, int))
@@ -342,7 +340,7 @@ def counted(x: Tensor, axes: list[int], like: Tensor) -> float | int | Tensor:
 
 @handles("Col2Im")
 def col2im(node: Node) -> Tensor:
-    """Blocks added up at the places that they were taken from."""
+    """Col2Im: blocks added at their original positions."""
     x, image, block = node[0], node.ints(1), node.ints(2)
     m = len(image)
     dilations, strides = node.attrs.get("dilations") or [1] * m, node.attrs.get("strides") or [1] * m

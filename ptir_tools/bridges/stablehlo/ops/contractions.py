@@ -21,7 +21,7 @@ Axes = Sequence[int]
 
 @handles("stablehlo.dot_general")
 def dot_general(site: Site, x: Tensor, y: Tensor) -> Tensor:
-    """The contraction. Every engine here meets its `precision` and `algorithm`."""
+    """`dot_general`; `precision` and `algorithm` are ignored, since every engine is at least as precise."""
     if site.has("dot_dimension_numbers"):
         f = site.fields("dot_dimension_numbers")
         batch = f.axes("lhs_batching_dimensions"), f.axes("rhs_batching_dimensions")
@@ -43,12 +43,12 @@ def _pair(site: Site, name: str) -> tuple[list[int], list[int]]:
 
 @handles("stablehlo.dot")
 def dot(site: Site, x: Tensor, y: Tensor) -> Tensor:
-    """Vectors and matrices: the last axis of the left side with the first of the right."""
+    """`dot` of vectors or matrices: the last axis of the left side with the first of the right."""
     return contracted(site, x, y, ([], []), ([x.rank - 1], [0]), site.dtype)
 
 
 def contracted(site: Site, x: Tensor, y: Tensor, batch: tuple[Axes, Axes], contract: tuple[Axes, Axes], result: DType) -> Tensor:
-    """A `dot_general` whose operands and result may have different dtypes: products are in the result's dtype."""
+    """A `dot_general` whose operands and result may differ in dtype. Products are in the result's dtype."""
     wanted = result
     if result is I1:
         result = SI8 if prod(d for d in x.shape if isinstance(d, int)) < 128 else F32

@@ -28,7 +28,7 @@ def if_(site: Site, pred: Tensor) -> list[Tensor]:
 
 @handles("stablehlo.case")
 def case(site: Site, index: Tensor) -> Sequence[object]:
-    """The results of the region that the index selects; of the last one when the index is out of range."""
+    """The results of the region that the index selects, or of the last one if the index is out of range."""
     require(bool(site.regions), "OperandCountMismatch", "a region is expected")
     capture = Capture(site.scope, site.regions)
     if len(site.regions) == 1:
@@ -46,7 +46,7 @@ def branches(
     index: Tensor | None,
     rest: Sequence[Block],
 ) -> list[Tensor]:
-    """The results of the first region when `pred` is true, else of one of the others, by `index`."""
+    """The results of the first region if `pred` is true, else of one of the others, selected by `index`."""
     if scope.lift is not None:
         raise refused("a branch inside a computation on scalars")
     given = [*arguments] if len(rest) == 2 or index is None else [index, *arguments]
@@ -72,7 +72,7 @@ def branches(
 
 
 def both_regions(scope: Scope, types: Sequence[Type], builds: Sequence[Build]) -> list[Region]:
-    """The built regions. All are read before an error in one is raised. Raises InError."""
+    """Read both regions, then raise the errors of either. Raises InError."""
     made: list[Region] = []
     for build in builds:
         try:
@@ -141,7 +141,7 @@ def custom_call(site: Site, *operands: object) -> object:
     target = str(site.value("callee", None) or site.value("call_target_name")).lstrip("@").strip('"')
     if target in _IDENTITIES and len(operands) == 1:
         return list(operands)
-    if target == "shape_assertion":  # of JAX, about extents
+    if target == "shape_assertion":  # JAX, about extents
         asserted(site, next(site.each(operands[:1])))
         return []
     if target in CUSTOM:
@@ -150,7 +150,7 @@ def custom_call(site: Site, *operands: object) -> object:
 
 
 def asserted(site: Site, flag: Tensor) -> None:
-    """An assertion of JAX: types imply it from now on, or the program checks it. Raises Violation for one that never holds."""
+    """An assertion of JAX. Types imply it from now on, or the program checks it. Raises Violation if it never holds."""
     elements = site.symbolic.of(flag)
     holds = None if elements is None or elements.size != 1 else elements.reshape(-1)[0]
     if holds is True:
@@ -160,7 +160,7 @@ def asserted(site: Site, flag: Tensor) -> None:
         raise refused(f"an assertion does not hold: {text}")
     if site.scope.lift is not None:
         raise refused(f"an assertion inside a computation on scalars: {text}")
-    everywhere = isinstance(site.block.region, Function)  # an assertion in a branch need not hold outside
+    everywhere = isinstance(site.block.region, Function)  # an assertion in a branch may fail if the branch is not taken
     if not (everywhere and site.symbolic.asserted(flag)):
         site.scope.reader.checks.add(flag)
 
@@ -175,5 +175,5 @@ refuses("PTIR programs read and write nothing but their inputs and outputs", "st
 
 @handles("stablehlo.uniform_quantize", "stablehlo.uniform_dequantize")
 def between_floats(site: Site, x: Tensor) -> Tensor:
-    """The operand where it is not quantized; `quantized` handles the rest."""
+    """The operand itself; `quantized` handles quantized operands."""
     return x

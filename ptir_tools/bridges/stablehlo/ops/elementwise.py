@@ -103,7 +103,7 @@ def either(site: Site, x: Tensor, y: Tensor) -> Tensor:
 
 @handles("stablehlo.constant", "chlo.constant")
 def constant(site: Site) -> Tensor:
-    """A literal; one of a scalar is repeated."""
+    """A literal; a scalar literal is repeated."""
     t = site.type
     if site.scope.lift and t.shape == tuple(site.scope.lift):
         lifted = site.literal("value", t.with_shape(()))
@@ -122,7 +122,7 @@ def iota(site: Site) -> Tensor:
 
 
 def counted(site: Site, dtype: DType, shape: object, axis: int) -> Tensor:
-    """0, 1, 2, … of a dtype that may be complex or i1."""
+    """0, 1, 2, … along an axis, also of a complex dtype or i1."""
     plain = dtype if not dtype.is_complex and dtype is not I1 else SI64 if dtype is I1 else F32 if dtype is CF32 else F64
     x = site.op("iota", shape=shape, dtype=plain, axis=axis)
     return (
@@ -132,13 +132,13 @@ def counted(site: Site, dtype: DType, shape: object, axis: int) -> Tensor:
 
 @handles("stablehlo.add")
 def add(site: Site, x: Tensor, y: Tensor) -> Tensor:
-    """The sum; of i1, logical or."""
+    """The sum; for i1 logical or."""
     return either(site, x, y) if x.dtype is I1 else site.op("add", x, y)
 
 
 @handles("stablehlo.multiply")
 def multiply(site: Site, x: Tensor, y: Tensor) -> Tensor:
-    """The product; of i1, logical and."""
+    """The product; for i1 logical and."""
     return both(site, x, y) if x.dtype is I1 else site.op("mul", x, y)
 
 
@@ -169,7 +169,7 @@ def minimum(site: Site, x: Tensor, y: Tensor) -> Tensor:
 
 
 def above(site: Site, x: Tensor, y: Tensor) -> Tensor:
-    """Whether a complex number comes after another: by real, then imaginary parts."""
+    """Whether `x` is greater than `y`: complex numbers are ordered by real, then imaginary parts."""
     (a, b), (c, d) = ((site.op("real", z), site.op("imag", z)) for z in (x, y))
     tied = both(site, site.op("compare_eq", a, c), site.op("compare_gt", b, d))
     return either(site, site.op("compare_gt", a, c), tied)
@@ -177,7 +177,7 @@ def above(site: Site, x: Tensor, y: Tensor) -> Tensor:
 
 @handles("stablehlo.negate")
 def negate(site: Site, x: Tensor) -> Tensor:
-    """The negative, which wraps."""
+    """The negative; integers wrap."""
     if x.dtype.kind is Kind.UINT:
         return site.op("sub", site.full(0, x.tensor_type), x)
     return site.op("neg", x)
@@ -185,14 +185,14 @@ def negate(site: Site, x: Tensor) -> Tensor:
 
 @handles("stablehlo.abs")
 def absolute(site: Site, x: Tensor) -> Tensor:
-    """The magnitude, of complex numbers too."""
+    """The absolute value, also of complex numbers."""
     if x.dtype.is_complex:
         return magnitude(site, x)
     return x if x.dtype.kind is Kind.UINT else site.op("abs", x)
 
 
 def magnitude(site: Site, x: Tensor) -> Tensor:
-    """The magnitude of complex numbers: the larger part times the root of 1 + the square of the quotient."""
+    """The absolute value of complex numbers: the larger part times `sqrt(1 + (smaller / larger)^2)`."""
     a, b = (site.op("abs", site.op(part, x)) for part in ("real", "imag"))
     high, low = site.op("maximum", a, b), site.op("minimum", a, b)
     t = high.tensor_type
@@ -213,14 +213,14 @@ def sqrt(site: Site, x: Tensor) -> Tensor:
 
 
 def square_root(site: Site, x: Tensor) -> Tensor:
-    """The square root: one divided by the reciprocal root, right at 0 and infinity as well."""
+    """The square root as `1 / rsqrt(x)`, which is right at 0 and infinity, too."""
     if not x.dtype.is_complex:
         return site.op("reciprocal", site.op("rsqrt", x))
     return _complex_root(site, x)
 
 
 def _complex_root(site: Site, x: Tensor) -> Tensor:
-    """The square root of complex numbers: from the larger part, so that no square overflows; infinities as C99 has them."""
+    """The square root of complex numbers, computed from the larger part so that no square overflows; infinities as in C99."""
     a, b = site.op("real", x), site.op("imag", x)
     t, (across, up) = a.tensor_type, (site.op("abs", part) for part in (a, b))
     zero, one, half, infinity = (site.full(n, t) for n in (0, 1, 0.5, math.inf))
@@ -232,7 +232,7 @@ def _complex_root(site: Site, x: Tensor) -> Tensor:
     mean = site.op("mul", site.op("add", length, p), half)
     u = site.op("mul", square_root(site, size), square_root(site, mean))
     v = site.op("mul", site.op("div", up, site.op("select", empty, one, u)), half)
-    # One part is infinite: so is the root, along the nearest axis.
+    # If one part is infinite, so is the root, along the nearest axis.
     nothing = site.op("mul", up, zero)  # 0 or NaN
     tall = site.op("compare_eq", up, infinity)
     infinite = either(site, tall, site.op("compare_eq", across, infinity))
@@ -254,7 +254,7 @@ def logistic(site: Site, x: Tensor) -> Tensor:
 
 @handles("stablehlo.atan2")
 def atan2(site: Site, y: Tensor, x: Tensor) -> Tensor:
-    """The angle of a point; of complex numbers -i log((x + i y) / sqrt(x x + y y))."""
+    """The angle of a point; for complex numbers -i log((x + i y) / sqrt(x x + y y))."""
     if not x.dtype.is_complex:
         return site.op("atan2", y, x)
     t = x.tensor_type
@@ -265,13 +265,13 @@ def atan2(site: Site, y: Tensor, x: Tensor) -> Tensor:
 
 @handles("stablehlo.cbrt")
 def cbrt(site: Site, x: Tensor) -> Tensor:
-    """The cube root; of complex numbers the principal one."""
+    """The cube root; for complex numbers the principal one."""
     return site.op("pow", x, site.full(1 / 3, x.tensor_type)) if x.dtype.is_complex else site.op("cbrt", x)
 
 
 @handles("stablehlo.sign")
 def sign(site: Site, x: Tensor) -> Tensor:
-    """-1, 0 or 1; of a complex number, itself divided by its magnitude."""
+    """-1, 0 or 1; for a complex number, the number divided by its magnitude."""
     t = x.tensor_type
     if x.dtype.kind is Kind.UINT:
         return site.op("minimum", x, site.full(1, t))
@@ -292,7 +292,7 @@ def power(site: Site, x: Tensor, y: Tensor) -> Tensor:
 
 @handles("stablehlo.divide")
 def divide(site: Site, x: Tensor, y: Tensor) -> Tensor:
-    """The quotient; of integers toward zero, and -1 (all bits are 1) where the divisor is 0."""
+    """The quotient; for integers rounded toward zero, and -1 (all bits are 1) if the divisor is 0."""
     zero, divisor = zeros(site, y)
     if zero is None:
         return site.op("div", x, y)
@@ -303,7 +303,7 @@ def divide(site: Site, x: Tensor, y: Tensor) -> Tensor:
 
 @handles("stablehlo.remainder")
 def remainder(site: Site, x: Tensor, y: Tensor) -> Tensor:
-    """The remainder of a division toward zero; of integers, the dividend where the divisor is 0."""
+    """The remainder of a division toward zero; for integers the dividend if the divisor is 0."""
     zero, divisor = zeros(site, y)
     if zero is None:
         return site.op("rem", x, y)
@@ -311,8 +311,8 @@ def remainder(site: Site, x: Tensor, y: Tensor) -> Tensor:
 
 
 def zeros(site: Site, y: Tensor) -> tuple[Tensor | None, Tensor]:
-    """A mask of zero divisors, and the divisor with 1 there: division by zero is an error in PTIR, a number in XLA. None for
-    floats, and for constants without a 0."""
+    """A mask of zero divisors, and the divisors with 1 there, because PTIR fails on division by zero and XLA does not. None
+    for floats, and for constants without a 0."""
     if not y.dtype.is_integer or ((number := known(y)) is not None and number.all()):
         return None, y
     t = y.tensor_type
@@ -373,7 +373,7 @@ def convert(site: Site, x: Tensor) -> Tensor:
 
 
 def converted(site: Site, x: Tensor, target: DType) -> Tensor:
-    """Each element as `target`: PTIR's cast, except where that saturates integers or refuses."""
+    """Each element as `target`: PTIR's cast, except where it saturates integers or refuses."""
     source = x.dtype
     if source is target:
         return x
@@ -385,11 +385,11 @@ def converted(site: Site, x: Tensor, target: DType) -> Tensor:
 
 
 def wrapped(site: Site, x: Tensor, target: DType) -> Tensor:
-    """Integers modulo 2 to the power of the bits of `target`: by bits of equal width where PTIR's cast would saturate."""
+    """Integers modulo 2 to the number of bits of `target`. PTIR's cast would saturate, so the bits are cast."""
     source = x.dtype
     if source.bits == target.bits:
         return site.op("bitcast", x, dtype=target)
-    if source.bits < target.bits:  # a negative number as an unsigned one
+    if source.bits < target.bits:  # a negative number as unsigned
         return site.op("bitcast", x.cast(_of(target.bits, signed=True)), dtype=target)
     unsigned = x if source.kind is Kind.UINT else site.op("bitcast", x, dtype=_of(source.bits, signed=False))
     low = site.op("bitwise_and", unsigned, site.full((1 << target.bits) - 1, unsigned.tensor_type))
@@ -406,7 +406,7 @@ def _of(bits: int, signed: bool) -> DType:
 
 @handles("stablehlo.bitcast_convert")
 def bitcast_convert(site: Site, x: Tensor) -> Tensor:
-    """The bits of each element as another dtype, the low ones first: parts of complex numbers and single bits, too."""
+    """The bits of each element as another dtype, low bits first; also for complex numbers and i1."""
     target, shape = site.dtype, site.known(site.type.shape)
     if x.dtype is target:
         return x
@@ -445,7 +445,9 @@ def bits_of(site: Site, x: Tensor) -> Tensor:
 def from_bits(site: Site, x: Tensor, target: DType) -> Tensor:
     """Real numbers of the bits along the last axis."""
     require(
-        x.rank and x.shape[-1] == target.bits, "OperandShapeMismatch", f"the last axis of {x.type} has not {target.bits} bits"
+        x.rank and x.shape[-1] == target.bits,
+        "OperandShapeMismatch",
+        f"the last axis of {x.type} does not have {target.bits} bits",
     )
     whole = _of(target.bits, signed=False)
     wide = x.cast(whole)
@@ -493,7 +495,7 @@ def reduce_precision(site: Site, x: Tensor) -> Tensor:
 
 @handles("stablehlo.rng", distribution="rng_distribution")
 def rng(site: Site, a: Tensor, b: Tensor, shape: Tensor) -> Tensor:
-    """Independent numbers: uniform from `a` to `b`, or normal of mean `a` and standard deviation `b`."""
+    """Independent random numbers: uniform in [a, b), or normal with mean `a` and standard deviation `b`."""
     t, kind = site.type, site.word("rng_distribution")
     require(kind in ("UNIFORM", "NORMAL"), "InvalidAttributeValue", f"`rng_distribution` is {kind}")
     if not t.dtype.is_float:
@@ -557,12 +559,12 @@ def is_neg_inf(site: Site, x: Tensor) -> Tensor:
 
 @handles("chlo.constant_like")
 def constant_like(site: Site, x: Tensor) -> Tensor:
-    """A number in the type of the operand."""
+    """A constant in the type of the operand."""
     return site.full(site.value("value"), x.tensor_type)
 
 
 def polynomial(site: Site, coefficients: Sequence[float], y: Tensor) -> Tensor:
-    """A sum of Chebyshev polynomials of `y / 2`, by Clenshaw's recurrence; the first coefficient is halved."""
+    """A sum of Chebyshev polynomials at `y / 2`, by Clenshaw's recurrence; the first coefficient is halved."""
     t = y.tensor_type
     before, last, now = site.full(0, t), site.full(0, t), site.full(coefficients[-1], t)
     for c in coefficients[-2::-1]:
@@ -573,8 +575,8 @@ def polynomial(site: Site, coefficients: Sequence[float], y: Tensor) -> Tensor:
 
 @cache
 def _bessel(low: bool) -> list[float]:
-    """Chebyshev coefficients: of exp(-x) I1(x) / x for x in [0, 8] as a function of x / 2 - 2, by the series; or from 8 on, of
-    exp(-x) I1(x) sqrt(x) as one of 32 / x - 2, by the integral over a period."""
+    """Chebyshev coefficients. Of exp(-x) I1(x) / x in x / 2 - 2 for x in [0, 8], by the series. Or from 8 on, of exp(-x) I1(x)
+    sqrt(x) in 32 / x - 2, by the integral over a period."""
     count = 30
     odd = 2 * np.arange(count) + 1
     y = _cosine(odd, count)
@@ -631,12 +633,12 @@ _BERNOULLI = (
     1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000, 1 / 74724249600, -3617 / 10670622842880000,
     43867 / 5109094217170944000, -174611 / 802857662698291200000,
 )  # fmt: skip
-_TERMS = 10  # of the sum before the formula of Euler and Maclaurin
+_TERMS = 10  # terms before the Euler-Maclaurin formula
 
 
 @handles("chlo.zeta")
 def zeta(site: Site, x: Tensor, q: Tensor) -> Tensor:
-    """Hurwitz's sum of (q + k) to the power of -x; infinite at poles, NaN where it is not defined."""
+    """Hurwitz's zeta function, the sum of (q + k)^-x; infinite at poles, NaN where it is undefined."""
     if x.dtype.bits < 32:
         wider: Tensor = zeta(site, x.cast(F32), q.cast(F32))
         return wider.cast(x.dtype)
@@ -674,7 +676,7 @@ def zeta(site: Site, x: Tensor, q: Tensor) -> Tensor:
 
 @handles("chlo.polygamma")
 def polygamma(site: Site, n: Tensor, x: Tensor) -> Tensor:
-    """The derivative of order `n` of the digamma function; NaN where `n` is not an integer."""
+    """The derivative of order `n` of the digamma function; NaN if `n` is not an integer."""
     if x.dtype.bits < 32:
         wider: Tensor = polygamma(site, n.cast(F32), x.cast(F32))
         return wider.cast(x.dtype)
@@ -691,7 +693,7 @@ def polygamma(site: Site, n: Tensor, x: Tensor) -> Tensor:
 
 @handles("chlo.mulhi")
 def mulhi(site: Site, x: Tensor, y: Tensor) -> Tensor:
-    """The high half of the product: by halves of the factors."""
+    """The high half of the product, from the halves of the factors."""
     t, bits = x.tensor_type, x.dtype.bits
     if x.dtype.bits < 64 and x.dtype.bits != 4:
         wide = _of(2 * bits, x.dtype.is_signed)

@@ -19,12 +19,12 @@ from ptir_tools.core.dtypes import I1, SI32, SI64, UI8
 from ptir_tools.core.types import Dim, Shape, tensor
 from ptir_tools.core.violations import require
 
-MOST_COMPARED = 2048  # the most elements that are sorted by comparing all pairs
+MOST_COMPARED = 2048  # elements that are sorted by comparing all pairs, at most
 
 
 class Numbers:
-    """Index vectors by axis: `starts[d]` is the start along axis `d` of the operand, one per index; `batch` is the shape of the
-    indices."""
+    """Index vectors by axis: `starts[d]` has the start along axis `d` of the operand for each index; `batch` is the shape of
+    the indices."""
 
     def __init__(self, site: Site, indices: Tensor, sizes: Sequence[int], vector: int, to: Sequence[int]) -> None:
         self.site, self.sizes = site, sizes
@@ -46,7 +46,7 @@ class Numbers:
             self.starts[d] = part.reshape(batch)
 
     def clamp(self, most: dict[int, int]) -> None:
-        """Clamp starts to 0 … `most[d]`."""
+        """Clamp the starts along axis d to 0 … `most[d]`."""
         for d, start in self.starts.items():
             number = known(start)
             if number is not None and number.size and number.min() >= 0 and number.max() <= most[d]:
@@ -55,12 +55,12 @@ class Numbers:
             self.starts[d] = start.clamp(self.site.full(0, t), self.site.full(most[d], t))
 
     def batching(self, axes: Sequence[int], of_indices: Sequence[int], vector: int) -> None:
-        """Along batching axes, an index is its position along an axis of the indices."""
+        """Set the starts along batching axes to the position along an axis of the indices."""
         require(len(axes) == len(of_indices), "InvalidAttributeValue", "batching axes come in pairs")
         for d, a in zip(axes, of_indices, strict=True):
             at = a - (a > vector)
             fine = 0 <= at < len(self.batch) and 0 <= d < len(self.sizes) and d not in self.starts
-            require(fine, "InvalidAttributeValue", "a batching axis is none of the indices or the operand")
+            require(fine, "InvalidAttributeValue", "a batching axis is not an axis of the indices or the operand")
             self.starts[d] = self.site.integers(self.batch, at, self.dtype)
 
 
@@ -81,7 +81,7 @@ def dynamic_gather(site: Site, x: Tensor, indices: Tensor, sizes: Tensor) -> Ten
 
 
 def gathered(site: Site, x: Tensor, indices: Tensor, sliced: Sequence[Dim]) -> Tensor:
-    """A gather of whole rows; of elements where slices are parts of rows."""
+    """A gather of full rows, or of elements if slices are parts of rows."""
     f = site.fields("dimension_numbers")
     if not all(isinstance(d, int) for d in (*x.shape, *indices.shape, *sliced)):
         require(len(sliced) == x.rank, "InvalidAttributeValue", f"slices of {list(sliced)} of {x.type}")
@@ -89,7 +89,9 @@ def gathered(site: Site, x: Tensor, indices: Tensor, sliced: Sequence[Dim]) -> T
         others = all(n is s or n == s for d, (n, s) in enumerate(zip(x.shape, sliced, strict=False)) if d not in to)
         single = len(to) == 1 and to[0] < x.rank and sliced[to[0]] == 1
         whole = single and others and not batched
-        return (_taken if whole else _one_slice if indices.rank == 1 and not batched else _by_elements)(site, x, indices, sliced)
+        return (_take_along if whole else _gather_slice if indices.rank == 1 and not batched else _gather_elements)(
+            site, x, indices, sliced
+        )
     slices = [n for n in sliced if isinstance(n, int)]
     offset, vector = f.axes("offset_dims"), f.number("index_vector_dim")
     dropped = [*f.axes("collapsed_slice_dims"), *f.axes("operand_batching_dims")]
@@ -121,8 +123,8 @@ def gathered(site: Site, x: Tensor, indices: Tensor, sliced: Sequence[Dim]) -> T
     return result.reshape(shape).transpose(order)
 
 
-def _taken(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Tensor:
-    """Elements along one axis, at indices of any shape; other axes are whole and may have symbolic extents."""
+def _take_along(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Tensor:
+    """Elements along one axis, at indices of any shape; other axes are complete and may have symbolic extents."""
     f = site.fields("dimension_numbers")
     (axis,), dropped, vector = f.axes("start_index_map"), f.axes("collapsed_slice_dims"), f.number("index_vector_dim")
     checked_axes(dropped, x.rank, "the axes that are left out")
@@ -151,8 +153,8 @@ def _taken(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Ten
     return result.transpose([order.index(a) for a in range(rank)])
 
 
-def _one_slice(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Tensor:
-    """One slice, where the operand or the slice has symbolic extents."""
+def _gather_slice(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Tensor:
+    """One slice, if the operand or the slice has symbolic extents."""
     f = site.fields("dimension_numbers")
     to, dropped = f.axes("start_index_map"), f.axes("collapsed_slice_dims")
     require(indices.shape[0] == len(to), "InvalidAttributeValue", "an index has a component for each axis that it leads to")
@@ -179,8 +181,8 @@ def _inside(site: Site, start: Size, most: Size) -> bool:
     return decided(site.symbolic, "GE", start, 0) is True and decided(site.symbolic, "LE", start, most) is True
 
 
-def _by_elements(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Tensor:
-    """Each element of the result by its linear index in an operand of symbolic extents."""
+def _gather_elements(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Tensor:
+    """Each element of the result, by its linear index in an operand of symbolic extents."""
     f, symbolic = site.fields("dimension_numbers"), site.symbolic
     to, batched, vector = f.axes("start_index_map"), f.axes("operand_batching_dims"), f.number("index_vector_dim")
     dropped, offset = [*f.axes("collapsed_slice_dims"), *batched], f.axes("offset_dims")
@@ -313,7 +315,7 @@ def _with_places(site: Site, indices: Tensor, vector: int, axes: Sequence[int]) 
 def _in_bounds(
     site: Site, numbers: Numbers, mapped: Sequence[int], chosen: Sequence[int], shape: Sequence[int], along: dict[int, int]
 ) -> Tensor:
-    """The linear indices of rows, -1 for those out of bounds."""
+    """The linear indices of rows; -1 if out of bounds."""
     inside: Tensor | None = None
     for d in mapped:
         number = known(numbers.starts[d])
@@ -336,7 +338,7 @@ def scattered(site: Site, region: Block, xs: list[Tensor], places: Tensor, updat
     """Rows of updates combined by a region into rows of operands. A row index of -1 writes nothing."""
     combiners = kinds(region, len(xs))
     if combiners is None or any(x.dtype.is_complex and k in ("max", "min") for k, x in zip(combiners, xs, strict=True)):
-        return _one_by_one(site, region, xs, places, updates)
+        return _scatter_in_loop(site, region, xs, places, updates)
     window = {"update_window_dims": list(range(1, xs[0].rank)), "inserted_window_dims": [0], "scatter_dims_to_operand_dims": [0]}
     names = [monoid(k, x.dtype) for k, x in zip(combiners, xs, strict=True)]
     return [
@@ -345,8 +347,8 @@ def scattered(site: Site, region: Block, xs: list[Tensor], places: Tensor, updat
     ]
 
 
-def _one_by_one(site: Site, region: Block, xs: list[Tensor], places: Tensor, updates: list[Tensor]) -> list[Tensor]:
-    """A scatter as a loop over the updates, by the region itself."""
+def _scatter_in_loop(site: Site, region: Block, xs: list[Tensor], places: Tensor, updates: list[Tensor]) -> list[Tensor]:
+    """A scatter as a loop over the updates, with the region as its body."""
     scope, n = site.scope, len(xs)
     if scope.lift is not None:
         raise refused("a scatter inside a computation on scalars")
@@ -429,7 +431,7 @@ def top_k(site: Site, x: Tensor) -> list[Tensor]:
 
 @handles("stablehlo.sort")
 def sort(site: Site, *xs: Tensor) -> list[Tensor]:
-    """A sort along an axis by a comparator: by the keys that it compares, else by comparing all pairs."""
+    """A sort along an axis: by the keys that the comparator compares, else by comparing all pairs."""
     require(len(xs) >= 1 and len(site.regions) == 1, "OperandCountMismatch", "operands and a comparator are expected")
     axis = site.integer("dimension", -1)
     axis = checked_axes([axis + xs[0].rank if axis < 0 else axis], xs[0].rank, "dimension")[0]
@@ -437,7 +439,7 @@ def sort(site: Site, *xs: Tensor) -> list[Tensor]:
         return list(xs)
     keys = Keys(site, xs).compared_keys()
     if keys is None:
-        return _by_rank(site, xs, axis)
+        return _sort_by_rank(site, xs, axis)
     descends = keys[0][1]
     if all(d is descends for _, d in keys):
         own = [x for x, _ in keys]
@@ -452,7 +454,7 @@ def sort(site: Site, *xs: Tensor) -> list[Tensor]:
 
 
 class Keys:
-    """The sort keys of a comparator: each is the same function of the left and the right element."""
+    """The sort keys of a comparator: each is the same function of the left and of the right element."""
 
     def __init__(self, site: Site, xs: Sequence[Tensor]) -> None:
         self.site, self.xs, self.region = site, xs, site.regions[0]
@@ -460,7 +462,7 @@ class Keys:
         self.sides = {str(p.name)[1:]: (i // 2, i % 2) for i, p in enumerate(self.region.params)}
 
     def compared_keys(self) -> list[tuple[Tensor, bool]] | None:
-        """Pairs of a key and whether it descends; None where the comparator has another form."""
+        """Pairs of a key and whether it descends, or None if the comparator has another form."""
         if len(self.region.params) != 2 * len(self.xs) or not self.region.body:
             return None
         results = read_names(self.region.body[-1].pieces)
@@ -505,7 +507,7 @@ class Keys:
         return direction, str(at.names[0])[1:], str(at.names[1])[1:], kind
 
     def form(self, name: str, side: int | None = None) -> tuple[object, ...]:
-        """The expression of a value in the parameters of one side; equal for both sides when their computation is the same. None
+        """The expression of a value in the parameters of one side. It is the same for both sides if their computation is. None
         for a value that reads both sides."""
         if name in self.sides:
             return "parameter", self.sides[name][0]
@@ -525,7 +527,7 @@ class Keys:
         return set() if s is None else {side for t in read_names(s.pieces) for side in self.reads(str(t)[1:])}
 
     def key(self, left: str, right: str) -> Tensor | None:
-        """The key that is compared, where both sides are the same function of their elements."""
+        """The compared key, if both sides are the same function of their elements."""
         if self.reads(left) != {0} or self.reads(right) != {1} or self.form(left) != self.form(right):
             return None
         shape = self.xs[0].shape
@@ -542,7 +544,7 @@ class Keys:
         return None if result.dtype.is_complex else result
 
 
-def _by_rank(site: Site, xs: Sequence[Tensor], axis: int) -> list[Tensor]:
+def _sort_by_rank(site: Site, xs: Sequence[Tensor], axis: int) -> list[Tensor]:
     """Sort by rank: all pairs are compared, and an element's new index is the number of elements before it."""
     n = sizes_of(xs[0])[axis]
     if n > MOST_COMPARED:

@@ -58,7 +58,7 @@ def trsm(site: Site, a: Tensor, b: Tensor) -> list[Tensor]:
 
 
 def _each(site: Site, operands: Sequence[Tensor], one: Callable[..., list[Tensor]], ranks: Sequence[int]) -> list[Tensor]:
-    """`one` applied to each matrix of a batch; the last `ranks` axes of each operand are one matrix or vector."""
+    """Apply `one` to each matrix of a batch; the last `ranks` axes of each operand are one matrix or vector."""
     *batch, _, _ = sizes_of(operands[0])
     if not batch:
         return one(site, *operands)
@@ -74,7 +74,7 @@ def _each(site: Site, operands: Sequence[Tensor], one: Callable[..., list[Tensor
 
 
 def getrf(site: Site, a: Tensor) -> list[Tensor]:
-    """Triangular factors with rows exchanged: the factors, the pivots from 1, and 0."""
+    """LU factors with row exchanges: the factors, the pivots from 1, and 0."""
     return [*_each(site, [a], _factors, [2]), site.full(0, a.tensor_type.with_shape(a.shape[:-2]).with_dtype(SI32))]
 
 
@@ -118,7 +118,7 @@ def _factors(site: Site, a: Tensor) -> list[Tensor]:
 
 
 def geqrf(site: Site, a: Tensor) -> list[Tensor]:
-    """Reflections that make a matrix upper triangular: that triangle with their vectors below it, and their factors."""
+    """Reflections that make a matrix upper triangular: the triangle with their vectors below it, and their factors."""
     if a.dtype.is_complex:
         raise refused("reflections of complex matrices")
     return _each(site, [a], _reflections, [2])

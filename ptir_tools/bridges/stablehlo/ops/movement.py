@@ -1,4 +1,4 @@
-"""Ops that move elements: shapes, broadcasts, slices, padding, concatenation; also those whose shape is an operand."""
+"""Ops that move elements: shapes, broadcasts, slices, padding, concatenation; also those with a shape as operand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def reshape(site: Site, x: Tensor) -> Tensor:
 
 
 def reshaped(x: Tensor, shape: Sequence[Dim]) -> Tensor:
-    """`x` under `shape`, itself when it has that."""
+    """`x` reshaped to `shape`, or `x` itself."""
     return x if x.shape == tuple(shape) else x.reshape(shape)
 
 
@@ -56,22 +56,22 @@ def broadcast(site: Site, x: Tensor) -> Tensor:
 
 @handles("stablehlo.concatenate", dim="dimension", values=True)
 def concatenate(site: Site, *operands: object) -> Tensor:
-    """A concatenation. Two parts of an axis in the other order become a rotation of that axis."""
+    """A concatenation. If the operands are two parts of an axis, exchanged, it is a rotation of that axis."""
     axis = site.axis("dimension", site.type.rank)
-    if (turned := _rotated(site, operands, axis)) is not None:
+    if (turned := _rotation(site, operands, axis)) is not None:
         return turned
     xs = list(site.each(operands))
     return site.op("concat", xs, axis=axis, types=[lengthened(site, xs[0], axis, [x.shape[axis] for x in xs])])
 
 
 def lengthened(site: Site, x: Tensor, axis: int, parts: Sequence[Dim]) -> TensorType:
-    """The type of `x` where an axis has the sum of the parts' extents."""
+    """The type of `x`, with the sum of the parts' extents along an axis."""
     total = sum(map(site.symbolic.extent, parts))
     return x.tensor_type.with_shape(site.symbolic.dim(total) if a == axis else d for a, d in enumerate(x.shape))
 
 
-def _rotated(site: Site, operands: Sequence[object], axis: int) -> Tensor | None:
-    """A rotated tensor, of which the operands are the second and the first part."""
+def _rotation(site: Site, operands: Sequence[object], axis: int) -> Tensor | None:
+    """A rotation; the operands are the second and the first part of a tensor."""
     if len(operands) != 2 or not any(isinstance(p, Part) for p in operands):
         return None
     last, first = operands
@@ -103,7 +103,7 @@ def slice_(site: Site, x: Tensor) -> Tensor:
 
 
 def strided(x: Tensor, bounds: Sequence[tuple[int, int, int]]) -> Tensor:
-    """`x[low:high:step, …]`: the window with each step as a row, of which the first column is kept."""
+    """`x[low:high:step, …]`: the window is reshaped to rows of one step, and the first column is kept."""
     for (low, high, step), n in zip(bounds, x.shape, strict=True):
         fine = 0 <= low <= high and step >= 1 and (not isinstance(n, int) or high <= n)
         require(fine, "InvalidAttributeValue", f"{low}:{high}:{step} is not a slice of an axis of {n}")
@@ -148,13 +148,13 @@ def reversed_along(site: Site, x: Tensor, axes: Sequence[int]) -> Tensor:
 
 @handles("stablehlo.pad", low="edge_padding_low", high="edge_padding_high", interior="interior_padding")
 def pad(site: Site, x: Tensor, value: Tensor) -> Tensor:
-    """Elements before, after and between; negative counts cut."""
+    """Padding before, after and between elements; negative counts crop."""
     lists = [site.ints(f"edge_padding_{side}") for side in ("low", "high")]
     return padded(site, x, value, lists[0], lists[1], site.counts("interior_padding", x.rank, 0, 0))
 
 
 def padded(site: Site, x: Tensor, value: Tensor, low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> Tensor:
-    """`x` padded with a scalar; negative counts cut after the interior is filled."""
+    """`x` padded with a scalar. Negative counts crop after the interior is filled."""
     require(len(low) == len(high) == x.rank, "InvalidAttributeValue", "padding has an entry for each axis")
     above, below = ([max(n, 0) for n in side] for side in (low, high))
     result = filled(site, x, value, above, below, interior)
@@ -171,7 +171,7 @@ def padded(site: Site, x: Tensor, value: Tensor, low: Sequence[int], high: Seque
 
 
 def filled(site: Site, x: Tensor, value: Tensor, low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> Tensor:
-    """`x` padded by counts; a padding value that is not constant is selected in afterwards."""
+    """`x` padded by counts. If the padding value is not constant, it is selected afterwards."""
     if not any((*low, *high, *interior)):
         return x
     if (number := known(value)) is not None:
@@ -188,7 +188,7 @@ def filled(site: Site, x: Tensor, value: Tensor, low: Sequence[int], high: Seque
 
 
 def widened(site: Site, x: Tensor, low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> TensorType:
-    """The type of `x` padded. Interior padding assumes that a symbolic extent is at least 1."""
+    """The type of padded `x`. Interior padding assumes that a symbolic extent is at least 1."""
     extents = map(site.symbolic.extent, x.shape)
     counts = (
         n if not (a or b or i) else max(n - 1, 0) * i + n + a + b if isinstance(n, int) else (n - 1) * i + n + a + b
@@ -219,11 +219,11 @@ def dynamic_update_slice(site: Site, x: Tensor, update: Tensor, *starts: Tensor)
     at = places(site, starts, x.rank)
     if update.tensor_type.is_static:
         return x.dynamic_update_slice(update, at, sizes_of(update))
-    return _written(site, x, update, at)
+    return _update_by_scatter(site, x, update, at)
 
 
-def _written(site: Site, x: Tensor, update: Tensor, at: Tensor) -> Tensor:
-    """An update of a window of symbolic extents: a scatter from its start, which is clamped."""
+def _update_by_scatter(site: Site, x: Tensor, update: Tensor, at: Tensor) -> Tensor:
+    """An update of a window with symbolic extents, as a scatter from its clamped start."""
     most = [site.symbolic.extent(n) - site.symbolic.extent(m) for n, m in zip(x.shape, update.shape, strict=True)]
     axes = [a for a, n in enumerate(most) if isinstance(n, Extent) or n]
     if not axes:
@@ -251,11 +251,11 @@ def as_index(x: Tensor) -> Tensor:
     return x.cast(SI32 if x.dtype.bits < 32 else SI64)
 
 
-# Shapes that are operands: the result's declared shape, or the elements of a constant
+# Shapes as operands: the declared shape of the result, or the elements of a constant
 
 
 def given_shape(site: Site, shape: Tensor) -> Shape:
-    """The shape of the result: as declared, or the symbolic elements of the operand."""
+    """The shape of the result: declared, or the symbolic elements of the operand."""
     declared = site.type.shape
     if UNKNOWN not in declared:
         return declared
@@ -321,25 +321,25 @@ def converted_row(x: Tensor, dtype: DType) -> Tensor:
 
 @handles("stablehlo.dynamic_pad")
 def dynamic_pad(site: Site, x: Tensor, value: Tensor, low: Tensor, high: Tensor, interior: Tensor) -> Tensor:
-    """A pad whose counts are operands. Where they are data, each element of the result computes the index of its source."""
+    """A pad whose counts are operands. If they are data, each element of the result computes the index of its source."""
     given = [site.symbolic.of(c) for c in (low, high, interior)]
     counts = [[int(n) for n in v.flat] for v in given if v is not None and all(isinstance(n, int) for n in v.flat)]
     if len(counts) < len(given):
-        return _sought(site, x, value, low, interior)
+        return _pad_by_index(site, x, value, low, interior)
     return padded(site, x, value, *counts)
 
 
 @handles("stablehlo.real_dynamic_slice")
 def real_dynamic_slice(site: Site, x: Tensor, starts: Tensor, limits: Tensor, strides: Tensor) -> Tensor | Part:
-    """A slice whose bounds are operands. Where they are data, the result has the declared extents."""
+    """A slice whose bounds are operands. If they are data, the result has the declared extents."""
     if any(known(c) is None for c in (starts, limits, strides)) or not x.tensor_type.is_static:
-        return _by_bounds(site, x, starts, limits, strides)
+        return _slice_by_bounds(site, x, starts, limits, strides)
     lists = [[int(n) for n in site.constant(c, "a bound").reshape(-1)] for c in (starts, limits, strides)]
     return strided(x, list(zip(*lists, strict=True)))
 
 
-def _by_bounds(site: Site, x: Tensor, starts: Tensor, limits: Tensor, strides: Tensor) -> Tensor | Part:
-    """Along each axis, a slice by symbolic bounds; where they are data, as many elements as declared."""
+def _slice_by_bounds(site: Site, x: Tensor, starts: Tensor, limits: Tensor, strides: Tensor) -> Tensor | Part:
+    """Along each axis, a slice by symbolic bounds; if they are data, the number of elements is the declared one."""
     declared, given = site.type.shape, [site.symbolic.of(v) for v in (starts, limits, strides)]
     require(len(declared) == x.rank, "InvalidAttributeValue", f"a slice of {x.type} has its rank")
     for axis, n in enumerate(declared):
@@ -364,7 +364,7 @@ def _by_bounds(site: Site, x: Tensor, starts: Tensor, limits: Tensor, strides: T
 
 
 def cut(site: Site, x: Tensor, axis: int, start: Size, count: Size, step: int = 1) -> Tensor:
-    """`count` elements from `start` with stride `step` along an axis, integers or extents; all are in bounds."""
+    """`count` elements from `start` with stride `step` along an axis; the numbers may be extents. All are in bounds."""
     whole, n = x.shape[axis], site.symbolic.dim(count)
     if not isinstance(start, Extent) and start == 0 and n == whole and step == 1:
         return x
@@ -374,8 +374,8 @@ def cut(site: Site, x: Tensor, axis: int, start: Size, count: Size, step: int = 
     return along(x, axis, start, site.symbolic.extent(n), step, refused)
 
 
-def _declared(site: Site) -> list[int]:
-    """The extents of the result, which must be declared. Raises Violation."""
+def _declared_extents(site: Site) -> list[int]:
+    """The extents of the result. Raises Violation if they are not declared."""
     sizes = [d for d in site.type.shape if isinstance(d, int)]
     if len(sizes) < site.type.rank:
         raise refused("the extents of its result depend on data")
@@ -383,13 +383,13 @@ def _declared(site: Site) -> list[int]:
 
 
 def _entry(vector: Tensor, at: int, count: int) -> Tensor:
-    """An entry of a vector, `count` times."""
+    """An entry of a vector, repeated `count` times."""
     return vector.slice([at], [1]).broadcast_to([count])
 
 
-def _sought(site: Site, x: Tensor, value: Tensor, low: Tensor, interior: Tensor) -> Tensor:
-    """A pad by counts that are data. Along each axis the result reads the operand where the index is in bounds, else `value`."""
-    sizes, result, there = _declared(site), x, None
+def _pad_by_index(site: Site, x: Tensor, value: Tensor, low: Tensor, interior: Tensor) -> Tensor:
+    """A pad by counts that are data. Along each axis the result reads the operand if the index is in bounds, else `value`."""
+    sizes, result, there = _declared_extents(site), x, None
     if 0 in sizes_of(x):
         return value.broadcast_to(sizes)
     for axis, (n, d) in enumerate(zip(sizes, sizes_of(x), strict=True)):
@@ -413,7 +413,7 @@ def get_dimension_size(site: Site, x: Tensor) -> Tensor:
 
 @handles("stablehlo.set_dimension_size", dim="dimension")
 def set_dimension_size(site: Site, x: Tensor, size: Tensor) -> Tensor:
-    """`x` itself where the size is unchanged; a prefix of it for a constant size."""
+    """`x` itself if the size is unchanged, or a prefix of it for a constant size."""
     axis = site.axis("dimension", x.rank)
     result, n = site.symbolic.of(size), x.shape[axis]
     new_size = None if result is None else result.reshape(-1)[0]
@@ -441,7 +441,7 @@ def get_tuple_element(site: Site, x: object) -> object:
 
 @handles("stablehlo.after_all", "stablehlo.create_token", values=True)
 def after_all(site: Site, *tokens: object) -> object:
-    """A token, which has no value at run time."""
+    """A token; it has no value at run time."""
     return [TOKEN_VALUE]
 
 

@@ -1,5 +1,5 @@
-"""Reductions, windows and maps, whose regions compute on scalars. They become PTIR's ops where the region is a known reduction,
-else the region is inlined on whole tensors."""
+"""Reductions, windows and maps, whose regions compute on scalars. A known reduction becomes an op of PTIR; any other region is
+inlined on tensors."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def monoid(kind: str, dtype: DType) -> str:
 
 
 def kinds(region: Block, count: int) -> list[str] | None:
-    """The kinds by which a region combines parameter k with parameter k + count; None when it does anything else. `replace`
-    returns the second, `keep` the first."""
+    """The kinds by which a region combines parameters k and k + count, or None if it does anything else. `replace` returns the
+    second, `keep` the first."""
     if not region.body or region.body[-1].name not in RETURNS or len(region.params) != 2 * count:
         return None
     places = {str(p.name): i for i, p in enumerate(region.params)}
@@ -94,7 +94,7 @@ def _applied(name: Token) -> Block:
 
 
 def scalars_of(site: Site, region: Block, count: int) -> list[DType | None]:
-    """The dtypes of the first `count` parameters of a region, where they are declared."""
+    """The dtypes of the first `count` parameters of a region, if they are declared."""
     dtypes = []
     for p in region.params[:count]:
         t = site.scope.type(p.type) if p.type else None
@@ -110,9 +110,9 @@ def promoted(site: Site, region: Block, xs: Sequence[Tensor]) -> list[Tensor]:
 
 
 def combined(site: Site, region: Block, xs: Sequence[Tensor], ys: Sequence[Tensor]) -> list[Tensor]:
-    """The results of a region on scalars, applied elementwise to whole tensors."""
+    """The results of a region on scalars, applied elementwise to tensors."""
     shape = xs[0].shape
-    if region.params and not region.params[0].type:  # one op, of any type
+    if region.params and not region.params[0].type:  # one op of any type
         name = region.body[0].name
         if name not in HANDLERS:
             raise refused(f"a region that applies `{name}`")
@@ -158,7 +158,7 @@ def halves(operands: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
 
 @handles("stablehlo.reduce")
 def reduce(site: Site, *operands: Tensor) -> list[Tensor]:
-    """The elements along axes combined with an initial value."""
+    """The combination of the elements along axes with an initial value."""
     xs, inits = halves(operands)
     region = computation(site, len(xs))
     axes = site.axes("dimensions", xs[0].rank)
@@ -185,7 +185,7 @@ _EXTREME = {"GT": ("max", "argmax"), "LT": ("min", "argmin")}
 
 
 def _placed(site: Site, region: Block, xs: list[Tensor], inits: list[Tensor], axes: Sequence[int]) -> list[Tensor] | None:
-    """The largest or smallest elements and their first indices, where a region on pairs computes these; a NaN comes first."""
+    """The largest or smallest elements and their first indices, if a region on pairs computes these; a NaN comes first."""
     if len(xs) != 2 or len(axes) != 1 or len(region.params) != 4 or known(inits[1]) is None or np.any(known(inits[1])):
         return None
     place = xs[1].operand.op if isinstance(xs[1].operand, Value) else None
@@ -235,7 +235,7 @@ def _picks(site: Site, region: Block) -> list[object]:
 
 
 def tree(rows: list[Tensor], combine: Combine) -> list[Tensor]:
-    """Rows combined pairwise, in order, into one."""
+    """Rows combined pairwise, in order, to one."""
     while (number := rows[0].shape[0]) != 1:
         assert isinstance(number, int)
         rest = sizes_of(rows[0])[1:]
@@ -268,7 +268,7 @@ def _reduced(site: Site, kind: str, x: Tensor, init: Tensor, axes: Sequence[int]
 
 @handles("stablehlo.reduce_window")
 def reduce_window(site: Site, *operands: Tensor) -> list[Tensor]:
-    """Each placement of a window, combined with an initial value, which is also the padding."""
+    """The combination of each window with an initial value, which is also the padding."""
     xs, inits = halves(operands)
     region, rank = computation(site, len(xs)), xs[0].rank
     xs, inits = promoted(site, region, xs), promoted(site, region, inits)
@@ -278,7 +278,7 @@ def reduce_window(site: Site, *operands: Tensor) -> list[Tensor]:
 
 
 def dynamic_window(site: Site, *operands: Tensor) -> list[Tensor]:
-    """A window reduction whose attributes are operands, by a called function: JAX writes it for symbolic extents."""
+    """A window reduction with operands as attributes, as a call; JAX writes it for symbolic extents."""
     *given, window, strides, base, dilation, padding = operands
     xs, inits = halves(given)
     region = site.scope.reader.functions[str(site.value("called_computations")[0]).lstrip("@").strip('"')]
@@ -304,7 +304,7 @@ def windows(
     dilation: Sequence[int],
     padding: Sequence[tuple[Size, Size]],
 ) -> list[Tensor]:
-    """A window reduction: PTIR's op for known kinds, a running reduction by doubling, any other by one slice per tap."""
+    """A window reduction: PTIR's op for known kinds, a running reduction by doubling, otherwise one slice per tap."""
     combiners = kinds(region, len(xs))
     names = [monoid(k, x.dtype) for k, x in zip(combiners, xs, strict=True)] if combiners else []
     single = [k for k, n in enumerate(window) if isinstance(n, Extent) or n > 1]
@@ -353,7 +353,7 @@ def windows(
 
 
 def placements(n: Size, window: int, stride: int, base: int, dilation: int, padding: tuple[int, int]) -> Size:
-    """The number of placements of a window along an integer or extent."""
+    """The number of positions of a window along an integer or extent."""
     if not isinstance(n, int):
         return ((n - 1) * base + 1 + sum(padding) - (window - 1) * dilation - 1) // stride + 1
     wide = max(0, (n - 1) * base + 1) + sum(padding)
@@ -361,7 +361,7 @@ def placements(n: Size, window: int, stride: int, base: int, dilation: int, padd
 
 
 def in_order(taps: list[list[Tensor]], combine: Combine) -> list[Tensor]:
-    """Tensors combined pairwise into one, in order."""
+    """Tensors combined pairwise, in order, to one."""
     while len(taps) > 1:
         pairs = [combine(taps[i], taps[i + 1]) for i in range(0, len(taps) - 1, 2)]
         taps = [*pairs, *([taps[-1]] if len(taps) % 2 else [])]
@@ -369,7 +369,7 @@ def in_order(taps: list[list[Tensor]], combine: Combine) -> list[Tensor]:
 
 
 def _taps(xs: Sequence[Tensor], window: Sequence[int], strides: Sequence[int], dilation: Sequence[int]) -> list[list[Tensor]]:
-    """For each tap of a window, its elements in every placement."""
+    """For each tap of a window, its elements at every position."""
     if math.prod(window) > MOST_TAPS:
         raise refused(f"a window of {math.prod(window)} elements, whose region is not one of PTIR's reductions")
     counts = []

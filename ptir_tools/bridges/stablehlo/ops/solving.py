@@ -16,7 +16,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.types import tensor
 from ptir_tools.core.violations import require
 
-DIRECT = 64  # the most elements of a transform that is one product with its matrix
+DIRECT = 64  # the longest transform that is one product with its matrix
 MOST_PRIME = 2048  # the largest prime factor of a length
 
 
@@ -27,7 +27,7 @@ def adjoint(site: Site, x: Tensor, *, conj: bool) -> Tensor:
 
 
 def triangle(site: Site, x: Tensor, lower: bool) -> Tensor:
-    """One triangle of matrices [b, n, n], zeros in the other."""
+    """One triangle of matrices [b, n, n], with zeros in the other."""
     sizes = sizes_of(x)
     row, column = (site.integers(sizes, x.rank - 2 + k, SI32) for k in (0, 1))
     kept = row.compare_ge(column) if lower else row.compare_le(column)
@@ -91,7 +91,7 @@ def put(x: Tensor, at: Tensor, row: Tensor) -> Tensor:
 
 @handles("stablehlo.cholesky")
 def cholesky(site: Site, a: Tensor) -> Tensor:
-    """The triangular factor of positive definite matrices, column by column in a loop."""
+    """The Cholesky factor, column by column in a loop."""
     lower = site.flag("lower")
     require(a.rank >= 2 and a.shape[-1] == a.shape[-2], "OperandShapeMismatch", f"{a.type} is not square")
     result = factored(site, a if lower else adjoint(site, a, conj=True))
@@ -99,7 +99,7 @@ def cholesky(site: Site, a: Tensor) -> Tensor:
 
 
 def factored(site: Site, a: Tensor) -> Tensor:
-    """The lower factor, from the lower triangles."""
+    """The lower Cholesky factor, from the lower triangles."""
     *batch, n, _ = sizes_of(a)
     count = math.prod(batch)
     if not count * n:
@@ -128,7 +128,7 @@ def factored(site: Site, a: Tensor) -> Tensor:
 
 @handles("stablehlo.fft", type="fft_type", length="fft_length")
 def fft(site: Site, x: Tensor) -> Tensor:
-    """Fourier transforms over the last axes, real ones over the very last."""
+    """Fourier transforms along the last axes; the innermost may be real."""
     kind, lengths = site.word("fft_type"), site.ints("fft_length")
     require(kind in ("FFT", "IFFT", "RFFT", "IRFFT"), "InvalidAttributeValue", f"`fft_type` is {kind}")
     require(0 < len(lengths) <= x.rank, "InvalidAttributeValue", "`fft_length` has more entries than the operand axes")
@@ -147,11 +147,11 @@ def fft(site: Site, x: Tensor) -> Tensor:
         axes.pop()
     for axis in reversed(axes):
         x = transformed(site, x, axis, inverse=kind[0] == "I")
-    return x if kind != "IRFFT" else site.op("real", transformed(site, _mirrored(site, x, lengths[-1]), last, inverse=True))
+    return x if kind != "IRFFT" else site.op("real", transformed(site, _mirror(site, x, lengths[-1]), last, inverse=True))
 
 
-def _mirrored(site: Site, x: Tensor, n: int) -> Tensor:
-    """The full spectrum of real numbers, of which `x` is the first half."""
+def _mirror(site: Site, x: Tensor, n: int) -> Tensor:
+    """The full spectrum of real numbers; `x` is its first half."""
     count = n - n // 2 - 1
     if not count:
         return x
@@ -164,7 +164,7 @@ def transformed(site: Site, x: Tensor, axis: int, *, inverse: bool) -> Tensor:
     """The transform along an axis."""
     order = [*(a for a in range(x.rank) if a != axis), axis]
     back = [order.index(a) for a in range(x.rank)]
-    y = _last(site, x if axis == x.rank - 1 else x.transpose(order), inverse)
+    y = _transform_last(site, x if axis == x.rank - 1 else x.transpose(order), inverse)
     n = sizes_of(x)[axis]
     if inverse and n > 1:
         y = y * site.full(1 / n, y.tensor_type)
@@ -172,13 +172,12 @@ def transformed(site: Site, x: Tensor, axis: int, *, inverse: bool) -> Tensor:
 
 
 def _roots(numbers: Array, n: int, inverse: bool) -> Array:
-    """exp(-2 pi i k / n) of integers k."""
+    """exp(-2 pi i k / n) for integers k."""
     return np.exp((2j if inverse else -2j) * np.pi * (numbers % n) / n)
 
 
-def _last(site: Site, x: Tensor, inverse: bool) -> Tensor:
-    """The transform along the last axis without scaling: short ones as a matrix product, others by a factorization of the
-    length."""
+def _transform_last(site: Site, x: Tensor, inverse: bool) -> Tensor:
+    """The unscaled transform along the last axis: a matrix product for short ones, otherwise by factors of the length."""
     *outer, n = sizes_of(x)
     if n == 1:
         return x
@@ -193,10 +192,10 @@ def _last(site: Site, x: Tensor, inverse: bool) -> Tensor:
     second, rank = n // first, x.rank
     parts = x.reshape([*outer, first, second])
     swapped = [*range(rank - 1), rank, rank - 1]
-    inner = _last(site, parts.transpose(swapped), inverse)  # [..., second, first]
+    inner = _transform_last(site, parts.transpose(swapped), inverse)  # [..., second, first]
     twist = site.array(_roots(np.arange(second)[:, None] * np.arange(first), n, inverse), x.dtype)
     turned = inner * site.broadcast(twist, inner.shape, [rank - 1, rank])
-    result = _last(site, turned.transpose(swapped), inverse)  # [..., first, second]
+    result = _transform_last(site, turned.transpose(swapped), inverse)  # [..., first, second]
     return result.transpose(swapped).reshape([*outer, n])
 
 
@@ -236,7 +235,7 @@ def scan(site: Site, *operands: Tensor) -> list[Tensor]:
 
 
 def _carried(site: Site, operands: Sequence[object]) -> int:
-    """The number of carried operands: those after `inits`."""
+    """The number of carried operands: the list after `inits`."""
     lists = [p for p in site.statement.pieces if type(p) is list]
     if len(lists) == 2:
         return len(lists[1])
@@ -249,13 +248,13 @@ def _carried(site: Site, operands: Sequence[object]) -> int:
 
 @handles("chlo.ragged_dot")
 def ragged_dot(site: Site, x: Tensor, y: Tensor, sizes: Tensor) -> Tensor:
-    """Each row by the matrix of its group; groups are neighboring rows."""
+    """Each row times the matrix of its group; groups are consecutive rows."""
     f = site.fields("ragged_dot_dimension_numbers")
     batch = f.axes("lhs_batching_dimensions"), f.axes("rhs_batching_dimensions")
     contract = f.axes("lhs_contracting_dimensions"), f.axes("rhs_contracting_dimensions")
     ragged, group = f.axes("lhs_ragged_dimensions"), f.axes("rhs_group_dimensions")
     if len(ragged) != 1 or len(group) != 1 or sizes.rank != 1 or ragged[0] in (*batch[0], *contract[0]):
-        raise refused("groups of other than rows")
+        raise refused("groups along another axis than the rows")
     count, rows = sizes_of(y)[group[0]], sizes_of(x)[ragged[0]]
     every = contracted(site, x, y, batch, contract, site.dtype)
     free = [a for a in range(x.rank) if a not in (*batch[0], *contract[0])]

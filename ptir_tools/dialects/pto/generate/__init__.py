@@ -1,8 +1,8 @@
-"""Random PTO kernels that verify, over the whole op table: events, loops, branches, reused addresses, rings, valid regions.
+"""Random PTO kernels that verify, with all tile ops: events, loops, branches, reused addresses, rings, valid regions.
 
-An op is drawn from the table, and types for its operands, attributes and results until its own type rule takes them. Tiles of
-those types are then made or taken from before. A new op is so generated without another line. Order is kept by waiting for
-everything that an op may follow; `harm` takes one wait away again.
+An op is drawn from the table. Types of operands, attributes and results are drawn until its type rule accepts them. Operands are
+new or earlier tiles of those types. So a new op needs no line here. Each op waits for all earlier ops that it may depend on;
+`harm` removes one wait.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ from ptir_tools.dialects.pto.types import (
 
 DTYPES = (F32, F16, BF16, SI8, SI16, SI32, UI8, UI16, UI32, UI64, FP8_E4M3, FP8_E5M2)
 SIDES = (1, 8, 16, 32, 64)
-_GUESSES = 6000  # per op, until its rule takes one
-_WANTED = 12  # signatures that are kept per op
-_APART = 1 << 13  # bytes between the slots of a ring
-_ROUND = 512  # other addresses are multiples of it
+_GUESSES = 6000  # at most, per op
+_WANTED = 12  # signatures per op, at most
+_SLOT_BYTES = 1 << 13  # of a slot of a ring
+_ALIGN = 512  # of other addresses
 _NESTED = 4  # steps of a block in a loop or a branch, at most
-_ROOM = {place: min(t.capacity[place] for t in TARGETS.values()) for place in next(iter(TARGETS.values())).capacity}
-_KEPT = 64  # tiles that later steps may use
-_ON_DATA = (needs.index_fails, needs.quotient_fails)
+_CAPACITY = {place: min(t.capacity[place] for t in TARGETS.values()) for place in next(iter(TARGETS.values())).capacity}
+_RECENT = 64  # tiles that later steps may use
+_FAILS_ON_DATA = (needs.index_fails, needs.quotient_fails)
 
 
-Spot = tuple[Region, Op, int]  # a block, an op there, and which operand is an event that it waits for; -1: it is a barrier
+Spot = tuple[Region, Op, int]  # a block, an op in it, and the operand that is an event (-1: the op is a barrier)
 
 
 @dataclass(slots=True, frozen=True)
 class Signature:
-    """Types that an op's rule takes; without `valid` and `wait`."""
+    """Types that an op's rule accepts, without `valid` and `wait`."""
 
     operands: tuple[tuple[Type, ...], ...]  # per group
     attrs: tuple[tuple[str, Any], ...]
@@ -68,33 +68,33 @@ class Signature:
 
 
 @dataclass(slots=True)
-class _Made:
-    """A tile that may be used: the events of its maker and of its readers, and where it lies."""
+class _Tile:
+    """A tile that may be used."""
 
     value: Value
-    events: list[Value] = field(default_factory=list)
-    address: tuple[str, int] | None = None  # its space, and the place there
-    whole: bool = True  # its valid region is all of it
+    events: list[Value] = field(default_factory=list)  # of the op that defines it and of its readers
+    address: tuple[str, int] | None = None  # its space, and the offset there
+    full: bool = True  # all of it is valid
 
 
 @dataclass(slots=True)
 class _Kernel(Emitting):
-    """A kernel in the making."""
+    """A kernel that is being generated."""
 
     choices: Choices
     function: Function
     block: Region
-    tiles: list[_Made] = field(default_factory=list)
-    memory: list[Value] = field(default_factory=list)  # events of accesses of memory that something may have to wait for
+    tiles: list[_Tile] = field(default_factory=list)
+    memory: list[Value] = field(default_factory=list)  # events of loads and stores that are not complete
     names: int = 0
     depth: int = 0
     asynchronous: bool = True
     addresses: bool = False
     faults: bool = False  # whether a run may end in an error
-    free: dict[str, int] = field(default_factory=dict)  # by location, the first address that no tile had
+    free: dict[str, int] = field(default_factory=dict)  # by location, the first unused address
     counters: list[Value] = field(default_factory=list)
 
-    # Parts
+    # Values
 
     def index(self, n: int) -> Value:
         return self.emit(create(OPS["pto.constant"], (), {"value": integer(n, INDEX)}), "c").result
@@ -108,7 +108,7 @@ class _Kernel(Emitting):
         return self.emit(create(OPS["pto.constant"], (), {"value": literal}), "k").result
 
     def argument(self, t: Type, letter: str) -> Value:
-        """An argument of this type: one that is there, or a new one."""
+        """An argument of this type, new or not."""
         same = [p for p in self.function.params if p.type is t]
         if same and (isinstance(t, ScalarType) or self.choices.flag()):
             return self.choices.one(same)
@@ -116,27 +116,26 @@ class _Kernel(Emitting):
         self.function.params.append(p)
         return p
 
-    def tile(self, t: TileType, whole: bool = False) -> _Made:
-        """A tile of this type: one that is there, or one that is loaded and moved to where it is wanted. `whole`: all of it is
-        valid."""
-        same = [m for m in self.tiles if m.value.type is t and (m.whole or not whole)]
+    def tile(self, t: TileType, full: bool = False) -> _Tile:
+        """A tile of this type: an earlier one, or one that is loaded and moved to its location. `full`: all of it is valid."""
+        same = [m for m in self.tiles if m.value.type is t and (m.full or not full)]
         if same and self.choices.number(0, 3):
             return self.choices.one(same)
         moves = {"Left": "mov.m2l", "Right": "mov.m2r", "Bias": "mov.m2b"}
         moves |= dict.fromkeys(("Scale", "ScaleLeft", "ScaleRight"), "mov.m2s")
         if t.loc in moves:
-            source = self.tile(tile(t.dtype, t.shape, "Mat"), whole)
-            return self.do(OPS[f"pto.tile.{moves[t.loc]}"], [[source.value]], {}, (t,), [source], whole=whole)[0]
+            source = self.tile(tile(t.dtype, t.shape, "Mat"), full)
+            return self.do(OPS[f"pto.tile.{moves[t.loc]}"], [[source.value]], {}, (t,), [source], full=full)[0]
         if t.loc == "Acc":
             m, n = (d if isinstance(d, int) else 1 for d in t.shape)
             part = SI8 if t.dtype is SI32 else F16
             sides = (tile(part, (m, 16), "Left"), tile(part, (16, n), "Right"))
-            left, right = (self.tile(side, whole or not self.faults) for side in sides)
-            return self.do(OPS["pto.tile.matmul"], [[left.value], [right.value]], {}, (t,), [left, right], whole=whole)[0]
-        return self.load(t, whole)
+            left, right = (self.tile(side, full or not self.faults) for side in sides)
+            return self.do(OPS["pto.tile.matmul"], [[left.value], [right.value]], {}, (t,), [left, right], full=full)[0]
+        return self.load(t, full)
 
-    def load(self, t: TileType, whole: bool = False) -> _Made:
-        """A tile from memory: at a corner of a larger memref, through a view, or at a place that the loop gives."""
+    def load(self, t: TileType, full: bool = False) -> _Tile:
+        """A tile from memory: at an offset that is constant or depends on a loop counter, or through a view."""
         rows = [d if isinstance(d, int) else 1 for d in t.shape]
         extents = [d * self.choices.one((1, 2, 4)) for d in rows]
         source = self.argument(memref(t.dtype, extents), "m")
@@ -150,17 +149,17 @@ class _Kernel(Emitting):
                 pass
             else:
                 source, indices = self.emit(op, "v").result, [self.index(0) for _ in rows]
-        return self.do(OPS["pto.tile.load"], [[source], indices], {}, (t,), [], memory=True, whole=whole)[0]
+        return self.do(OPS["pto.tile.load"], [[source], indices], {}, (t,), [], memory=True, full=full)[0]
 
     def offset(self, room: int) -> Value:
-        """An index from 0 to `room`; in a loop at times its counter, kept in range."""
+        """An index from 0 to `room`; in a loop at times its counter modulo a number."""
         if self.counters and room and self.choices.flag():
             ring = self.index(min(room + 1, self.choices.one((1, 2, 4))))
             return self.emit(create(OPS["pto.remsi"], (self.counters[-1], ring)), "i").result
         return self.index(self.choices.number(0, room))
 
     def valid(self, t: TileType) -> list[Operand]:
-        """A valid region: mostly that of the type, at times a smaller one."""
+        """The operands of a valid region: mostly none, at times a smaller region."""
         if self.choices.number(0, 7):
             return []
         return [self.index(self.choices.number(1, d if isinstance(d, int) else 1)) for d in t.shape]
@@ -173,13 +172,13 @@ class _Kernel(Emitting):
         groups: list[list[Operand]],
         attrs: dict[str, object],
         results: tuple[TileType, ...],
-        used: Sequence[_Made],
+        used: Sequence[_Tile],
         memory: bool = False,
-        whole: bool = False,
-    ) -> list[_Made]:
-        """Emit a tile op that waits for all it may follow; `whole`: all of its results is valid. Raises Violation for one that
-        its rules do not take, that finds no room, or that random elements make fail, where nothing may."""
-        home = _home(defn)
+        full: bool = False,
+    ) -> list[_Tile]:
+        """Emit a tile op with the waits that it needs; `full`: all of its results is valid. Raises Violation if its rules refuse
+        it, if no memory is free, or if random elements make it fail and `faults` is false."""
+        home = _result_location(defn)
         at = [self.address(t, k, home) for k, t in enumerate(results)] if self.addresses and results else []
         events = [e for m in used for e in m.events[:1]] + (self.memory if memory else [])
         if at:
@@ -194,7 +193,7 @@ class _Kernel(Emitting):
         tos = [a.name for a in defn.attrs if a.kind == TileType.__name__]
         given = attrs | dict(zip(tos, results, strict=False)) | {"event": signal}
         parts: list[list[Operand]] = [*groups, *([] for _ in range(len(names) - len(groups)))]
-        if "valid" in names and results and not whole:
+        if "valid" in names and results and not full:
             parts[names.index("valid")] = self.valid(results[0])
         if "wait" in names:
             parts[names.index("wait")] = list(waits)
@@ -205,7 +204,7 @@ class _Kernel(Emitting):
                 raise
             parts[names.index("valid")] = []
             op = _checked(defn, parts, given)
-        if not self.faults and defn.fails in _ON_DATA and defn.fails(op):
+        if not self.faults and defn.fails in _FAILS_ON_DATA and defn.fails(op):
             code = "OutOfBounds" if defn.fails is needs.index_fails else "IntegerDivideByZero"
             raise Violation(code, f"random elements make {defn.short} fail")
         self.emit(op, "t")
@@ -215,46 +214,46 @@ class _Kernel(Emitting):
             m.events += own
         if memory:
             self.memory += own
-        all_of_it = all(m.whole for m in used) and not ("valid" in names and parts[names.index("valid")])
-        made = [_Made(v, list(own), whole=all_of_it) for v in op.results if isinstance(v.type, TileType)]
-        for m, a in zip(made, at, strict=False):
+        all_valid = all(m.full for m in used) and not ("valid" in names and parts[names.index("valid")])
+        tiles = [_Tile(v, list(own), full=all_valid) for v in op.results if isinstance(v.type, TileType)]
+        for m, a in zip(tiles, at, strict=False):
             m.address = a
             self.emit(create(OPS["pto.tile.assign"], (m.value, self.index(a[1]))))
-        self.tiles += made
-        return made
+        self.tiles += tiles
+        return tiles
 
     def address(self, t: TileType, k: int, home: str | None) -> tuple[str, int]:
-        """Where a tile goes: over one of the same type that is then used no more, or to bytes of its own."""
+        """The address of a new tile: that of a tile of its type, which is not used again, or unused bytes."""
         old = [m.address for m in self.tiles if m.value.type is t and m.address is not None] if not k and not self.depth else []
         return self.choices.one(old) if old and self.choices.flag() else self.fresh_address(t, home=home)
 
     def fresh_address(self, t: TileType, count: int = 1, home: str | None = None) -> tuple[str, int]:
-        """The first of so many addresses, _APART bytes from each other, or less where one is enough. A tile that states no
-        location is at `home`, where that is given. Raises Violation when the space is full."""
-        places = [t.loc] if t.loc else list(_ROOM)  # one that is open may come to be any
+        """The first address of unused bytes: for one tile, or for `count` slots of a ring. A tile without a location is at `home`
+        (Vec). Raises Violation if the space is full."""
+        places = [t.loc] if t.loc else list(_CAPACITY)  # a later pass may choose any location
         start = max(self.free.get(place, 0) for place in places)
-        size = -(-tile_bytes(t) // _ROUND) * _ROUND if count == 1 else count * _APART
-        if start + size > _ROOM[t.loc or home or "Vec"]:
+        size = -(-tile_bytes(t) // _ALIGN) * _ALIGN if count == 1 else count * _SLOT_BYTES
+        if start + size > _CAPACITY[t.loc or home or "Vec"]:
             raise Violation("OutOfBounds", "there is no room")
         self.free.update(dict.fromkeys(places, start + size))
         return t.loc or "", start
 
     def any_op(self) -> None:
-        """An op of the table with one of its signatures."""
+        """Emit an op of the table, with one of its signatures."""
         name = self.choices.one(tile_ops())
         if not (known := signatures(name)):
             return
         signature = self.choices.one(known)
         defn = OPS[name]
         groups: list[list[Operand]] = []
-        used: list[_Made] = []
+        used: list[_Tile] = []
         memory = False
-        whole = defn.fails is always and not self.faults
+        full = defn.fails is always and not self.faults
         for types in signature.operands:
             part: list[Operand] = []
             for t in types:
                 if isinstance(t, TileType):
-                    used.append(self.tile(t, whole))
+                    used.append(self.tile(t, full))
                     part.append(used[-1].value)
                 elif isinstance(t, MemRefType):
                     memory = True
@@ -265,15 +264,15 @@ class _Kernel(Emitting):
                     assert isinstance(t, ScalarType)
                     part.append(self.number(t) if t.dtype is not INDEX else self.index(0))
             groups.append(part)
-        if any(u not in self.tiles for u in used):  # making one operand took the place of another
+        if any(u not in self.tiles for u in used):  # one operand has overwritten another
             return
         if memory and defn.short == "tile.load":
             self.load(signature.results[0])
             return
         self.do(defn, groups, dict(signature.attrs), signature.results, used, memory)
 
-    def settle(self) -> None:
-        """Wait for everything."""
+    def wait_for_all(self) -> None:
+        """Emit a wait for all ops that are not complete."""
         events = list(dict.fromkeys([*self.memory, *(e for m in self.tiles for e in m.events)]))
         if events and self.choices.flag():
             self.emit(create(OPS["pto.sync"], [events]))
@@ -282,19 +281,19 @@ class _Kernel(Emitting):
         self.memory = []
         for m in self.tiles:
             m.events = []
-        self.tiles = self.tiles[-_KEPT:]
+        self.tiles = self.tiles[-_RECENT:]
 
     def inside(self, region: Region, size: int) -> None:
-        """Fill a block; it ends with nothing under way."""
+        """Fill a block; at its end all ops are complete."""
         outer, tiles, self.block = self.block, self.tiles, region
         self.tiles, self.depth = list(tiles), self.depth + 1
         self.steps(size)
-        self.settle()
+        self.wait_for_all()
         self.block, self.tiles, self.depth = outer, tiles, self.depth - 1
 
     def branch(self, size: int) -> None:
-        """A branch, at times with a tile and its event for a result."""
-        self.settle()
+        """Emit a branch, at times with a tile as its result."""
+        self.wait_for_all()
         ways = [Region(isolated=False), Region(isolated=False)]
         condition = self.argument(scalar(I1), "p")
         for r in ways:
@@ -313,11 +312,11 @@ class _Kernel(Emitting):
                 self.block, self.tiles, self.memory, self.addresses = outer, tiles, [], before
         op = create(OPS["pto.scf.if"], (condition,), regions=ways)
         self.emit(op, "t")
-        self.tiles += [_Made(v) for v in op.results]
+        self.tiles += [_Tile(v) for v in op.results]
 
     def loop(self, size: int) -> None:
-        """A loop, at times over a ring of addresses, or with a tile and its event that it carries."""
-        self.settle()
+        """Emit a loop, at times with a ring of addresses, or with a carried tile and its event."""
+        self.wait_for_all()
         trips = self.choices.number(0, 5)
         upper = self.argument(INDEX_TYPE, "n") if self.choices.flag() else self.index(trips)
         bounds = [self.index(0), upper, self.index(self.choices.number(1, 2))]
@@ -341,15 +340,15 @@ class _Kernel(Emitting):
         if self.choices.flag() and self.addresses:
             self.ring(counter)
         if carried:
-            self.finish(body, carried)
+            self.reload(body, carried)
         self.block, self.tiles = outer, tiles
         self.counters.pop()
         op = self.emit(create(OPS["pto.scf.for"], (*bounds, inits), regions=[body]), "t")
         if carried:
-            self.tiles.append(_Made(op.results[0], [op.results[1]]))
+            self.tiles.append(_Tile(op.results[0], [op.results[1]]))
 
-    def finish(self, body: Region, carried: tuple[Value, Value]) -> None:
-        """Use what is carried, and make it anew."""
+    def reload(self, body: Region, carried: tuple[Value, Value]) -> None:
+        """Use the carried tile, and load the next one."""
         before, after = carried
         t = before.type
         signal = OPS["pto.tile.exp"]
@@ -362,7 +361,7 @@ class _Kernel(Emitting):
         body.results, body.result_types = list(again.results), [v.type for v in again.results]
 
     def ring(self, counter: Value) -> None:
-        """A tile at an address by slot, loaded and used."""
+        """Load and use a tile at the address of a slot, which depends on the counter."""
         t = tile(F32, (8, 8))
         slots = self.choices.number(2, 4)
         try:
@@ -370,7 +369,7 @@ class _Kernel(Emitting):
         except Violation:
             return
         slot = self.emit(create(OPS["pto.remsi"], (counter, self.index(slots))), "s").result
-        offset = self.emit(create(OPS["pto.muli"], (slot, self.index(_APART))), "s").result
+        offset = self.emit(create(OPS["pto.muli"], (slot, self.index(_SLOT_BYTES))), "s").result
         at = self.emit(create(OPS["pto.addi"], (offset, self.index(start))), "s").result
         source = self.argument(memref(F32, (8, 8)), "r")
         zero = [self.index(0), self.index(0)]
@@ -380,7 +379,7 @@ class _Kernel(Emitting):
         self.emit(used, "t")
 
     def arithmetic(self) -> None:
-        """Scalar ops of the table on constants."""
+        """Emit a scalar op of the table on constants."""
         defn = OPS[self.choices.one(_scalars())]
         for _ in range(64):
             types = [scalar(self.choices.one((INDEX, SI32, F32, I1, F16, SI8))) for _ in defn.groups]
@@ -403,7 +402,7 @@ class _Kernel(Emitting):
             elif way in (1, 2) and self.depth < 2:
                 self.loop(nested)
             elif way == 3:
-                self.settle()
+                self.wait_for_all()
             elif way == 4:
                 self.arithmetic()
             else:
@@ -416,49 +415,48 @@ class _Kernel(Emitting):
 def generate(
     choices: Choices, *, size: int = 12, only: Sequence[str] = (), symbols: bool = False, faults: bool = False
 ) -> Program:
-    """A kernel of about `size` steps at most, which verifies without a target: of all ops, or of loops that meet what earlier
-    rounds left.
+    """A kernel of at most about `size` steps that verifies without a target: `any_ops` or `loops`.
 
-    Every extent is a number, whatever `symbols` says. Without `faults` there is no op that some elements make fail. Raises
-    UsageError for `only`: a kernel needs ops of many kinds to bring its tiles where an op wants them.
+    `symbols` is ignored: every extent is a number. Without `faults` no op can fail on its elements. Raises UsageError for `only`:
+    every kernel needs loads, moves and waits.
     """
     if only:
-        raise UsageError("--only is not for pto: what a kernel computes takes loads, moves and waits")
+        raise UsageError("--only is not for pto: every kernel needs loads, moves and waits")
     return loops(choices, size=size) if choices.number(0, 2) == 0 else any_ops(choices, size=size, faults=faults)
 
 
 def any_ops(choices: Choices, *, size: int = 12, faults: bool = False) -> Program:
-    """A kernel of all ops, which waits for everything at the ends of its blocks."""
+    """A kernel of all kinds of ops, with a wait for everything at the end of each block."""
     function = Function("kernel")
     kernel = _Kernel(choices, function, function, faults=faults)
     kernel.asynchronous = choices.number(0, 4) > 0
     kernel.addresses = choices.flag()
     kernel.steps(size)
-    kernel.settle()
+    kernel.wait_for_all()
     return Program(DIALECT, [function], [], "kernel", format="pto")
 
 
 def loops(choices: Choices, *, size: int = 12, events: bool | None = None, counted: bool = False) -> Program:
-    """A kernel of loops whose rounds meet what earlier ones left, free of races; with `events` of its own, or at times (None).
-    `counted`: how often every loop repeats is known."""
+    """A kernel of loops without races, whose iterations use results of earlier ones. `events`: with events (None: at times).
+    `counted`: every trip count is known."""
     way = choices.number(0, 5)
     drawing = loop_kernels.Drawing(choices, 4 + size, addresses=way % 2 == 0, products=way >= 4, counted=counted)
     nodes = drawing.kernel()
     if choices.flag() if events is None else events:
         nodes = Waits(choices).kernel(nodes)
     function = Function("kernel")
-    loop_writing.Written(function, choices.flag(), function).write(nodes)
+    loop_writing.Writer(function, choices.flag(), function).write(nodes)
     return Program(DIALECT, [function], [], "kernel", format="pto")
 
 
 def harm(program: Program, choices: Choices) -> Op | None:
-    """Take one wait of a random op away, or one barrier, in place; the op, or None where there is none."""
+    """Remove one random wait or barrier, in place. The op, or None if there is none."""
     found = spots(program)
     return without(*choices.one(found)) if found else None
 
 
 def spots(program: Program) -> list[Spot]:
-    """Every wait of a program, and every barrier."""
+    """All waits and barriers of a program."""
     found: list[Spot] = []
     for block in program.blocks():
         for op in block.body:
@@ -469,7 +467,7 @@ def spots(program: Program) -> list[Spot]:
 
 
 def without(block: Region, op: Op, k: int) -> Op:
-    """Take a wait or barrier away; the op."""
+    """Remove a wait or barrier. The op."""
     if k < 0 or len(op.operands) == 1:
         block.body.remove(op)
         return op
@@ -483,21 +481,21 @@ def without(block: Region, op: Op, k: int) -> Op:
 
 
 def _checked(defn: OpDef, parts: Sequence[Sequence[Operand]], given: dict[str, object]) -> Op:
-    """The op. Raises Violation where its rules do not take it."""
+    """The op. Raises Violation if its rules refuse it."""
     op = create(defn, parts, given)
     if defn.check is not None:
         defn.check(op)
     return op
 
 
-def _home(defn: OpDef) -> str | None:
-    """Where the result of an op is, if that is not Vec and does not depend on how it is used."""
+def _result_location(defn: OpDef) -> str | None:
+    """The location of an op's result, or None if that is Vec or depends on the users."""
     gives = facts_of(defn).gives
     return gives[0] if gives and gives != ("Vec",) else None
 
 
 def _opcode(choices: Choices, defn: OpDef, first: Type | None) -> str:
-    """A producer for the event of an op. A tile that states no location is in Vec, or in Acc of a product."""
+    """A producer for the event of an op. A tile without a location is in Vec, or in Acc for a product."""
     known = producers(defn, first)
     if isinstance(first, TileType) and first.loc is None:
         elsewhere = [opcode for loc, (opcode, _) in facts_of(defn).stores.items() if loc != "Vec"]
@@ -505,19 +503,19 @@ def _opcode(choices: Choices, defn: OpDef, first: Type | None) -> str:
     return choices.one(known)
 
 
-# What an op takes
+# Signatures
 
 
 @cache
 def tile_ops() -> tuple[str, ...]:
-    """The tile ops of the table."""
+    """All tile ops."""
     return tuple(d.name for d in OPS.values() if d.name.startswith("pto.") and is_tile_op(d))
 
 
 @cache
 def signatures(name: str) -> tuple[Signature, ...]:
-    """Some signatures of a tile op, found by asking its rule."""
-    return tuple(_found(OPS[name]))
+    """Some signatures of a tile op, found by trial."""
+    return tuple(_search(OPS[name]))
 
 
 @cache
@@ -526,7 +524,7 @@ def _scalars() -> tuple[str, ...]:
     return tuple(d.name for d in names if "." not in d.short and "div" not in d.short and "rem" not in d.short)
 
 
-def _found(defn: OpDef) -> Iterator[Signature]:
+def _search(defn: OpDef) -> Iterator[Signature]:
     choices = Seeded(len(defn.name))
     groups = [g for g in defn.groups if g.name not in ("valid", "wait")]
     seen: set[Signature] = set()
@@ -540,11 +538,11 @@ def _found(defn: OpDef) -> Iterator[Signature]:
 
 
 def _guess(defn: OpDef, groups: Sequence[Any], choices: Choices) -> Signature | None:
-    near = _Near(choices, choices.one(DTYPES), (choices.one(SIDES), choices.one(SIDES), choices.one(SIDES)))
-    places, place = facts_of(defn).takes, _home(defn)
+    near = _SimilarTypes(choices, choices.one(DTYPES), (choices.one(SIDES), choices.one(SIDES), choices.one(SIDES)))
+    places, place = facts_of(defn).takes, _result_location(defn)
     operands: list[tuple[Type, ...]] = []
     types = defn.generate(choices) if defn.generate is not None else None
-    if isinstance(types, tuple):  # the op says itself which types it takes
+    if isinstance(types, tuple):  # the op's own generator gives the types
         operands, results = [(t,) for t in types[:-1]], types[-1:]
     for k, g in enumerate(groups if types.__class__ is not tuple else ()):
         count = {"one": 1, "maybe": choices.number(0, 1)}.get(g.kind, choices.one((2, 2, 2, 1, 4)))
@@ -560,26 +558,26 @@ def _guess(defn: OpDef, groups: Sequence[Any], choices: Choices) -> Signature | 
         defn.generate(choices, *flat) if defn.generate is not None and not isinstance(types, tuple) and choices.flag() else {}
     )
     attrs: dict[str, Any] = dict(drawn) | {a.name: choices.flag() for a in defn.attrs if a.kind == "bool"}
-    whole = attrs | dict(zip(tos, results, strict=True)) | {"event": None}
+    given = attrs | dict(zip(tos, results, strict=True)) | {"event": None}
     if SEGMENTS in defn.attr_index:
-        whole[SEGMENTS] = (*map(len, operands), *(0,) * (len(defn.groups) - len(operands)))
+        given[SEGMENTS] = (*map(len, operands), *(0,) * (len(defn.groups) - len(operands)))
     try:
-        defn.infer(*defn.split(filled := defn.fill(whole, tuple(flat)), flat), **defn.named(filled))
+        defn.infer(*defn.split(filled := defn.fill(given, tuple(flat)), flat), **defn.named(filled))
     except Violation:
         return None
     return Signature(tuple(operands), tuple(attrs.items()), results)
 
 
 @dataclass(slots=True)
-class _Near:
-    """Types that are near to each other: of one or two element types, and of three extents."""
+class _SimilarTypes:
+    """Draws types with few element types and three extents, so that they often fit each other."""
 
     choices: Choices
     dtype: DType
     sides: tuple[int, int, int]
 
     def tile(self, loc: str | None) -> TileType:
-        """A tile type; `loc` is where the op wants it, None where it leaves that open."""
+        """A tile type; `loc` is the location that the op requires, or None."""
         rows, columns, third = self.sides
         shapes = (
             ((rows, columns),) * 4
@@ -591,12 +589,12 @@ class _Near:
         return tile(self.choices.one((F32, SI32)) if place == "Acc" else dtype, self.choices.one(shapes), place)
 
     def joined(self, tiles: Sequence[TileType]) -> TileType:
-        """A tile of all columns of these."""
+        """The type of these tiles joined along the columns."""
         columns = sum(t.shape[-1] for t in tiles if isinstance(t.shape[-1], int))
         return tile(tiles[0].dtype, (*tiles[0].shape[:-1], columns)) if tiles else self.tile(None)
 
     def operand(self, loc: str | None, any_kind: bool) -> Type:
-        """A tile, or where that may be a memref or scalar."""
+        """A tile type, or with `any_kind` at times a memref or scalar type."""
         kind = self.choices.number(0, 5) if any_kind and loc is None else 5
         if kind == 0:
             return memref(self.dtype, self.sides[:2])

@@ -1,7 +1,7 @@
-"""Random kernels of loops whose iterations meet what earlier ones left: in memory, in bytes of a space, in tiles and events.
+"""Random kernels of loops with dependences between iterations: through memory, bytes of a space, tiles and events.
 
-A kernel is drawn as a tree of steps without events, where no tile is used after its bytes went to another. `loop_waits` may then
-add events and waits, so that it is free of races. Last, `loop_writing` makes ops of it.
+A kernel is drawn as a tree of steps without events; no tile is used after it is overwritten. `loop_waits` may then add events and
+waits, so that the kernel has no races. Last, `loop_writing` turns the tree into ops.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from ptir_tools.dialects.pto.pipes import opcodes_of, pipe_of_opcode
 
 SIDE = 16  # of every tile, in elements
 DTYPES = {"Vec": F32, "Mat": F16, "Left": F16, "Right": F16, "Acc": F32}
-_SLOTS = {"Vec": 24, "Mat": 12, "Left": 8, "Right": 8, "Acc": 8}  # that tiles of a kernel may lie in
+_SLOTS = {"Vec": 24, "Mat": 12, "Left": 8, "Right": 8, "Acc": 8}  # for tiles, per space
 _VECTOR = ("tile.abs", "tile.relu", "tile.neg", "tile.add", "tile.max", "tile.min")
-_DEPTH = 2  # of blocks in blocks, and one more at times
+_DEPTH = 2  # of nested blocks; at times one more
 
 
 class _Full(Exception):
-    """There is no room for a tile."""
+    """No slot is free for a tile."""
 
 
 @dataclass(slots=True, frozen=True)
 class Place:
-    """A row of memory or a byte: the counter of `loop` over `per`, plus `shift`, modulo `ring` (0: not), times `scale`; and the
-    counter of `outer` times `stride`."""
+    """A row of memory or a byte address: `base + (i // per + shift) % ring * scale + j * stride`.
+
+    i and j are the counters of `loop` and `outer`. A `ring` of 0 means no modulo.
+    """
 
     base: int
     loop: Loop | None = None
@@ -43,14 +45,14 @@ class Place:
     stride: int = 0
 
     def at(self, counter: int) -> int:
-        """Where it is in a round of `loop`, without `outer`."""
+        """The row or address for a counter of `loop`, without the term of `outer`."""
         n = counter // self.per + self.shift
         return self.base + (n % self.ring if self.ring else n) * self.scale
 
 
 @dataclass(slots=True, eq=False)
 class Tile:
-    """A tile and, where it is carried or comes out of a branch, what it may be."""
+    """A tile. If it is carried or the result of a branch, `sources` are the tiles that it may be."""
 
     loc: str
     place: Place | None = None
@@ -65,14 +67,14 @@ class Tile:
 
 @dataclass(slots=True, eq=False)
 class Event:
-    """An event, which gets its value when it is written."""
+    """An event; `value` is set by `loop_writing`."""
 
     value: Value | None = None
 
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """A tile op; `rows` are those of the memory that it loads or stores, of a load at times by a counter."""
+    """A tile op; `rows` is the number of rows that it loads or stores, which may depend on a counter."""
 
     short: str
     uses: list[Tile] = field(default_factory=list)
@@ -92,7 +94,7 @@ class Step:
 
     @property
     def pipe(self) -> str:
-        """Where it runs."""
+        """The pipe that runs it."""
         pipe = pipe_of_opcode(self.opcode)
         assert pipe is not None
         return pipe
@@ -100,21 +102,21 @@ class Step:
 
 @dataclass(slots=True, eq=False)
 class Sync:
-    """Everything that follows waits for events."""
+    """All later ops wait for events."""
 
     waits: list[Event]
 
 
 @dataclass(slots=True, eq=False)
 class Barrier:
-    """Everything that follows waits for a pipe, or for all."""
+    """All later ops wait for a pipe, or for all pipes."""
 
     opcode: str
 
 
 @dataclass(slots=True, eq=False)
 class Branch:
-    """Two blocks; `tiles` and `events` are what comes out: the result, and what either block gives."""
+    """Two blocks; each of `tiles` and `events` is a result, with its value in the first and in the second block."""
 
     condition: Condition
     blocks: list[list[Node]]
@@ -124,7 +126,7 @@ class Branch:
 
 @dataclass(slots=True, eq=False)
 class Carried:
-    """A tile or event that a loop carries: in its blocks, before, given at the end of a round, and after."""
+    """A tile or event that a loop carries: inside, before the loop, at the end of an iteration, and after the loop."""
 
     inside: Tile | Event
     init: Tile | Event
@@ -134,7 +136,7 @@ class Carried:
 
 @dataclass(slots=True, eq=False)
 class Loop:
-    """An scf.for, or an scf.while with a counter, whose first block has the steps `head`."""
+    """An scf.for, or (with `head`, the steps of its first block) an scf.while with a counter."""
 
     lower: Bound
     upper: Bound
@@ -147,30 +149,30 @@ class Loop:
 
     @property
     def blocks(self) -> list[list[Node]]:
-        """In the order in which they run."""
+        """The blocks in execution order."""
         return [self.body] if self.head is None else [self.head, self.body]
 
 
 Node = Step | Sync | Barrier | Branch | Loop
-# A number, an argument, the counter of a loop around, or an argument plus a number modulo another (0: not).
+# A number, an argument, the counter of an enclosing loop, or (argument + number) % number (0: no modulo).
 Bound = int | str | Loop | tuple[str, int, int]
-# An argument, one negated, or what is compared: a loop's counter plus a number modulo another (0: not), how, with what.
+# An argument, a negated argument, or a comparison: (counter + number) % number (0: no modulo), predicate, right side.
 Condition = str | tuple[str] | tuple[Loop, int, int, str, Bound]
 
 
 @dataclass(slots=True, eq=False)
 class _Scope:
-    """What a block sees: tiles, and those of its own, whose bytes may be used again."""
+    """The tiles that a block may use; `own` are those that it defines, whose bytes may be used again."""
 
     tiles: list[Tile]
     own: list[Tile] = field(default_factory=list)
-    rings: list[tuple[Place, set[int]]] = field(default_factory=list)  # addresses that follow its counter, and shifts in use
+    rings: list[tuple[Place, set[int]]] = field(default_factory=list)  # addresses that depend on its counter, and shifts in use
 
 
 @dataclass(slots=True, eq=False)
 class Drawing:
-    """A kernel while it is drawn, of `budget` ops. `addresses`: its tiles lie at addresses of their own; `products`: it has some;
-    `counted`: how often its loops repeat is known."""
+    """Draws a kernel of `budget` ops. `addresses`: its tiles have addresses; `products`: it has matrix products; `counted`: every
+    trip count is known."""
 
     choices: Choices
     budget: int
@@ -186,46 +188,46 @@ class Drawing:
 
     def kernel(self) -> list[Node]:
         """The steps of a kernel; the first is a load."""
-        made: list[Node] = []
+        nodes: list[Node] = []
         self.depth += self.choices.number(0, 3) == 0
         self.scopes.append(_Scope([]))
-        made.append(self.load("Vec"))
-        made += self.steps(self.choices.number(2, 5), 0)
-        if not any(isinstance(x, Loop) for x in made):
-            made += self.loop(0)
-        if self.choices.number(0, 2) == 0:  # another loop, often over the same slots
-            made += self.loop(0)
-        made += self.steps(self.choices.number(0, 2), self.depth)
+        nodes.append(self.load("Vec"))
+        nodes += self.steps(self.choices.number(2, 5), 0)
+        if not any(isinstance(x, Loop) for x in nodes):
+            nodes += self.loop(0)
+        if self.choices.number(0, 2) == 0:  # another loop, often with the same slots
+            nodes += self.loop(0)
+        nodes += self.steps(self.choices.number(0, 2), self.depth)
         if self.visible("Vec"):
-            made.append(self.store("Vec"))
-        return made
+            nodes.append(self.store("Vec"))
+        return nodes
 
     def steps(self, count: int, depth: int) -> list[Node]:
-        """Up to so many steps of a block."""
-        made: list[Node] = []
+        """At most `count` steps of a block."""
+        nodes: list[Node] = []
         for _ in range(count):
             way = self.choices.number(0, 19)
             if way == 0:
-                made.append(Barrier(self.choices.one(("ALL", "TLOAD", "TABS", "TSTORE_VEC"))))
+                nodes.append(Barrier(self.choices.one(("ALL", "TLOAD", "TABS", "TSTORE_VEC"))))
             elif way in (1, 2) and depth < self.depth:
-                made += self.branch(depth)
+                nodes += self.branch(depth)
             elif way in (3, 4) and depth < self.depth:
-                made += self.loop(depth)
+                nodes += self.loop(depth)
             elif self.budget > 0:
                 self.budget -= 1
                 try:
-                    made.append(self.step())
+                    nodes.append(self.step())
                 except _Full:
                     continue
-        return made
+        return nodes
 
     def block(self, tiles: Sequence[Tile], count: int, depth: int) -> tuple[list[Node], _Scope]:
-        """The steps of a block inside, which sees these tiles besides, and its scope, which is still open."""
+        """The steps of an inner block that may also use `tiles`, and its scope; `leave` ends the scope."""
         self.scopes.append(scope := _Scope([*self.scopes[-1].tiles, *tiles]))
         return self.steps(count, depth + 1), scope
 
     def leave(self) -> None:
-        """End a block: its bytes are free."""
+        """End a block and free its slots."""
         scope = self.scopes.pop()
         for t in scope.own:
             self.free(t)
@@ -242,62 +244,62 @@ class Drawing:
         for _ in range(2):
             block, scope = self.block([], self.choices.number(0, 4), depth)
             if result is not None:
-                block.append(self.made(result.place, scope))
-                ends.append(_made(block[-1]))
+                block.append(self.define_at(result.place, scope))
+                ends.append(_defined_tile(block[-1]))
             self.leave()
             blocks.append(block)
-        made = Branch(condition, blocks)
+        branch = Branch(condition, blocks)
         if result is not None:
             result.sources += ends
-            made.tiles.append((result, ends[0], ends[1]))
+            branch.tiles.append((result, ends[0], ends[1]))
             self.add(result)
-        return [made]
+        return [branch]
 
     def loop(self, depth: int) -> list[Node]:
-        """A loop, and what it carries."""
-        made = Loop(self.choices.one((0, 0, 0, 1)), self.upper(), self.choices.one((1, 1, 1, 2)))
+        """A loop with its carried tiles."""
+        loop = Loop(self.choices.one((0, 0, 0, 1)), self.upper(), self.choices.one((1, 1, 1, 2)))
         if self.loops and self.choices.number(0, 3) == 0:
-            made.lower = self.loops[-1]
+            loop.lower = self.loops[-1]
         if not self.counted and self.choices.number(0, 4) == 0:
-            made.head, made.step = [], 1
+            loop.head, loop.step = [], 1
         outside = self.scopes[-1]
         inits = self.choices.shuffled(outside.own if self.addresses else outside.tiles)[: self.choices.number(0, 3)]
         inits = [t for t in inits if t.place is None or t.place.loop is None]
         for t in inits:
             inside, after = Tile(t.loc, t.place, [t]), Tile(t.loc, t.place, [t])
-            made.tiles.append(Carried(inside, t, inside, after))
+            loop.tiles.append(Carried(inside, t, inside, after))
             if self.addresses:
                 outside.own.remove(t)
                 outside.tiles.remove(t)
-        self.loops.append(made)
-        if made.head is not None and self.choices.flag():
-            made.head, _ = self.block(_insides(made), self.choices.number(1, 2), self.depth)
+        self.loops.append(loop)
+        if loop.head is not None and self.choices.flag():
+            loop.head, _ = self.block(_carried_tiles(loop), self.choices.number(1, 2), self.depth)
             self.leave()
-        made.body, scope = self.block(_insides(made), self.choices.number(2, 7), depth)
-        for c in made.tiles:
-            self.again(made, c, scope)
+        loop.body, scope = self.block(_carried_tiles(loop), self.choices.number(2, 7), depth)
+        for c in loop.tiles:
+            self.choose_next(loop, c, scope)
         self.leave()
         self.loops.pop()
-        for c in made.tiles:
+        for c in loop.tiles:
             assert isinstance(c.inside, Tile) and isinstance(c.again, Tile) and isinstance(c.after, Tile)
             c.inside.sources.append(c.again)
             c.after.sources.append(c.again)
             self.add(c.after)
-        return [made]
+        return [loop]
 
-    def again(self, loop: Loop, c: Carried, scope: _Scope) -> None:
-        """What a round gives for a carried tile: any tile; of tiles with addresses one that is made in place."""
+    def choose_next(self, loop: Loop, c: Carried, scope: _Scope) -> None:
+        """Set the next value of a carried tile: any tile, or with addresses one that is computed in place."""
         assert isinstance(c.inside, Tile)
         if not self.addresses:
             c.again = self.choices.one([t for t in scope.tiles if t.loc == c.inside.loc])
         elif c.inside.loc in ("Vec", "Mat") and self.choices.number(0, 4):
-            loop.body.append(self.made(c.inside.place, scope, c.inside))
-            c.again = _made(loop.body[-1])
+            loop.body.append(self.define_at(c.inside.place, scope, c.inside))
+            c.again = _defined_tile(loop.body[-1])
 
     # Steps
 
     def step(self) -> Step:
-        """A tile op whose operands are there."""
+        """A tile op on visible tiles."""
         ways: list[Callable[[], Step]] = [lambda: self.load("Vec")] * 3
         if self.visible("Vec"):
             ways += [lambda: self.store("Vec")] * 3 + [self.vector] * 3
@@ -315,7 +317,7 @@ class Drawing:
         return Step("tile.load", [], self.new(loc), memory, self.row(), self.rows() if loc == "Vec" else SIDE)
 
     def rows(self) -> int | Place:
-        """How many rows of a tile are loaded: at least half."""
+        """The number of rows to load: at least half of a tile."""
         if not self.loops or self.choices.number(0, 2):
             return self.choices.one((SIDE, SIDE, SIDE, 8, 12))
         return Place(8, self.choices.one(self.loops), 4, 1, self.choices.number(0, 1), self.choices.number(2, 3))
@@ -328,7 +330,7 @@ class Drawing:
         return Step(short, [self.one(source)], self.new(to))
 
     def vector(self) -> Step:
-        """An op of V, at times in the place of an operand."""
+        """A vector op, at times in place."""
         short = self.choices.one(_VECTOR)
         uses = [self.one("Vec") for _ in OPS[f"pto.{short}"].groups if _.name not in ("valid", "wait")]
         scope = self.scopes[-1]
@@ -339,7 +341,7 @@ class Drawing:
         return Step(short, uses, self.new("Vec"))
 
     def product(self) -> Step:
-        """A product, which may be added to one."""
+        """A product, at times with an accumulator as operand."""
         sides, own = [self.one("Left"), self.one("Right")], [t for t in self.scopes[-1].own if t.loc == "Acc"]
         sums = own if self.addresses else self.visible("Acc")
         if not sums or self.choices.flag():
@@ -350,8 +352,8 @@ class Drawing:
             self.scopes[-1].tiles.remove(before)
         return Step("tile.matmul.acc", [before, *sides], self.add(Tile("Acc", before.place)))
 
-    def made(self, place: Place | None, scope: _Scope, before: Tile | None = None) -> Step:
-        """A step that makes a tile at `place`, out of the tile `before` that lies there, or anew."""
+    def define_at(self, place: Place | None, scope: _Scope, before: Tile | None = None) -> Step:
+        """A step that defines a tile at `place`, at times from `before`, the tile that is there."""
         loc = before.loc if before is not None else "Vec"
         t = Tile(loc, place)
         scope.tiles = [x for x in scope.tiles if x is not before]
@@ -363,14 +365,14 @@ class Drawing:
         return [t for t in self.scopes[-1].tiles if t.loc == loc]
 
     def one(self, loc: str) -> Tile:
-        """A tile, rather a late one."""
+        """A tile, mostly a recent one."""
         known = self.visible(loc)
         return self.choices.one(known[-4:] if self.choices.flag() else known)
 
     # Places
 
     def new(self, loc: str) -> Tile:
-        """A new tile. Raises _Full where there is no room."""
+        """A new tile. Raises _Full if no slot is free."""
         return self.add(Tile(loc, self.slot(loc)))
 
     def add(self, t: Tile) -> Tile:
@@ -383,12 +385,12 @@ class Drawing:
             self.taken[t.loc].discard(t.place.base // t.size)
 
     def slot(self, loc: str) -> Place | None:
-        """Where a new tile lies: in a slot that no tile has that is still used, or in one that follows the counter."""
+        """The place of a new tile: a slot that no live tile has, or one that depends on the counter. Raises _Full."""
         if not self.addresses:
             return None
         scope, size = self.scopes[-1], Tile(loc).size
-        turns = loc == "Vec" and self.loops and len(self.scopes) > 1 and self.choices.number(0, 2) == 0
-        if turns and (ring := self.turning(scope, size)) is not None:
+        by_counter = loc == "Vec" and self.loops and len(self.scopes) > 1 and self.choices.number(0, 2) == 0
+        if by_counter and (ring := self.ring_slot(scope, size)) is not None:
             return ring
         free = [k for k in range(_SLOTS[loc]) if k not in self.taken[loc]]
         old = [t for t in scope.own if t.loc == loc and t.place is not None and t.place.loop is None]
@@ -402,8 +404,8 @@ class Drawing:
         self.taken[loc].add(k := self.choices.one(free[:6]))
         return Place(k * size)
 
-    def turning(self, scope: _Scope, size: int) -> Place | None:
-        """A slot of a ring, by the counter of the innermost loop; None where there is no room."""
+    def ring_slot(self, scope: _Scope, size: int) -> Place | None:
+        """A slot of a ring, by the counter of the innermost loop; None if no slots are free."""
         for place, shifts in scope.rings:
             if left := [k for k in range(place.ring) if k not in shifts]:
                 shifts.add(shift := self.choices.one(left))
@@ -420,7 +422,7 @@ class Drawing:
         return found
 
     def row(self) -> Place:
-        """Rows of memory, which follow counters or not."""
+        """The first row of a window of memory; it may depend on counters."""
         base = SIDE * self.choices.number(0, 7) + self.choices.one((0, 0, 0, 0, 8))
         if not self.loops or self.choices.number(0, 4) == 0:
             return Place(base)
@@ -432,16 +434,16 @@ class Drawing:
         return Place(base, loop, scale, self.choices.one((1, 1, 1, 1, 2)), self.choices.number(0, 2), ring, *more)
 
     def upper(self) -> Bound:
-        """Where a loop ends."""
+        """The upper bound of a loop."""
         way = self.choices.number(0, 9)
-        if len(self.loops) == 1 and way == 0 and not isinstance(self.loops[-1].upper, str):  # else a run takes seconds
+        if len(self.loops) == 1 and way == 0 and not isinstance(self.loops[-1].upper, str):  # otherwise a run takes seconds
             return self.loops[-1]
         if way < 6 or self.loops or self.counted:
             return self.choices.one((0, 1, 2, 2, 3, 4, 5, 6) if not self.loops else (0, 1, 2, 3))
         return self.choices.one("nm") if way == 6 else (self.choices.one("nm"), 8, self.choices.one((3, 5, 7)))
 
     def condition(self) -> Condition:
-        """One that an argument gives, or the counter of a loop."""
+        """An argument, or a comparison of a loop counter."""
         way = self.choices.number(0, 5)
         if way < 3 or not self.loops:
             return self.choices.one(("p", "p", "q")) if way else (self.choices.one("pq"),)
@@ -452,17 +454,17 @@ class Drawing:
         return loop, self.choices.number(0, 1), 0, "slt", bound
 
 
-def _made(x: Node) -> Tile:
+def _defined_tile(x: Node) -> Tile:
     assert isinstance(x, Step) and x.makes is not None
     return x.makes
 
 
-def _insides(loop: Loop) -> list[Tile]:
+def _carried_tiles(loop: Loop) -> list[Tile]:
     return [c.inside for c in loop.tiles if isinstance(c.inside, Tile)]
 
 
 def all_steps(block: Sequence[Node]) -> Iterator[Step]:
-    """Those of a block and of all blocks in it."""
+    """The steps of a block and of its inner blocks."""
     for x in block:
         if isinstance(x, Step):
             yield x

@@ -1,8 +1,8 @@
-"""Events and waits for a tree of `loop_kernels`, so that it is free of races: for kernels made at random.
+"""Events and waits for a tree of `loop_kernels`, so that it has no races.
 
-It is simple rather than sparing, and shares nothing with `pto-insert-events` or the check: every op waits for each asynchronous
-one before it that it may meet, in this round of a loop or in an earlier one. Events of earlier rounds are carried, in queues of
-one to three rounds; where there is none, a barrier waits for the pipe.
+The code shares nothing with `pto-insert-events` or the hazard check, and may add more waits than necessary. Every op waits for
+each earlier asynchronous op that it may depend on, in this or an earlier iteration. Loops carry events of earlier iterations in
+queues of length one to three. Without an event, a barrier waits for the pipe.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from ptir_tools.dialects.pto.generate.loop_kernels import (
 )
 from ptir_tools.dialects.pto.pipes import pipe_of_opcode
 
-_ROUNDS = 48  # of a loop that are looked at: more than rings and distances of these kernels need
-_SETTLED = 5  # one loop in so many waits for everything at its end
+_ITERATIONS = 48  # that are compared: more than rings and distances of these kernels need
+_COMPLETE = 5  # one loop in so many waits for everything at its end
 
 
 @dataclass(slots=True, eq=False)
-class _Flight:
-    """An op that may be under way. `lag`: it is that of earlier rounds of this loop; `queue` has its events, the last first."""
+class _Pending:
+    """An op that may be incomplete. `lag`: it ran in earlier iterations of this loop; `queue`: their events, the last first."""
 
     step: Step
     loops: tuple[Loop, ...]  # around it
@@ -43,7 +43,7 @@ class _Flight:
     lag: Loop | None = None
     queue: tuple[Event, ...] = ()
     known: set[str] = field(default_factory=set)  # pipes that have waited for it
-    alone: bool = False  # its event says nothing of ops before: its loop or branch may not have run
+    alone: bool = False  # its event does not imply earlier ops: its loop or branch may not have run
 
 
 class Waits:
@@ -52,8 +52,8 @@ class Waits:
     def __init__(self, choices: Choices) -> None:
         self.choices = choices
         self.numbers = count()
-        self.sight: list[Event] = []  # events that may be waited for
-        self.share = choices.one((6, 8, 10))  # of ten ops, how many are asynchronous
+        self.visible: list[Event] = []  # events that an op may wait for
+        self.share = choices.one((6, 8, 10))  # of ten ops, the number of asynchronous ones
 
     def kernel(self, nodes: list[Node]) -> list[Node]:
         """The kernel with events. Its first op has one."""
@@ -61,36 +61,41 @@ class Waits:
             s.event = Event() if k == 0 or self.choices.number(1, 10) <= self.share else None
         return self.block(nodes, [], ())
 
-    def block(self, nodes: Sequence[Node], flying: list[_Flight], loops: tuple[Loop, ...]) -> list[Node]:
-        """A block with its waits; `flying` becomes what may be under way at its end."""
-        made: list[Node] = []
+    def block(self, nodes: Sequence[Node], pending: list[_Pending], loops: tuple[Loop, ...]) -> list[Node]:
+        """A block with its waits; `pending` becomes the ops that may be incomplete at its end."""
+        block: list[Node] = []
         for x in nodes:
             if isinstance(x, Step):
-                made += self.step(x, flying, loops)
+                block += self.step(x, pending, loops)
             elif isinstance(x, Barrier):
-                _drop(flying, x.opcode)
+                _drop(pending, x.opcode)
             elif isinstance(x, Branch):
-                self.branch(x, flying, loops)
+                self.branch(x, pending, loops)
             elif isinstance(x, Loop):
-                self.loop(x, flying, loops)
-            made.append(x)
-        return made
+                self.loop(x, pending, loops)
+            block.append(x)
+        return block
 
-    def step(self, x: Step, flying: list[_Flight], loops: tuple[Loop, ...]) -> Iterator[Node]:
-        """What comes before an op; the op gets its waits."""
+    def step(self, x: Step, pending: list[_Pending], loops: tuple[Loop, ...]) -> Iterator[Node]:
+        """The barriers and waits before an op; the op gets its own waits."""
         waits: dict[Event, None] = {}
-        for f in reversed(list(flying)):
-            if f not in flying or f.step.pipe == x.pipe or x.pipe in f.known or not (rounds := _met(f, x, loops)):
+        for f in reversed(list(pending)):
+            if (
+                f not in pending
+                or f.step.pipe == x.pipe
+                or x.pipe in f.known
+                or not (distance := _dependence_distance(f, x, loops))
+            ):
                 continue
-            signal = f.event if f.lag is None else f.queue[min(rounds, len(f.queue)) - 1] if f.queue else None
+            signal = f.event if f.lag is None else f.queue[min(distance, len(f.queue)) - 1] if f.queue else None
             if signal is None:
                 opcode = f.step.opcode if self.choices.number(0, 5) else "ALL"
-                _drop(flying, opcode)
+                _drop(pending, opcode)
                 yield Barrier(opcode)
                 continue
             waits[signal] = None
             if f.lag is None and self.choices.number(0, 3):
-                for g in [f] if f.alone else flying:
+                for g in [f] if f.alone else pending:
                     if g.lag is None and g.step.pipe == f.step.pipe and g.number <= f.number:
                         g.known.add(x.pipe)
         if waits and self.choices.number(0, 6) == 0:
@@ -98,55 +103,55 @@ class Waits:
         else:
             x.waits = list(waits)
         if x.event is not None:
-            self.sight.append(x.event)
-            flying.append(_Flight(x, loops, next(self.numbers), x.event))
+            self.visible.append(x.event)
+            pending.append(_Pending(x, loops, next(self.numbers), x.event))
 
     def inside(
-        self, nodes: Sequence[Node], flying: Sequence[_Flight], loops: tuple[Loop, ...], more: Sequence[Event] = ()
-    ) -> tuple[list[Node], list[_Flight]]:
-        """A block in another one, and the ops of it that may be under way at its end."""
-        before, seen, start = [replace(f, known=set(f.known)) for f in flying], len(self.sight), next(self.numbers)
-        self.sight += more
-        made = self.block(nodes, before, loops)
-        del self.sight[seen:]
-        return made, [f for f in before if f.number > start]
+        self, nodes: Sequence[Node], pending: Sequence[_Pending], loops: tuple[Loop, ...], more: Sequence[Event] = ()
+    ) -> tuple[list[Node], list[_Pending]]:
+        """An inner block with its waits, and its ops that may be incomplete at its end."""
+        before, seen, start = [replace(f, known=set(f.known)) for f in pending], len(self.visible), next(self.numbers)
+        self.visible += more
+        block = self.block(nodes, before, loops)
+        del self.visible[seen:]
+        return block, [f for f in before if f.number > start]
 
-    def branch(self, x: Branch, flying: list[_Flight], loops: tuple[Loop, ...]) -> None:
-        """A branch; at times the last events of its blocks are one after it."""
-        ends: list[list[_Flight]] = []
+    def branch(self, x: Branch, pending: list[_Pending], loops: tuple[Loop, ...]) -> None:
+        """Add waits to a branch; at times the last events of its blocks become a result."""
+        ends: list[list[_Pending]] = []
         for k, block in enumerate(x.blocks):
-            x.blocks[k], own = self.inside(block, flying, loops)
+            x.blocks[k], own = self.inside(block, pending, loops)
             ends.append(own)
         last = [next((f for f in reversed(own) if f.event is not None), None) for own in ends]
         joined: Event | None = None
         if last[0] is not None and last[1] is not None and last[0].event and last[1].event and self.choices.number(0, 2):
             x.events.append((joined := Event(), last[0].event, last[1].event))
-            self.sight.append(joined)
-        flying += [replace(f, event=joined if f in last else None, alone=True) for own in ends for f in own]
+            self.visible.append(joined)
+        pending += [replace(f, event=joined if f in last else None, alone=True) for own in ends for f in own]
 
-    def loop(self, x: Loop, flying: list[_Flight], loops: tuple[Loop, ...]) -> None:
-        """A loop: its ops of earlier rounds are under way, unless it waits for all at its end."""
-        settled = not x.head and self.choices.number(1, _SETTLED) == 1
-        steps = [] if settled else [s for block in x.blocks for s in all_steps(block) if s.event is not None]
+    def loop(self, x: Loop, pending: list[_Pending], loops: tuple[Loop, ...]) -> None:
+        """Add waits to a loop. Ops of earlier iterations are pending, unless each iteration ends with a barrier for all."""
+        complete = not x.head and self.choices.number(1, _COMPLETE) == 1
+        steps = [] if complete else [s for block in x.blocks for s in all_steps(block) if s.event is not None]
         around = (*loops, x)
         queues = self.queues(x, steps)
-        lagged = [_Flight(s, around, -1, None, x, tuple(queues.get(s, ()))) for s in steps]
+        lagged = [_Pending(s, around, -1, None, x, tuple(queues.get(s, ()))) for s in steps]
         if x.head is not None:
-            blind = [replace(f, queue=()) for f in lagged]
-            x.head, head = self.inside(x.head, [*flying, *blind], around)
+            without_events = [replace(f, queue=()) for f in lagged]
+            x.head, head = self.inside(x.head, [*pending, *without_events], around)
             lagged += [replace(f, event=None) for f in head]
-        x.body, _ = self.inside(x.body, [*flying, *lagged], around, [e for q in queues.values() for e in q])
-        if settled:
+        x.body, _ = self.inside(x.body, [*pending, *lagged], around, [e for q in queues.values() for e in q])
+        if complete:
             x.body.append(Barrier("ALL"))
         after = {c.again: c.after for c in x.events}
         for s in steps:
             last = after.get(s.event) if s in queues and s.event is not None else None
             assert not isinstance(last, Tile)
-            flying.append(_Flight(s, around, next(self.numbers), last, alone=True))
-            self.sight += [last] if last is not None else []
+            pending.append(_Pending(s, around, next(self.numbers), last, alone=True))
+            self.visible += [last] if last is not None else []
 
     def queues(self, x: Loop, steps: Sequence[Step]) -> dict[Step, list[Event]]:
-        """The events of earlier rounds that a loop carries, the last first, of some ops of its body."""
+        """For some ops of its body, the events of earlier iterations that a loop carries, the last first."""
         found: dict[Step, list[Event]] = {}
         for s in (s for s in x.body if isinstance(s, Step) and s in steps and s.event is not None):
             if len(found) == 4 or self.choices.number(0, 2) == 0:
@@ -154,18 +159,18 @@ class Waits:
             queue = [Event() for _ in range(self.choices.one((1, 1, 2, 3)))]
             for inside, again in zip(queue, (s.event, *queue), strict=False):
                 assert again is not None
-                x.events.append(Carried(inside, self.choices.one(self.sight), again, Event()))
+                x.events.append(Carried(inside, self.choices.one(self.visible), again, Event()))
             found[s] = queue
         return found
 
 
-def _drop(flying: list[_Flight], opcode: str) -> None:
-    """What a barrier has waited for is not under way."""
-    flying[:] = [f for f in flying if opcode != "ALL" and f.step.pipe != pipe_of_opcode(opcode)]
+def _drop(pending: list[_Pending], opcode: str) -> None:
+    """Drop the ops that a barrier waits for."""
+    pending[:] = [f for f in pending if opcode != "ALL" and f.step.pipe != pipe_of_opcode(opcode)]
 
 
-def _touched(x: Step) -> Iterator[tuple[str, Place, int, bool]]:
-    """The memory that an op reads and writes."""
+def _accesses(x: Step) -> Iterator[tuple[str, Place, int, bool]]:
+    """The accesses of an op: space, place, size, and whether it writes."""
     if x.place is not None:
         yield x.memory, x.place, x.rows if isinstance(x.rows, int) else SIDE, x.makes is None
     for t, writes in (*((t, False) for t in x.uses), *([(x.makes, True)] if x.makes is not None else [])):
@@ -173,27 +178,27 @@ def _touched(x: Step) -> Iterator[tuple[str, Place, int, bool]]:
             yield t.loc, t.place, t.size, writes
 
 
-def _met(f: _Flight, x: Step, loops: tuple[Loop, ...]) -> int:
-    """How many rounds ago an op was that `x` may meet first: at least 1, or 0 where it meets none."""
-    made, todo = set[Tile](), list(x.uses)
+def _dependence_distance(f: _Pending, x: Step, loops: tuple[Loop, ...]) -> int:
+    """The smallest distance in iterations at which `x` may depend on the pending op: at least 1, or 0 if it never does."""
+    operands, todo = set[Tile](), list(x.uses)
     while todo:
-        if (t := todo.pop()) not in made:
-            made.add(t)
+        if (t := todo.pop()) not in operands:
+            operands.add(t)
             todo += t.sources
-    if f.step.makes in made:
+    if f.step.makes in operands:
         return 1
     fixed = set(loops[: loops.index(f.lag)]) if f.lag is not None else set(loops).intersection(f.loops)
     found = [
         n
-        for a, p, m, one in _touched(f.step)
-        for b, q, k, other in _touched(x)
-        if a == b and (one or other) and (n := _apart((p, m), (q, k), f.lag, fixed))
+        for a, p, m, one in _accesses(f.step)
+        for b, q, k, other in _accesses(x)
+        if a == b and (one or other) and (n := _overlap_distance((p, m), (q, k), f.lag, fixed))
     ]
     return min(found, default=0)
 
 
-def _apart(first: tuple[Place, int], second: tuple[Place, int], lag: Loop | None, fixed: set[Loop]) -> int:
-    """The same of two windows. Loops of `fixed` are in the same round for both."""
+def _overlap_distance(first: tuple[Place, int], second: tuple[Place, int], lag: Loop | None, fixed: set[Loop]) -> int:
+    """The smallest distance at which two windows may overlap, or 0. Loops of `fixed` are in the same iteration for both."""
     (p, m), (q, n) = first, second
     if p.outer in fixed and (p.outer, p.stride) == (q.outer, q.stride):
         p, q = replace(p, outer=None), replace(q, outer=None)
@@ -202,13 +207,13 @@ def _apart(first: tuple[Place, int], second: tuple[Place, int], lag: Loop | None
         return 1
     (loop,) = loops or (None,)
     if loop is None or loop in fixed:
-        return int(any(_overlap(p.at(k), m, q.at(k), n) for k in range(_ROUNDS)))
+        return int(any(_overlap(p.at(k), m, q.at(k), n) for k in range(_ITERATIONS)))
     if loop is not lag:
         return 1
-    for rounds in range(1, _ROUNDS // loop.step):
-        back = rounds * loop.step
-        if any(_overlap(p.at(k - back), m, q.at(k), n) for k in range(back, _ROUNDS)):
-            return rounds
+    for distance in range(1, _ITERATIONS // loop.step):
+        back = distance * loop.step
+        if any(_overlap(p.at(k - back), m, q.at(k), n) for k in range(back, _ITERATIONS)):
+            return distance
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The trees of `loop_kernels` as ops."""
+"""Turns the trees of `loop_kernels` into ops."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ptir_tools.dialects.pto.generate.loop_kernels import (
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import INDEX_TYPE, EventType, TileType, event, memref, scalar, tile
 
-_ROWS = 2048  # of every memref: more than a loop of 16 rounds over two tiles each reaches
+_ROWS = 2048  # of every memref: more than 16 iterations with two tiles each need
 
 
 class Emitting:
@@ -48,17 +48,17 @@ class Emitting:
 
 
 @dataclass(slots=True, eq=False)
-class Written(Emitting):
-    """The function into which a tree is written."""
+class Writer(Emitting):
+    """Writes a tree into a function."""
 
     function: Function
-    located: bool  # tiles of Vec say so
+    located: bool  # the types of tiles in Vec state it
     block: Region
     names: int = 0
     numbers: dict[int, Value] = field(default_factory=dict)
 
     def index(self, n: int) -> Value:
-        """A constant, at the top of the kernel."""
+        """A constant at the beginning of the kernel."""
         if (found := self.numbers.get(n)) is None:
             op = create(OPS["pto.constant"], (), {"value": integer(n, INDEX)})
             self.numbers[n] = found = op.result
@@ -70,7 +70,7 @@ class Written(Emitting):
         return self.emit(create(OPS[f"pto.{short}"], (a, b), dict(attrs)), "i").result
 
     def argument(self, name: str) -> Value:
-        """The argument of this name: memory, a condition or an index."""
+        """The argument of this name (memory, a condition or an index), new or not."""
         types = dict.fromkeys("nm", INDEX_TYPE) | dict.fromkeys("pq", scalar(I1)) | {"h": memref(F16, (_ROWS, SIDE))}
         for p in self.function.params:
             if p.name == name:
@@ -82,7 +82,7 @@ class Written(Emitting):
         return tile(DTYPES[loc], (SIDE, SIDE), loc if loc != "Vec" or self.located else None)
 
     def place(self, p: Place) -> Value:
-        """An index."""
+        """The ops that compute a place, as an index."""
         parts: list[Value] = []
         if p.loop is not None and p.loop.counter is not None:
             v = self.scalar("divsi", p.loop.counter, self.index(p.per)) if p.per > 1 else p.loop.counter
@@ -93,10 +93,10 @@ class Written(Emitting):
             parts.append(self.scalar("muli", p.outer.counter, self.index(p.stride)))
         if p.base or not parts:
             parts.append(self.index(p.base))
-        made = parts[0]
+        total = parts[0]
         for v in parts[1:]:
-            made = self.scalar("addi", made, v)
-        return made
+            total = self.scalar("addi", total, v)
+        return total
 
     def bound(self, b: Bound) -> Value:
         if isinstance(b, Loop):
@@ -174,7 +174,7 @@ class Written(Emitting):
         return self.tile_type(x.loc) if isinstance(x, Tile) else event()
 
     def params(self, carried: Sequence[Carried]) -> list[Value]:
-        """New parameters of a block, which are what is carried from now on."""
+        """New parameters of a block for the carried tiles and events."""
         for c in carried:
             c.inside.value = Value(self.type(c.inside), self.name("e" if isinstance(c.inside, Event) else "t"))
         return [_value(c.inside) for c in carried]
@@ -186,21 +186,21 @@ class Written(Emitting):
             x.counter = Value(INDEX_TYPE, self.name("i"))
             body = Region(params=[x.counter, *self.params(carried)], isolated=False)
             self.inside(body, x.body)
-            self.ends(body, carried)
+            self.set_results(body, carried)
             op = create(OPS["pto.scf.for"], (lower, upper, self.index(x.step), inits), regions=[body])
         else:
-            op = self.repeated(x, lower, upper, carried, inits)
+            op = self.while_loop(x, lower, upper, carried, inits)
         self.emit(op, "t")
         for c, v in zip(carried, op.results, strict=False):
             c.after.value = v
         x.counter = None
 
-    def ends(self, block: Region, carried: Sequence[Carried], *more: Value) -> None:
+    def set_results(self, block: Region, carried: Sequence[Carried], *more: Value) -> None:
         block.results = [*[_value(c.again) for c in carried], *more]
         block.result_types = [*[self.type(c.inside) for c in carried], *[v.type for v in more]]
 
-    def repeated(self, x: Loop, lower: Value, upper: Value, carried: Sequence[Carried], inits: list[Value]) -> Op:
-        """An scf.while that counts; its counter is the last of what it carries."""
+    def while_loop(self, x: Loop, lower: Value, upper: Value, carried: Sequence[Carried], inits: list[Value]) -> Op:
+        """An scf.while with a counter, its last carried value."""
         x.counter = Value(INDEX_TYPE, self.name("i"))
         first = Region(params=[*self.params(carried), x.counter], isolated=False)
         self.inside(first, x.head or [])
@@ -215,7 +215,7 @@ class Written(Emitting):
         outer, self.block = self.block, body
         again = self.scalar("addi", x.counter, self.index(1))
         self.block = outer
-        self.ends(body, carried, again)
+        self.set_results(body, carried, again)
         return create(OPS["pto.scf.while"], ([*inits, lower],), regions=[first, body])
 
 
