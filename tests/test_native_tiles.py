@@ -15,7 +15,7 @@ from ptir_tools.engines import native, run
 from ptir_tools.engines.choose import prepare
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.native.library import kernels
-from ptir_tools.engines.native.tiles import in_turn
+from ptir_tools.engines.native.threads import in_turn
 from ptir_tools.engines.options import RunOptions
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="no C compiler at installation (with one, .ci/run fails)")
