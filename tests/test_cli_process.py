@@ -380,7 +380,7 @@ def test_what_is_left_for_the_end_of_the_process_is_done(profiled: bool) -> None
     code = f"""
 import atexit, sys, threading
 from ptir_tools.__main__ import main
-thread = threading.Thread(target=lambda: (threading.Event().wait(0.5), print("thread")))
+thread = threading.Thread(target=lambda: (threading.main_thread().join(), print("thread")))
 atexit.register(print, "exit")
 thread.start()
 sys.setprofile({"lambda *_: None" if profiled else "None"})

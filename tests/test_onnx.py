@@ -568,10 +568,15 @@ def test_a_product_of_extents_is_divided_again() -> None:
     at_sizes(m, *({"x": noise(b, n), "y": noise(b, 2, n, n)} for b, n in ((2, 5), (3, 4))))
 
 
-def test_an_extent_is_not_divided_by_a_negative_number() -> None:
-    """ONNX rounds toward zero."""
-    nodes = [node("Shape", "x", "n"), node("Div", "n by", "half"), node("Neg", "half", "m"), node("ConstantOfShape", "m", "y")]
-    assert "`m`, decides the type of the result" in _refused(model(nodes, {"x": ["N"]}, ["y"], {"by": np.array([-2])}))
+@pytest.mark.parametrize(("less", "by", "sign"), [(0, -2, -1), (5, 2, 1)])
+def test_an_extent_is_not_divided_where_the_quotient_may_be_negative(less: int, by: int, sign: int) -> None:
+    """ONNX rounds toward zero, extents down."""
+    nodes = [
+        node("Shape", "x", "n"), node("Sub", "n less", "k"), node("Div", "k by", "half"), node("Mul", "half sign", "m"),
+        node("ConstantOfShape", "m", "y"),
+    ]  # fmt: skip
+    m = model(nodes, {"x": ["N"]}, ["y"], {"less": np.array([less]), "by": np.array([by]), "sign": np.array([sign])})
+    assert "`m`, decides the type of the result" in _refused(m)
 
 
 def test_positions_as_floats() -> None:

@@ -35,7 +35,7 @@ def command(
 
     Each program is written, read and formatted again, run on every engine (PTO: in every order of completion), optimized by
     the default pipeline and by random ones, and translated to another IR and back; results are compared. A finding is a
-    difference, an exception, a crash, 5 s without an answer, or 1 GB of memory. One finding of each kind and place is
+    difference, an exception, a crash, 10 s without an answer, or 1 GB of memory. One finding of each kind and place is
     kept. The same seed and count give the same cases.
 
     The exit code is 1 if there are findings.

@@ -21,7 +21,7 @@ else:
     connection = lazy("multiprocessing.connection")
     resource = lazy("resource")
 
-SECONDS = 5.0
+SECONDS = 10.0
 PATIENCE = 12  # the factor of wall time over processor time on a busy machine
 BYTES = 1 << 30
 

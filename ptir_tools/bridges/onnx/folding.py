@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ptir_tools.bridges.extents import Extent, as_dims, settled
+from ptir_tools.bridges.extents import Extent, Size, as_dims, poly, settled
 from ptir_tools.bridges.onnx.table import Node, dtype_of
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
@@ -63,10 +63,15 @@ def _equal(_: Node, x: Array, y: Array) -> Array | None:
     return out
 
 
+def _may_be_negative(x: Size) -> bool:
+    least: int = poly(x).interval(dict.fromkeys(poly(x).names(), (0, SI64.max)))[0]
+    return least < 0
+
+
 def _div(_: Node, x: Array, y: Array) -> Array | None:
     if x.dtype == object or y.dtype == object:
-        if any(not isinstance(n, Extent) and n < 1 for n in y.flat):
-            return None
+        if any(not isinstance(n, Extent) and n < 1 for n in y.flat) or any(map(_may_be_negative, x.flat)):
+            return None  # the quotient is rounded toward zero
         whole: Array = np.floor_divide(x.astype(object), y.astype(object))
         return whole
     if x.dtype.kind not in "iu":
