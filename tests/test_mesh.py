@@ -203,7 +203,7 @@ def test_a_mesh_is_for_one_engine_and_no_cores(ptir: Callable[..., Ran], tmp_pat
     assert "a mesh is for `xla`" in ran.err
     ran = ptir("plan", "testdata/pto/01_vector_add_subview.pto", "--mesh", "x=4")
     assert ran.status == 2
-    assert "of one core" in ran.err
+    assert "on one core" in ran.err
     ran = ptir("run", tmp_path / "p.ptir", "--random", "0", "--hosts", "localhost:1,2,0")
     assert ran.status == 2
     ran = ptir("run", tmp_path / "p.ptir", "--random", "0", "--mesh", "x=4", "--hosts", "localhost:1,2,2")
