@@ -36,6 +36,7 @@ copied = late("ptir_tools.engines.native.moves", "copied")
 
 FEW = 4  # rows or columns for which packing the other operand costs too much
 LARGE = 1 << 15  # elements of one matrix
+WIDENED = 192  # rows of narrow floats that are in f32 at a time: a multiple of what the kernels pack at once
 SMALL = 1 << 14  # elements for which any kernel is as fast as NumPy's function, and needs no Python
 
 
@@ -104,11 +105,11 @@ def _narrow(op: Op, ins: Sequence[Data], out: Array, shape: tuple[int, int, int]
     for piece in threads.cuts(height, workers, threads.ROWS):
         room = shop.scratch((kernels().PACKED_SCRATCH,), F32)
         widened, made = (
-            None if x.dtype == np.float32 else shop.scratch((threads.BLOCKS, x.shape[1]), F32) for x in (left, target)
+            None if x.dtype == np.float32 else shop.scratch((min(WIDENED, height), x.shape[1]), F32) for x in (left, target)
         )
         chain: list[Step] = []
-        for start in range(piece.start, piece.stop, threads.BLOCKS):
-            block = slice(start, min(start + threads.BLOCKS, piece.stop))
+        for start in range(piece.start, piece.stop, WIDENED):
+            block = slice(start, min(start + WIDENED, piece.stop))
             x, y = left[block], target[block]
             if widened is not None:
                 chain += copied(widened[: len(x)], x, shop, 1)
