@@ -50,13 +50,13 @@ class _DeferringMerger(Merger):
     def __init__(self, context: PassContext) -> None:
         super().__init__(context)
         self.counted: set[Operand] = set()
-        self.stands: dict[Operand, Operand] = {}  # for each deferred value, the first equal value
+        self.first_equal: dict[Operand, Operand] = {}  # for each deferred value, the first equal value
         self.spared: list[tuple[Op, Op]] = []
 
     def merge(self, rw: Rewriter) -> None:
         if rw.is_done(who := (_DeferringMerger, self.commute_floats)):
             return
-        self.stands.clear()
+        self.first_equal.clear()
         self.spared.clear()
         self.block(rw, rw.block, {})
         while self.spared and self._merge_spared(rw):
@@ -66,7 +66,7 @@ class _DeferringMerger(Merger):
     def key(self, op: Op, operands: Sequence[Operand]) -> object:
         if _is_counter(op.defn) or (self.counted.intersection(op.values()) and self._is_cheap(op)):
             self.counted.update(op.results)
-        return super().key(op, tuple(self.stands.get(x, x) if isinstance(x, Value) else x for x in operands))
+        return super().key(op, tuple(self.first_equal.get(x, x) if isinstance(x, Value) else x for x in operands))
 
     def may_merge(self, rw: Rewriter, op: Op, first: Op) -> bool:
         v = first.results[0]
@@ -75,7 +75,7 @@ class _DeferringMerger(Merger):
         place = rw.order.place
         if any(place(u) > place(op) for u in rw.users_of(v)):
             return True
-        self.stands[op.results[0]] = self.stands.get(v, v)
+        self.first_equal[op.results[0]] = self.first_equal.get(v, v)
         self.spared.append((op, first))
         return False
 
