@@ -157,3 +157,22 @@ def test_products_of_repeated_and_turned_operands(kind, m, k, n):
     data = rng.integers(-2, 3, (k, m)).astype(KINDS[kind])
     (found,) = same(program, [data, np.array(2, KINDS[kind])])
     np.testing.assert_array_equal(found, data.T.astype(np.float32) @ np.full((k, n), 2, np.float32))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(33, 40, 24), (192, 7, 65), (193, 520, 4), (401, 64, 130)])
+@pytest.mark.parametrize("constant", [False, True])
+def test_products_by_blocks_of_rows_are_right(kind, rows, depth, columns, constant):
+    """To float64 within half a unit of the result and the sum in f32; the same bits for any number of threads."""
+    graph, draw = ptir_tools.Graph(), np.random.default_rng(rows)
+    x, w = (draw.standard_normal(shape).astype(KINDS[kind]) for shape in ((rows, depth), (depth, columns)))
+    left = graph.input("x", kind, x.shape)
+    right = graph.constant(w) if constant else graph.input("w", kind, w.shape)
+    program = graph.returns((left @ right).named("y"))
+    inputs = {"x": x} if constant else {"x": x, "w": w}
+    one, two = (ptir_tools.compile(program, engine="native", threads=n)(inputs)["y"] for n in (1, 2))
+    np.testing.assert_array_equal(one.view(np.uint16), two.view(np.uint16))
+    wide = x.astype(np.float64), w.astype(np.float64)
+    exact, sizes = wide[0] @ wide[1], np.abs(wide[0]) @ np.abs(wide[1])
+    bound = np.abs(exact) * float(ml_dtypes.finfo(KINDS[kind]).eps) * 0.51 + sizes * depth * 2.0**-23
+    assert (np.abs(one.astype(np.float64) - exact) <= bound).all()

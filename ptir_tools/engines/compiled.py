@@ -178,12 +178,8 @@ class Compiled:
 
     def _rebind(self, given: Sequence[Array], owned: list[bool]) -> None:
         """The call on these arrays, or on their copies."""
-        self.copied, self.call, self.bound, self.lenders = (
-            None,
-            None,
-            [],
-            [],
-        )  # frees the arena; an interrupted call is prepared again
+        # Without them the arena is free, and an interrupted call is prepared again.
+        self.copied, self.call, self.bound, self.lenders = None, None, [], []
         bound = [copied(a) if own else a for a, own in zip(given, owned, strict=True)]
         leaves = iter(bound)
         self.call = self._bound([nest(p.type, leaves) for p in self.static.main.params])

@@ -75,7 +75,7 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     steps: list[Step] = []
     packs = packs or products.packs(op, height, width, depth)
     if packs and any(holds(x, F16, BF16) for x in (ins[0], out)):
-        return _narrow(op, ins, out, (height, width, depth), shop)
+        return _by_row_blocks(op, ins, out, (height, width, depth), shop)
     left = stack(ins[0], (batch, height_axes, contract), 0, shop, F32, steps)
     wide = out if out.dtype == np.float32 else shop.scratch(out.shape, F32)
     made = wide.reshape(-1, height, width)
@@ -92,7 +92,7 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     return steps if wide is out else [*steps, *shop.copied(out, wide)]
 
 
-def _narrow(op: Op, ins: Sequence[Data], out: Array, shape: tuple[int, int, int], shop: Workshop) -> list[Step]:
+def _by_row_blocks(op: Op, ins: Sequence[Data], out: Array, shape: tuple[int, int, int], shop: Workshop) -> list[Step]:
     """A product in f32 of narrow floats, or rounded to them, with a packed right operand. Some rows at a time are widened,
     multiplied and rounded, so that what is in f32 stays in cache."""
     height, width, depth = shape
