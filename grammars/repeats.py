@@ -28,9 +28,7 @@ class Repeats:
         """The op of a statement; None when none before was like it, or a name is not known."""
         said = m.group(*self.groups)
         name, listed = said[:2]
-        try:
-            operands = tuple(map(values.__getitem__, listed.strip("(%)").split(", %"))) if listed else ()
-        except KeyError:
+        if (operands := self.operands(listed, values)) is None:
             return None
         found = self.made.get((said[2:], *map(_type, operands)))
         if found is None:
@@ -39,6 +37,14 @@ class Repeats:
         op = Op(defn, operands, attrs, (), (), at)
         op.results = (Value(t, name[1:], op),)
         return op
+
+    @staticmethod
+    def operands(listed: str | None, values: Mapping[str, Value]) -> tuple[Value, ...] | None:
+        """The values in a list of names; None when one is not known, or is not all of an operand."""
+        try:
+            return tuple(map(values.__getitem__, listed.strip("(%)").split(", %"))) if listed else ()
+        except KeyError:
+            return None
 
     def learn(self, m: re.Match[str], op: Op) -> None:
         """Keep what the grammar made of a statement; there was nothing to report."""

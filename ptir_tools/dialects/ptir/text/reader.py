@@ -10,13 +10,16 @@ from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.lazy import late, regex
-from ptir_tools.core.source import Source, Span, pack
+from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.source import Loc, Source, Span, pack
 from ptir_tools.core.spelling import nearest
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir import PLACEHOLDERS
 from ptir_tools.dialects.ptir.text import structure
 from ptir_tools.dialects.ptir.text.assembly import Assembly
-from ptir_tools.dialects.ptir.text.spelling import NAME
-from ptir_tools.grammars.repeats import Repeats
+from ptir_tools.dialects.ptir.text.attributes import Given
+from ptir_tools.dialects.ptir.text.spelling import NAME, read_tensor
+from ptir_tools.grammars.repeats import LONGEST, Repeats
 
 blank_comments = late("ptir_tools.dialects.jsonc", "blank_comments")
 _BLANKS = regex(r"(?>(?:[ \t\r\n\f]++|//[^\n]*+|/\*[\s\S]*?\*/)*)")
@@ -69,6 +72,7 @@ class _Reader:
         self.text = source.text
         self.assembly = Assembly(source, diagnostics, options)
         self.repeats = Repeats("op", "attrs", "type")
+        self.given: dict[str, Given] = {"": ()}  # the attributes in texts that had no error
         self.code: str | None = None
 
     def items(self) -> Assembly:
@@ -83,11 +87,29 @@ class _Reader:
                 pos = m.end()
                 continue
             reported = len(assembly.diagnostics.items)
-            pos = self.skip(self.parse(pos))
+            pos = m.end() if m is not None and self.by_parts(m, at) else self.skip(self.parse(pos))
             if m is not None and assembly.body and assembly.body[-1].loc == at and len(assembly.diagnostics.items) == reported:
                 self.repeats.learn(m, assembly.body[-1])
             may_begin = assembly.open
         return assembly
+
+    def by_parts(self, m: re.Match[str], at: Loc) -> bool:
+        """Read a statement that the line reader takes: only its attributes need the grammar. False, with nothing done, where the
+        grammar must see all of it."""
+        operands = self.repeats.operands(m["operands"], self.assembly.values)
+        if operands is None:
+            return False
+        try:
+            t = read_tensor(m["type"])
+        except (Violation, LimitExceeded):
+            return False
+        reported, text = len(self.assembly.diagnostics.items), m["attrs"]
+        if (given := self.given.get(text)) is None:
+            given = structure.attributes(self.assembly, *m.span("attrs"))
+            if len(self.assembly.diagnostics.items) == reported and len(text) < LONGEST:
+                self.given[text] = given
+        self.assembly.instruction(m["id"][1:], m["op"], operands, given, t, at)
+        return True
 
     def skip(self, pos: int) -> int:
         found = _BLANKS.match(self.text, pos)

@@ -18,7 +18,7 @@ from ptir_tools.core.typed import Any, TypeVar
 from ptir_tools.core.types import POISON, TensorType, Type, tuple_of
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.text.assembly import CODES, Assembly
-from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT
+from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT, Given
 from ptir_tools.dialects.ptir.text.forms import Call, Items, Payload, Plain, atom
 from ptir_tools.dialects.ptir.text.spelling import read_tensor, unquote
 from ptir_tools.grammars import Fault
@@ -59,6 +59,14 @@ def parse(assembly: Assembly, start: int, end: int) -> tuple[int, bool]:
             grammars.report("ptir", fault, found, CODES.syntax, NAMES, offset=whole, end=last, help=help)
         return whole, True
     return end, False
+
+
+def attributes(assembly: Assembly, start: int, end: int) -> Given:
+    """The attributes of a statement, which the line reader takes, in text[start:end]."""
+    items, parser = _parser()
+    items.assembly = assembly
+    found: Given = parser.parse(assembly.source.text, "attributes", at=start, end=end)
+    return found
 
 
 @cache
@@ -291,6 +299,9 @@ class _Items(Nodes):
         return lambda at: None if t is None else self.assembly.literal(payload, t, at)
 
     # ---- attributes
+
+    def attributes(self, children: builtins.list[tuple[str, builtins.list[Plain]]]) -> Given:
+        return children
 
     def attr(self, children: list[Any]) -> tuple[str, list[Plain]]:
         return str(children[0]), children[1:]
