@@ -122,6 +122,11 @@ def _ignored(made: lark.Lark) -> str:
     return f"(?>(?:{'|'.join(skipped)})*)"
 
 
+def _blank(ignored: str) -> str:
+    """The part of what is ignored that comes inside of a statement in usual form: all before its comments."""
+    return ignored.partition("(?>")[0] or ignored
+
+
 def _lexer(lexer: BasicLexer, ignored: str) -> tuple[str, dict[str, dict[str, str]]]:
     """The alternatives in the order in which Lark tries them, and the words that are terminals of their own."""
     scanner = lexer.scanner
@@ -151,6 +156,7 @@ class _Lines:
         self.firsts = {n: _first(sre.parse(t.pattern.to_regexp())) for n, t in self.terminals.items()}
         self.regexps = {n: _without_groups(t.pattern.to_regexp()) for n, t in self.terminals.items()}
         self.skip = _ignored(made)
+        self.blank = _blank(self.skip)
         self.parts = {name: shape for kind, name, shape in _PRAGMA.findall(text) if kind == "part"}
         self.shapes = {name: shape for kind, name, shape in _PRAGMA.findall(text) if kind == "usual"}
         self.edges: list[list[tuple[Shape | None, int]]] = []
@@ -248,11 +254,11 @@ class _Lines:
         if node.data == "capture":
             return f"{lead}(?P<{node.children[0]}>{self.emit(parts[0], '')})"
         if node.data == "all":
-            return "".join(self.emit(part, lead if i == 0 else self.skip) for i, part in enumerate(parts))
+            return "".join(self.emit(part, lead if i == 0 else self.blank) for i, part in enumerate(parts))
         if node.data == "one":
             made = "|".join(self.emit(part, lead) for part in parts)
         elif node.data == "many":
-            made = f"(?:{self.emit(parts[0], lead or self.skip)})*"
+            made = f"(?:{self.emit(parts[0], lead or self.blank)})*"
         else:
             made = f"(?:{self.emit(parts[0], lead)})?"
         # Before Python 3.11.5, `(?:…)*+` matches wrongly when there is a choice inside, and a group in `(?>…)` has another end.

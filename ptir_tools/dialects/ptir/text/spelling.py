@@ -22,8 +22,8 @@ else:
 
 NAME = r"[\w.$]+"
 WORD = r"[A-Za-z_][\w.$]*"
-QUOTED = r'"(?:\\.|[^"\\\n])*"'
-TENSOR = rf"[Tt]ensor[ \t]*<(?:[^<>\"{{}}()]|{QUOTED})*>"
+QUOTED = r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"'
+TENSOR = rf"[Tt]ensor[ \t]*<[^<>\"{{}}()]*(?:{QUOTED}[^<>\"{{}}()]*)*>"
 SYMBOL = rf"\?(?:[A-Za-wyz_][A-Za-wyz0-9_]*|{QUOTED})"
 
 _TENSOR = regex(r"[Tt]ensor[ \t]*<\s*([^\s,>]*)\s*(?:,(.*))?>", re.DOTALL)
