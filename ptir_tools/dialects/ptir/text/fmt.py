@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import count, pairwise
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
@@ -15,7 +15,7 @@ from ptir_tools.core.ir import Function
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import NamedTuple
-from ptir_tools.core.source import LENGTH_MASK, Source, Span, pack
+from ptir_tools.core.source import LENGTH_MASK, Source, Span
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.text.assembly import Assembly
 from ptir_tools.dialects.ptir.text.reader import assemble
@@ -26,7 +26,8 @@ _TOKEN = regex(
     rf"|(?P<dense>dense[ \t]*<(?:[^<>\"]|\"[^\"]*\")*>)|(?P<text>{QUOTED}|@(?:{NAME}|{QUOTED})|\^{WORD}|{SYMBOL})"
     rf"|(?P<value>%{NAME})|(?P<number>[+-]?[0-9][\w.+-]*|[+-](?:inf|nan)\b)|(?P<word>{WORD})|(?P<mark>->|[\s\S])"
 )
-_COMMENT = regex(r"//[^\n]*|/\*[\s\S]*?\*/|\n")
+_COMMENT = regex(r"//[^\n]*|/\*[\s\S]*?\*/")
+_VALUE = regex(rf"(%{NAME})")
 _HOLE = regex(r"\{\{")
 
 
@@ -53,46 +54,69 @@ def _places(source: Source, assembly: Assembly) -> list[Span]:
         locs += [op.loc for op in block.body]
         if isinstance(block, Function):
             locs += [op.loc for hint in block.annotations for op in hint.body]
-    spans = sorted(s for loc in locs if (s := source.span(loc)) is not None)
-    if (long := next((s for s in spans if s.end - s.start >= LENGTH_MASK), None)) is not None:
-        raise LimitExceeded(f"a statement of {LENGTH_MASK} characters", loc=pack(*long))
-    return spans
+    locs.sort()
+    if (long := next((loc for loc in locs if loc & LENGTH_MASK == LENGTH_MASK), None)) is not None:
+        raise LimitExceeded(f"a statement of {LENGTH_MASK} characters", loc=long)
+    return [span for loc in locs if (span := source.span(loc)) is not None]
 
 
 def _lines(source: Source, places: list[Span]) -> list[str]:
     lines: list[str] = []
+    known: dict[str, str] = {}  # forms of items, by their text without the names of values
     depth, at = 0, 0
-    for place in places:
-        tokens = [_Token(str(m.lastgroup), m[0]) for m in _TOKEN.finditer(source.text, *place)]
-        _gap(lines, source.text[at : place.start], "  " * depth, tokens[0].text)
-        depth -= tokens[0].text == "}"
+    for start, end in places:
+        text = source.text[start:end]
+        _gap(lines, source.text[at:start], "  " * depth, text)
+        depth -= text[0] == "}"
         indent = "  " * depth
-        lines += [indent + t.text for t in tokens if t.kind == "comment"]
-        lines.append(indent + _item([t for t in tokens if t.kind not in ("blank", "comment")]))
-        depth += tokens[-1].text == "{"
-        at = place.end
+        if "/" in text or "$" in text or text[-1] == "{":
+            *comments, item = _laid_out(text)
+            lines += [indent + comment for comment in comments]
+        else:
+            parts = _VALUE.split(text)
+            shape = "%".join(parts[::2])
+            if shape not in known:
+                known[shape] = _form(text)
+            item = known[shape].format(*parts[1::2])
+        lines.append(indent + item)
+        depth += text[-1] == "{"
+        at = end
     _gap(lines, source.text[at:], "", "}")
     return lines
+
+
+def _form(text: str) -> str:
+    """For `format`: the layout of what differs from an item without comments in the names of values alone."""
+    numbers = count()
+    (item,) = _laid_out(_VALUE.sub(lambda m: f"%${next(numbers)}", text))
+    return re.sub(r"%\$([0-9]+)", r"{\1}", item.replace("{", "{{").replace("}", "}}"))
 
 
 def _gap(lines: list[str], text: str, indent: str, following: str) -> None:
     """Add what is between two items: a comment on the line of the item before stays there, any other has a line of its
     own. Of several blank lines one stays, none inside the braces of a block."""
-    newlines = 0 if lines else 1
+    newlines, at = 0 if lines else 1, 0
     for m in _COMMENT.finditer(text):
-        if m[0] == "\n":
-            newlines += 1
-        elif newlines == 0:
+        newlines += text.count("\n", at, m.start())
+        if newlines == 0:
             lines[-1] += " " + m[0]
         else:
             lines += [""] * (newlines > 1 and not lines[-1].endswith("{")) if lines else []
             lines.append(indent + m[0])
-            newlines = 0
-    if newlines > 1 and lines and following != "}" and not lines[-1].endswith("{"):
+        newlines, at = 0, m.end()
+    newlines += text.count("\n", at)
+    if newlines > 1 and lines and following[0] != "}" and not lines[-1].endswith("{"):
         lines.append("")
 
 
 # ---- items
+
+
+def _laid_out(text: str) -> list[str]:
+    """The comments of an item, then the item."""
+    tokens = [_Token(str(m.lastgroup), m[0]) for m in _TOKEN.finditer(text)]
+    comments = [t.text for t in tokens if t.kind == "comment"]
+    return [*comments, _item([t for t in tokens if t.kind not in ("blank", "comment")])]
 
 
 def _item(tokens: list[_Token]) -> str:
