@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Callable
 
 from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
-from ptir_tools.core.ir import Op, Operand
+from ptir_tools.core.ir import Op, OpDef, Operand
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import JsonPath, Source, Span, pack_json
 from ptir_tools.core.typed import Any, TypeVar
+from ptir_tools.core.types import Type
 from ptir_tools.dialects import jsonc
 from ptir_tools.dialects.jsonc import Json
 from ptir_tools.dialects.ptir.gptrs.forms import Malformed, Where, get, one_key, read_attrs, read_type
@@ -34,7 +36,7 @@ class _Reader:
     def __init__(self, source: Source, diagnostics: Diagnostics, options: Options) -> None:
         self.source, self.diagnostics = source, diagnostics
         self.assembly = Assembly(source, diagnostics, options)
-        self.known: dict[object, dict[str, Any]] = {read_type: {}, read_op: {}}  # what was made of values, by their text
+        self.known: dict[bytes | None, tuple[OpDef, tuple[object, ...], Type]] = {}  # what was made of instructions
 
     def malformed(self, bad: Malformed, path: JsonPath) -> None:
         span = self.source.json_span((*path, *bad.path)) if self.source.json_span else None
@@ -128,32 +130,38 @@ class _Reader:
             self.assembly.damaged = True
         container = self.source.add_container((*path, "body"))
         for i, x in enumerate(instructions or ()):
-            self.instruction(x, (*path, "body", i), pack_json(container, i))
+            key, at = _said(x), pack_json(container, i)
+            if not self.repeated(x, key, at):
+                self.instruction(x, key, (*path, "body", i), at)
 
-    def instruction(self, raw: Json, path: JsonPath, at: int) -> None:
+    def repeated(self, raw: Any, key: bytes | None, at: int) -> bool:
+        """Add an instruction that differs from one before it in ids alone; False when there is none, or an id is not known."""
+        try:
+            defn, attrs, t = self.known[key]
+            name, listed, values = _read_id(raw["id"]), raw["operands"], self.assembly.values
+            operands = tuple([values[repr(x["Value"])] for x in listed])
+        except (KeyError, TypeError, Malformed):
+            return False
+        whole = sum(map(len, listed)) == len(operands)
+        if whole:
+            self.assembly.add(Op(defn, operands, attrs, (), (), at), name, t)
+        return whole
+
+    def instruction(self, raw: Json, key: bytes | None, path: JsonPath, at: int) -> None:
         ident = self.guarded(path, get, raw, "id", int, "an instruction")
         if ident is None or not isinstance(raw, dict) or self.guarded((*path, "id"), _read_id, ident) is None:
             self.assembly.damaged = True
             return
-        t = self.guarded((*path, "output"), self.once, read_type, raw.get("output"))
-        payload = self.guarded((*path, "op"), self.once, read_op, raw.get("op"))
+        t = self.guarded((*path, "output"), read_type, raw.get("output"))
+        payload = self.guarded((*path, "op"), read_op, raw.get("op"))
         operands = self.member(raw, "operands", lambda x: self.operand(x, at), "an instruction", path)
         if t is None or payload is None or operands is None:
             self.assembly.poison(str(ident), at)
             return
         self.warn(payload.guessed, at)
         self.assembly.add(Op(payload.defn, tuple(operands), payload.attrs, (), (), at), str(ident), t, payload.regions)
-
-    def once(self, read: Callable[[Json], T], raw: Json) -> T:
-        """What `read` gives. Of equal values it reads one: programs repeat themselves."""
-        if isinstance(raw, dict) and "Constant" in raw:  # too long, and seldom twice
-            return read(raw)
-        known: dict[str, T] = self.known[read]
-        key = repr(raw)
-        found = known.get(key)
-        if found is None:
-            found = known[key] = read(raw)
-        return found
+        if key is not None and not payload.guessed and not payload.regions:
+            self.known[key] = payload.defn, payload.attrs, t
 
     def warn(self, guessed: list[str], at: int) -> None:
         for text in guessed:
@@ -188,6 +196,14 @@ def _read_id(raw: Json) -> str:
     if type(raw) is not int or not 0 <= raw < MAX_ID:
         raise Malformed(f"{raw!r} is not a value id")
     return str(raw)
+
+
+def _said(raw: Any) -> bytes | None:
+    """What an instruction says besides ids, the same for all that say it; None of a constant, and of what cannot be compared."""
+    try:
+        return None if "Constant" in raw["op"] else marshal.dumps((raw["op"], raw["output"]), 2)
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 # The members of objects: the type of one, or what reads the elements of an array.
