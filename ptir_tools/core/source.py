@@ -23,7 +23,8 @@ class Span(NamedTuple):
 
 def pack(start: int, end: int) -> Loc:
     """The location of text[start:end]. `start` is stored plus one, so that no location is 0."""
-    return (start + 1) << LENGTH_BITS | min(end - start, LENGTH_MASK)
+    length = end - start
+    return (start + 1) << LENGTH_BITS | (length if length < LENGTH_MASK else LENGTH_MASK)
 
 
 def join(first: Loc, last: Loc) -> Loc:

@@ -47,7 +47,7 @@ def _bare(file: File, program: Program, diagnostics: Diagnostics, options: Optio
         diagnostics.error("ParseError", "statements are either all in functions or all outside, not both", at)
     if file.statements:
         reader.block(function, file.statements, "return")
-        reader.report_unknown()
+        reader.report_unknown(function)
     return function
 
 

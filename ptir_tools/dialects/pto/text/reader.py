@@ -31,9 +31,9 @@ from ptir_tools.grammars.parser import Node, Token, token
 
 Defined: TypeAlias = "list[tuple[Token, Token | Type]]"  # what is defined, and its type as written or known
 DEPTH = 192  # of blocks: what the evaluator's recursion can follow
-# What differs between statements that are alike: a name without its `%`, a number in a list, which has no other spelling.
+# What differs between statements that are alike: a name, a number in a list, which has no other spelling.
 _NUMBER = r"(?:0|-?[1-9][0-9]{0,17})(?=[,\]])"
-_HOLE = regex(rf"((?<=%)[A-Za-z0-9_$.-]+(?:#\d+)?|(?<=\[){_NUMBER}|(?<=, ){_NUMBER})")
+_HOLE = regex(rf"(%[A-Za-z0-9_$.-]+(?:#\d+)?|(?<=\[){_NUMBER}|(?<=, ){_NUMBER})")
 _DECIMAL = regex(r"-?[0-9]+(?:\.[0-9]+)?")
 _NAMES = regex(r"%[^\s,]+(?:, %[^\s,]+)*")
 
@@ -44,13 +44,14 @@ class Reader(Scope):
     Of usual statements that differ only in names and indices, the grammar reads the first: it is the plan of all.
     """
 
-    __slots__ = ("depth", "ever", "file", "limits", "unknown")
+    __slots__ = ("depth", "ever", "file", "limits", "number", "unknown")
 
     def __init__(self, diagnostics: Diagnostics, file: File, limits: Limits) -> None:
         super().__init__(DIALECT.codes, diagnostics)
         self.file, self.limits = file, limits
         self.depth = -1  # the body of the function is not in a block
-        self.ever: set[str] = set()  # every name that the function defines anywhere
+        self.ever: set[str] = set()  # every name that the function defines anywhere, except in usual statements
+        self.number = cache(literals.index)
         self.unknown: list[tuple[Value, Loc]] = []
 
     # Names, operands and types
@@ -71,8 +72,10 @@ class Reader(Scope):
         self.unknown.append((value, token.loc))
         return value
 
-    def report_unknown(self) -> None:
+    def report_unknown(self, function: Function) -> None:
         """Report what no statement defines; what one defines too late, the verifier reports."""
+        if self.unknown:
+            self.ever.update(v.name for op in function.ops() for v in op.results)
         known = sorted(self.ever)
         for value, at in self.unknown:
             if value.name not in self.ever and value.name.partition("#")[0] not in self.file.lost:
@@ -117,7 +120,7 @@ class Reader(Scope):
             except Violation as violation:
                 self.diagnostics.violation(violation, made.loc)
         self.block(made, text.parts("block")[0].children, "return")
-        self.report_unknown()
+        self.report_unknown(made)
         return made
 
     def take(self, into: Region, takes: Defined) -> None:
@@ -247,13 +250,12 @@ class Reader(Scope):
         known = self.values
         parts = _HOLE.split(given)
         texts, holes = parts[::2], parts[1::2]
-        operands: list[Any] = [
-            known.get(x) if before[-1:] == "%" else literals.index(x) for before, x in zip(texts, holes, strict=False)
-        ]
+        operands: list[Any] = [known.get(x[1:]) if x[0] == "%" else self.number(x) for x in holes]
         clear = None not in operands and known.keys().isdisjoint(names)
         if listed and "," in listed and (len({*names}) < len(names) or not _NAMES.fullmatch(listed)):
             clear = False
-        key = (len(names), name, types, *texts, *map(holes.index, holes), *[x.type for x in operands]) if clear else ()
+        same = map(holes.index, holes) if len({*holes}) < len(holes) else ()
+        key = (len(names), name, types, *texts, *same, *[x.type for x in operands]) if clear else ()
         plan = self.file.plans.get(key)
         if plan is None and clear and name == "pto.constant" and len(names) == 1:
             plan = _constant_plan(given, types)
@@ -264,14 +266,12 @@ class Reader(Scope):
             if clear and len(into.body) > size and len(self.diagnostics.items) == reported:
                 self.learn(key, operands, into.body[-1])
             return
-        start = m.start("results" if listed else "op")
-        op = Op(plan.defn, tuple([operands[k] for k in plan.operands]), plan.attrs)
-        op.loc = pack(start, m.end("types"))
+        start = m.start()
+        op = Op(plan.defn, tuple([operands[k] for k in plan.operands]), plan.attrs, (), (), pack(start, m.end("types")))
         op.results = tuple([Value(t, n, op) for t, n in zip(plan.types, names, strict=True)])
         for v in op.results:
             known[v.name], self.places[v.name] = v, pack(start, start + 1 + len(v.name))
             start += len(v.name) + 3
-        self.ever.update(names)
         into.body.append(op)
 
     def learn(self, key: tuple[object, ...], operands: Sequence[Operand], op: Op) -> None:
