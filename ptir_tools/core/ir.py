@@ -565,6 +565,8 @@ class OpDef:
 
     def lengths(self, attrs: tuple[Attribute, ...], count: int) -> tuple[int, ...] | None:
         """The length of each group for `count` operands, or None when they do not fit."""
+        if count == len(self.places) == len(self.groups):
+            return (1,) * count
         if SEGMENTS in self.attr_index:
             lengths: tuple[int, ...] = attrs[self.attr_index[SEGMENTS]]
             return lengths if len(lengths) == len(self.groups) and sum(lengths) == count else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.source import Source
@@ -13,6 +14,7 @@ _TOKEN = regex(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*[\s\S]*?\*/|[{}\[\],:]|[^\s{}\[\]
 LINE_DEPTH = 2  # brackets around what begins a line of its own: `{"uops":[`
 
 
+@collector_paused()
 def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
     """`source` laid out anew: the same tokens and comments, at most one blank line between nodes; formatting twice is
     formatting once. None after a syntax error."""

@@ -47,6 +47,7 @@ class Node:
     bad: bool = False
 
 
+@collector_paused()
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
     """The graph in `source`; errors go to `diagnostics`. Raises LimitExceeded."""
     diagnostics.source = diagnostics.source or source
@@ -60,8 +61,7 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
         return None
     if (at := jsonc.first_comment(source.text)) is not None:
         diagnostics.note("JsonComment", "JSON has no comments; they are read, and only fmt keeps them", Span(at, at + 2))
-    with collector_paused():
-        return _Reader(source, diagnostics, options).graph(value, listed)
+    return _Reader(source, diagnostics, options).graph(value, listed)
 
 
 class _Reader:
@@ -77,6 +77,7 @@ class _Reader:
         self.missing: set[str] = set()  # ids that no node has, and reported
         self.unread = False  # what a node is called is not known
         self.ops = DIALECT.ops
+        self.forms: set[tuple[object, ...]] = set()  # keys and types of the values of nodes that are well formed
         self.known: dict[tuple[str, str], tuple[object, ...]] = {}  # attributes by UOp and text
 
     def graph(self, value: dict[str, Json], listed: list[Json]) -> Program:
@@ -122,12 +123,16 @@ class _Reader:
             labels = [(self.at("uops", first.index, "id"), "the first one")]
             self.diagnostics.error("DuplicateId", f"{name} names two nodes", self.at("uops", index, "id"), labels=labels)
             return
-        uop, src, arg, tag = (item.get(key) for key in KEYS[1:])
+        uop, src, arg, tag = item.get("uop"), item.get("src"), item.get("arg"), item.get("tag")
         self.nodes[name] = node = Node(name, str(uop), src or [], arg or {}, index, loc)
-        for problem in _problems(item):
-            self.reject(node, problem)
-        if node.bad:
-            node.src, node.arg = (), {}
+        form = (*item, *map(type, item.values()))
+        if form not in self.forms:
+            for problem in _problems(item):
+                self.reject(node, problem)
+            if node.bad:
+                node.src, node.arg = (), {}
+            else:
+                self.forms.add(form)
         if isinstance(tag, str):
             self.function.attrs.setdefault("tags", {})[node.id] = tag
 
@@ -140,16 +145,16 @@ class _Reader:
     def ordered(self) -> list[Node]:
         """The nodes, inputs first, then sources before users, otherwise as listed; every cycle is reported where it closes."""
         order: list[Node] = []
-        state: dict[str, int] = {}  # 1: being visited, 2: done
+        state = dict.fromkeys(self.nodes, 0)  # 1: being visited, 2: done
         for root in sorted(self.nodes.values(), key=lambda n: n.uop != "INPUT"):
-            stack = [(root, iter(root.src))] if root.id not in state else []
-            state.setdefault(root.id, 1)
+            stack = [] if state[root.id] else [(root, iter(root.src))]
+            state[root.id] = state[root.id] or 1
             while stack:
                 node, sources = stack[-1]
                 for x in sources:
-                    if not isinstance(x, str) or x not in self.nodes or state.get(x) == 2:
+                    if not isinstance(x, str) or (reached := state.get(x, 2)) == 2:
                         continue
-                    if state.get(x) == 1:
+                    if reached:
                         self.cycle(node, [n.id for n, _ in stack], x)
                         continue
                     state[x] = 1
@@ -212,7 +217,7 @@ class _Reader:
             return None
         if defn.lengths((), len(operands)) is None:
             raise Violation("InvalidSource", f"{node.uop} takes {defn.arity_text()}, not {len(operands)}", at=attribute("src"))
-        if all(isinstance(x, Literal) for x in operands):
+        if {*map(type, operands)} <= {Literal}:
             raise Violation("InvalidSource", f"{node.uop} of immediates alone has neither dtype nor shape", at=attribute("src"))
         attrs = self.args(node, defn, operands)
         if node.bad:
@@ -241,9 +246,9 @@ class _Reader:
 
     def operand(self, node: Node, i: int, x: Json) -> Operand:
         """The value or immediate that an entry of `src` is. Raises Violation."""
-        at = attribute("src", i)
         if isinstance(x, str) and x in self.nodes:
             return self.values.get(x) or Value(POISON, x)  # the latter closes a cycle, which is reported
+        at = attribute("src", i)
         if isinstance(x, str) and x not in WORDS:
             node.bad = True
             if (unknown := self.undefined(x, f"there is no node {x}", at)) is not None:
