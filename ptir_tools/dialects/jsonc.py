@@ -70,7 +70,9 @@ def _blanks(text: str) -> str:
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    made = dict(pairs)
+    made = {}
+    for key, value in pairs:  # most are short: `dict` takes longer
+        made[key] = value
     if len(made) != len(pairs):
         raise ValueError("duplicate key")
     return made
