@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from operator import attrgetter
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
@@ -35,6 +36,7 @@ DEPTH = 192  # of blocks: what the evaluator's recursion can follow
 _NUMBER = r"(?:0|-?[1-9][0-9]{0,17})(?=[,\]])"
 _HOLE = regex(rf"(%[A-Za-z0-9_$.-]+(?:#\d+)?|(?<=\[){_NUMBER}|(?<=, ){_NUMBER})")
 _DECIMAL = regex(r"-?[0-9]+(?:\.[0-9]+)?")
+_type = attrgetter("type")
 _NAMES = regex(r"%[^\s,]+(?:, %[^\s,]+)*")
 
 
@@ -249,13 +251,16 @@ class Reader(Scope):
         names = listed[1:].split(", %") if listed else []
         known = self.values
         parts = _HOLE.split(given)
-        texts, holes = parts[::2], parts[1::2]
+        holes = parts[1::2]
         operands: list[Any] = [known.get(x[1:]) if x[0] == "%" else self.number(x) for x in holes]
         clear = None not in operands and known.keys().isdisjoint(names)
         if listed and "," in listed and (len({*names}) < len(names) or not _NAMES.fullmatch(listed)):
             clear = False
-        same = map(holes.index, holes) if len({*holes}) < len(holes) else ()
-        key = (len(names), name, types, *texts, *same, *[x.type for x in operands]) if clear else ()
+        key: tuple[object, ...] = ()
+        if clear:
+            parts[1::2] = map(_type, operands)
+            same = map(holes.index, holes) if len({*holes}) < len(holes) else ()
+            key = (len(names), name, types, *parts, *same)
         plan = self.file.plans.get(key)
         if plan is None and clear and name == "pto.constant" and len(names) == 1:
             plan = _constant_plan(given, types)
@@ -266,12 +271,12 @@ class Reader(Scope):
             if clear and len(into.body) > size and len(self.diagnostics.items) == reported:
                 self.learn(key, operands, into.body[-1])
             return
-        start = m.start()
-        op = Op(plan.defn, tuple([operands[k] for k in plan.operands]), plan.attrs, (), (), pack(start, m.end("types")))
+        start, made = m.start(), map(operands.__getitem__, plan.operands)
+        op = Op(plan.defn, tuple(made), plan.attrs, (), (), pack(start, m.end("types")))
         op.results = tuple([Value(t, n, op) for t, n in zip(plan.types, names, strict=True)])
-        for v in op.results:
-            known[v.name], self.places[v.name] = v, pack(start, start + 1 + len(v.name))
-            start += len(v.name) + 3
+        for n, v in zip(names, op.results, strict=True):
+            known[n], self.places[n] = v, pack(start, start + 1 + len(n))
+            start += len(n) + 3
         into.body.append(op)
 
     def learn(self, key: tuple[object, ...], operands: Sequence[Operand], op: Op) -> None:
