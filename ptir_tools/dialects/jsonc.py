@@ -5,6 +5,7 @@ The language is grammars/json.lark. It runs only when a text is refused, to say 
 
 from __future__ import annotations
 
+import marshal
 import re
 from functools import cache
 
@@ -14,7 +15,7 @@ from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import Limits, current, too_many_digits
 from ptir_tools.core.source import JsonPath, Source, Span, pack
-from ptir_tools.core.typed import TYPE_CHECKING, TypeAlias
+from ptir_tools.core.typed import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     import json
@@ -92,6 +93,14 @@ def _refuse(name: str) -> None:
 @cache
 def _decoder() -> json.JSONDecoder:
     return json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse)
+
+
+def key(value: Any) -> bytes:
+    """What equal values alone have in common, kinds and bits of numbers included."""
+    try:
+        return marshal.dumps(value, 2)
+    except ValueError:  # nested too deep for that
+        return repr(value).encode()
 
 
 def _has_surrogate(value: Json) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import marshal
 from collections.abc import Callable
 
 from ptir_tools.core.collector import collector_paused
@@ -199,10 +198,10 @@ def _read_id(raw: Json) -> str:
 
 
 def _said(raw: Any) -> bytes | None:
-    """What an instruction says besides ids, the same for all that say it; None of a constant, and of what cannot be compared."""
+    """What an instruction says besides ids, the same for all that say it; None of a constant, and of what is malformed."""
     try:
-        return None if "Constant" in raw["op"] else marshal.dumps((raw["op"], raw["output"]), 2)
-    except (KeyError, TypeError, ValueError):
+        return None if "Constant" in raw["op"] else jsonc.key((raw["op"], raw["output"]))
+    except (KeyError, TypeError):
         return None
 
 

@@ -78,7 +78,7 @@ class _Reader:
         self.unread = False  # what a node is called is not known
         self.ops = DIALECT.ops
         self.forms: set[tuple[object, ...]] = set()  # keys and types of the values of nodes that are well formed
-        self.known: dict[tuple[str, str], tuple[object, ...]] = {}  # attributes by UOp and text
+        self.known: dict[tuple[str, bytes], tuple[object, ...]] = {}  # attributes by UOp and `arg`
 
     def graph(self, value: dict[str, Json], listed: list[Json]) -> Program:
         if len(listed) > self.limits.ops:
@@ -236,7 +236,7 @@ class _Reader:
             message = "REDUCE needs the accumulator's dtype"
             self.reject(node, Violation("AccDtypeMissing", message, at=attribute("arg"), help=help))
             arg = {k: x for k, x in arg.items() if k != "acc_dtype"} | {"dtype": "fp32"}
-        key = (node.uop, repr(arg))  # two of one text are the same attributes
+        key = (node.uop, jsonc.key(arg))  # two of one text are the same attributes
         if (attrs := self.known.get(key)) is None:
             attrs = self.known[key] = defn.fill(read_args(defn, arg, self.limits))
         types = tuple(map(operand_type, operands)) if node.bad else ()
