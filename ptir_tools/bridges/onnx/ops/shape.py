@@ -193,6 +193,8 @@ def slice_(node: Node) -> Tensor:
     else:
         axes, steps = (node.ints(i) if node.has(i) else None for i in (3, 4))
         starts, ends = node.dims(1), node.dims(2)
+    if steps is not None and 0 in steps:
+        raise Violation("InvalidModel", "Slice has a step of 0")
     places = [axis(a, x.rank) for a in axes] if axes is not None else list(range(len(starts)))
     for k, a in enumerate(places):
         step = 1 if steps is None else steps[k]
