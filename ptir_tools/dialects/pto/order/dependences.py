@@ -216,9 +216,10 @@ class RecordingWalk(HazardWalk):
                 if pipe != mine and (touch.writes or writes):
                     found.setdefault(pipe, []).append(touches)
         for lists in found.values():
-            left = touch.when
+            left = touch.when  # where this op runs; `earlier.when` is where the earlier one does
             for earlier in _latest_first(lists):
-                self.add_conflict(earlier.task, self.both(left, earlier.when))
+                if (at := self.both(left, earlier.when)) != NEVER:
+                    self.conflicts.append((earlier.task, at))
                 left = self.both(left, self.decisions.negated(earlier.when))
                 if left == NEVER:
                     break

@@ -21,7 +21,7 @@ from ptir_tools.dialects.pto.ops.memory import touches_memory
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
 from ptir_tools.dialects.pto.rules import group, valid_shape
 from ptir_tools.dialects.pto.structure import is_assign, is_for, is_while
-from ptir_tools.dialects.pto.types import MemRefType
+from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 
 FIXED = -1  # no dependence on the iteration, except through slots
 
@@ -60,6 +60,12 @@ def _either(a: Evolution | None, b: Evolution | None, period: int | None = 1) ->
     apart = a.symbolic or b.symbolic  # by an unknown difference
     ends = min(a.low, b.low), max(a.high, b.high)
     return Evolution(a.slope, lcm(a.period, b.period, period), *ends, apart, a.inexact or b.inexact or (apart and a != b))
+
+
+def _is_new(x: Operand, op: Op) -> bool:
+    """Whether the result `x` of an op depends on no tile or event from before the op."""
+    operands = [*map(operand_type, op.operands)]
+    return not op.regions and (operand_type(x).__class__ is EventType or not any(isinstance(t, TileType) for t in operands))
 
 
 class Evolutions:
@@ -350,6 +356,21 @@ class Evolutions:
         found = [self.atom(v) for v in (*made, *self.yielded) if _is_index(v)]
         turns = [self.condition_period(op.operands[0]) for op in self.ops if op.defn.short in ("scf.if", "select")]
         return lcm(*[e.period for e in found if e is not None], *[n for n in turns if n is not None])
+
+    def longest_carry(self) -> int:
+        """A bound on the number of iterations that a tile or event is carried, or the valid region of one. A tile that the loop
+        loads has a valid region of its own."""
+        carried = {p: x for p, x in self.yielded.items() if isinstance(p.type, (TileType, EventType))}
+        longest = 0
+        for p, x in carried.items():
+            length = 1
+            while isinstance(x, Value) and x in carried and x is not p and length <= len(carried):
+                p, x, length = x, carried[x], length + 1
+            op = x.op if isinstance(x, Value) else None
+            if length > len(carried) or (op in self.inner and op is not None and not _is_new(x, op)):
+                return len(carried)
+            longest = max(longest, length)
+        return longest
 
     # Accesses
 

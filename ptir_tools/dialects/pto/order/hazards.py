@@ -29,7 +29,7 @@ from ptir_tools.dialects.pto.memory.places import Windows
 from ptir_tools.dialects.pto.memory.windows import Access, on_chip, on_chip_bytes, overlap
 from ptir_tools.dialects.pto.ops.memory import accessed_tile, is_load
 from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced, join
-from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Decisions, Number, Undecided, least
+from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Decisions, Number, Undecided
 from ptir_tools.dialects.pto.order.traces import Alternatives, Case, Iterations, Role, Walk
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of_opcode
 from ptir_tools.dialects.pto.structure import callees, is_assign, is_barrier, is_sync
@@ -481,7 +481,11 @@ class HazardWalk(Walk):
         entry = clock[task.pipe]
         if entry.__class__ is int and entry >= task.place:
             return False
-        return self.decisions.below(entry, task.place, self.both(self.both(self.path_condition, when), task.when))
+        return self.is_below(entry, task.place, self.both(self.both(self.path_condition, when), task.when))
+
+    def is_below(self, entry: Number, place: int, when: Number) -> bool:
+        """Whether an entry of a clock is less than `place` somewhere where the condition `when` holds."""
+        return when != NEVER and self.decisions.least(entry, when) < place
 
     def task(self, op: Op, role: Role) -> Task:
         """Follow a tile op; its task."""
@@ -576,11 +580,12 @@ class HazardWalk(Walk):
         windows = self.accessed(access.root)
         window = windows.of(access)
         mine = touch.task.pipe
-        under_way = {pipe: done for pipe, last in windows.last.items() if pipe != mine and last > (done := least(clock[pipe]))}
-        for pipe, done in under_way.items():
+        for pipe, last in windows.last.items() if touch.when != NEVER else ():
+            if pipe == mine or last <= (done := self.decisions.least(clock[pipe], touch.when)):
+                continue
             met = [x for other in window.meets for x in other.since(pipe, done, writes_only=not touch.writes)]
             for earlier in sorted(met, key=_place, reverse=True):
-                if self.may_be_running(clock, earlier.task, self.both(touch.when, earlier.when)):
+                if self.is_below(clock[pipe], earlier.place, self.both(touch.when, earlier.when)):
                     self.conflict(touch, earlier)
         windows.add(window, mine, touch.writes, touch)
 

@@ -430,8 +430,7 @@ class Walk:
         if (met := self.touched.get(self.enclosing)) is None:
             met = self.touched[self.enclosing] = accesses_of(self.enclosing)
         period, settled, reach = changes.period(), changes.settled(), changes.dependence_distance(met, self.exposed)
-        carried = sum(isinstance(p.type, (TileType, EventType)) for p in op.regions[0].params)
-        wanted = 2 * period + carried + (reach or 0) + (settled or 0) + 1
+        wanted = 2 * period + changes.longest_carry() + (reach or 0) + (settled or 0) + 1
         most = max(
             3, min(2 * MAX_ITERATIONS if self.starts_below_zero else MAX_ITERATIONS, self.unrolled // max(1, _iteration_size(op)))
         )
