@@ -26,9 +26,9 @@ from ptir_tools.dialects.pto.carried import carried
 from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.memory.windows import Access, access_of, on_chip_bytes, overlap, placed
 from ptir_tools.dialects.pto.ops.memory import is_load, touches_memory
-from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced
+from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, State, advanced
 from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Number, TooManyConditions
-from ptir_tools.dialects.pto.order.hazards import HazardAnalysis, HazardWalk, State, Task, TaskAccess, picked, walks
+from ptir_tools.dialects.pto.order.hazards import HazardAnalysis, HazardWalk, Task, TaskAccess, picked, walks
 from ptir_tools.dialects.pto.order.traces import Alternatives, Role
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of, pipe_of_opcode
 from ptir_tools.dialects.pto.structure import is_barrier, is_loop, is_sync

@@ -28,7 +28,7 @@ from ptir_tools.dialects.pto.memory.info import infer, tile_bytes
 from ptir_tools.dialects.pto.memory.places import Windows
 from ptir_tools.dialects.pto.memory.windows import Access, on_chip, on_chip_bytes, overlap
 from ptir_tools.dialects.pto.ops.memory import accessed_tile, is_load
-from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced, join
+from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, State, advanced, join
 from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Decisions, Number, Undecided
 from ptir_tools.dialects.pto.order.traces import Alternatives, Case, Iterations, Role, Walk
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of_opcode
@@ -312,14 +312,6 @@ def _walks_below_zero(function: Function, new: Callable[[], R], cases: Iterable[
         run.starts_below_zero = True
         run.function(function, case)
         yield run
-
-
-@dataclass(slots=True, eq=False)
-class State:
-    """The clocks at a fork or join: of issued ops, and of the last task of each pipe."""
-
-    issued: Clock
-    last: list[Clock]
 
 
 class HazardWalk(Walk):

@@ -17,7 +17,7 @@ from functools import cache
 from math import lcm
 
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.dtypes import I1
+from ptir_tools.core.dtypes import I1, DType
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.limits import current
 from ptir_tools.core.records import dataclass
@@ -26,6 +26,7 @@ from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.affine import Linear, Natural, constant, linear, most_of, natural, number
 from ptir_tools.dialects.pto.memory.windows import Access, accessed, composed, whole
 from ptir_tools.dialects.pto.ops.memory import is_load, memory_of, touches_memory
+from ptir_tools.dialects.pto.order.clocks import State
 from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Decisions, Number, TooManyConditions
 from ptir_tools.dialects.pto.order.evolution import Accesses, Evolutions, accesses_of
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of
@@ -126,15 +127,15 @@ class Walk:
         """Follow an op that is not control flow and uses or makes tiles or events."""
         raise NotImplementedError
 
-    def state(self) -> Any:
+    def state(self) -> State:
         """The state at a fork."""
         raise NotImplementedError
 
-    def restore(self, state: Any) -> None:
+    def restore(self, state: State) -> None:
         """Set the state."""
         raise NotImplementedError
 
-    def joined(self, condition: Number, then: Any, otherwise: Any) -> Any:
+    def joined(self, condition: Number, then: State, otherwise: State) -> State:
         """The state that is `then` where the condition holds, else `otherwise`."""
         raise NotImplementedError
 
@@ -353,7 +354,7 @@ class Walk:
         if not isinstance(a[0], tuple) and not isinstance(b[0], tuple):
             return d.either(condition, a[0], b[0]), None
         sides = ((condition, a[0] or ()), (d.negated(condition), b[0] or ()))
-        options: dict[Any, Number] = {}
+        options: dict[object, Number] = {}
         for when, side in sides:
             for own, x in side:
                 w = d.both(when, own)
@@ -395,7 +396,7 @@ class Walk:
     ) -> None:
         """Follow iterations. When the trip count is not known (`apart`), each may be the last."""
         body, d, outer = op.regions[0], self.decisions, self.path_condition
-        exits: list[tuple[Number, object, list[BlockValue]]] = []
+        exits: list[tuple[Number, State, list[BlockValue]]] = []
         around = self.iterations
         self.nesting += 1
         for k in numbers:
@@ -469,7 +470,7 @@ class Walk:
                 self.comparison(ends.attr("predicate").lstrip("s"), apart[0] + number(apart[1] * k), number(0))
         d, outer = self.decisions, self.path_condition
         carried, given = [self.block_value(x) for x in op.operands], list[BlockValue]()
-        exits: list[tuple[Number, object, list[BlockValue]]] = []
+        exits: list[tuple[Number, State, list[BlockValue]]] = []
         around = self.iterations
         self.nesting += 1
         while True:
@@ -570,7 +571,7 @@ _HANDLERS: dict[str, Callable[[Any, Op], None]] = {
 
 
 @cache
-def _dtype(t: Type) -> Any:
+def _dtype(t: Type) -> DType | None:
     """The element type of a scalar, else None."""
     return (
         None if isinstance(t, (TileType, MemRefType, EventType)) or bool(getattr(t, "shape", ())) else getattr(t, "dtype", None)

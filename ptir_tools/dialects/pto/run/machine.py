@@ -22,7 +22,6 @@ from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import PURE, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.core.typed import Any
 from ptir_tools.core.violations import Violation, attribute
 from ptir_tools.core.walks import post_order
 from ptir_tools.dialects.pto.affine import linear, number
@@ -381,7 +380,7 @@ Results = Tile | Task | tuple[Tile | Task | Array, ...] | None  # of a tile op
 
 def issue(
     context: Context,
-    wait: Sequence[Any],
+    wait: Sequence[Task],
     event: EventType | None,
     action: Callable[[], None],
     *made: Tile,
