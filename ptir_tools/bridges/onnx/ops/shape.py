@@ -327,7 +327,7 @@ def reversed_(x: Tensor, a: int) -> Tensor:
     return along(x, a, np.arange(n - 1, -1, -1))
 
 
-def mixed(x: Tensor, a: int, matrix: object) -> Tensor:
+def axis_product(x: Tensor, a: int, matrix: object) -> Tensor:
     """The product of axis `a` and a constant matrix."""
     out = x.dot_general(x.block.constant(matrix, x.dtype), contract_lhs=[a], contract_rhs=[1])
     return out.transpose([*range(a), x.rank - 1, *range(a, x.rank - 1)])

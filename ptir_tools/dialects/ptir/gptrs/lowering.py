@@ -14,7 +14,7 @@ from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor
 from ptir_tools.core.verify import verify
 from ptir_tools.core.violations import Violation, require
-from ptir_tools.dialects.ptir.gptrs.carried import call_of, carries
+from ptir_tools.dialects.ptir.gptrs.custom_calls import call_of, carries
 from ptir_tools.dialects.ptir.gptrs.kinds import NOT_UPSTREAM, SPELLED, UNSIGNED_AXES, UNSIGNED_AXIS, ops
 from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.hints import hints as hints_of

@@ -553,7 +553,7 @@ def _guess(defn: OpDef, groups: Sequence[Group], choices: Choices) -> Signature 
     tiles = [t for t in flat if isinstance(t, TileType)]
     tos = [a.name for a in defn.attrs if a.kind == TileType.__name__]
     if not isinstance(types, tuple):
-        results = tuple(choices.one((*tiles, near.tile(place), near.tile(place), near.joined(tiles))) for _ in tos)
+        results = tuple(choices.one((*tiles, near.tile(place), near.tile(place), near.concatenated(tiles))) for _ in tos)
     drawn: Any = (
         defn.generate(choices, *flat) if defn.generate is not None and not isinstance(types, tuple) and choices.flag() else {}
     )
@@ -588,7 +588,7 @@ class _SimilarTypes:
         place = loc or self.choices.one((None, None, None, "Mat", "Acc"))
         return tile(self.choices.one((F32, SI32)) if place == "Acc" else dtype, self.choices.one(shapes), place)
 
-    def joined(self, tiles: Sequence[TileType]) -> TileType:
+    def concatenated(self, tiles: Sequence[TileType]) -> TileType:
         """The type of these tiles joined along the columns."""
         columns = sum(t.shape[-1] for t in tiles if isinstance(t.shape[-1], int))
         return tile(tiles[0].dtype, (*tiles[0].shape[:-1], columns)) if tiles else self.tile(None)

@@ -28,7 +28,7 @@ from ptir_tools.dialects.pto.memory.windows import Access, access_of, on_chip_by
 from ptir_tools.dialects.pto.ops.memory import is_load, touches_memory
 from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, State, advanced
 from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Number, TooManyConditions
-from ptir_tools.dialects.pto.order.hazards import HazardAnalysis, HazardWalk, Task, TaskAccess, picked, walks
+from ptir_tools.dialects.pto.order.hazards import HazardAnalysis, HazardWalk, Task, TaskAccess, merged_clock, walks
 from ptir_tools.dialects.pto.order.traces import Alternatives, Role
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of, pipe_of_opcode
 from ptir_tools.dialects.pto.structure import is_barrier, is_loop, is_sync
@@ -106,7 +106,7 @@ def _latest_first(lists: list[list[TaskAccess]]) -> Iterator[TaskAccess]:
 
 class _Step(NamedTuple):
     """A change of the clocks in the walk: a task with its events and dependences, a sync with its events, a barrier of pipes,
-    or a state that was saved, restored or joined."""
+    or a state that was saved, restored or merged."""
 
     task: Task | None = None
     asynchronous: bool = False
@@ -117,7 +117,7 @@ class _Step(NamedTuple):
     closed: bool = False  # all has to be complete
     saved: State | None = None
     restored: State | None = None
-    joined: tuple[State, Number, State, State] | None = None
+    merged: tuple[State, Number, State, State] | None = None
 
 
 @dataclass(slots=True)
@@ -161,8 +161,8 @@ class RecordingWalk(HazardWalk):
             self.steps_of[step.op, BARRIER].append(at)
         if step.restored is not None:
             self.last_reference[step.restored] = at
-        if step.joined is not None:
-            self.last_reference.update(dict.fromkeys((step.joined[2], step.joined[3]), at))
+        if step.merged is not None:
+            self.last_reference.update(dict.fromkeys((step.merged[2], step.merged[3]), at))
 
     def now(self) -> Clocks:
         return self.issued, tuple(self.last)
@@ -246,9 +246,9 @@ class RecordingWalk(HazardWalk):
         self.record(_Step(restored=state), self.now())
         super().restore(state)
 
-    def joined(self, condition: Number, then: State, otherwise: State) -> State:
-        made = super().joined(condition, then, otherwise)
-        self.record(_Step(joined=(made, condition, then, otherwise)), self.now())
+    def merged_state(self, condition: Number, then: State, otherwise: State) -> State:
+        made = super().merged_state(condition, then, otherwise)
+        self.record(_Step(merged=(made, condition, then, otherwise)), self.now())
         return made
 
     def call(self, op: Op) -> None:
@@ -269,7 +269,9 @@ class RecordingWalk(HazardWalk):
         made = ZERO
         for when, task in ways:
             clock = changed.get(task, task.clock)
-            made = clock if when == ALWAYS and len(ways) == 1 else self.join(made, picked(self.decisions, when, clock, ZERO))
+            made = (
+                clock if when == ALWAYS and len(ways) == 1 else self.join(made, merged_clock(self.decisions, when, clock, ZERO))
+            )
         return made
 
     def without(self, wait: Wait) -> _Change | None:
@@ -292,7 +294,7 @@ class RecordingWalk(HazardWalk):
             if after is None:
                 return None
             step, clocks = self.steps[at], after
-            for changed in (step.task, step.saved, step.joined[0] if step.joined is not None else None):
+            for changed in (step.task, step.saved, step.merged[0] if step.merged is not None else None):
                 if changed is not None and (changed in found.tasks or changed in found.states):
                     until = max(until, self.last_reference.get(changed, -1))
             at += 1
@@ -321,11 +323,11 @@ class RecordingWalk(HazardWalk):
             return clocks
         if step.restored is not None:
             return self.clocks_of(step.restored, change)
-        assert step.joined is not None
-        made, condition, then, otherwise = step.joined
+        assert step.merged is not None
+        made, condition, then, otherwise = step.merged
         (a, before), (b, other) = self.clocks_of(then, change), self.clocks_of(otherwise, change)
-        ends = tuple([picked(self.decisions, condition, x, y) for x, y in zip(before, other, strict=True)])
-        whole = picked(self.decisions, condition, a, b), ends
+        ends = tuple([merged_clock(self.decisions, condition, x, y) for x, y in zip(before, other, strict=True)])
+        whole = merged_clock(self.decisions, condition, a, b), ends
         if whole != (made.issued, tuple(made.last)):
             change.states[made] = whole
         return clocks

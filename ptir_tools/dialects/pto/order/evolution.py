@@ -131,7 +131,7 @@ class Evolutions:
     def atom(self, v: Value) -> Evolution | None:
         """The evolution of a value that is not a sum."""
         if v not in self.memo:
-            self.memo[v] = None  # a recurrence has none, unless `carried` finds one
+            self.memo[v] = None  # a recurrence has none, unless `carried_evolution` finds one
             with self.nested() as allowed:
                 self.memo[v] = self._atom(v) if allowed else None
         return self.memo[v]
@@ -153,7 +153,7 @@ class Evolutions:
             symbolic, unit = start.symbolic or self.unit > 0, gcd(start.unit, self.unit)
             return start._replace(slope=Fraction(self.width), symbolic=symbolic, unit=unit)
         if v in self.inits:
-            return self.carried(v)
+            return self.carried_evolution(v)
         if v in self.params:
             return self.inner_parameter(v, self.params[v])
         return self.result(v, v.op) if v.op in self.inner else self.invariant(Linear(0, {v: 1}))
@@ -166,7 +166,7 @@ class Evolutions:
         unit = gcd(*made.terms.values()) if natural(Linear(0, made.terms)) else 1
         return Evolution(low=made.const, high=made.const, symbolic=bool(made.terms), unit=unit)
 
-    def carried(self, p: Value) -> Evolution | None:
+    def carried_evolution(self, p: Value) -> Evolution | None:
         """The evolution of a loop-carried value. It grows by a number, changes sign, rotates, counts modulo a number, or
         follows from other values."""
         given = self.yielded[p]

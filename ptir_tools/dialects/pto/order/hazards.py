@@ -343,10 +343,10 @@ class HazardWalk(Walk):
     def restore(self, state: State) -> None:
         self.issued, self.last = state.issued, list(state.last)
 
-    def joined(self, condition: Number, then: State, otherwise: State) -> State:
+    def merged_state(self, condition: Number, then: State, otherwise: State) -> State:
         pick = self.decisions
-        last = [picked(pick, condition, a, b) for a, b in zip(then.last, otherwise.last, strict=True)]
-        return State(picked(pick, condition, then.issued, otherwise.issued), last)
+        last = [merged_clock(pick, condition, a, b) for a, b in zip(then.last, otherwise.last, strict=True)]
+        return State(merged_clock(pick, condition, then.issued, otherwise.issued), last)
 
     # Calls
 
@@ -462,7 +462,7 @@ class HazardWalk(Walk):
             return options[0][1].clock  # type: ignore[no-any-return]
         made = ZERO
         for when, task in options:
-            made = self.join(made, picked(self.decisions, when, task.clock, ZERO))
+            made = self.join(made, merged_clock(self.decisions, when, task.clock, ZERO))
         return made
 
     def both(self, a: Number, b: Number) -> Number:
@@ -764,7 +764,7 @@ def _unknown_valid(x: Operand) -> Alternatives:
     return ((ALWAYS, declared(t) or tuple([unknown() for _ in t.shape])),)
 
 
-def picked(decisions: Decisions, condition: Number, then: Clock, otherwise: Clock) -> Clock:
+def merged_clock(decisions: Decisions, condition: Number, then: Clock, otherwise: Clock) -> Clock:
     """The clock that is `then` where the condition holds, else `otherwise`."""
     if then is otherwise:
         return then

@@ -1,6 +1,6 @@
 """An abstract interpretation of a function that covers all its executions, for the hazard check.
 
-Both blocks of a branch are followed, each under its condition, and their states are joined. A value or clock is then a number
+Both blocks of a branch are followed, each under its condition, and their states are merged. A value or clock is then a number
 that depends on conditions (`decisions`). Two conditions are one when they compare the same: an i1 with itself, or two integers
 by their difference. So the trip count `n` of a loop and a test of `i + 1 < n` inside it agree.
 
@@ -135,7 +135,7 @@ class Walk:
         """Set the state."""
         raise NotImplementedError
 
-    def joined(self, condition: Number, then: State, otherwise: State) -> State:
+    def merged_state(self, condition: Number, then: State, otherwise: State) -> State:
         """The state that is `then` where the condition holds, else `otherwise`."""
         raise NotImplementedError
 
@@ -335,8 +335,8 @@ class Walk:
         if ends[0] is None or ends[1] is None:
             values, state = ends[0] or ends[1] or ([self.unknown_value(v) for v in op.results], before)
         else:
-            state = self.joined(condition, ends[0][1], ends[1][1])
-            values = [self.merged(condition, a, b) for a, b in zip(ends[0][0], ends[1][0], strict=True)]
+            state = self.merged_state(condition, ends[0][1], ends[1][1])
+            values = [self.merged_value(condition, a, b) for a, b in zip(ends[0][0], ends[1][0], strict=True)]
         self.restore(state)
         for v, value in zip(op.results, values, strict=True):
             self.bind(v, value)
@@ -345,7 +345,7 @@ class Walk:
         """A value of which nothing is known."""
         return (self.decisions.fresh() if _dtype(v.type) is I1 else None), None
 
-    def merged(self, condition: Number, a: BlockValue, b: BlockValue) -> BlockValue:
+    def merged_value(self, condition: Number, a: BlockValue, b: BlockValue) -> BlockValue:
         """The value that is `a` where the condition holds, else `b`."""
         d = self.decisions
         index = a[1] if a[1] is not None and b[1] is not None and _same(a[1], b[1]) else None
@@ -417,8 +417,8 @@ class Walk:
         self.path_condition = outer
         state = self.state()
         for goes, before, values in reversed(exits):
-            state = self.joined(goes, state, before)
-            carried = [self.merged(goes, a, b) for a, b in zip(carried, values, strict=True)]
+            state = self.merged_state(goes, state, before)
+            carried = [self.merged_value(goes, a, b) for a, b in zip(carried, values, strict=True)]
         if exits:
             self.restore(state)
         for v, value in zip(op.results, carried, strict=True):
@@ -498,8 +498,8 @@ class Walk:
             self.unproved[op] = why
         _, state, given = exits.pop()
         for goes, earlier, values in reversed(exits):
-            state = self.joined(goes, state, earlier)
-            given = [self.merged(goes, a, b) for a, b in zip(given, values, strict=True)]
+            state = self.merged_state(goes, state, earlier)
+            given = [self.merged_value(goes, a, b) for a, b in zip(given, values, strict=True)]
         self.restore(state)
         for v, value in zip(op.results, given, strict=True):
             self.bind(v, value)
@@ -525,7 +525,7 @@ class Walk:
         self.path_condition = outer
         state = self.state()
         for goes, before in reversed(ends):
-            state = self.joined(goes, state, before)
+            state = self.merged_state(goes, state, before)
         self.restore(state)
         for v in op.results:
             self.bind(v, self.unknown_value(v))
