@@ -45,8 +45,8 @@ def _longest(text: str, at: int, names: Collection[str]) -> str | None:
 
 
 def settle(program: Program, diagnostics: Diagnostics) -> None:
-    """Give every type of a program read from a dump the symbols that payloads spell; a warning "AmbiguousSymbol" where the
-    result of an op keeps a symbol that may end elsewhere."""
+    """Give every type of a program read from a dump the symbols as the payloads spell them. Warn (AmbiguousSymbol) if the result
+    of an op keeps a symbol whose name may end at another place."""
     spelling = _Spelling(op for block in program.blocks() for op in block.body)
     for block in program.blocks():
         for p in block.params:

@@ -105,8 +105,8 @@ def _latest_first(lists: list[list[TaskAccess]]) -> Iterator[TaskAccess]:
 
 
 class _Step(NamedTuple):
-    """A change of the clocks in the walk: a task with its events and dependences, a sync with its events, a barrier of pipes,
-    or a state that was saved, restored or merged."""
+    """A step of the walk that changes clocks. It is a task with its events and dependences, a sync with its events, a barrier of
+    pipes, or a state that was saved, restored or merged."""
 
     task: Task | None = None
     asynchronous: bool = False

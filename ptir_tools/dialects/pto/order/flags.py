@@ -86,8 +86,8 @@ class Flags:
         self.awaited.append(v)
 
     def extend_in_loop(self, opened: int, awaited: list[Value]) -> None:
-        """Extend the live range of events that a loop waits for but does not signal to the end of the loop, also under names
-        that ops in it give."""
+        """Extend the live range of events to the end of a loop that waits for them but does not signal them. This includes the
+        other names that ops in the loop give to them."""
         names = dict.fromkeys(awaited)
         todo = list(names)
         while todo:

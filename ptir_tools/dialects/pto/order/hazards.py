@@ -6,8 +6,8 @@ walk. One op is complete before another starts exactly when the other's clock ha
 of a clock may depend on the condition (`decisions`). Two ops are a hazard when both run and are not ordered under some
 conditions.
 
-The same walk reports errors of program order: a tile whose bytes were overwritten (`TileOverwritten`), and an event id that is
-set again before it was waited for (`EventIdReused`).
+The same walk reports two errors of program order. `TileOverwritten` is the use of a tile whose bytes were overwritten.
+`EventIdReused` is an event id that is set again before it was waited for.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Task:
 
 @dataclass(slots=True, eq=False)
 class TaskAccess:
-    """One access of memory by a task; `access` is the window, None when it is not known."""
+    """One access of memory by a task; `access` is the window, None if it is not known."""
 
     task: Task
     place: int

@@ -30,8 +30,9 @@ ONLY_F32 = Among("f32", frozenset((F32,)))
 
 
 class Target(NamedTuple):
-    """A kernel: the number of operands, type rule, meaning on float64 arrays, kinds of attributes, dtypes of operands (f32),
-    and error rule (`opaque`: every engine runs `body`, and no error bound is known)."""
+    """A kernel. `operands` are the least and the largest number of operands, `infer` is the type rule, and `body` computes the
+    result on float64 arrays. `attrs` and `optional` are the kinds of attributes, `dtypes` those of operands. With the error rule
+    `opaque`, every engine runs `body`, and no error bound is known."""
 
     operands: tuple[int, int]
     infer: Callable[[tuple[TensorType, ...], Values], Type]
