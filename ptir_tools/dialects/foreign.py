@@ -1,4 +1,4 @@
-"""The content of other projects' files: what is in no format that is read here, and which of it is ONNX or StableHLO, which are.
+"""Recognition of other projects' files by their content: formats without a reader here, and ONNX and StableHLO, which have one.
 
 A format that gets a reader loses its row in `FOREIGN`; its `FormatEntry` recognizes it.
 """

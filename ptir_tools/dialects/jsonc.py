@@ -1,6 +1,7 @@
 """JSON with comments: values at the speed of `json.loads`, a span for every node on demand, and precise syntax errors.
 
-The language is grammars/json.lark. It runs only when a text is refused, to say why; a test holds both readings together.
+The language is grammars/json.lark. The grammar runs only if a text is refused, to report why. A test checks that both accept the
+same texts.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
     program = g.returns(e / e.reduce_sum([-1], keepdims=True).broadcast_like(e))
 
 Every op of `ptir ops` is a method of its first operand, and of `Graph` and `Block`. Its arguments are the operands, then the
-attributes; those with a default are given by name. A list may stand for a tuple, and a name for a dtype or symbol. In an
+attributes; those with a default are given by name. Lists are accepted as tuples, and names as dtypes and symbols. In an
 elementwise op, a Python number becomes a tensor of the other operand's type. Nothing else is broadcast or promoted. A broken rule
 raises Violation.
 """

@@ -1,6 +1,6 @@
-"""Extension ops in gpt.rs's dump and JSON: the op `sin` is a custom call of `ptir.sin.v1`, its attributes those of the call.
+"""Extension ops in gpt.rs's dump and JSON: the op `sin` is a custom call of `ptir.sin.v1` with the attributes of the op.
 
-That is so for every op without regions that gpt.rs has no kind for; what reads such a call gets the op back.
+This applies to every op without regions that gpt.rs has no kind for. Reading such a call gives the op again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Where symbols end in gpt.rs's dump: `?axx2` is `?ax` and 2, or the symbol `axx2`.
 
-A payload spells the symbols of its shape. What one spells is meant by the same text in the whole program; the rest is a guess.
+A payload spells the symbols of its shape one by one. The same text means the same symbols in the whole program. Where no payload
+spells a text, its division is a guess.
 """
 
 from __future__ import annotations
