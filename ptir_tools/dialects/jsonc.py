@@ -201,7 +201,7 @@ class _Diagnosis:
         return True
 
     def quoted(self, error: Exception) -> bool:
-        """Report a key without quotes; or a string in single quotes, as Python writes them: the edit is for all that follow."""
+        """Report a key without quotes, or a string in single quotes as in Python. The edit corrects all that follow, too."""
         text, at = self.source.text, getattr(error, "pos_in_stream", None)
         if at is not None and (key := re.compile(r"([A-Za-z_]\w*)\s*:").match(text, at)) is not None:
             span = Span(*key.span(1))

@@ -220,7 +220,8 @@ def _dropped_ends(n: Dim, start: Size, end: Size, step: int) -> tuple[int, int] 
 
 
 def _bound(x: Size, whole: Size) -> tuple[bool, int] | None:
-    """Whether a bound of a slice counts from the end of `whole`, and its distance; -1 from the beginning is before the first."""
+    """Whether a bound of a slice counts from the end of `whole`, and its distance from there. A distance of -1 from the
+    beginning is before the first element."""
     if isinstance(x, Extent):
         less = whole - x
         return (True, less) if isinstance(less, int) and less >= 0 else None

@@ -138,8 +138,8 @@ class Flags:
         self.of.update(dict.fromkeys(other.values, into))
 
     def replaced_and_awaited(self) -> Iterator[tuple[Value, Value]]:
-        """Pairs of events: one that a block replaces and a pipe still waits for afterwards, and the one signaled to that pipe
-        instead."""
+        """Pairs of events. The first is replaced in a block, but a pipe still waits for it afterwards. The second is signaled
+        to that pipe instead."""
         for x, y, end in self.replaced:
             others = {pipe for v in self.of[x].values if v is not x for pipe in self.pipes.get(v, ())}
             if any(at > end and pipe in others for pipe, at in self.pipes.get(x, {}).items()):

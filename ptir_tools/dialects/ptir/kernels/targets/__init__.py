@@ -1,7 +1,7 @@
-"""The known targets of custom calls: gpt.rs's fused kernels, as float64 computations rounded once, and this toolkit's own,
-which `recognize` uses where gpt.rs has none.
+"""The known targets of custom calls. They are gpt.rs's fused kernels, and kernels of this toolkit, which `recognize` uses where
+gpt.rs has none.
 
-A fused elementwise kernel rounds every node, as the ops that it replaces do.
+Each is computed in float64 and rounded once. But a fused elementwise kernel rounds every node, as the ops that it replaces do.
 """
 
 from __future__ import annotations
