@@ -191,18 +191,18 @@ class RecordingWalk(HazardWalk):
     def wait_events(self, op: Op, events: tuple[int, ...], clock: Clock, pipe: int | None) -> Clock:
         self.events = tuple([(i, self.options(op.operands[i])) for i in events])
         for _, ways in self.events:
-            clock = self.join(clock, self.known_complete(ways, {}))
+            clock = self.join(clock, self.event_clock(ways, {}))
         return clock
 
     def check_tiles(self, op: Op, tiles: tuple[int, ...], clock: Clock) -> None:
         for i in tiles:
             for when, tile in self.options(op.operands[i]):
                 if tile.task is not None:
-                    self.add_conflict(tile.task, when)
+                    self.add_conflict(tile.task, self.both(self.both(self.path_condition, when), tile.task.when))
 
     def add_conflict(self, task: Task, when: Number) -> None:
-        if (at := self.both(self.both(self.path_condition, when), task.when)) != NEVER:
-            self.conflicts.append((task, at))
+        if when != NEVER:
+            self.conflicts.append((task, when))
 
     def check_access(self, touch: TaskAccess, access: Access, clock: Clock) -> None:
         """Record the last conflicting accesses of the other pipes, under every condition. Accesses that this one covers are
@@ -218,8 +218,7 @@ class RecordingWalk(HazardWalk):
         for lists in found.values():
             left = touch.when  # where this op runs; `earlier.when` is where the earlier one does
             for earlier in _latest_first(lists):
-                if (at := self.both(left, earlier.when)) != NEVER:
-                    self.conflicts.append((earlier.task, at))
+                self.add_conflict(earlier.task, self.both(left, earlier.when))
                 left = self.both(left, self.decisions.negated(earlier.when))
                 if left == NEVER:
                     break
@@ -264,16 +263,6 @@ class RecordingWalk(HazardWalk):
 
     # Without a wait
 
-    def known_complete(self, ways: Alternatives, changed: Mapping[Task, Clock]) -> Clock:
-        """The clock after a wait for one of some events."""
-        made = ZERO
-        for when, task in ways:
-            clock = changed.get(task, task.clock)
-            made = (
-                clock if when == ALWAYS and len(ways) == 1 else self.join(made, merged_clock(self.decisions, when, clock, ZERO))
-            )
-        return made
-
     def without(self, wait: Wait) -> _Change | None:
         """The clocks without a wait; None if a conflicting op may then be running."""
         found = _Change(wait)
@@ -308,7 +297,7 @@ class RecordingWalk(HazardWalk):
         if step.op is not None:
             for i, ways in step.events:
                 if self.waits((step.op, i), change):
-                    issued = self.join(issued, self.known_complete(ways, change.tasks))
+                    issued = self.join(issued, self.event_clock(ways, change.tasks))
             for p in step.pipes if self.waits((step.op, BARRIER), change) else ():
                 issued = self.join(issued, last[p])
             return issued, last
@@ -339,7 +328,7 @@ class RecordingWalk(HazardWalk):
         clock = self.join(issued, last[task.pipe])
         for i, ways in step.events:
             if self.waits((op, i), change):
-                clock = self.join(clock, self.known_complete(ways, change.tasks))
+                clock = self.join(clock, self.event_clock(ways, change.tasks))
         if any(earlier.pipe != task.pipe and self.may_be_running(clock, earlier, when) for earlier, when in step.needs):
             return None
         clock = advanced(clock, task.pipe, task.place)

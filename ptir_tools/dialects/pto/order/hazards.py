@@ -436,7 +436,7 @@ class HazardWalk(Walk):
 
     def wait_events(self, op: Op, events: tuple[int, ...], clock: Clock, pipe: int | None) -> Clock:
         """`clock`, joined with those of the events that the op waits for. Records which waits order something."""
-        waits = [(i, self.event_clock(op.operands[i])) for i in events]
+        waits = [(i, self.event_clock(self.options(op.operands[i]), {})) for i in events]
         before = clock
         for n, (i, own) in enumerate(waits):
             others = before
@@ -455,14 +455,14 @@ class HazardWalk(Walk):
                 self.wait_flag(op.operands[i], 0 if pipe is None else pipe)
         return clock
 
-    def event_clock(self, x: Operand) -> Clock:
-        """The clock of an event: the tasks that are complete once it is waited for."""
-        options = self.options(x)
-        if len(options) == 1 and options[0][0] == ALWAYS:
-            return options[0][1].clock  # type: ignore[no-any-return]
+    def event_clock(self, ways: Alternatives, changed: Mapping[Task, Clock]) -> Clock:
+        """The clock after a wait for one of some events. `changed` has the clocks of tasks that differ from their own."""
         made = ZERO
-        for when, task in options:
-            made = self.join(made, merged_clock(self.decisions, when, task.clock, ZERO))
+        for when, task in ways:
+            clock: Clock = changed.get(task, task.clock)
+            if when == ALWAYS and len(ways) == 1:
+                return clock
+            made = self.join(made, merged_clock(self.decisions, when, clock, ZERO))
         return made
 
     def both(self, a: Number, b: Number) -> Number:
