@@ -1,11 +1,13 @@
 """The Lark grammars of the languages, what is read by them, and how a syntax error is reported.
 
-`<name>.lark` defines a language (LALR, contextual lexer). Three things are made of it, by the build step (`<name>.tables`) or,
-without that file or with that of another grammar, at load:
+`<name>.lark` defines a language (LALR, contextual lexer). Three readers are made of it:
 
-- `lines`: one regular expression that takes a statement in a usual form whole (`building`);
-- `parser`: its parse table, run without Lark (`parser`), for everything else that is right;
-- `load`: Lark itself, which says what is wrong with the rest (`refused`, `report`).
+- `lines`: one regular expression, which takes a whole statement in a usual form (`building`).
+- `parser`: its parse table, which is run without Lark and takes every other correct text (`parser`).
+- `load`: Lark itself, which finds what is wrong with the rest (`refused`, `report`).
+
+The build step writes what they need to `<name>.tables`. If this file is missing or is that of another grammar, it is computed
+when a text is read.
 """
 
 from __future__ import annotations

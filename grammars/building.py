@@ -5,10 +5,10 @@ A grammar says in its comments how statements usually look:
     // part ids: VID ("," VID)*
     // usual instruction: id=VID "=" opcode=WORD ["(" operands=[ids] ")"]
 
-A shape is terminals, quoted text, parts, `(…)`, `[…]` for what may be left out, `|`, `*`, and captures `name=…`. Every way
-through a shape is followed through the parse table. So a shape that the grammar does not have fails the build, and each terminal
-is taken only where the grammar's lexer would take it: not where one of higher rank matches, always at full length, and the
-last one only where the statement does not go on.
+A shape has terminals, quoted text, parts, `(…)`, `[…]` for what may be left out, `|`, `*`, and captures `name=…`. Every way
+through a shape is followed through the parse table, so a shape that the grammar does not have fails the build. The expression
+takes a terminal only where the grammar's lexer would take it: not where a terminal of higher rank matches, and always at full
+length. It takes the last terminal only where the statement ends.
 """
 
 from __future__ import annotations

@@ -524,6 +524,13 @@ def test_an_operator_set_or_attribute_that_is_not_there() -> None:
     assert _refused(m) == "Add of operator set 21 has no attribute `foo` (node `n_y`)"
 
 
+@pytest.mark.parametrize("extent", [6, "N"])
+def test_a_slice_has_no_step_of_zero(extent: Any) -> None:
+    operands = {"s": np.array([0]), "e": np.array([5]), "a": np.array([0]), "k": np.array([0])}
+    m = model([node("Slice", "x s e a k", "y")], {"x": [extent]}, ["y"], operands)
+    assert _refused(m) == "Slice has a step of 0 (node `n_y`)"
+
+
 def test_inputs_whose_names_are_spelled_alike() -> None:
     pytest.importorskip("onnxruntime")
     from ptir_tools.bridges.onnx import runtime

@@ -10,7 +10,7 @@ import pytest
 
 import ptir_tools as ptir
 from ptir_tools.dialects.ptir import DIALECT
-from ptir_tools.dialects.ptir.gptrs.carried import carries
+from ptir_tools.dialects.ptir.gptrs.custom_calls import carries
 
 PROGRAM = """func @f(%x: tensor<f32, 3x4>, %i: tensor<si32, 3x4>) ->
     (tensor<f32, 3x4>, tensor<ui32, 3x4>, tensor<f32, 4>, tensor<si64, 3>) {

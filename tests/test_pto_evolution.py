@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from pto_programs import check, event, good, module
+from pto_programs import check, codes, event, good, module
 
 import ptir_tools
 from ptir_tools import engines
@@ -14,6 +14,7 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Value
 from ptir_tools.core.limits import Limits
 from ptir_tools.dialects.pto.affine import Linear, Natural, constant, linear
+from ptir_tools.dialects.pto.order.hazards import HazardAnalysis
 from ptir_tools.dialects.pto.types import INDEX_TYPE
 from ptir_tools.engines.options import RunOptions
 
@@ -130,6 +131,42 @@ def test_the_limit_says_how_long_a_loop_is_followed(seed):
     assert not any(d.code == "Unproved" for d in check(source)[1])
     followed = ptir_tools.verify(check(source)[0], limits=Limits(unrolled=1))
     assert any(d.code == "Unproved" for d in followed)
+
+
+LOAD = event("TLOAD")
+
+
+def carries(count, passed, wait):
+    """A loop that carries `count` loaded tiles with their events, uses the first, and gives each the place that `passed` says;
+    the last place is that of a new tile."""
+    places = range(count)
+    names = [*(f"%x{k} = %u{k}" for k in places), *(f"%e{k} = %f{k}" for k in places)]
+    new = [f"{v}{passed[k]}" if passed[k] < count else f"{v}" for v in ("%x", "%e") for k in places]
+    types, results = ", ".join([T] * count + [LOAD] * count), ", ".join(f"%r{k}" for k in range(2 * count))
+    return module(
+        f"%a: {M}, %w: {M}, %n: index",
+        "%c1 = pto.constant 1 : index",
+        *(f"%u{k}, %f{k} = pto.tile.load %a[{k}, 0] : {M}, {T}, {LOAD}" for k in places),
+        "pto.sync.op #pto.op<ALL>",
+        f"{results} = scf.for %i = %c0 to %n step %c1 iter_args({', '.join(names)}) -> ({types}) {{",
+        f"  %y = pto.tile.abs %x0 {wait} : {T}",
+        f"  pto.tile.store %y, %w[%i, 0] : {M}, {T}",
+        f"  %x, %e = pto.tile.load %a[%i, 0] : {M}, {T}, {LOAD}",
+        f"  scf.yield {', '.join(new)} : {types}",
+        "}",
+    )
+
+
+@pytest.mark.parametrize("count", [1, 4, 9])
+def test_a_tile_is_followed_as_long_as_the_loop_carries_it(count):
+    passed = range(1, count + 1)  # each tile moves up by one place
+    assert "MissingWait" in codes(carries(count, passed, ""))
+    assert "MissingWait" not in codes(carries(count, passed, "wait(%e0)"))
+
+
+def test_more_tiles_are_not_carried_longer():
+    program = good(carries(9, [9, *range(1, 9)], "wait(%e0)"))
+    assert HazardAnalysis(program, None).run(program.main).max_window == 4
 
 
 CALLS = """func.func @k({parameters}) {{

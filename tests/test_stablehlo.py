@@ -1049,6 +1049,9 @@ WRONG: dict[str, tuple[str, str]] = {
     "region": ('%0 = "stablehlo.reduce"(%a, %b) <{dimensions = array<i64: 1>}> : (tensor<3x4xf32>, tensor<f32>) '
         '-> tensor<3xf32>', "OperandCountMismatch"),
     "slice": ("%0 = stablehlo.slice %a [0:9, 0:1] : (tensor<3x4xf32>) -> tensor<9x1xf32>", "InvalidAttributeValue"),
+    "stride 0": ("%0 = stablehlo.slice %a [0:3:0, 0:4] : (tensor<3x4xf32>) -> tensor<1x4xf32>", "InvalidAttributeValue"),
+    "negative stride": ('%0 = "stablehlo.slice"(%a) <{start_indices = array<i64: 0, 0>, limit_indices = array<i64: 3, 4>, '
+        'strides = array<i64: 1, -1>}> : (tensor<3x4xf32>) -> tensor<3x4xf32>', "InvalidAttributeValue"),
 }  # fmt: skip
 
 
@@ -1058,6 +1061,19 @@ def test_what_is_wrong_is_reported_at_its_line(name: str) -> None:
     text = function(f"  {op}\n  return %a : tensor<3x4xf32>", X, np.float32(0), results="tensor<3x4xf32>")
     found = findings(text)
     assert found[0][:2] in [(code, 2), (code, 3), (code, 4)]
+
+
+@pytest.mark.parametrize("extent", ["4", "?"])
+@pytest.mark.parametrize("stride", [0, -1])
+def test_a_stride_that_is_not_positive_is_refused(stride: int, extent: str) -> None:
+    x, v = f"tensor<{extent}xf32>", "tensor<1xi64>"
+    text = (
+        f"func.func @main(%x: {x}) -> {x} {{\n"
+        f"  %low = stablehlo.constant dense<0> : {v}\n  %high = stablehlo.constant dense<3> : {v}\n"
+        f"  %by = stablehlo.constant dense<{stride}> : {v}\n"
+        f"  %y = stablehlo.real_dynamic_slice %x, %low, %high, %by : ({x}, {v}, {v}, {v}) -> {x}\n  return %y : {x}\n}}\n"
+    )
+    assert [(code, line) for code, line, _ in findings(text)] == [("InvalidAttributeValue", 5)]
 
 
 def test_functions_that_call_themselves_are_refused() -> None:

@@ -63,7 +63,7 @@ class _Part:
     def _may_leave(self, op: Op) -> bool:
         return op.defn.is_pure and not (draws(op) or defines(op)) and (self.sure or never_fails(op))
 
-    def carried(self, leaving: Sequence[Op]) -> list[Value]:
+    def results_still_used(self, leaving: Sequence[Op]) -> list[Value]:
         """The results of `leaving` that the remaining ops use."""
         gone = set(leaving)
         needed = {v for x in self.region.results if (v := _named(x)) is not None}
@@ -101,7 +101,7 @@ class _Loop:
         """Move invariant ops out. The number of them."""
         invariant = self.invariant()
         leaving = [part.leaving(invariant) for part in self.parts]
-        carried = [part.carried(ops) for part, ops in zip(self.parts, leaving, strict=True)]
+        carried = [part.results_still_used(ops) for part, ops in zip(self.parts, leaving, strict=True)]
         kept = [v for values in carried for v in values]
         outside: dict[Value, Operand] = {p.region.params[k]: self.op.operands[k] for p in self.parts for k in invariant}
         copies = [_copy_out(op, outside) for op in _needed([op for ops in leaving for op in ops], kept)]

@@ -7,11 +7,10 @@ complete after it. Float tile arithmetic is never folded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import READS, WAITS, Function, Literal, Op, Region, Value
-from ptir_tools.core.typed import Any
 from ptir_tools.dialects.pto.carried import carried
 from ptir_tools.dialects.pto.memory.info import infer
 from ptir_tools.dialects.pto.ops.memory import memory_of, touches_memory
@@ -59,8 +58,8 @@ class _Known:
         self.bound = has_addresses(rw.block)  # whether tiles have addresses
         self.placed = _placed(rw)
         self.pure: dict[object, Op] = {}
-        self.loads: dict[Value | None, dict[Any, Op]] = {}  # by memory argument; None: it may be any
-        self.order: list[Any] = []  # the keys of `pure`
+        self.loads: dict[Value | None, dict[Hashable, Op]] = {}  # by memory argument; None: it may be any
+        self.order: list[Hashable] = []  # the keys of `pure`
 
     def first(self, op: Op) -> Op:
         """The op that `op` is equal to, or `op`, which is kept then."""
@@ -143,7 +142,7 @@ def _repeatable(op: Op, busy: frozenset[str]) -> bool:
     return op.defn.is_pure or (is_tile_op(op.defn) and not op.defn.writes)
 
 
-def _key(op: Op) -> Any:
+def _key(op: Op) -> Hashable:
     operands = tuple(x.key if isinstance(x, Literal) else x for x in op.operands)
     return (op.defn, op.defn.key(op.attrs), operands, tuple(v.type for v in op.results))
 

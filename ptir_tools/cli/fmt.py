@@ -89,7 +89,7 @@ def _format_file(session: Session, path: str, split: bool) -> tuple[str, str]:
 
     if status := session.highest(splitting.parts(source), one):
         raise Leave(status)
-    return source.written, "".join(splitting.joined(texts, source)).strip("\n") + "\n"
+    return source.written, "".join(splitting.with_parts_replaced(texts, source)).strip("\n") + "\n"
 
 
 def _format(session: Session, source: Source) -> str:

@@ -210,7 +210,7 @@ class Results(NamedTuple):
         """Write the results in format `to` (None: the input's), and end the command if `status` is not 0. If a program was
         refused, nothing is printed for it, and its file is not changed. Raises OSError."""
         if not self.status or to_stdout(output):
-            write_programs(output, self.texts, lambda texts: splitting.joined(texts, self.source, to))
+            write_programs(output, self.texts, lambda texts: splitting.with_parts_replaced(texts, self.source, to))
         if self.status:
             raise Leave(self.status)
 

@@ -53,14 +53,14 @@ def command(session: Session, file: str, output: str | None, as_json: bool, per_
 
 
 def _record(row: stats.Row) -> dict[str, object]:
-    operations, moved = (c if isinstance(c, int) else str(c) for c in map(costs.as_number, (row.operations, row.bytes)))
+    operations, moved = (costs.text(c) if c.value is None else c.value for c in (row.operations, row.bytes))
     return {"ops": row.ops, "operations": operations, "bytes": moved, "intensity": row.intensity}
 
 
 def _rows(results: list[stats.Row]) -> list[tuple[str, ...]]:
     """The rows of cells under `_COLUMNS`, the totals last."""
     return [
-        (r.name, str(r.ops), str(r.operations), str(r.bytes), "" if r.intensity is None else f"{r.intensity:.3g}")
+        (r.name, str(r.ops), costs.text(r.operations), costs.text(r.bytes), "" if r.intensity is None else f"{r.intensity:.3g}")
         for r in (*results, stats.total(results))
     ]
 

@@ -138,7 +138,7 @@ def _translate(
     pieces = program_pieces(after, flags.to, diagnostics, session.options)
     session.reporter.settle(diagnostics)
     if between:
-        pieces = comments.carried(pieces, flags.to, program, after)
+        pieces = comments.keep_comments(pieces, flags.to, program, after)
     if flags.check:
         _check(session, program, after, pieces, flags)
     if flags.constants is not None and after.dialect.constants_outside:

@@ -1,87 +1,51 @@
 """The cost of one run of an op: arithmetic operations, and bytes read and written if nothing is fused.
 
-A cost is a number, or a `Polynomial` of the symbols in the extents. The field `cost` of a declaration counts the operations of
-ops that are neither elementwise nor movement; most are one of the functions here.
+A cost is a polynomial of the symbols in the extents, a constant if there are none. The field `cost` of a declaration counts the
+operations of ops that are neither elementwise nor movement; most are one of the functions here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from math import prod
 
+from ptir_tools.core.expressions import Poly, constant, term, total
 from ptir_tools.core.ir import ELEMENTWISE, Op, operand_type
 from ptir_tools.core.typed import cast
 from ptir_tools.core.types import Dim, ShapedType, Sym, Type, leaves
 
 
-class Polynomial:
-    """A sum of products of symbols: the factor of each product of names, which are sorted."""
-
-    __slots__ = ("terms",)
-
-    def __init__(self, terms: tuple[tuple[tuple[str, ...], int], ...]) -> None:
-        self.terms = terms
-
-    def __add__(self, other: Cost) -> Polynomial:
-        return _polynomial([*self.terms, *_terms(other)])
-
-    def __mul__(self, other: Cost) -> Polynomial:
-        return _polynomial((tuple(sorted((*a, *b))), m * n) for a, m in self.terms for b, n in _terms(other))
-
-    __radd__ = __add__
-    __rmul__ = __mul__
-
-    def __str__(self) -> str:
-        products = ("*".join([*([str(n)] if n != 1 or not names else []), *names]) for names, n in self.terms)
-        return " + ".join(products) or "0"
+def count(shape: Iterable[Dim]) -> Poly:
+    """The number of elements of a shape, as one term: a symbol that is an expression stays as it is, in parentheses."""
+    dims = tuple(shape)
+    number = prod(d for d in dims if isinstance(d, int))
+    names = (d.name if d.name.isidentifier() else f"({d.name})" for d in dims if isinstance(d, Sym))
+    return term(tuple(sorted(names)), number) if number else constant(0)
 
 
-Cost = int | Polynomial
+def text(cost: Poly) -> str:
+    """A cost as a number or a formula, such as `4*K*M + N`."""
+    return " + ".join(str(term(*t)) for t in sorted(cost.terms, key=lambda t: list(map(str, t[0])))) or "0"
 
 
-def _terms(x: Cost) -> Sequence[tuple[tuple[str, ...], int]]:
-    return x.terms if isinstance(x, Polynomial) else (((), x),)
-
-
-def _polynomial(terms: Iterable[tuple[tuple[str, ...], int]]) -> Polynomial:
-    total: dict[tuple[str, ...], int] = {}
-    for names, n in terms:
-        total[names] = total.get(names, 0) + n
-    return Polynomial(tuple(sorted((names, n) for names, n in total.items() if n)))
-
-
-def as_number(x: Cost) -> Cost:
-    """A cost as a number, if it has no symbols."""
-    return x if isinstance(x, int) or any(names for names, _ in x.terms) else sum(n for _, n in x.terms)
-
-
-def extent(d: Dim) -> Cost:
-    """One extent: its number, or its symbol."""
-    if isinstance(d, int):
-        return d
-    name = d.name if isinstance(d, Sym) else str(d)
-    return Polynomial((((name if name.isidentifier() else f"({name})",), 1),))
-
-
-def elements(*types: Type) -> Cost:
+def elements(*types: Type) -> Poly:
     """The number of elements of values of these types."""
-    shapes = [leaf.shape for t in types for leaf in leaves(t) if isinstance(leaf, ShapedType)]
-    return sum((prod(map(extent, shape)) for shape in shapes), start=0)
+    return total(count(leaf.shape) for t in types for leaf in leaves(t) if isinstance(leaf, ShapedType))
 
 
-def results(op: Op) -> Cost:
+def results(op: Op) -> Poly:
     """One operation for each element of the results."""
     return elements(*(v.type for v in op.results))
 
 
-def reads(op: Op) -> Cost:
+def reads(op: Op) -> Poly:
     """One operation for each element read."""
     return elements(*map(operand_type, op.operands))
 
 
-def products(length: Callable[[Op], Iterable[Dim]]) -> Callable[[Op], Cost]:
+def products(length: Callable[[Op], Iterable[Dim]]) -> Callable[[Op], Poly]:
     """A sum of products for each element of the result; the number of terms is the product of the extents that `length` gives."""
-    return lambda op: 2 * results(op) * prod(map(extent, length(op)))
+    return lambda op: constant(2) * results(op) * count(length(op))
 
 
 def shape_of(op: Op, operand: int) -> tuple[Dim, ...]:
@@ -90,19 +54,18 @@ def shape_of(op: Op, operand: int) -> tuple[Dim, ...]:
     return t.shape if isinstance(t, ShapedType) else ()
 
 
-def operations(op: Op) -> Cost:
+def operations(op: Op) -> Poly:
     """The arithmetic of one run; a multiply-add is two."""
     if op.defn.cost is not None:
-        return cast("Cost", op.defn.cost(op))
-    return results(op) if op.defn.traits & ELEMENTWISE else 0
+        return cast("Poly", op.defn.cost(op))
+    return results(op) if op.defn.traits & ELEMENTWISE else constant(0)
 
 
-def traffic(op: Op) -> Cost:
+def traffic(op: Op) -> Poly:
     """The bytes that the op reads and writes if it is not fused."""
     return size(*map(operand_type, op.operands), *(v.type for v in op.results))
 
 
-def size(*types: Type) -> Cost:
+def size(*types: Type) -> Poly:
     """The bytes of values of these types."""
-    widths = (max((leaf.dtype.size for leaf in leaves(t) if isinstance(leaf, ShapedType)), default=0) for t in types)
-    return sum((elements(t) * n for t, n in zip(types, widths, strict=True)), start=0)
+    return total(count((*leaf.shape, leaf.dtype.size)) for t in types for leaf in leaves(t) if isinstance(leaf, ShapedType))

@@ -8,6 +8,7 @@ of an index map are atoms named `@0`, `@1`, …, which no program can write.
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
@@ -18,7 +19,7 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import Dim, Sym, sym
-from ptir_tools.core.violations import Violation, require
+from ptir_tools.core.violations import Violation
 
 MAX_TERMS = 256
 MAX_DEPTH = 64
@@ -161,14 +162,20 @@ def term(m: Monomial, coefficient: int = 1) -> Poly:
     return Poly(((m, coefficient),))
 
 
-def _collect(terms: Iterable[tuple[Monomial, int]]) -> Poly:
+def total(addends: Iterable[Poly]) -> Poly:
+    """A sum of any number of terms; the operators refuse one of more than MAX_TERMS."""
+    return _collect((t for p in addends for t in p.terms), sys.maxsize)
+
+
+def _collect(terms: Iterable[tuple[Monomial, int]], most: int = MAX_TERMS) -> Poly:
     totals: dict[Monomial, int] = {}
     for m, c in terms:
-        m = tuple(sorted(m, key=str))
+        m = tuple(sorted(m, key=str)) if len(m) > 1 else m
         totals[m] = totals.get(m, 0) + c
-        require(len(totals) <= MAX_TERMS, "InvalidArg", f"an expression of more than {MAX_TERMS} terms")
+    if len(totals) > most:
+        raise Violation("InvalidArg", f"an expression of more than {MAX_TERMS} terms")
     kept = [(m, c) for m, c in totals.items() if c]
-    return Poly(tuple(sorted(kept, key=lambda t: (t[1] < 0, -len(t[0]), _monomial_text(t[0], 1)))))
+    return Poly(tuple(kept if len(kept) < 2 else sorted(kept, key=lambda t: (t[1] < 0, -len(t[0]), _monomial_text(t[0], 1)))))
 
 
 def _monomial_text(m: Monomial, coefficient: int, negative: bool = False) -> str:

@@ -158,7 +158,11 @@ class Op:
 
     def values(self) -> list[Value]:
         """The values of the operands (the tuple, for its elements)."""
-        return [x if isinstance(x, Value) else x.value for x in self.operands if not isinstance(x, Literal)]
+        operands = self.operands
+        for x in operands:
+            if x.__class__ is not Value:
+                return [x if isinstance(x, Value) else x.value for x in operands if not isinstance(x, Literal)]
+        return [*operands]  # type: ignore[list-item]
 
     def __repr__(self) -> str:
         return f"<{' '.join([self.name, *(f'%{v.name}' for v in self.results)])}>"

@@ -1,4 +1,4 @@
-"""The dialects that are registered, and their serializations. A record is all that is imported before a program needs more."""
+"""The registered dialects and their serializations. Only their records are imported until a program needs more."""
 
 from ptir_tools.core.dialect import Dialect, Format, FormatEntry, declare_options
 from ptir_tools.dialects import mind, ptir, pto, tiny

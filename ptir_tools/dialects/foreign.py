@@ -1,4 +1,4 @@
-"""The content of other projects' files: what is in no format that is read here, and which of it is ONNX or StableHLO, which are.
+"""Recognition of other projects' files by their content: formats without a reader here, and ONNX and StableHLO, which have one.
 
 A format that gets a reader loses its row in `FOREIGN`; its `FormatEntry` recognizes it.
 """
@@ -13,7 +13,7 @@ from ptir_tools.core.records import NamedTuple
 
 
 class Foreign(NamedTuple):
-    """Content of a format that has no reader here: how people call it, whether a file is in it, and what to do about it.
+    """A format that has no reader here: its usual name, whether a file is in it, and what the user can do.
 
     `begins` gets the first bytes of the file, at most `FIRST_BYTES`, and the size of the whole.
     """
@@ -59,8 +59,8 @@ _LOOKED_AT = 1 << 16  # characters, which have the first op
 
 
 def is_stablehlo(text: str, at: int) -> bool:
-    """Whether a text is MLIR whose first op is one of StableHLO or of VHLO, its versioned form, or which has functions on tensors
-    and no op."""
+    """Whether a text is MLIR whose first op is of StableHLO or of VHLO, its versioned form. MLIR without ops counts if it has
+    functions on tensors."""
     if _MLIR_BEGINS.match(text, at) is None:
         return False
     first = _MLIR_OP.search(text, at, at + _LOOKED_AT)

@@ -1,6 +1,7 @@
 """JSON with comments: values at the speed of `json.loads`, a span for every node on demand, and precise syntax errors.
 
-The language is grammars/json.lark. It runs only when a text is refused, to say why; a test holds both readings together.
+The language is grammars/json.lark. The grammar runs only if a text is refused, to report why. A test checks that both accept the
+same texts.
 """
 
 from __future__ import annotations
@@ -211,7 +212,7 @@ class _Diagnosis:
         return True
 
     def quoted(self, error: Exception) -> bool:
-        """Report a key without quotes; or a string in single quotes, as Python writes them: the edit is for all that follow."""
+        """Report a key without quotes, or a string in single quotes as in Python. The edit corrects all that follow, too."""
         text, at = self.source.text, getattr(error, "pos_in_stream", None)
         if at is not None and (key := re.compile(r"([A-Za-z_]\w*)\s*:").match(text, at)) is not None:
             span = Span(*key.span(1))

@@ -33,8 +33,8 @@ _UTF16 = "this is UTF-16, as PowerShell's `>` writes it: save it as UTF-8"
 
 
 def program_file(path: str) -> str:
-    """The file of the program at `path`: in the folder of a traced run, its structure, or the JSON when that is all there is. In
-    the folder of a trace, that of its runs.
+    """The file of the program at `path`. In the folder of a traced run, it is the structure, or the JSON if there is no
+    structure. In the folder of a trace, it is that of the only run.
 
     Raises UsageError for a trace of several programs.
     """

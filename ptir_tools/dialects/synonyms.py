@@ -1,4 +1,4 @@
-"""What other systems call ops: the four dialects have many in common, and so have those who write them."""
+"""The names that other systems give to ops. They are shared by the four dialects, which have many ops in common."""
 
 from __future__ import annotations
 

@@ -45,6 +45,6 @@ def without_aliases(results: Sequence[Data], arguments: Sequence[Data]) -> Itera
 def widest(blocks: Iterable[Region], item: int | None = None) -> int:
     """The most bytes that one op reads and writes, with `item` bytes per element (None: of its dtype). An op on a view reads
     all of the source."""
-    ops = (op for b in blocks for op in b.body if not op.defn.is_movement)
-    types = {(*map(operand_type, op.operands), *(v.type for v in op.results)) for op in ops}
+    ops = [op for b in blocks for op in b.body if not op.defn.is_movement]
+    types = {(*map(operand_type, op.operands), *[v.type for v in op.results]) for op in ops}
     return max((sum(leaf.count * (item or leaf.dtype.size) for t in ts for _, leaf in leaves(t)) for ts in types), default=0)

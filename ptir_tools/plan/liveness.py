@@ -94,7 +94,7 @@ def operand_leaves(x: Operand) -> list[Leaf]:
     return []
 
 
-def carried(op: Op) -> int:
+def carried_leaves(op: Op) -> int:
     """The number of leaves that a loop carries: its first results, and the first parameters of its regions. 0 for any other
     op."""
     loop = op.defn.control
@@ -103,7 +103,7 @@ def carried(op: Op) -> int:
 
 def own_parameters(op: Op, r: Region) -> list[TensorType]:
     """The leaves of the parameters of a region of `op` that the op does not carry; they are in its workspace."""
-    return [t for p in r.params for _, t in leaves(p.type)][carried(op) :]
+    return [t for p in r.params for _, t in leaves(p.type)][carried_leaves(op) :]
 
 
 def workspace(op: Op, peaks: Mapping[Region, int], align: int) -> int:
@@ -175,7 +175,7 @@ class _Walk:
                 if not path:
                     self.share_view(op, b)
         if isinstance(op.defn.control, Loop):
-            for leaf in [leaf for v in op.results for leaf in operand_leaves(v)][carried(op) :]:
+            for leaf in [leaf for v in op.results for leaf in operand_leaves(v)][carried_leaves(op) :]:
                 self.lay_out(leaf)
 
     def lay_out(self, leaf: Leaf) -> None:
@@ -254,7 +254,7 @@ class _Walk:
         for x in op.operands:
             first += [None] if isinstance(x, Literal) else [self.result.places[leaf] for leaf in operand_leaves(x)]
         read = Counter(self.result.places[leaf].root for x in op.operands for leaf in operand_leaves(x))
-        outs = [self.result.places[leaf] for v in op.results for leaf in operand_leaves(v)][: carried(op)]
+        outs = [self.result.places[leaf] for v in op.results for leaf in operand_leaves(v)][: carried_leaves(op)]
         for source, out in zip(first, outs, strict=False):
             if source is not None and read[source.root] == 1 and self.can_reuse(source, out, at):
                 self.write_over(source, out)

@@ -65,6 +65,6 @@ def measure(
         ready(inputs)
         times.append(time.perf_counter() - before)
     spent = time.process_time() - cpu
-    flops = [costs.operations(op) for op in (ready.ran if isinstance(ready, Compiled) else program).main.body]
-    known = sum(n for n in flops if isinstance(n, int)) if all(isinstance(n, int) for n in flops) else 0
-    return Measured(name, sorted(times), spent, begin - start, known)
+    flops = [costs.operations(op).value for op in (ready.ran if isinstance(ready, Compiled) else program).main.body]
+    known = [n for n in flops if n is not None]
+    return Measured(name, sorted(times), spent, begin - start, sum(known) if len(known) == len(flops) else 0)

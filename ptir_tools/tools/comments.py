@@ -24,7 +24,7 @@ class _Kept:
     behind: list[str] = field(default_factory=list)
 
 
-def carried(lines: Sequence[str], form: str, before: Program, after: Program) -> list[str]:
+def keep_comments(lines: Sequence[str], form: str, before: Program, after: Program) -> list[str]:
     """`lines`, the text of `after` in format `form`, with the comments of the text that `before` was read from.
 
     Those of a statement without a translation are at the next one, those before the first one at the top.

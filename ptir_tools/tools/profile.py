@@ -9,11 +9,10 @@ from contextlib import contextmanager
 
 from ptir_tools.core import costs
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.ir import Literal, Op, Operand, Value, operand_type
+from ptir_tools.core.ir import Op, Value, operand_type
 from ptir_tools.core.lazy import late, np
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import TypeVar
-from ptir_tools.core.types import Type
 from ptir_tools.engines.native import library, threads
 
 escape = late("html", "escape")
@@ -36,7 +35,7 @@ class Step:
     @property
     def flops(self) -> int:
         """The arithmetic of one call; 0 where it depends on values."""
-        return sum(_number(costs.operations(op)) for op in self.ops)
+        return sum(costs.operations(op).value or 0 for op in self.ops)
 
     @property
     def bytes(self) -> int:
@@ -45,7 +44,7 @@ class Step:
         read = {x: None for op in self.ops for x in op.operands if not isinstance(x, Value) or x not in inside}
         used = {x for op in self.ops for x in op.operands}
         written = [v.type for v in inside if v not in used or v in self.ops[-1].results]
-        return _number(costs.size(*map(_type, read), *written))
+        return costs.size(*map(operand_type, read), *written).value or 0
 
 
 @dataclass(slots=True, frozen=True)
@@ -92,14 +91,6 @@ def _quickest(call: Callable[[], object], times: int) -> float:
         call()
         best = min(best, time.perf_counter() - start)
     return best
-
-
-def _type(x: Operand) -> Type:
-    return x.type if isinstance(x, (Value, Literal)) else operand_type(x)
-
-
-def _number(cost: costs.Cost) -> int:
-    return cost if isinstance(cost, int) else 0
 
 
 _WIDE, _TALL, _LETTER = 1200, 18, 7.3  # of a flame graph, a frame and a letter

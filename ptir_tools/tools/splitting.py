@@ -36,7 +36,7 @@ def programs(source: Source) -> list[Source]:
     return [p for p in result if p.data is not None or not is_blank(p) or "expected-" in p.text] or result[:1]
 
 
-def joined(texts: Sequence[Iterable[str]], source: Source, to: str | None = None) -> list[str]:
+def with_parts_replaced(texts: Sequence[Iterable[str]], source: Source, to: str | None = None) -> list[str]:
     """The pieces of one text in format `to` (None: that of `source`), with `texts` in place of the parts of `source`."""
     own = _BOUNDARY.search(source.text)
     return divided(texts, FORMATS[to].comment if to is not None else own[1] if own else "//")

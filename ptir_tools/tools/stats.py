@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-from ptir_tools.core import costs
-from ptir_tools.core.costs import Cost
+from ptir_tools.core import costs, expressions
 from ptir_tools.core.dialect import Program
+from ptir_tools.core.expressions import Poly
 from ptir_tools.core.ir import Op
 from ptir_tools.core.records import dataclass
 
@@ -17,21 +17,15 @@ class Row:
     symbols."""
 
     name: str
-    ops: int = 0
-    operations: Cost = 0
-    bytes: Cost = 0
-
-    def add(self, other: Row) -> None:
-        """Add the cost of `other`."""
-        self.ops += other.ops
-        self.operations += other.operations
-        self.bytes += other.bytes
+    ops: int
+    operations: Poly
+    bytes: Poly
 
     @property
     def intensity(self) -> float | None:
         """Operations per byte; None if one of them is not a number, or there are no bytes."""
-        operations, moved = costs.as_number(self.operations), costs.as_number(self.bytes)
-        return operations / moved if isinstance(operations, int) and isinstance(moved, int) and moved else None
+        operations, moved = self.operations.value, self.bytes.value
+        return operations / moved if operations is not None and moved else None
 
 
 def each(program: Program) -> list[Row]:
@@ -41,19 +35,17 @@ def each(program: Program) -> list[Row]:
 
 def count(program: Program) -> list[Row]:
     """A row per kind of op, the most frequent first. A region counts once, however often it runs."""
-    rows: dict[str, Row] = {}
+    kinds: dict[str, list[Row]] = {}
     for block in program.blocks():
         for op in block.body:
-            rows.setdefault(op.defn.short, Row(op.defn.short)).add(_row(op, ""))
-    return sorted(rows.values(), key=lambda row: (-row.ops, row.name))
+            kinds.setdefault(op.defn.short, []).append(_row(op, ""))
+    return sorted((total(rows, name) for name, rows in kinds.items()), key=lambda row: (-row.ops, row.name))
 
 
-def total(rows: Iterable[Row]) -> Row:
+def total(rows: Sequence[Row], name: str = "total") -> Row:
     """The sum of all rows."""
-    result = Row("total")
-    for row in rows:
-        result.add(row)
-    return result
+    operations, moved = expressions.total(row.operations for row in rows), expressions.total(row.bytes for row in rows)
+    return Row(name, sum(row.ops for row in rows), operations, moved)
 
 
 def _row(op: Op, name: str) -> Row:

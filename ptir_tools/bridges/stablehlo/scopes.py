@@ -44,8 +44,8 @@ class InError(Exception):
 
 
 class Scope:
-    """The names visible in a block, the PTIR block that gets the ops, and the shape of scalars there (`lift`): a region on
-    scalars can be read on whole tensors."""
+    """The names that are visible in a block, and the PTIR block that gets the ops. A region on scalars can be read as ops on
+    whole tensors: `lift` is then the shape that scalars have."""
 
     def __init__(self, reader: Reader, block: Target, outer: Scope | None = None, lift: Shape | None = None) -> None:
         self.reader, self.block, self.outer = reader, block, outer

@@ -26,7 +26,8 @@ else:
 
 
 def write(program: Program, diagnostics: Diagnostics, options: Options) -> Iterator[str]:
-    """The text of a module with one public function `main`; nothing after an op that StableHLO cannot say, or an open symbol.
+    """The text of a module with one public function `main`; nothing after an op that StableHLO cannot express, or after an
+    unbound symbol.
 
     With a sharding it says how values are cut over a mesh, in the terms of Shardy. What fails when it runs has a result in
     StableHLO: an index out of range is moved into it, an integer divided by zero is what XLA makes of it. Raises UsageError where

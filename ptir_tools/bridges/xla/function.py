@@ -59,8 +59,8 @@ def to_jax(program: Program, seed: int = 0) -> Callable[..., jax.Array | tuple[j
     gives an array, or a tuple of arrays.
 
     Symbols are bound by the shapes of the arrays. Random ops give what `seed` gives on every engine. JAX reports no error when a
-    function runs: an index out of range is moved into it, an integer divided by zero is what XLA makes of it. 64-bit dtypes need
-    JAX's `jax_enable_x64`. Raises UsageError where JAX is not installed, and for an op that it cannot say.
+    function runs: an index out of range is moved into range, and an integer division by zero gives a number that XLA chooses.
+    64-bit dtypes need JAX's `jax_enable_x64`. Raises UsageError if JAX is not installed, and for an op that JAX cannot express.
     """
     require_jax("to_jax")
     ready = without_calls(program)

@@ -17,7 +17,7 @@ from itertools import count
 from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import PURE, Function, Op, Region, Value
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.core.typed import Any
+from ptir_tools.core.types import Shape
 from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.ops.memory import memory_of, touches_memory
 from ptir_tools.dialects.pto.pipes import unit
@@ -128,7 +128,7 @@ class _Access:
     writes: bool
     inside: bool  # in the inner loop
     place: tuple[tuple[int, ...], ...]
-    shape: tuple[Any, ...]
+    shape: Shape
     of_slice: bool
 
 

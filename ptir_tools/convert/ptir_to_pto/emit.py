@@ -381,7 +381,7 @@ class KernelEmit(Emit[BlockValue]):
         short = {SCALAR: "expands", COLUMN: "rowexpand", ROW: "colexpand"}[piece.kind]
         return self.make(short, kind, piece.dtype, piece.value, valid=self.existing(kind))
 
-    def joined(self, short: str, column: BlockValue) -> BlockValue:
+    def combine_parts(self, short: str, column: BlockValue) -> BlockValue:
         """Combine the partial reductions of a row's parts, pairwise."""
         for bit in range(self.blocks.parts.bit_length() - 1):
             other = self.make("gather", COLUMN, column.dtype, column.value, self.neighbors(1 << bit))

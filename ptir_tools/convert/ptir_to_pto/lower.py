@@ -204,7 +204,7 @@ def reduction(short: str) -> TileRule:
             return emit.make(f"col{short}", ROW, x.dtype, emit.spread(x).value)
         rows = element_types(emit.target)[f"row{short}"]
         if DTYPE_TEXT[x.dtype] in rows or x.dtype.is_float:
-            return emit.joined(COMBINED[op.defn.short], emit.make(f"row{short}", COLUMN, x.dtype, emit.spread(x).value))
+            return emit.combine_parts(COMBINED[op.defn.short], emit.make(f"row{short}", COLUMN, x.dtype, emit.spread(x).value))
         return _turned(emit, short, emit.spread(x))
 
     return rule

@@ -29,6 +29,7 @@ from ptir_tools.convert.ptir_to_pto.operands import (
 from ptir_tools.convert.ptir_to_pto.outline import Branch, Item, Loop, Outline, Write, prune, values_of
 from ptir_tools.convert.ranges import MOVES, Ranges
 from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.builder import Builder
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
@@ -107,7 +108,7 @@ class Preparation:
         self.counters: dict[Value, Operand] = {}  # final values of loop counters
         self.rules = rules
         self.others = others  # names that constants must not have
-        self.arrays: dict[Value, Any] = {}  # constant values
+        self.arrays: dict[Value, Array | None] = {}  # constant values
         self.indices: set[Value] = set()  # si64 values that are only indices: si32 here
         self.constants: dict[tuple[object, ...], Value] = {}  # parameters for constants, by content
 
@@ -243,7 +244,7 @@ class Preparation:
             return some[0] if len(some) == 1 else self.rules[short](self, op, *some)  # type: ignore[return-value]
         return None
 
-    def known(self, x: Operand) -> Any:
+    def known(self, x: Operand) -> Array | None:
         """The array of an operand that is a foldable constant; None for others, and for large ones."""
         return known(x, self.arrays, _KNOWN)
 

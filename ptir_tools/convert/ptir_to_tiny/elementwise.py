@@ -18,10 +18,10 @@ from ptir_tools.rewrite.vocabulary import tensor_type
 
 def same(uop: str) -> Rule:
     """One node on the same operands."""
-    return lambda emit, op, *operands: emit.last(uop, *mixed(emit, operands))
+    return lambda emit, op, *operands: emit.last(uop, *with_a_node(emit, operands))
 
 
-def mixed(emit: TinyEmit, operands: Sequence[Data]) -> list[Operand]:
+def with_a_node(emit: TinyEmit, operands: Sequence[Data]) -> list[Operand]:
     """`operands`, at least one of them a node that gives the immediates their dtype; the condition of a WHERE does not."""
     mix = [emit.operand(x) for x in operands]
     first = 1 if len(mix) == 3 else 0
@@ -56,7 +56,7 @@ def _reciprocal(emit: TinyEmit, op: Op, x: Data) -> Value:
 
 def _division(emit: TinyEmit, op: Op, x: Data, y: Data) -> Value:
     if emit.type.dtype.is_float:
-        return emit.last("FDIV", *mixed(emit, (x, y)))
+        return emit.last("FDIV", *with_a_node(emit, (x, y)))
     quotient, back, _ = divided(emit, op, x, y)
     return emit.settled(emit("SUB", quotient, back))
 
@@ -135,7 +135,7 @@ def in_range(rule: Rule) -> Rule:
 
 
 def _clamp(emit: TinyEmit, op: Op, x: Data, low: Data, high: Data) -> Value:
-    return emit.last("MIN", emit("MAX", *mixed(emit, (x, low))), emit.operand(high))
+    return emit.last("MIN", emit("MAX", *with_a_node(emit, (x, low))), emit.operand(high))
 
 
 def _stop_gradient(emit: TinyEmit, op: Op, x: Data) -> Data:

@@ -107,7 +107,7 @@ class TinyEmit(Emit[Data]):
         if not isinstance(data, Literal):
             return data
         self.require_tensor(data.type, data)
-        data = as_immediate(carried(data))
+        data = as_immediate(represented(data))
         assert isinstance(t, TensorType)
         if data.type.shape == t.shape:
             return self.pooled(data, name)
@@ -246,7 +246,7 @@ class TinyEmit(Emit[Data]):
         if not isinstance(x, Literal):
             return x
         self.require_tensor(x.type, x)
-        small = as_immediate(carried(x))
+        small = as_immediate(represented(x))
         return small if not small.type.shape and element_of(x) is not None else self.kept_once(small)
 
     def node(self, x: Data) -> Value:
@@ -257,7 +257,7 @@ class TinyEmit(Emit[Data]):
             return x
         assert isinstance(x, Literal)
         self.require_tensor(x.type, x)
-        scalar = self.kept_once(as_immediate(carried(x)))
+        scalar = self.kept_once(as_immediate(represented(x)))
         shape = x.type.shape
         return (
             scalar if tensor_type(scalar).shape == shape else self("EXPAND", scalar, result_shape=shape, broadcast_dimensions=())
@@ -347,7 +347,7 @@ def without_repeats(literal: Literal) -> tuple[Literal, tuple[int, ...]]:
     return to_literal(np.ascontiguousarray(array), t.with_shape([t.shape[a] for a in kept])), tuple(kept)
 
 
-def carried(literal: Literal) -> Literal:
+def represented(literal: Literal) -> Literal:
     """A constant in the dtype that represents it."""
     if literal.type.dtype not in CARRIED | WIDE or literal.data is None:
         return literal

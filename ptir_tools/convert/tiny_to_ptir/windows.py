@@ -163,7 +163,7 @@ def _concat(axis: int) -> Rule:
     return lambda emit, op, x, y: emit.last("concat", x, y, axis=axis)
 
 
-def joined(op: Op, options: Options) -> Match | None:
+def match_concat(op: Op, options: Options) -> Match | None:
     """A concat: the ADD of two PADs by zeros, each as wide as the other's source."""
     first, last = (defined_by(x, "PAD") for x in op.operands)
     if first is None or last is None or any(p.attr("value") != 0 for p in (first, last)):
@@ -182,7 +182,7 @@ def joined(op: Op, options: Options) -> Match | None:
 
 
 WINDOWS: dict[str, tuple[Pattern, ...]] = {
-    "ADD": (joined,),
+    "ADD": (match_concat,),
     "SHRINK": (holes,),
     "RESHAPE": (patches,),
     "REDUCE": (window_reduction,),

@@ -6,8 +6,9 @@
     x, w = m.variable("x", "f32", [3, 4]), m.variable("w", "f32", [4, 5])
     program = m.program((x @ w + 0.5).relu())
 
-A free variable becomes one `Input`, however often it is asked for; a literal a `ConstTensor` of the dtype of what it meets; an
-operator its instruction. Everything is validated before it is emitted: a broken rule raises Violation with the catalogue's code.
+A free variable becomes one `Input`, however often it is used. A literal becomes a `ConstTensor` with the dtype of the other
+operand, and an operator becomes its instruction. Everything is validated before it is emitted: a broken rule raises Violation
+with the catalogue's code.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ def any_tensor(g: Growing, low: int = 1) -> Operand:
 
 
 def indices(g: Growing, shape: Shape, bounds: Sequence[int], dtype: DType | None = None) -> Operand:
-    """Indices in [0, bound), with the bound of their position along the last axis where there are several: constants, clamped
-    values, or inputs."""
+    """Indices in [0, bound): constants, clamped values, or inputs. With several bounds, each position along the last axis has
+    its own."""
     dtype = dtype or g.one((SI32, SI64))
     t = tensor(dtype, shape)
     if g.faults and g.choices.flag():

@@ -126,8 +126,8 @@ class Growing(core.Growing):
         return self.block
 
     def leaving(self, types: Sequence[Type]) -> list[Operand]:
-        """The values that a region may return when another with parameters of these types must return the same types: tensors,
-        and tuples among its parameters."""
+        """The values that a region may return if another region with parameters of these types must return the same types. They
+        are tensors, and tuples among its parameters."""
         return [x for x in self.values if isinstance(t := operand_type(x), TensorType) or t in types]
 
     # ---- types

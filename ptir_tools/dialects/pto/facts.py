@@ -23,17 +23,17 @@ class Facts:
     """The facts of one tile op. The defaults are those of most ops: elementwise on row-major tiles in Vec, on the vector pipe.
 
     Locations: `takes` are the fixed locations of the first operands. `gives` are the possible locations of the result, the
-    default first. Without `gives`, the result is where the tile is that it is written over, or else in Vec. None (for a load)
-    leaves it to the uses of the result.
+    default first. Without `gives`, the result is where the tile is that it is written over, or else in Vec. With None (for a
+    load), the uses of the result decide.
 
-    Bytes: the result is written over the tile operand `over`, is the bytes of operand 0 (`renames`), or may be written over
-    the tile operands `reuses` (None: over any, if the op is elementwise). `scratch`: it uses the target's scratch. `spare`
-    gives the extra tiles that the library's implementation needs. `memory` is the index of the memref operand that it loads or
-    stores.
+    Bytes: The result is written over the tile operand `over`. With `renames`, it is the bytes of operand 0. It may be written
+    over the tile operands `reuses`; None allows any operand of an elementwise op. With `scratch`, the op uses the target's
+    scratch memory. `spare` gives the extra tiles that the library's implementation needs. `memory` is the index of the memref
+    operand that the op loads or stores.
 
-    Targets: `elements` are the element types per target of the first tile; empty allows any. `masked`: the first tile is a
-    mask. `converts`: the element types apply to the result, too. `vector`: it works only in Vec, on row-major tiles. `passes`
-    is how often it goes over its elements. `legal` raises Violation where the op exceeds the target.
+    Targets: `elements` are the element types of the first tile, per target; empty allows any. With `masked`, the first tile is a
+    mask. With `converts`, the element types apply to the result, too. With `vector`, the op works only in Vec, on row-major
+    tiles. `passes` is how often it goes over its elements. `legal` raises Violation if the op exceeds the target.
     """
 
     pipe: str = "V"

@@ -111,8 +111,8 @@ def of_view(op: Op, shape_of: ShapeOf) -> Pairs:
 
 
 def of_loop(op: Op, counter: Need) -> Asked:
-    """Bounds with which the counter of a loop stays in the bounds that its body needs: a small trip count, or that of the
-    indexed extent."""
+    """Loop bounds for which the counter is in the range that the loop's body needs. They give a small trip count, or that of
+    the indexed extent."""
     lower, upper, step = op.operands[:3]
     below = min(counter.bounds, default=TRIPS)
     return [(lower, at_most(below - 1)), (upper, at_most(below)), (step, at_most(TRIPS, 1))]

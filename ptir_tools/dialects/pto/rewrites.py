@@ -112,8 +112,8 @@ def loop_that_runs_once(op: OpView) -> bool:
 
 
 def _fit(op: OpView, given: Sequence[Operand], wanted: Sequence[Value], *before: tuple[Value, Operand]) -> bool:
-    """Whether `given` have the types of `wanted`, for which they are put in: a tile or event of which more is known has another
-    one. And whether the dialect allows it; `before` is put in, too."""
+    """Whether `given` have the types of `wanted`, which they replace. A tile or event with more known facts has another type.
+    And whether the dialect allows it; `before` is put in, too."""
     if [operand_type(x) for x in given] != [v.type for v in wanted]:
         return False
     return op.rw.allows([*before, *zip(wanted, given, strict=True)])

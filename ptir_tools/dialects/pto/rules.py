@@ -134,7 +134,7 @@ def same_extent(what: str, a: object, b: object, at: Place | None = None) -> Non
 COUNTS = "counts"  # the one result that is no tile: a vector
 
 
-def rule(short: str, check: Callable[..., Any], *results: str) -> Callable[..., Types]:
+def rule(short: str, check: Callable[..., object], *results: str) -> Callable[..., Types]:
     """The type rule of the tile op called `short`: `check(*operand types, **attributes)`, then `valid`, `wait` and the event.
 
     The operand groups end with `valid` and `wait`; `results` name the attributes that hold the result types.

@@ -21,8 +21,8 @@ class _Edited(Protocol):
 
 
 class Steps:
-    """A function of replacements (value, new operand), applied in sequence: whether no loop gets a step known to be 0 or
-    negative.
+    """A predicate of replacements (value, new operand), which are applied in sequence. It holds if no loop gets a step that is
+    known to be 0 or negative.
 
     A known step that is not positive is a verification error, an unknown one is a run-time error. A rewrite must not turn the
     second into the first.

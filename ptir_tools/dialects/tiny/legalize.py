@@ -1,9 +1,9 @@
-"""Legalization: the binary normalizer, and every other implicit part of a graph made explicit before verification.
+"""Legalization: everything that a graph leaves implicit is made explicit before verification.
 
 Names of axes become numbers, `broadcast_dimensions` are completed by the *written* extents, and immediates get the dtype of
-their sibling. In profile `seed`, operands of an elementwise op that differ as in the specification's examples get the missing
-EXPAND, RESHAPE or CAST, each with a note. Profile `strict` reports them. Bindings are applied last, so that they do not hide
-the written extents.
+their sibling. The operands of an elementwise op may differ in the ways that the specification's examples show. In profile `seed`
+they get the missing EXPAND, RESHAPE or CAST, each with a note (the binary normalizer). Profile `strict` reports them. Bindings
+are applied last, so that they do not hide the written extents.
 """
 
 from __future__ import annotations

@@ -134,8 +134,22 @@ def started(op: Op) -> Group | None:
     return group if group.accepts(op) else None
 
 
+class Fused(tuple[Op, ...]):
+    """A step that is a fusion group."""
+
+    group: Group
+
+
+def _fused(group: Group) -> Fused:
+    made = Fused(group.ops)
+    made.group = group
+    return made
+
+
 def domain(ops: Sequence[Op]) -> Group:
     """The fusion group of `ops`."""
+    if isinstance(ops, Fused):
+        return ops.group
     group = started(ops[0])
     assert group is not None
     for op in ops[1:]:
@@ -159,11 +173,11 @@ def partition(block: Region) -> list[tuple[Op, ...]]:
             steps.append((op,))
             continue
         if group is not None:
-            steps.append(tuple(group.ops))
+            steps.append(_fused(group))
         group = started(op)
         if group is None:
             steps.append((op,))
-    return steps if group is None else [*steps, tuple(group.ops)]
+    return steps if group is None else [*steps, _fused(group)]
 
 
 def _is_fixed(op: Op, fixed: set[Value]) -> bool:

@@ -57,12 +57,10 @@ class _Draw:
             self.op(op, box)
 
     def op(self, op: Op, box: Node) -> None:
-        operations, moved = costs.as_number(costs.operations(op)), costs.as_number(costs.traffic(op))
         pipe = self.program.dialect.pipe(op) if self.program.dialect.pipe is not None else None
         title = f"{op.defn.short} [{pipe}]" if pipe else op.defn.short
         node = Node(Kind.OP, title, self.types(*(v for v in op.results if not self.signals(v.type))), op_text(op), pipe or "")
-        node.operations = operations if isinstance(operations, int) else None
-        node.bytes = moved if isinstance(moved, int) else None
+        node.operations, node.bytes = costs.operations(op).value, costs.traffic(op).value
         self.nodes[op] = self.add(box, node)
         for v in op.results:
             self.nodes[v] = node

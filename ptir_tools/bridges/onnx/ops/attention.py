@@ -52,7 +52,7 @@ def heads_of(x: Tensor, count: int) -> Tensor:
     return x.reshape([b, s, count, fixed(width) // count]).transpose([0, 2, 1, 3])
 
 
-def joined(x: Tensor) -> Tensor:
+def merge_heads(x: Tensor) -> Tensor:
     """[B, heads, S, D] as [B, S, heads * D]."""
     b, heads, s, d = x.shape
     return x.transpose([0, 2, 1, 3]).reshape([b, s, fixed(heads) * fixed(d)])
@@ -133,7 +133,7 @@ def multi_head_attention(node: Node) -> list[Tensor | None]:
     if node.attr("unidirectional", 0):
         biases.append(allowed(causal(node, s, t), LOWEST))
     scale = node.attr("scale", 0.0) or 1 / math.sqrt(fixed(q.shape[3]))
-    y = joined(weighted(wide(q), wide(k), wide(v), biases, scale))
+    y = merge_heads(weighted(wide(q), wide(k), wide(v), biases, scale))
     return [back(y, x), k, v, None]
 
 
@@ -177,7 +177,7 @@ def projected(node: Node, y: Tensor, mask: int, past: int, bias: int | None) -> 
     if node.attr("unidirectional", 0):
         biases.append(allowed(causal(node, s, t), LOWEST))
     scale = node.attr("scale", 0.0) or 1 / math.sqrt(fixed(q.shape[3]))
-    out = back(joined(weighted(wide(q), wide(k), wide(v), biases, scale)), y)
+    out = back(merge_heads(weighted(wide(q), wide(k), wide(v), biases, scale)), y)
     if not node.wants(1):
         return [out, None]
     return [out, y.block.op("concat", [x.reshape([1, *x.shape]) for x in (k, v)], axis=0)]
@@ -231,7 +231,7 @@ def group_query_attention(node: Node) -> list[Tensor | None]:
         sink = node.constant(np.zeros((1, heads, 1, 1), np.float32))
     scale = node.attr("scale", 0.0) or 1 / math.sqrt(fixed(d))
     y = weighted(wide(q), wide(present[0]), wide(present[1]), biases, scale, node.attr("softcap", 0.0), sink)
-    return [back(joined(y), x), *present, None]
+    return [back(merge_heads(y), x), *present, None]
 
 
 def _broadcast_rows(v: Tensor, shape: Sequence[Dim]) -> Tensor:

@@ -8,7 +8,7 @@ from itertools import product
 from math import prod
 
 from ptir_tools.bridges.onnx.ops.elementwise import bounded, logical
-from ptir_tools.bridges.onnx.ops.shape import along, cut, mixed
+from ptir_tools.bridges.onnx.ops.shape import along, axis_product, cut
 from ptir_tools.bridges.onnx.ops.window import Window, biased, channels_first, channels_last, weighed
 from ptir_tools.bridges.onnx.table import Node, axis, back, fixed, handles, refused, stretched, wide
 from ptir_tools.core.arrays import Array
@@ -50,7 +50,11 @@ def resize(node: Node) -> Tensor:
             continue
         n, count = fixed(x.shape[a]), fixed(sizes[a])
         places = _places(node, n, count, scales[a], bounds)
-        y = along(y, a, _nearest(places, n, node)) if mode == "nearest" else mixed(y, a, _weights(node, places, n, scales[a]))
+        y = (
+            along(y, a, _nearest(places, n, node))
+            if mode == "nearest"
+            else axis_product(y, a, _weights(node, places, n, scales[a]))
+        )
         if crop:
             beyond = (places < 0) | (places > n - 1)
             shape = [count if i == a else 1 for i in range(x.rank)]

@@ -111,7 +111,7 @@ def length(node: Node) -> Array:
 
 
 @handles("ConcatFromSequence")
-def joined(node: Node) -> Datum:
+def concat_from_sequence(node: Node) -> Datum:
     """ConcatFromSequence along an axis, a new one with `new_axis`. Raises Violation for an empty sequence."""
     items = _items(node)
     if not items:

@@ -193,6 +193,8 @@ def slice_(node: Node) -> Tensor:
     else:
         axes, steps = (node.ints(i) if node.has(i) else None for i in (3, 4))
         starts, ends = node.dims(1), node.dims(2)
+    if steps is not None and 0 in steps:
+        raise Violation("InvalidModel", "Slice has a step of 0")
     places = [axis(a, x.rank) for a in axes] if axes is not None else list(range(len(starts)))
     for k, a in enumerate(places):
         step = 1 if steps is None else steps[k]
@@ -218,7 +220,8 @@ def _dropped_ends(n: Dim, start: Size, end: Size, step: int) -> tuple[int, int] 
 
 
 def _bound(x: Size, whole: Size) -> tuple[bool, int] | None:
-    """Whether a bound of a slice counts from the end of `whole`, and its distance; -1 from the beginning is before the first."""
+    """Whether a bound of a slice counts from the end of `whole`, and its distance from there. A distance of -1 from the
+    beginning is before the first element."""
     if isinstance(x, Extent):
         less = whole - x
         return (True, less) if isinstance(less, int) and less >= 0 else None
@@ -325,7 +328,7 @@ def reversed_(x: Tensor, a: int) -> Tensor:
     return along(x, a, np.arange(n - 1, -1, -1))
 
 
-def mixed(x: Tensor, a: int, matrix: object) -> Tensor:
+def axis_product(x: Tensor, a: int, matrix: object) -> Tensor:
     """The product of axis `a` and a constant matrix."""
     out = x.dot_general(x.block.constant(matrix, x.dtype), contract_lhs=[a], contract_rhs=[1])
     return out.transpose([*range(a), x.rank - 1, *range(a, x.rank - 1)])

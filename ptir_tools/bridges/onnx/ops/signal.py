@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptir_tools.bridges.onnx.ops.shape import along, cut, mixed, pad
+from ptir_tools.bridges.onnx.ops.shape import along, axis_product, cut, pad
 from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, fixed, handles, stretched
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
@@ -30,8 +30,8 @@ def transformed(x: Tensor, a: int, n: int, inverse: bool, onesided: bool) -> Ten
         cosines, sines = _twiddles(n, n, 1)
         cosines, sines = (m[:, : n // 2 + 1] * weight for m in (cosines, sines))
         real, imaginary = _sides(x, complex_)
-        y = mixed(real, a, cosines)
-        y = y - mixed(imaginary, a, sines) if imaginary is not None else y
+        y = axis_product(real, a, cosines)
+        y = y - axis_product(imaginary, a, sines) if imaginary is not None else y
         return y.reshape([*y.shape, 1])
     x = cut(x, a, 0, min(extent, n))
     x = pad(x, a, 0, n - fixed(x.shape[a]))
@@ -40,9 +40,9 @@ def transformed(x: Tensor, a: int, n: int, inverse: bool, onesided: bool) -> Ten
     if inverse:
         cosines, sines = cosines / n, sines / n
     real, imaginary = _sides(x, complex_)
-    re, im = mixed(real, a, cosines), mixed(real, a, sines)
+    re, im = axis_product(real, a, cosines), axis_product(real, a, sines)
     if imaginary is not None:
-        re, im = re - mixed(imaginary, a, sines), im + mixed(imaginary, a, cosines)
+        re, im = re - axis_product(imaginary, a, sines), im + axis_product(imaginary, a, cosines)
     return x.block.op("concat", [v.reshape([*v.shape, 1]) for v in (re, im)], re.rank)
 
 

@@ -5,9 +5,10 @@
     e = (x - x.reduce_max([-1], keepdims=True).broadcast_like(x)).exp()
     program = g.returns(e / e.reduce_sum([-1], keepdims=True).broadcast_like(e))
 
-Every op of `ptir ops` is a method of its first operand, and of `Graph` and `Block`: the operands, then the attributes, those with
-a default by name. Lists are taken as tuples, names as dtypes and symbols; next to a tensor of an elementwise op, a Python number
-becomes one of the same type. Nothing else is broadcast or promoted. A rule that is broken raises Violation.
+Every op of `ptir ops` is a method of its first operand, and of `Graph` and `Block`. Its arguments are the operands, then the
+attributes; those with a default are given by name. Lists are accepted as tuples, and names as dtypes and symbols. In an
+elementwise op, a Python number becomes a tensor of the other operand's type. Nothing else is broadcast or promoted. A broken rule
+raises Violation.
 """
 
 from __future__ import annotations

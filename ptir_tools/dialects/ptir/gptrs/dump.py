@@ -1,7 +1,7 @@
 """PTIR as gpt.rs's dump (`program.ptir`): the reader.
 
-An item is what is on one line. An instruction in its usual form, which the line reader takes, needs no grammar when it repeats
-another. Every other line goes to the grammar, whose rules are the methods of the reader.
+Each line is an item. The line reader takes an instruction in its usual form; if it repeats an earlier one, the grammar is not
+needed. Every other line is parsed by the grammar, whose rules are the methods of the reader.
 """
 
 from __future__ import annotations

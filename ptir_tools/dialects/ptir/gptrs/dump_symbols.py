@@ -1,6 +1,7 @@
 """Where symbols end in gpt.rs's dump: `?axx2` is `?ax` and 2, or the symbol `axx2`.
 
-A payload spells the symbols of its shape. What one spells is meant by the same text in the whole program; the rest is a guess.
+A payload spells the symbols of its shape one by one. The same text means the same symbols in the whole program. Where no payload
+spells a text, its division is a guess.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ def _longest(text: str, at: int, names: Collection[str]) -> str | None:
 
 
 def settle(program: Program, diagnostics: Diagnostics) -> None:
-    """Give every type of a program read from a dump the symbols that payloads spell; a warning "AmbiguousSymbol" where the
-    result of an op keeps a symbol that may end elsewhere."""
+    """Give every type of a program read from a dump the symbols as the payloads spell them. Warn (AmbiguousSymbol) if the result
+    of an op keeps a symbol whose name may end at another place."""
     spelling = _Spelling(op for block in program.blocks() for op in block.body)
     for block in program.blocks():
         for p in block.params:

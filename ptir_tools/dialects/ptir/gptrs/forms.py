@@ -1,5 +1,8 @@
-"""What the fields of gpt.rs's data hold, each kind once: how it is read, from plain values in the layout of its JSON, and which
-value it is written as. The dump's reader makes the same plain values of what Rust prints."""
+"""How the fields of gpt.rs's data are read and written, a form for each kind of field.
+
+A field is read from plain values in the layout of gpt.rs's JSON. The reader of dumps makes the same plain values of what Rust
+prints.
+"""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
 
 
 class _Model(Model):
-    """Prints instructions, which are most of a program, from texts of operations and types, which it keeps; warns of the floats
-    that JSON cannot say."""
+    """Prints instructions, which are most of a program. It keeps the texts of operations and types. It warns of floats that
+    JSON cannot express."""
 
     def __init__(self, regions: Mapping[str, int], diagnostics: Diagnostics) -> None:
         super().__init__(regions, BYTE)

@@ -14,7 +14,7 @@ from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor
 from ptir_tools.core.verify import verify
 from ptir_tools.core.violations import Violation, require
-from ptir_tools.dialects.ptir.gptrs.carried import call_of, carries
+from ptir_tools.dialects.ptir.gptrs.custom_calls import call_of, carries
 from ptir_tools.dialects.ptir.gptrs.kinds import NOT_UPSTREAM, SPELLED, UNSIGNED_AXES, UNSIGNED_AXIS, ops
 from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.hints import hints as hints_of
@@ -28,7 +28,8 @@ MAX_ID = 2**32
 
 @dataclass(slots=True)
 class Block:
-    """A function or region to write: its body may have ops more, which copy; its results are values, `ids` has them all."""
+    """A function or region to write. Its body may have additional ops that copy, so that all its results are values. `ids` has
+    the id of every value."""
 
     name: str
     params: list[Value]
@@ -131,7 +132,8 @@ class _Copies:
         self.regions: dict[TupleType, Region] = {}
 
     def add(self, operands: Sequence[Operand | None], body: list[Op]) -> list[Value | None]:
-        """The copies of `operands`, None of None, by ops at the end of `body`; a constant that these need is before them.
+        """Copies of `operands`, made by ops at the end of `body`; None stays None. A constant that these ops need is before
+        them.
 
         Raises Violation("NotTranslatable") for a tuple of one element.
         """
@@ -172,8 +174,8 @@ def _append(body: list[Op], op: Op, t: Type) -> Value:
 
 
 def value_ids(params: list[Value], body: list[Op], region: bool) -> dict[Value, int]:
-    """The id of every value: an all-digit name is one, any other value takes, in order of definition, the smallest that is
-    not used. A region's parameter k is id k."""
+    """The id of every value. A name of digits is the id. Every other value gets the smallest unused id, in order of definition.
+    A region's parameter k is id k."""
     ids: dict[Value, int] = {p: k for k, p in enumerate(params)} if region else {}
     used = set(ids.values())
     others: list[Value] = []

@@ -7,7 +7,7 @@ from ptir_tools.core.records import dataclass
 from ptir_tools.core.spelling import nearest
 from ptir_tools.core.typed import Any
 from ptir_tools.dialects.jsonc import KEY, Json
-from ptir_tools.dialects.ptir.gptrs import carried
+from ptir_tools.dialects.ptir.gptrs import custom_calls
 from ptir_tools.dialects.ptir.gptrs.forms import FORMS, Malformed, Where, get, inside, one_key, read_spec
 from ptir_tools.dialects.ptir.gptrs.kinds import KIND, Kind, fields, ops
 from ptir_tools.dialects.ptir.text import literals
@@ -44,9 +44,9 @@ def _read_payload(kind: Kind, payload: Json) -> Payload:
     regions = tuple(f"r{get(raw, r, int, kind.name)}" for r in defn.regions)
     given = {a.name for a in fields(name)}
     attrs = tuple(_field(kind, a, raw, guessed) if a.name in given else a.default for a in defn.attrs)
-    if name == "custom_call" and (extension := carried.called(attrs[0])) is not None:
+    if name == "custom_call" and (extension := custom_calls.called(attrs[0])) is not None:
         try:
-            return Payload(extension, carried.restored(extension, attrs[1]), (), guessed)
+            return Payload(extension, custom_calls.restored(extension, attrs[1]), (), guessed)
         except ValueError as wrong:
             raise Malformed(str(wrong), ("attrs",), code="InvalidAttributeValue") from None
     return Payload(defn, attrs, regions, guessed)

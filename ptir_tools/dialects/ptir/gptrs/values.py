@@ -1,8 +1,8 @@
 """Values of gpt.rs as Rust has them, and their three encodings: serde's JSON, what `{:?}` prints, and bincode 1.
 
-A Vec is a list, an array or tuple a tuple, an Option None or Some; numbers, texts and bytes are Python's. Bincode has its
-defaults: little endian, fixed width. An enum is a u32 index before its payload, a length is a u64, an option is a byte before
-its value.
+In Python, a Vec is a list, an array or tuple is a tuple, and an Option is None or Some. Numbers, texts and bytes are Python's.
+Bincode has its default options: little endian and fixed width. There an enum is a u32 index before its payload, a length is a
+u64, and an option is a byte before its value.
 """
 
 from __future__ import annotations

@@ -1,22 +1,23 @@
-"""Patterns by example: a kernel written once, as a PTIR function, finds what computes the same way in other programs.
+"""Patterns by example: a kernel is written once, as a PTIR function, and ops that compute the same are found in other programs.
 
-The kernel's ops, from the one that makes its result up, are sought in the program.
+A search begins at an op that matches the kernel's last op, and goes up from there.
 
-* Two ops match when their declarations are the same (so the kinds of unary, binary, compare and reduce ops are) and so are the
-  kinds in their attributes: what a scatter, window or segment reduces by, the target of a custom call. Other attributes are
-  left to whoever uses the match, as in gpt.rs; `same` names some that must be equal, axes counted from either end.
-* Types do not count, so one kernel serves every dtype and shape.
-* A parameter binds an operand, the same one wherever it is. A parameter of rank 0 binds a number: a constant all of whose
-  elements are equal. A constant of the kernel is a number, too, equal in the narrower of the two dtypes. Whether and from which
-  shape a number is broadcast does not count.
+* Two ops match if they have the same declaration, so also the same kind of unary, binary, compare or reduce op. The kinds in
+  their attributes must be equal, too: the kind by which a scatter, window or segment reduces, and the target of a custom call.
+* Other attributes are compared by the caller, as in gpt.rs. `same` names attributes that must be equal; axes may count from
+  either end.
+* Types are not compared, so one kernel matches every dtype and shape.
+* A parameter binds an operand, and the same one wherever it is used. A parameter of rank 0 binds a number, which is a constant
+  whose elements are all equal. A constant of the kernel is a number, too: it must be equal in the narrower of the two dtypes.
+* A number matches whether it is broadcast or not, and from any shape.
 * Operands of commutative ops are tried in both orders.
-* With `products`, float products match as such: whatever order and grouping their factors have, whether a number is multiplied or
-  divided by, a root divided by or its `rsqrt` multiplied. The number that a parameter takes is 1 where the program has none.
-  Of the ops of a product `Match.ops` has the last.
-* A parameter that `optional` names and the kernel adds (or multiplies by, with `products`) may be missing in the program. Then it
-  binds nothing; one of rank 0 binds 0.
-* Ops that `skip` names (of `reshape`, `transpose`, `broadcast_to`, `cast`) are optional in program and kernel alike, except where
-  the kernel begins.
+* With `products`, products of floats match in any order and grouping of their factors. A division by a number matches a product
+  with the number, and a division by a root matches a product with its `rsqrt`. A parameter for a number binds 1 if the program
+  has no such factor. Of the ops of a product, `Match.ops` has the last.
+* A parameter in `optional`, which the kernel adds (or with `products` multiplies by), may be missing in the program. Then it
+  binds nothing, and one of rank 0 binds 0.
+* An op in `skip` (of `reshape`, `transpose`, `broadcast_to`, `cast`) may be missing or additional, but not as the kernel's last
+  op.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from math import inf, pi, prod, sqrt
 
 from ptir_tools.core import costs
-from ptir_tools.core.costs import Cost
 from ptir_tools.core.dtypes import I1
+from ptir_tools.core.expressions import Poly, constant, total
 from ptir_tools.core.ir import Attribute, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.dialects.ptir import DIALECT
@@ -65,17 +65,17 @@ def expand(op: Op, rw: Rewriter) -> None:
     rw.erase(op)
 
 
-def cost(op: Op) -> Cost:
+def cost(op: Op) -> Poly:
     """The arithmetic of the ops that the custom call `op` replaces; 0 where it is not known."""
     if not expandable(op):
-        return 0
+        return constant(0)
     params = [Value(operand_type(x), f"x{k}") for k, x in enumerate(op.operands)]
     call = Op(op.defn, tuple(params), op.attrs)
     call.results = (Value(op.result.type, "y", call),)
     block = Region(params=params, body=[call], results=[call.result])
     with Rewriter(block, DIALECT) as rw:
         expand(call, rw)
-    return sum(map(costs.operations, block.body), start=0)
+    return total(map(costs.operations, block.body))
 
 
 def _shifted(call: Call, x: Operand, axis: int) -> tuple[Value, Value, Value]:

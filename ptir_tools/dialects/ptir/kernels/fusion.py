@@ -1,8 +1,10 @@
-"""Fusion groups in gpt.rs's terms: elementwise DAGs, contractions with a bias.
+"""Fusion groups as gpt.rs defines them: graphs of elementwise ops, and contractions with a bias.
 
 A group grows from its last op upward. An op joins when all its users are in the group, so that the group has one result. A
-broadcast between ops of the group joins, too, and its source is an input of the group. gpt.rs requires exactly one use and
-starts anew at every op. Here the groups are maximal and disjoint.
+broadcast between ops of the group joins, too, and its source is an input of the group.
+
+In gpt.rs, an op joins only if it has exactly one use, and a group is started at every op. Here the groups are maximal and
+disjoint.
 """
 
 from __future__ import annotations

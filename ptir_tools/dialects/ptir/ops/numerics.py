@@ -1,8 +1,6 @@
 """Helpers of op bodies: computing in float64 with one rounding, accumulating, moving axes.
 
 NumPy's warnings are off: NaN, infinities, overflow to infinity and integer wrap are values here.
-
-Bodies never warn: NaN, infinities, overflow to infinity and integer wrap are values here, not accidents.
 """
 
 from __future__ import annotations

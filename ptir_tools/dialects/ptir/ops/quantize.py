@@ -1,12 +1,8 @@
 """Quantization (contract: Quantize, Dequantize, Requantize).
 
-As in gpt.rs, an op without scales is a cast. `scales` and `zero_points` are of this toolkit; the dump and JSON cannot carry them.
-With them, an integer q represents the number (q - zero_point) * scale. There is one pair for the tensor, or one per index of
-`axis`.
-
-As in gpt.rs, an op without scales is a cast. With `scales` (and `zero_points`), which are of this toolkit and which dump and
-JSON cannot carry, an integer q means the number (q - zero_point) * scale: one pair for the tensor, or one per index
-of `axis`.
+As in gpt.rs, an op without scales is a cast. `scales` and `zero_points` are attributes of this toolkit; the dump and JSON cannot
+carry them. With them, an integer q represents the number (q - zero_point) * scale. There is one pair for the tensor, or one per
+index of `axis`.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ def fold_reduce_window(op: Op) -> Operand | None:
     generate=drawing.draw_reduce_window,
     inplace=InPlace("window"),
     factors=factors.kept_axes,
-    cost=lambda op: costs.results(op) * prod(op.attr("window_dims")),
+    cost=lambda op: costs.results(op) * costs.count(op.attr("window_dims")),
 )
 def reduce_window(
     x: Array,

@@ -88,7 +88,7 @@ def constant_right(op: OpView) -> bool:
 
 @rewrites("ptir.add", "ptir.mul", "ptir.compare_eq", "ptir.compare_ne", operands=_CONSTANTS, at=0)
 def number_right(op: OpView) -> bool:
-    """The same for operands of a comparison, and, to the bit, of a sum or product of reals when the constant has no NaN."""
+    """The same for the operands of a comparison. A sum or product of reals stays equal to the bit if the constant has no NaN."""
     x, _ = op.root.operands
     compared = op.root.defn.family == "compare"
     return (compared or (helpers.real(x) and helpers.number(x))) and constant_right.function(op)

@@ -69,8 +69,8 @@ def users_accept_each(op: OpView, by: dict[int, Operand]) -> bool:
 
 
 def _loses_error(op: OpView, by: dict[int, Operand]) -> bool:
-    """Whether the root would become unused and a run-time error would vanish: its own (a loop that does not end), or that of an
-    op that only it uses."""
+    """Whether the root would become unused and a run-time error would vanish with it. This may be its own error, as in a loop
+    that does not end, or that of an op that only the root uses."""
     if not _used_results(op) <= by.keys():
         return False
     fails = op.root.defn.fails

@@ -116,8 +116,8 @@ def _is_identity(x: Operand) -> bool:
 
 @rewrites("ptir.dot_general", operands=["ptir.constant"], effect=Effect.RANGE)
 def dot_of_identity(op: OpView) -> bool:
-    """A product with the identity matrix is the other factor, with its contracted axis in the place of the matrix's free axis.
-    (An infinity times the zeros of the matrix is NaN.)"""
+    """A product with the identity matrix is the other factor; its contracted axis moves to where the matrix's free axis is. This
+    may change a NaN, because an infinity times the zeros of the matrix is NaN."""
     for x, eye, contract, left in ((op.rhs, op.lhs, op.contract_rhs, False), (op.lhs, op.rhs, op.contract_lhs, True)):
         if op.batch_lhs or len(contract) != 1 or not _is_identity(eye) or helpers.dtype(x) is not helpers.dtype(op.root):
             continue

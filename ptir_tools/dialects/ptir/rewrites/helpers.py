@@ -120,7 +120,7 @@ def holds(d: DType, n: int) -> bool:
 
 
 def saturates_alike(inner: DType, outer: DType) -> bool:
-    """Whether a cast to the integers `inner`, then to `outer`, is a cast to `outer`: every value of `outer` is one of `inner`."""
+    """Whether a cast to the integers `inner`, then to `outer`, equals a cast to `outer`: `inner` has every value of `outer`."""
     return inner.is_integer and outer.is_integer and lossless(outer, inner)
 
 

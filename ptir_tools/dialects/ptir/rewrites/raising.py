@@ -1,4 +1,5 @@
-"""Raise what translation lowered: comparisons, quantization, narrow integers, indexing, contractions, concat.
+"""Raise the formulas of translations to the ops that they compute: comparisons, quantization, narrow integers, indexing,
+contractions, concat.
 
 Tiny has no comparison: it computes d > 0 as `cast(select(compare_gt(d, 0), d, 0))` to i1. A difference of floats with subnormals
 and infinities has the right sign, and is NaN for unordered operands. A clamp to -1 … 1 separates numbers from NaNs.

@@ -16,7 +16,7 @@ from ptir_tools.core.declare import OPS, always
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import BF16, F16, F32, FP8_E4M3, FP8_E5M2, I1, INDEX, SI8, SI16, SI32, UI8, UI16, UI32, UI64, DType
-from ptir_tools.core.ir import SEGMENTS, Function, Op, OpDef, Operand, Region, Value, create
+from ptir_tools.core.ir import SEGMENTS, Function, Group, Op, OpDef, Operand, Region, Value, create
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNKNOWN, Type, tensor
@@ -63,7 +63,7 @@ class Signature:
     """Types that an op's rule accepts, without `valid` and `wait`."""
 
     operands: tuple[tuple[Type, ...], ...]  # per group
-    attrs: tuple[tuple[str, Any], ...]
+    attrs: tuple[tuple[str, object], ...]
     results: tuple[TileType, ...]
 
 
@@ -385,7 +385,7 @@ class _Kernel(Emitting):
             types = [scalar(self.choices.one((INDEX, SI32, F32, I1, F16, SI8))) for _ in defn.groups]
             types = [types[0]] * len(types) if self.choices.flag() else types
             to = scalar(self.choices.one((INDEX, SI32, F32, F16, SI8, SI16)))
-            attrs: dict[str, Any] = {a.name: to if a.name == "to" else "eq" for a in defn.attrs}
+            attrs: dict[str, object] = {a.name: to if a.name == "to" else "eq" for a in defn.attrs}
             try:
                 defn.result_types(tuple(types), defn.fill(attrs))
             except Violation:
@@ -537,7 +537,7 @@ def _search(defn: OpDef) -> Iterator[Signature]:
                 return
 
 
-def _guess(defn: OpDef, groups: Sequence[Any], choices: Choices) -> Signature | None:
+def _guess(defn: OpDef, groups: Sequence[Group], choices: Choices) -> Signature | None:
     near = _SimilarTypes(choices, choices.one(DTYPES), (choices.one(SIDES), choices.one(SIDES), choices.one(SIDES)))
     places, place = facts_of(defn).takes, _result_location(defn)
     operands: list[tuple[Type, ...]] = []
@@ -553,11 +553,11 @@ def _guess(defn: OpDef, groups: Sequence[Any], choices: Choices) -> Signature | 
     tiles = [t for t in flat if isinstance(t, TileType)]
     tos = [a.name for a in defn.attrs if a.kind == TileType.__name__]
     if not isinstance(types, tuple):
-        results = tuple(choices.one((*tiles, near.tile(place), near.tile(place), near.joined(tiles))) for _ in tos)
+        results = tuple(choices.one((*tiles, near.tile(place), near.tile(place), near.concatenated(tiles))) for _ in tos)
     drawn: Any = (
         defn.generate(choices, *flat) if defn.generate is not None and not isinstance(types, tuple) and choices.flag() else {}
     )
-    attrs: dict[str, Any] = dict(drawn) | {a.name: choices.flag() for a in defn.attrs if a.kind == "bool"}
+    attrs: dict[str, object] = dict(drawn) | {a.name: choices.flag() for a in defn.attrs if a.kind == "bool"}
     given = attrs | dict(zip(tos, results, strict=True)) | {"event": None}
     if SEGMENTS in defn.attr_index:
         given[SEGMENTS] = (*map(len, operands), *(0,) * (len(defn.groups) - len(operands)))
@@ -588,7 +588,7 @@ class _SimilarTypes:
         place = loc or self.choices.one((None, None, None, "Mat", "Acc"))
         return tile(self.choices.one((F32, SI32)) if place == "Acc" else dtype, self.choices.one(shapes), place)
 
-    def joined(self, tiles: Sequence[TileType]) -> TileType:
+    def concatenated(self, tiles: Sequence[TileType]) -> TileType:
         """The type of these tiles joined along the columns."""
         columns = sum(t.shape[-1] for t in tiles if isinstance(t.shape[-1], int))
         return tile(tiles[0].dtype, (*tiles[0].shape[:-1], columns)) if tiles else self.tile(None)

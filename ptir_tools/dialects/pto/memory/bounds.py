@@ -1,7 +1,7 @@
 """Windows that are out of bounds in an iteration that certainly runs.
 
-Loops with a known trip count are evaluated in their first and last iteration, and in that of their last slot (`i mod n`), from
-the outermost in. There the type rule of every op is applied to the constant values of its operands. An index that is linear in
+Loops with a known trip count are evaluated in three iterations, the outermost loop first: the first, the last, and that of the
+last slot (`i mod n`). There the type rule of every op is applied to the values of its operands. An index that is linear in
 counters with constant bounds leaves its bounds at such an end, if at all. Ops under a condition or in a loop of unknown trip
 count are checked at run time. Ops that are in bounds for the least and the largest index need no evaluation.
 """

@@ -85,7 +85,7 @@ class _Sharing:
             for v in op.results:
                 self.add(v)
             if op.regions:
-                self.carried(op)
+                self.share_carried(op)
             elif facts(op).renames:
                 self.share(op.result, op.operands[0], "view")
             else:
@@ -101,7 +101,7 @@ class _Sharing:
             self.made[v] = made = Buffer(v, t.loc or "Vec", size, start, end, v.op)
             self.members[made] = [(v, start, end)]
 
-    def carried(self, op: Op) -> None:
+    def share_carried(self, op: Op) -> None:
         """Join the names of carried values, then their sources, where the live ranges allow it."""
         for c in carried(op):
             for v in c.homes[1:]:

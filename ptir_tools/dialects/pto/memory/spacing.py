@@ -89,8 +89,8 @@ def _placed(tiles: Sequence[_Tile], room: int, gap: int) -> dict[Buffer, int] | 
 
 
 def _rest(before: _Tile, t: _Tile, most: int) -> int:
-    """The number of ops between the live ranges of one tile and a later one, also around a loop that has both, at most `most`;
-    -1 if they overlap."""
+    """The number of ops between the live range of a tile and that of a later one, at most `most`; -1 if they overlap. If one loop
+    has both, the way around the loop counts, too."""
     if t.start < before.end:
         return -1
     found = most if before.last == t.first else t.start - before.end

@@ -6,11 +6,20 @@ counts with numbers that depend on conditions, the executor with plain ones.
 
 from __future__ import annotations
 
+from ptir_tools.core.records import dataclass
 from ptir_tools.dialects.pto.order.decisions import Number
 from ptir_tools.dialects.pto.pipes import PIPES
 
 Clock = tuple[Number, ...]
 ZERO: Clock = (0,) * len(PIPES)
+
+
+@dataclass(slots=True, eq=False)
+class State:
+    """The clocks at a fork or join: of issued ops, and of the last task of each pipe."""
+
+    issued: Clock
+    last: list[Clock]
 
 
 def join(a: Clock, b: Clock) -> Clock:

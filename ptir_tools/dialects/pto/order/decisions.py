@@ -31,10 +31,11 @@ class Choice:
         self.variable = variable
         self.then = then
         self.otherwise = otherwise
-        parts = (then, otherwise)
-        self.depth: int = 1 + max([p.depth for p in parts if isinstance(p, Choice)], default=0)
-        self.least: int = min([p.least if isinstance(p, Choice) else p for p in parts])
-        self.most: int = max([p.most if isinstance(p, Choice) else p for p in parts])
+        depth, low, high = (then.depth, then.least, then.most) if isinstance(then, Choice) else (0, then, then)
+        other = (otherwise.depth, otherwise.least, otherwise.most) if isinstance(otherwise, Choice) else (0, otherwise, otherwise)
+        self.depth: int = 1 + max(depth, other[0])
+        self.least: int = min(low, other[1])
+        self.most: int = max(high, other[2])
 
     def __lt__(self, other: Number) -> bool:
         raise Undecided
@@ -64,7 +65,7 @@ class Decisions:
     def __init__(self) -> None:
         self.nodes: dict[tuple[int, Number, Number], Choice] = {}
         self.results: dict[tuple[Hashable, ...], Number] = {}
-        self.answers: dict[tuple[Number, int, Number], bool] = {}
+        self.leasts: dict[tuple[Choice, Choice], int] = {}
         self.variables = 0
         self.narrowed = False  # whether a diagram was too deep to be kept
         self.bounds: dict[Hashable, dict[int, Number]] = {}
@@ -112,9 +113,8 @@ class Decisions:
         if (found := self.results.get(key)) is None:
             self.room(self.results)
             top = max([x.variable for x in (condition, then, otherwise) if isinstance(x, Choice)])
-            parts = [_cofactors(x, top) for x in (condition, then, otherwise)]
-            yes, no = (self.either(*[p[k] for p in parts]) for k in (0, 1))
-            self.results[key] = found = self.make(top, yes, no)
+            (c, a, b), (d, x, y) = zip(_cofactors(condition, top), _cofactors(then, top), _cofactors(otherwise, top), strict=True)
+            self.results[key] = found = self.make(top, self.either(c, a, b), self.either(d, x, y))
         return found
 
     def both(self, a: Number, b: Number) -> Number:
@@ -150,22 +150,18 @@ class Decisions:
             self.results[key] = found = self.make(top, self.greater(a0, b0), self.greater(a1, b1))
         return found
 
-    def below(self, x: Number, bound: int, when: Number) -> bool:
-        """Whether `x` is less than `bound` somewhere where the condition `when` holds."""
-        if isinstance(when, int) and not when:
-            return False
+    def least(self, x: Number, when: Number) -> int:
+        """The least that `x` is where the condition `when` holds somewhere."""
         if isinstance(x, int):
-            return x < bound
-        if x.least >= bound:
-            return False
-        if x.most < bound or isinstance(when, int):
-            return True
-        key = (x, bound, when)
-        if (found := self.answers.get(key)) is None:
-            self.room(self.answers)
+            return x
+        if isinstance(when, int):
+            return x.least
+        key = (x, when)
+        if (found := self.leasts.get(key)) is None:
+            self.room(self.leasts)
             top = max(x.variable, when.variable)
-            (x0, x1), (w0, w1) = _cofactors(x, top), _cofactors(when, top)
-            self.answers[key] = found = self.below(x0, bound, w0) or self.below(x1, bound, w1)
+            sides = zip(_cofactors(x, top), _cofactors(when, top), strict=True)
+            self.leasts[key] = found = min([self.least(y, w) for y, w in sides if w != NEVER])
         return found
 
 

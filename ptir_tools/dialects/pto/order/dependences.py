@@ -26,9 +26,9 @@ from ptir_tools.dialects.pto.carried import carried
 from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.memory.windows import Access, access_of, on_chip_bytes, overlap, placed
 from ptir_tools.dialects.pto.ops.memory import is_load, touches_memory
-from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced
+from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, State, advanced
 from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Number, TooManyConditions
-from ptir_tools.dialects.pto.order.hazards import HazardAnalysis, HazardWalk, State, Task, TaskAccess, picked, walks
+from ptir_tools.dialects.pto.order.hazards import HazardAnalysis, HazardWalk, Task, TaskAccess, merged_clock, walks
 from ptir_tools.dialects.pto.order.traces import Alternatives, Role
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of, pipe_of_opcode
 from ptir_tools.dialects.pto.structure import is_barrier, is_loop, is_sync
@@ -105,8 +105,8 @@ def _latest_first(lists: list[list[TaskAccess]]) -> Iterator[TaskAccess]:
 
 
 class _Step(NamedTuple):
-    """A change of the clocks in the walk: a task with its events and dependences, a sync with its events, a barrier of pipes,
-    or a state that was saved, restored or joined."""
+    """A step of the walk that changes clocks. It is a task with its events and dependences, a sync with its events, a barrier of
+    pipes, or a state that was saved, restored or merged."""
 
     task: Task | None = None
     asynchronous: bool = False
@@ -117,7 +117,7 @@ class _Step(NamedTuple):
     closed: bool = False  # all has to be complete
     saved: State | None = None
     restored: State | None = None
-    joined: tuple[State, Number, State, State] | None = None
+    merged: tuple[State, Number, State, State] | None = None
 
 
 @dataclass(slots=True)
@@ -161,8 +161,8 @@ class RecordingWalk(HazardWalk):
             self.steps_of[step.op, BARRIER].append(at)
         if step.restored is not None:
             self.last_reference[step.restored] = at
-        if step.joined is not None:
-            self.last_reference.update(dict.fromkeys((step.joined[2], step.joined[3]), at))
+        if step.merged is not None:
+            self.last_reference.update(dict.fromkeys((step.merged[2], step.merged[3]), at))
 
     def now(self) -> Clocks:
         return self.issued, tuple(self.last)
@@ -191,18 +191,18 @@ class RecordingWalk(HazardWalk):
     def wait_events(self, op: Op, events: tuple[int, ...], clock: Clock, pipe: int | None) -> Clock:
         self.events = tuple([(i, self.options(op.operands[i])) for i in events])
         for _, ways in self.events:
-            clock = self.join(clock, self.known_complete(ways, {}))
+            clock = self.join(clock, self.event_clock(ways, {}))
         return clock
 
     def check_tiles(self, op: Op, tiles: tuple[int, ...], clock: Clock) -> None:
         for i in tiles:
             for when, tile in self.options(op.operands[i]):
                 if tile.task is not None:
-                    self.add_conflict(tile.task, when)
+                    self.add_conflict(tile.task, self.both(self.both(self.path_condition, when), tile.task.when))
 
     def add_conflict(self, task: Task, when: Number) -> None:
-        if (at := self.both(self.both(self.path_condition, when), task.when)) != NEVER:
-            self.conflicts.append((task, at))
+        if when != NEVER:
+            self.conflicts.append((task, when))
 
     def check_access(self, touch: TaskAccess, access: Access, clock: Clock) -> None:
         """Record the last conflicting accesses of the other pipes, under every condition. Accesses that this one covers are
@@ -216,7 +216,7 @@ class RecordingWalk(HazardWalk):
                 if pipe != mine and (touch.writes or writes):
                     found.setdefault(pipe, []).append(touches)
         for lists in found.values():
-            left = touch.when
+            left = touch.when  # where this op runs; `earlier.when` is where the earlier one does
             for earlier in _latest_first(lists):
                 self.add_conflict(earlier.task, self.both(left, earlier.when))
                 left = self.both(left, self.decisions.negated(earlier.when))
@@ -245,9 +245,9 @@ class RecordingWalk(HazardWalk):
         self.record(_Step(restored=state), self.now())
         super().restore(state)
 
-    def joined(self, condition: Number, then: State, otherwise: State) -> State:
-        made = super().joined(condition, then, otherwise)
-        self.record(_Step(joined=(made, condition, then, otherwise)), self.now())
+    def merged_state(self, condition: Number, then: State, otherwise: State) -> State:
+        made = super().merged_state(condition, then, otherwise)
+        self.record(_Step(merged=(made, condition, then, otherwise)), self.now())
         return made
 
     def call(self, op: Op) -> None:
@@ -262,14 +262,6 @@ class RecordingWalk(HazardWalk):
         return None
 
     # Without a wait
-
-    def known_complete(self, ways: Alternatives, changed: Mapping[Task, Clock]) -> Clock:
-        """The clock after a wait for one of some events."""
-        made = ZERO
-        for when, task in ways:
-            clock = changed.get(task, task.clock)
-            made = clock if when == ALWAYS and len(ways) == 1 else self.join(made, picked(self.decisions, when, clock, ZERO))
-        return made
 
     def without(self, wait: Wait) -> _Change | None:
         """The clocks without a wait; None if a conflicting op may then be running."""
@@ -291,7 +283,7 @@ class RecordingWalk(HazardWalk):
             if after is None:
                 return None
             step, clocks = self.steps[at], after
-            for changed in (step.task, step.saved, step.joined[0] if step.joined is not None else None):
+            for changed in (step.task, step.saved, step.merged[0] if step.merged is not None else None):
                 if changed is not None and (changed in found.tasks or changed in found.states):
                     until = max(until, self.last_reference.get(changed, -1))
             at += 1
@@ -305,7 +297,7 @@ class RecordingWalk(HazardWalk):
         if step.op is not None:
             for i, ways in step.events:
                 if self.waits((step.op, i), change):
-                    issued = self.join(issued, self.known_complete(ways, change.tasks))
+                    issued = self.join(issued, self.event_clock(ways, change.tasks))
             for p in step.pipes if self.waits((step.op, BARRIER), change) else ():
                 issued = self.join(issued, last[p])
             return issued, last
@@ -320,11 +312,11 @@ class RecordingWalk(HazardWalk):
             return clocks
         if step.restored is not None:
             return self.clocks_of(step.restored, change)
-        assert step.joined is not None
-        made, condition, then, otherwise = step.joined
+        assert step.merged is not None
+        made, condition, then, otherwise = step.merged
         (a, before), (b, other) = self.clocks_of(then, change), self.clocks_of(otherwise, change)
-        ends = tuple([picked(self.decisions, condition, x, y) for x, y in zip(before, other, strict=True)])
-        whole = picked(self.decisions, condition, a, b), ends
+        ends = tuple([merged_clock(self.decisions, condition, x, y) for x, y in zip(before, other, strict=True)])
+        whole = merged_clock(self.decisions, condition, a, b), ends
         if whole != (made.issued, tuple(made.last)):
             change.states[made] = whole
         return clocks
@@ -336,7 +328,7 @@ class RecordingWalk(HazardWalk):
         clock = self.join(issued, last[task.pipe])
         for i, ways in step.events:
             if self.waits((op, i), change):
-                clock = self.join(clock, self.known_complete(ways, change.tasks))
+                clock = self.join(clock, self.event_clock(ways, change.tasks))
         if any(earlier.pipe != task.pipe and self.may_be_running(clock, earlier, when) for earlier, when in step.needs):
             return None
         clock = advanced(clock, task.pipe, task.place)

@@ -21,7 +21,7 @@ from ptir_tools.dialects.pto.ops.memory import touches_memory
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
 from ptir_tools.dialects.pto.rules import group, valid_shape
 from ptir_tools.dialects.pto.structure import is_assign, is_for, is_while
-from ptir_tools.dialects.pto.types import MemRefType
+from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 
 FIXED = -1  # no dependence on the iteration, except through slots
 
@@ -60,6 +60,12 @@ def _either(a: Evolution | None, b: Evolution | None, period: int | None = 1) ->
     apart = a.symbolic or b.symbolic  # by an unknown difference
     ends = min(a.low, b.low), max(a.high, b.high)
     return Evolution(a.slope, lcm(a.period, b.period, period), *ends, apart, a.inexact or b.inexact or (apart and a != b))
+
+
+def _is_new(x: Operand, op: Op) -> bool:
+    """Whether the result `x` of an op depends on no tile or event from before the op."""
+    operands = [*map(operand_type, op.operands)]
+    return not op.regions and (operand_type(x).__class__ is EventType or not any(isinstance(t, TileType) for t in operands))
 
 
 class Evolutions:
@@ -125,7 +131,7 @@ class Evolutions:
     def atom(self, v: Value) -> Evolution | None:
         """The evolution of a value that is not a sum."""
         if v not in self.memo:
-            self.memo[v] = None  # a recurrence has none, unless `carried` finds one
+            self.memo[v] = None  # a recurrence has none, unless `carried_evolution` finds one
             with self.nested() as allowed:
                 self.memo[v] = self._atom(v) if allowed else None
         return self.memo[v]
@@ -147,7 +153,7 @@ class Evolutions:
             symbolic, unit = start.symbolic or self.unit > 0, gcd(start.unit, self.unit)
             return start._replace(slope=Fraction(self.width), symbolic=symbolic, unit=unit)
         if v in self.inits:
-            return self.carried(v)
+            return self.carried_evolution(v)
         if v in self.params:
             return self.inner_parameter(v, self.params[v])
         return self.result(v, v.op) if v.op in self.inner else self.invariant(Linear(0, {v: 1}))
@@ -160,7 +166,7 @@ class Evolutions:
         unit = gcd(*made.terms.values()) if natural(Linear(0, made.terms)) else 1
         return Evolution(low=made.const, high=made.const, symbolic=bool(made.terms), unit=unit)
 
-    def carried(self, p: Value) -> Evolution | None:
+    def carried_evolution(self, p: Value) -> Evolution | None:
         """The evolution of a loop-carried value. It grows by a number, changes sign, rotates, counts modulo a number, or
         follows from other values."""
         given = self.yielded[p]
@@ -350,6 +356,21 @@ class Evolutions:
         found = [self.atom(v) for v in (*made, *self.yielded) if _is_index(v)]
         turns = [self.condition_period(op.operands[0]) for op in self.ops if op.defn.short in ("scf.if", "select")]
         return lcm(*[e.period for e in found if e is not None], *[n for n in turns if n is not None])
+
+    def longest_carry(self) -> int:
+        """A bound on the number of iterations that a tile or event is carried, or the valid region of one. A tile that the loop
+        loads has a valid region of its own."""
+        carried = {p: x for p, x in self.yielded.items() if isinstance(p.type, (TileType, EventType))}
+        longest = 0
+        for p, x in carried.items():
+            length = 1
+            while isinstance(x, Value) and x in carried and x is not p and length <= len(carried):
+                p, x, length = x, carried[x], length + 1
+            op = x.op if isinstance(x, Value) else None
+            if length > len(carried) or (op in self.inner and op is not None and not _is_new(x, op)):
+                return len(carried)
+            longest = max(longest, length)
+        return longest
 
     # Accesses
 

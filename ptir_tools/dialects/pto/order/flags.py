@@ -86,8 +86,8 @@ class Flags:
         self.awaited.append(v)
 
     def extend_in_loop(self, opened: int, awaited: list[Value]) -> None:
-        """Extend the live range of events that a loop waits for but does not signal to the end of the loop, also under names
-        that ops in it give."""
+        """Extend the live range of events to the end of a loop that waits for them but does not signal them. This includes the
+        other names that ops in the loop give to them."""
         names = dict.fromkeys(awaited)
         todo = list(names)
         while todo:
@@ -138,8 +138,8 @@ class Flags:
         self.of.update(dict.fromkeys(other.values, into))
 
     def replaced_and_awaited(self) -> Iterator[tuple[Value, Value]]:
-        """Pairs of events: one that a block replaces and a pipe still waits for afterwards, and the one signaled to that pipe
-        instead."""
+        """Pairs of events. The first is replaced in a block, but a pipe still waits for it afterwards. The second is signaled
+        to that pipe instead."""
         for x, y, end in self.replaced:
             others = {pipe for v in self.of[x].values if v is not x for pipe in self.pipes.get(v, ())}
             if any(at > end and pipe in others for pipe, at in self.pipes.get(x, {}).items()):

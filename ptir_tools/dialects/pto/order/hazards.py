@@ -6,8 +6,8 @@ walk. One op is complete before another starts exactly when the other's clock ha
 of a clock may depend on the condition (`decisions`). Two ops are a hazard when both run and are not ordered under some
 conditions.
 
-The same walk reports errors of program order: a tile whose bytes were overwritten (`TileOverwritten`), and an event id that is
-set again before it was waited for (`EventIdReused`).
+The same walk reports two errors of program order. `TileOverwritten` is the use of a tile whose bytes were overwritten.
+`EventIdReused` is an event id that is set again before it was waited for.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from ptir_tools.dialects.pto.memory.info import infer, tile_bytes
 from ptir_tools.dialects.pto.memory.places import Windows
 from ptir_tools.dialects.pto.memory.windows import Access, on_chip, on_chip_bytes, overlap
 from ptir_tools.dialects.pto.ops.memory import accessed_tile, is_load
-from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced, join
-from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Decisions, Number, Undecided, least
+from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, State, advanced, join
+from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Decisions, Number, Undecided
 from ptir_tools.dialects.pto.order.traces import Alternatives, Case, Iterations, Role, Walk
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of_opcode
 from ptir_tools.dialects.pto.structure import callees, is_assign, is_barrier, is_sync
@@ -61,7 +61,7 @@ class Task:
 
 @dataclass(slots=True, eq=False)
 class TaskAccess:
-    """One access of memory by a task; `access` is the window, None when it is not known."""
+    """One access of memory by a task; `access` is the window, None if it is not known."""
 
     task: Task
     place: int
@@ -314,14 +314,6 @@ def _walks_below_zero(function: Function, new: Callable[[], R], cases: Iterable[
         yield run
 
 
-@dataclass(slots=True, eq=False)
-class State:
-    """The clocks at a fork or join: of issued ops, and of the last task of each pipe."""
-
-    issued: Clock
-    last: list[Clock]
-
-
 class HazardWalk(Walk):
     """The walk through a function that computes clocks and collects findings."""
 
@@ -351,10 +343,10 @@ class HazardWalk(Walk):
     def restore(self, state: State) -> None:
         self.issued, self.last = state.issued, list(state.last)
 
-    def joined(self, condition: Number, then: State, otherwise: State) -> State:
+    def merged_state(self, condition: Number, then: State, otherwise: State) -> State:
         pick = self.decisions
-        last = [picked(pick, condition, a, b) for a, b in zip(then.last, otherwise.last, strict=True)]
-        return State(picked(pick, condition, then.issued, otherwise.issued), last)
+        last = [merged_clock(pick, condition, a, b) for a, b in zip(then.last, otherwise.last, strict=True)]
+        return State(merged_clock(pick, condition, then.issued, otherwise.issued), last)
 
     # Calls
 
@@ -444,7 +436,7 @@ class HazardWalk(Walk):
 
     def wait_events(self, op: Op, events: tuple[int, ...], clock: Clock, pipe: int | None) -> Clock:
         """`clock`, joined with those of the events that the op waits for. Records which waits order something."""
-        waits = [(i, self.event_clock(op.operands[i])) for i in events]
+        waits = [(i, self.event_clock(self.options(op.operands[i]), {})) for i in events]
         before = clock
         for n, (i, own) in enumerate(waits):
             others = before
@@ -463,14 +455,14 @@ class HazardWalk(Walk):
                 self.wait_flag(op.operands[i], 0 if pipe is None else pipe)
         return clock
 
-    def event_clock(self, x: Operand) -> Clock:
-        """The clock of an event: the tasks that are complete once it is waited for."""
-        options = self.options(x)
-        if len(options) == 1 and options[0][0] == ALWAYS:
-            return options[0][1].clock  # type: ignore[no-any-return]
+    def event_clock(self, ways: Alternatives, changed: Mapping[Task, Clock]) -> Clock:
+        """The clock after a wait for one of some events. `changed` has the clocks of tasks that differ from their own."""
         made = ZERO
-        for when, task in options:
-            made = self.join(made, picked(self.decisions, when, task.clock, ZERO))
+        for when, task in ways:
+            clock: Clock = changed.get(task, task.clock)
+            if when == ALWAYS and len(ways) == 1:
+                return clock
+            made = self.join(made, merged_clock(self.decisions, when, clock, ZERO))
         return made
 
     def both(self, a: Number, b: Number) -> Number:
@@ -481,7 +473,11 @@ class HazardWalk(Walk):
         entry = clock[task.pipe]
         if entry.__class__ is int and entry >= task.place:
             return False
-        return self.decisions.below(entry, task.place, self.both(self.both(self.path_condition, when), task.when))
+        return self.is_below(entry, task.place, self.both(self.both(self.path_condition, when), task.when))
+
+    def is_below(self, entry: Number, place: int, when: Number) -> bool:
+        """Whether an entry of a clock is less than `place` somewhere where the condition `when` holds."""
+        return when != NEVER and self.decisions.least(entry, when) < place
 
     def task(self, op: Op, role: Role) -> Task:
         """Follow a tile op; its task."""
@@ -576,11 +572,12 @@ class HazardWalk(Walk):
         windows = self.accessed(access.root)
         window = windows.of(access)
         mine = touch.task.pipe
-        under_way = {pipe: done for pipe, last in windows.last.items() if pipe != mine and last > (done := least(clock[pipe]))}
-        for pipe, done in under_way.items():
+        for pipe, last in windows.last.items() if touch.when != NEVER else ():
+            if pipe == mine or last <= (done := self.decisions.least(clock[pipe], touch.when)):
+                continue
             met = [x for other in window.meets for x in other.since(pipe, done, writes_only=not touch.writes)]
             for earlier in sorted(met, key=_place, reverse=True):
-                if self.may_be_running(clock, earlier.task, self.both(touch.when, earlier.when)):
+                if self.is_below(clock[pipe], earlier.place, self.both(touch.when, earlier.when)):
                     self.conflict(touch, earlier)
         windows.add(window, mine, touch.writes, touch)
 
@@ -767,7 +764,7 @@ def _unknown_valid(x: Operand) -> Alternatives:
     return ((ALWAYS, declared(t) or tuple([unknown() for _ in t.shape])),)
 
 
-def picked(decisions: Decisions, condition: Number, then: Clock, otherwise: Clock) -> Clock:
+def merged_clock(decisions: Decisions, condition: Number, then: Clock, otherwise: Clock) -> Clock:
     """The clock that is `then` where the condition holds, else `otherwise`."""
     if then is otherwise:
         return then

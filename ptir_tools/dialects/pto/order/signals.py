@@ -1,12 +1,12 @@
 """Events as flags: where each flag is set and waited for, once for every waiting pipe, and its id.
 
-A flag goes from one pipe to one other. It is set after its producer, waited for before its first user in the other pipe, and
-set again only after that. A flag that is set on one path only is waited for where the paths join; a flag that a loop carries
-is set before it. So it is statically known whether a flag is set, and every set has one wait.
+A flag goes from one pipe to another. It is set after its producer, waited for before its first user in the other pipe, and set
+again only after that. A flag that is set on only one path is waited for where the paths meet. A flag that a loop carries is set
+before the loop. So it is statically known whether a flag is set, and every set has one wait.
 
 An op without an event is complete before later ops are issued: the next op of each other pipe waits for it. Dependent ops of
-one pipe have a barrier between them where the target needs one. Flags between the cube core and the vector core are of another
-kind (`scope = inter`). Where more flags of two pipes are set at one time than there are ids, some are waited for at once.
+one pipe have a barrier between them if the target needs one. Flags between the cube core and the vector core are of another
+kind (`scope = inter`). If more flags of two pipes are set at one time than there are ids, some are waited for immediately.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """An abstract interpretation of a function that covers all its executions, for the hazard check.
 
-Both blocks of a branch are followed, each under its condition, and their states are joined. A value or clock is then a number
+Both blocks of a branch are followed, each under its condition, and their states are merged. A value or clock is then a number
 that depends on conditions (`decisions`). Two conditions are one when they compare the same: an i1 with itself, or two integers
 by their difference. So the trip count `n` of a loop and a test of `i + 1 < n` inside it agree.
 
@@ -17,7 +17,7 @@ from functools import cache
 from math import lcm
 
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.dtypes import I1
+from ptir_tools.core.dtypes import I1, DType
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.limits import current
 from ptir_tools.core.records import dataclass
@@ -26,6 +26,7 @@ from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.affine import Linear, Natural, constant, linear, most_of, natural, number
 from ptir_tools.dialects.pto.memory.windows import Access, accessed, composed, whole
 from ptir_tools.dialects.pto.ops.memory import is_load, memory_of, touches_memory
+from ptir_tools.dialects.pto.order.clocks import State
 from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Decisions, Number, TooManyConditions
 from ptir_tools.dialects.pto.order.evolution import Accesses, Evolutions, accesses_of
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of
@@ -126,15 +127,15 @@ class Walk:
         """Follow an op that is not control flow and uses or makes tiles or events."""
         raise NotImplementedError
 
-    def state(self) -> Any:
+    def state(self) -> State:
         """The state at a fork."""
         raise NotImplementedError
 
-    def restore(self, state: Any) -> None:
+    def restore(self, state: State) -> None:
         """Set the state."""
         raise NotImplementedError
 
-    def joined(self, condition: Number, then: Any, otherwise: Any) -> Any:
+    def merged_state(self, condition: Number, then: State, otherwise: State) -> State:
         """The state that is `then` where the condition holds, else `otherwise`."""
         raise NotImplementedError
 
@@ -334,8 +335,8 @@ class Walk:
         if ends[0] is None or ends[1] is None:
             values, state = ends[0] or ends[1] or ([self.unknown_value(v) for v in op.results], before)
         else:
-            state = self.joined(condition, ends[0][1], ends[1][1])
-            values = [self.merged(condition, a, b) for a, b in zip(ends[0][0], ends[1][0], strict=True)]
+            state = self.merged_state(condition, ends[0][1], ends[1][1])
+            values = [self.merged_value(condition, a, b) for a, b in zip(ends[0][0], ends[1][0], strict=True)]
         self.restore(state)
         for v, value in zip(op.results, values, strict=True):
             self.bind(v, value)
@@ -344,7 +345,7 @@ class Walk:
         """A value of which nothing is known."""
         return (self.decisions.fresh() if _dtype(v.type) is I1 else None), None
 
-    def merged(self, condition: Number, a: BlockValue, b: BlockValue) -> BlockValue:
+    def merged_value(self, condition: Number, a: BlockValue, b: BlockValue) -> BlockValue:
         """The value that is `a` where the condition holds, else `b`."""
         d = self.decisions
         index = a[1] if a[1] is not None and b[1] is not None and _same(a[1], b[1]) else None
@@ -353,7 +354,7 @@ class Walk:
         if not isinstance(a[0], tuple) and not isinstance(b[0], tuple):
             return d.either(condition, a[0], b[0]), None
         sides = ((condition, a[0] or ()), (d.negated(condition), b[0] or ()))
-        options: dict[Any, Number] = {}
+        options: dict[object, Number] = {}
         for when, side in sides:
             for own, x in side:
                 w = d.both(when, own)
@@ -395,7 +396,7 @@ class Walk:
     ) -> None:
         """Follow iterations. When the trip count is not known (`apart`), each may be the last."""
         body, d, outer = op.regions[0], self.decisions, self.path_condition
-        exits: list[tuple[Number, object, list[BlockValue]]] = []
+        exits: list[tuple[Number, State, list[BlockValue]]] = []
         around = self.iterations
         self.nesting += 1
         for k in numbers:
@@ -416,8 +417,8 @@ class Walk:
         self.path_condition = outer
         state = self.state()
         for goes, before, values in reversed(exits):
-            state = self.joined(goes, state, before)
-            carried = [self.merged(goes, a, b) for a, b in zip(carried, values, strict=True)]
+            state = self.merged_state(goes, state, before)
+            carried = [self.merged_value(goes, a, b) for a, b in zip(carried, values, strict=True)]
         if exits:
             self.restore(state)
         for v, value in zip(op.results, carried, strict=True):
@@ -430,8 +431,7 @@ class Walk:
         if (met := self.touched.get(self.enclosing)) is None:
             met = self.touched[self.enclosing] = accesses_of(self.enclosing)
         period, settled, reach = changes.period(), changes.settled(), changes.dependence_distance(met, self.exposed)
-        carried = sum(isinstance(p.type, (TileType, EventType)) for p in op.regions[0].params)
-        wanted = 2 * period + carried + (reach or 0) + (settled or 0) + 1
+        wanted = 2 * period + changes.longest_carry() + (reach or 0) + (settled or 0) + 1
         most = max(
             3, min(2 * MAX_ITERATIONS if self.starts_below_zero else MAX_ITERATIONS, self.unrolled // max(1, _iteration_size(op)))
         )
@@ -470,7 +470,7 @@ class Walk:
                 self.comparison(ends.attr("predicate").lstrip("s"), apart[0] + number(apart[1] * k), number(0))
         d, outer = self.decisions, self.path_condition
         carried, given = [self.block_value(x) for x in op.operands], list[BlockValue]()
-        exits: list[tuple[Number, object, list[BlockValue]]] = []
+        exits: list[tuple[Number, State, list[BlockValue]]] = []
         around = self.iterations
         self.nesting += 1
         while True:
@@ -498,8 +498,8 @@ class Walk:
             self.unproved[op] = why
         _, state, given = exits.pop()
         for goes, earlier, values in reversed(exits):
-            state = self.joined(goes, state, earlier)
-            given = [self.merged(goes, a, b) for a, b in zip(given, values, strict=True)]
+            state = self.merged_state(goes, state, earlier)
+            given = [self.merged_value(goes, a, b) for a, b in zip(given, values, strict=True)]
         self.restore(state)
         for v, value in zip(op.results, given, strict=True):
             self.bind(v, value)
@@ -525,7 +525,7 @@ class Walk:
         self.path_condition = outer
         state = self.state()
         for goes, before in reversed(ends):
-            state = self.joined(goes, state, before)
+            state = self.merged_state(goes, state, before)
         self.restore(state)
         for v in op.results:
             self.bind(v, self.unknown_value(v))
@@ -571,7 +571,7 @@ _HANDLERS: dict[str, Callable[[Any, Op], None]] = {
 
 
 @cache
-def _dtype(t: Type) -> Any:
+def _dtype(t: Type) -> DType | None:
     """The element type of a scalar, else None."""
     return (
         None if isinstance(t, (TileType, MemRefType, EventType)) or bool(getattr(t, "shape", ())) else getattr(t, "dtype", None)

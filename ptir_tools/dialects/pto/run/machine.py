@@ -4,7 +4,7 @@ A pipe executes its tasks in the order of issue; pipes are independent. A synchr
 issued. An asynchronous one completes when it is waited for, when a later task of its pipe completes, or at the end. The three
 orders are `sequential` (at once), `adversarial` (as late as allowed, the latest issued first) and `random`.
 
-In every order, each task has a clock of the tasks that are complete when it starts, and every access of memory is compared
+In every order, each task has a clock, which says what tasks are complete when it starts. Every access of memory is compared
 with the earlier ones. Unordered conflicting accesses are a race. A race is reported, and the run goes on. A tile with an
 assigned address is in the bytes of its space from its definition on. A read after another write to these bytes is an error.
 """
@@ -22,7 +22,6 @@ from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import PURE, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.core.typed import Any
 from ptir_tools.core.violations import Violation, attribute
 from ptir_tools.core.walks import post_order
 from ptir_tools.dialects.pto.affine import linear, number
@@ -381,7 +380,7 @@ Results = Tile | Task | tuple[Tile | Task | Array, ...] | None  # of a tile op
 
 def issue(
     context: Context,
-    wait: Sequence[Any],
+    wait: Sequence[Task],
     event: EventType | None,
     action: Callable[[], None],
     *made: Tile,

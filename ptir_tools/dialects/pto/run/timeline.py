@@ -13,12 +13,13 @@ from math import prod
 from ptir_tools.core.ir import Op
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Source
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.pipes import PIPES
 from ptir_tools.dialects.pto.targets import A3, Costs, Target
 
 if TYPE_CHECKING:
+    from ptir_tools.core.arrays import Array
     from ptir_tools.dialects.pto.run.storage import Tile
 
 BOX = 16  # rows and columns of what the matrix unit does at once; along K it is `DEPTH` bytes
@@ -72,7 +73,7 @@ class Timeline:
     spans: list[Span] = field(default_factory=list)
     moved: dict[str, Moved] = field(default_factory=dict)
     last: dict[str, Span] = field(default_factory=dict)  # per pipe
-    of: dict[Any, Span] = field(default_factory=dict)  # by event
+    of: dict[object, Span] = field(default_factory=dict)  # by event
     issued: Span | None = None  # what must be complete before the next op is issued
     syncs: list[Span] = field(default_factory=list)  # waits of the scalar unit, from the first event missing to the last there
 
@@ -91,7 +92,7 @@ class Timeline:
         synchronous: bool,
         read: Sequence[tuple[str, Tile]],
         made: Sequence[tuple[str, Tile]],
-        memory: tuple[object, bool] | None,
+        memory: tuple[Array, bool] | None,
     ) -> None:
         """Add an op with its events and accesses. `memory` is a window of a memref, and whether it is written."""
         self._move(read, made, memory)
@@ -128,7 +129,9 @@ class Timeline:
         if self.issued is None or span.end > self.issued.end:
             self.issued = span
 
-    def _move(self, read: Sequence[tuple[str, Tile]], made: Sequence[tuple[str, Tile]], memory: tuple[Any, bool] | None) -> None:
+    def _move(
+        self, read: Sequence[tuple[str, Tile]], made: Sequence[tuple[str, Tile]], memory: tuple[Array, bool] | None
+    ) -> None:
         stored = memory is not None and memory[1]
         for k, (space, tile) in enumerate(read):
             elements = memory[0].size if stored and memory is not None and not k else prod(tile.valid)
@@ -232,7 +235,7 @@ def cycles(
     pipe: str,
     read: Sequence[tuple[str, Tile]],
     made: Sequence[tuple[str, Tile]],
-    memory: tuple[Any, bool] | None,
+    memory: tuple[Array, bool] | None,
 ) -> int:
     """The cycles of an op in its pipe: at least one."""
     if pipe == "M":

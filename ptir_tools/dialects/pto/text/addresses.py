@@ -1,4 +1,4 @@
-"""Where a text gives tiles their addresses: before the op that fills the tile, which `pto.tile.assign` is written behind.
+"""The order of addresses in output: a tile gets its address before the op that fills it, but `pto.tile.assign` follows that op.
 
 An instruction writes to the address that its tile has when it is issued. The IR binds a tile from the op on that makes it, and
 may compute the address behind that op.

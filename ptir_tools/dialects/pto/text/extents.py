@@ -1,8 +1,8 @@
-"""The attribute `pto.extents` of a function: which index parameter is the extent that a memref of another one writes as `?`.
+"""The attribute `pto.extents` of a function: the index parameters that give the extents written as `?` in types of others.
 
-`attributes { pto.extents = {x = [M, 64]} }` says that `%x: pto.memref<?x64xf32>` has as many rows as `%M: index` says. In a
-program such an extent is a symbol, so that a run can be given `--bind M=100`. `K = "2*M"` says that the parameter `%K: index`
-follows from it. A symbol in such a text need not be a parameter.
+`attributes { pto.extents = {x = [M, 64]} }` means that the parameter `%M: index` is the number of rows of
+`%x: pto.memref<?x64xf32>`. In a program such an extent is a symbol, so that a run can be given `--bind M=100`. `K = "2*M"` means
+that the parameter `%K: index` follows from it. A symbol in such a text need not be a parameter.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How each op is in text: the order of its operands, and what the types after the colon are those of.
+"""The text form of each op: the order of its operands, and the meaning of the types after the colon.
 
-A form is `operands : types` or `operands : types -> results`. Operands are groups of the declaration: `m[i]` are the group
-`i` as subscripts of `m`, `m[i][j]` two lists of them, `x?` may be left out, `xs*` are many. An attribute may be an operand, too.
-Types name an operand group or an attribute that holds a result type; one type without an arrow that is an attribute's is the
-result's and every operand's.
+A form is `operands : types` or `operands : types -> results`. Operands are groups of the declaration. `m[i]` is `m` with the
+group `i` as subscripts, `m[i][j]` has two lists of them, `x?` may be left out, and `xs*` are many. An attribute may be an
+operand, too. Each type names an operand group, or an attribute that holds a result type. If the only type is such an attribute,
+it is the type of the result and of every operand.
 """
 
 from __future__ import annotations

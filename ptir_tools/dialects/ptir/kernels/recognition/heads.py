@@ -8,8 +8,8 @@ from ptir_tools.dialects.ptir.rewrites import helpers
 
 
 def grouped(found: Found, operands: list[Operand], batch: int) -> list[Operand]:
-    """Keys and values before each head was repeated for a group of query heads; the head axis of queries and mask is then
-    split in two. The operands themselves when there is no common repetition."""
+    """Keys and values as they are before each head is repeated for a group of query heads. The head axis of queries and mask is
+    then split in two. The operands themselves when there is no common repetition."""
     q, k, v, *mask = operands
     repeats = _before_repeat(k)
     if repeats is None or repeats[0] >= batch or not helpers.static(q, *mask) or (of_v := _before_repeat(v)) is None:

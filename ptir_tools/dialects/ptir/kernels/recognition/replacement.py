@@ -71,8 +71,8 @@ class Found:
 
 
 def feature_axis(found: Found) -> int | None:
-    """The one axis of the root that every reduction is over, when all broadcasts repeat along the other axes only or along it
-    only, as in the kernel. None when something else is computed."""
+    """The one axis of the root that all reductions reduce. As in the kernel, a broadcast must repeat only along this axis, or
+    only along the others. None if something else is computed."""
     reductions = [op for op in found.match.ops.values() if op.defn.family == "reduce"]
     axes = {helpers.axes(op.attr("axes"), helpers.rank(op.operands[0])) for op in reductions}
     ranks = {helpers.rank(op.operands[0]) for op in reductions}

@@ -1,7 +1,7 @@
-"""The known targets of custom calls: gpt.rs's fused kernels, as float64 computations rounded once, and this toolkit's own,
-which `recognize` uses where gpt.rs has none.
+"""The known targets of custom calls. They are gpt.rs's fused kernels, and kernels of this toolkit, which `recognize` uses where
+gpt.rs has none.
 
-A fused elementwise kernel rounds every node, as the ops that it replaces do.
+Each is computed in float64 and rounded once. But a fused elementwise kernel rounds every node, as the ops that it replaces do.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ ONLY_F32 = Among("f32", frozenset((F32,)))
 
 
 class Target(NamedTuple):
-    """A kernel: the number of operands, type rule, meaning on float64 arrays, kinds of attributes, dtypes of operands (f32),
-    and error rule (`opaque`: every engine runs `body`, and no error bound is known)."""
+    """A kernel. `operands` are the least and the largest number of operands, `infer` is the type rule, and `body` computes the
+    result on float64 arrays. `attrs` and `optional` are the kinds of attributes, `dtypes` those of operands. With the error rule
+    `opaque`, every engine runs `body`, and no error bound is known."""
 
     operands: tuple[int, int]
     infer: Callable[[tuple[TensorType, ...], Values], Type]

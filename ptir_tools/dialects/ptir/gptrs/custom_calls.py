@@ -1,6 +1,6 @@
-"""Extension ops in gpt.rs's dump and JSON: the op `sin` is a custom call of `ptir.sin.v1`, its attributes those of the call.
+"""Extension ops in gpt.rs's dump and JSON: the op `sin` is a custom call of `ptir.sin.v1` with the attributes of the op.
 
-That is so for every op without regions that gpt.rs has no kind for; what reads such a call gets the op back.
+This applies to every op without regions that gpt.rs has no kind for. Reading such a call gives the op again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import re
 from ptir_tools.core.dtypes import PTIR_DTYPES, DType
 from ptir_tools.core.ir import REQUIRED, Attr, Derived, Op, OpDef
 from ptir_tools.core.lazy import regex
-from ptir_tools.core.typed import Any
 from ptir_tools.dialects.ptir.gptrs.kinds import SPELLED, ops
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, Attrs
 
@@ -51,7 +50,7 @@ def called(target: str) -> OpDef | None:
     return defn if defn is not None and carries(defn) else None
 
 
-def restored(defn: OpDef, attrs: Attrs) -> tuple[Any, ...]:
+def restored(defn: OpDef, attrs: Attrs) -> tuple[object, ...]:
     """The attributes of an extension op out of those of its call. Raises ValueError with what is wrong."""
     given = dict(attrs)
     unknown = sorted(given.keys() - defn.attr_index.keys())
