@@ -16,7 +16,7 @@ from ptir_tools.dialects import load_format
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.passes import run_pipeline
 from ptir_tools.plan.record import ALIGN, plan
-from ptir_tools.tools.stats import count
+from ptir_tools.tools.stats import count, total
 
 TABLE = TESTDATA / "rules" / "models.md"
 HEAD = "| program | ops | operations | bytes | planned peak |\n|---|---|---|---|---|\n"
@@ -46,11 +46,9 @@ def programs() -> Iterator[tuple[str, Program]]:
 
 def measure(program: Program) -> Row:
     """Ops, operations and bytes as `ptir stats` counts them, and the peak that `ptir plan` plans."""
-    kinds = count(program)
-    ops, operations, moved = (
-        sum(n for row in kinds if isinstance(n := getattr(row, column), int)) for column in ("ops", "operations", "bytes")
-    )
-    return ops, operations, moved, plan(program).functions[program.entry].peak
+    whole = total(count(program))
+    assert whole.operations.value is not None and whole.bytes.value is not None
+    return whole.ops, whole.operations.value, whole.bytes.value, plan(program).functions[program.entry].peak
 
 
 def rows() -> Iterator[tuple[str, Row, Row]]:
