@@ -1,7 +1,8 @@
 """Passes: one per file, `<dialect>/<name>.py`; those of every dialect are at the top. This module runs them.
 
 A pass is a module with `run(program, context) -> None`. The first line of the docstring of `run` is its help. If it has
-options, `OPTIONS` is a dict of their defaults. An option has the type of its default; None means a number without a default.
+options, `OPTIONS` is a dict of their defaults, and `WRITES` names those that are files to write. An option has the type of its
+default; None means a number without a default.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ __all__ = [
     "register",
     "run_passes",
     "run_pipeline",
+    "written",
 ]  # fmt: skip
 
 _NUMBER = regex(r"-?[0-9]+")
@@ -150,6 +152,18 @@ def measured(pipeline: str, dialect: str) -> bool:
         return any(map(one, step.body or ())) or (not named and getattr(lookup(step.name, dialect), "MEASURED", False))
 
     return any(map(one, parse_pipeline(pipeline, dialect)))
+
+
+def written(pipeline: str, dialect: str) -> str | None:
+    """The first step of `pipeline` that writes a file, as text, or None. A pass lists such options in `WRITES`."""
+
+    def one(step: Step) -> str | None:
+        if step.name in DIALECTS[dialect].pipelines or step.name == FIXPOINT:
+            return next(filter(None, map(one, step.body or ())), None)
+        writes = any(step.options.get(name) for name in getattr(lookup(step.name, dialect), "WRITES", ()))
+        return str(step) if writes else None
+
+    return next(filter(None, map(one, parse_pipeline(pipeline, dialect))), None)
 
 
 def parse_pipeline(text: str, dialect: str) -> tuple[Step, ...]:

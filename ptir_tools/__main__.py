@@ -85,5 +85,16 @@ def main() -> int:
     return _end(status)
 
 
+def _forget_current_folder() -> None:
+    """`python -m` looks for modules in the current folder first, where a file from elsewhere may be named `numpy.py`."""
+    try:
+        here = os.getcwd()
+    except OSError:  # it is gone
+        here = ""
+    if sys.path[:1] and sys.path[0] in ("", here, os.path.dirname(os.path.abspath(__file__))):
+        del sys.path[0]
+
+
 if __name__ == "__main__":
+    _forget_current_folder()
     sys.exit(main())

@@ -11,6 +11,7 @@ from ptir_tools import convert, engines, passes
 from ptir_tools.core import arrayfiles, symbols
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, UsageError, unknown_name
 from ptir_tools.core.dialect import Options, Program, clone
+from ptir_tools.core.files import replacing
 from ptir_tools.core.ir import Literal, Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import Limits
@@ -301,7 +302,7 @@ def _save_weights(program: Program, form: str, path: str) -> dict[Literal, str]:
     if not FORMATS[form].has_weights:
         raise UsageError(f"weights are files next to text PTIR; {form} holds its constants itself")
     references, arrays = weights.outside(program, path)
-    with open(path, "wb") as file:
+    with replacing(path) as file:
         arrayfiles.save(path, file, arrays)
     return references
 

@@ -8,13 +8,13 @@ stay.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 
 from ptir_tools.core import arrayfiles, arrays
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context, Data, computed, read
+from ptir_tools.core.files import replacing
 from ptir_tools.core.ir import MOVEMENT, Element, Literal, Op, Value
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TensorType
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array
 
 OPTIONS = {"params": "", "output": ""}
+WRITES = ("output",)
 
 
 def run(program: Program, context: PassContext) -> None:
@@ -36,10 +37,8 @@ def run(program: Program, context: PassContext) -> None:
         raise UsageError("pass `param-fold` needs the values of parameters: param-fold{params=FILE}")
     known = fold(program, arrayfiles.load_all(source), context, constants=not output)
     if output:
-        temporary = f"{output}.part"
-        with open(temporary, "wb") as file:
+        with replacing(output) as file:
             arrayfiles.save(output, file, known)
-        os.replace(temporary, output)
 
 
 def fold(program: Program, given: Mapping[str, Array], context: PassContext, *, constants: bool = False) -> dict[str, Array]:

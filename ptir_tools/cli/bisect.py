@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 
-from ptir_tools.cli.opt import Pipeline, floats, pass_context, pipeline_option
+from ptir_tools.cli.opt import Pipeline, allow_writes_option, floats, pass_context, pipeline_option
 from ptir_tools.cli.options import (
     check_runs_option,
     check_timeout_option,
@@ -45,6 +45,7 @@ class Flags:
 
     output: str | None
     pipeline: str | None
+    allow_writes: bool
     check: str | None
     check_runs: int
     timeout: float | None
@@ -56,6 +57,7 @@ class Flags:
     file_argument,
     output_option,
     pipeline_option,
+    allow_writes_option,
     option("--check", metavar="CMD", help="CMD exits with 0 for a good program; its file is {} in CMD, or last."),
     check_runs_option,
     check_timeout_option,
@@ -92,7 +94,7 @@ def command(session: Session, file: str, flags: Flags) -> None:
     with nullcontext() if check is None else check.explained():
         diagnostics = bisect(
             program,
-            Pipeline.from_option(session, flags.pipeline).of(program),
+            Pipeline.from_option(session, flags.pipeline, flags.allow_writes).of(program),
             _criterion(session, program, flags, check, text),
             context=lambda: pass_context(Diagnostics(program.source), flags),
             progress=session.reporter.tell,

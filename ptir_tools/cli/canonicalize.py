@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptir_tools.cli.opt import Flags, optimize_command, pass_options
+from ptir_tools.cli.opt import Flags, Pipeline, optimize_command, pass_options
 from ptir_tools.cli.options import files_argument, output_tree_option, subcommand
 from ptir_tools.cli.session import Session
 
@@ -18,4 +18,4 @@ def command(session: Session, files: tuple[str, ...], output: str | None, flags:
       ptir canonicalize graph.mind.ir
       ptir canonicalize --check --check-runs 10 model.ptir
     """
-    optimize_command(session, files, output, None, flags)
+    optimize_command(session, files, output, Pipeline(), flags)

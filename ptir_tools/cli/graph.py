@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from ptir_tools.cli.opt import Pipeline, pipeline_option
+from ptir_tools.cli.opt import Pipeline, allow_writes_option, pipeline_option
 from ptir_tools.cli.options import choice, file_argument, option, output_option, subcommand
 from ptir_tools.cli.output import form_of, write_text
 from ptir_tools.cli.session import Session
@@ -24,9 +24,10 @@ _FORMS = ("dot", "svg", "html")
     file_argument,
     output_option,
     pipeline_option,
+    allow_writes_option,
     option("--to", type=choice(_FORMS), help="The output format (from the suffix of the -o FILE; else dot)."),
 )
-def command(session: Session, file: str, output: str | None, pipeline: str | None, to: str | None) -> None:
+def command(session: Session, file: str, output: str | None, pipeline: str | None, allow_writes: bool, to: str | None) -> None:
     """Draw the dataflow of a program: a node per op, an edge per use, a box per function, region or repeated run of ops.
 
     html is one page that needs no network: search, zoom, boxes that collapse, statements and costs on hover. It has the memory
@@ -44,10 +45,11 @@ def command(session: Session, file: str, output: str | None, pipeline: str | Non
         raise UsageError("-p goes with --to html, which shows every pass: `ptir opt -p … | ptir graph` draws the last")
     if session.bindings:
         symbols.specialize(program, session.bindings)
-    write_text(output, _drawn(session, program, pipeline, form))
+    chosen = None if pipeline is None else Pipeline.from_option(session, pipeline, allow_writes)
+    write_text(output, _drawn(session, program, chosen, form))
 
 
-def _drawn(session: Session, program: Program, pipeline: str | None, to: str) -> Iterator[str]:
+def _drawn(session: Session, program: Program, pipeline: Pipeline | None, to: str) -> Iterator[str]:
     if to == "dot":
         yield from graph.dot(graph.draw(program))
         return
@@ -58,7 +60,7 @@ def _drawn(session: Session, program: Program, pipeline: str | None, to: str) ->
     result = _planned(program)
     if pipeline is not None:
         context = PassContext(hooks=[stages])
-        run_pipeline(program, Pipeline.from_option(session, pipeline).of(program), context)
+        run_pipeline(program, pipeline.of(program), context)
         session.reporter.settle(context.diagnostics)
     name = program.source.name if program.source is not None else program.entry
     yield from graph.page(os.path.basename(name), stages.stages, result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from ptir_tools.cli.opt import allow_writes_option
 from ptir_tools.cli.options import files_argument, option, subcommand
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics
@@ -13,8 +14,9 @@ from ptir_tools.tools import lit
 @subcommand(
     files_argument,
     option("-p", "--pipeline", metavar="PIPELINE", help="The passes that are tested (the default pipeline)."),
+    allow_writes_option,
 )
-def command(session: Session, files: tuple[str, ...], pipeline: str | None) -> None:
+def command(session: Session, files: tuple[str, ...], pipeline: str | None, allow_writes: bool) -> None:
     """Run gpt.rs's fixtures: passes must turn each INPUT into EXPECTED, and must change it.
 
     A fixture is any number of tests, each `META:` (optional), `EXPECTED:` and a program, `INPUT:` and a program, `run_test`.
@@ -35,7 +37,8 @@ def command(session: Session, files: tuple[str, ...], pipeline: str | None) -> N
         if source is None:
             return session.reporter.status(diagnostics)
         status = tests = failed = 0
-        for outcome in lit.run(source, diagnostics, pipeline, options=session.options, parse=session.parse):
+        outcomes = lit.run(source, diagnostics, pipeline, options=session.options, parse=session.parse, writes=allow_writes)
+        for outcome in outcomes:
             status = max(status, session.reporter.status(diagnostics))
             sys.stdout.writelines(outcome.lines)
             tests, failed = tests + 1, failed + (not outcome.passed)

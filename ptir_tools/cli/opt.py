@@ -48,7 +48,7 @@ from ptir_tools.core.source import Source
 from ptir_tools.core.typed import TYPE_CHECKING, Protocol
 from ptir_tools.dialects import DIALECTS, FORMATS
 from ptir_tools.dialects.writing import program_pieces, require_format
-from ptir_tools.passes import Floats, PassContext, measured, parse_pipeline, run_pipeline
+from ptir_tools.passes import Floats, PassContext, measured, parse_pipeline, run_pipeline, written
 from ptir_tools.tools import reproduce
 from ptir_tools.tools.observers import Printer, Tracer, located
 from ptir_tools.tools.splitting import divider
@@ -111,6 +111,7 @@ pipeline_option = option(
     metavar="PIPELINE",
     help="The passes: `name,name{option=value}`, or @FILE that holds them (@-: stdin).",
 )
+allow_writes_option = option("--allow-writes", is_flag=True, help="Let passes of a pipeline that is in a file write files.")
 pass_options: tuple[Parameter, ...] = (
     option("--to", type=choice(list(FORMATS)), help="Print in this format instead of the input's."),
     *float_options,
@@ -144,6 +145,7 @@ pass_options: tuple[Parameter, ...] = (
     files_argument,
     output_tree_option,
     pipeline_option,
+    allow_writes_option,
     option("--list-passes", is_flag=True, help="List the passes of every IR with their options, and exit."),
     option("--run-reproducer", is_flag=True, help="FILE is a reproducer of a crash: run its pipeline with its flags."),
     *pass_options,
@@ -154,6 +156,7 @@ def command(
     files: tuple[str, ...],
     output: str | None,
     pipeline: str | None,
+    allow_writes: bool,
     list_passes: bool,
     run_reproducer: bool,
     flags: Flags,
@@ -175,14 +178,14 @@ def command(
     if list_passes:
         return _list(session)
     if run_reproducer:
-        pipeline, limits = _replay(session, files, pipeline, flags)
+        replayed, limits = _replay(session, files, pipeline, flags, allow_writes)
         with using(limits):
-            return optimize_command(session, files, output, pipeline, flags)
-    return optimize_command(session, files, output, pipeline, flags)
+            return optimize_command(session, files, output, replayed, flags)
+    return optimize_command(session, files, output, Pipeline.from_option(session, pipeline, allow_writes), flags)
 
 
-def optimize_command(session: Session, files: Sequence[str], output: str | None, pipeline: str | None, flags: Flags) -> None:
-    """For each file: read it, run the pipeline (None: the dialect's default), compare if `--check` is given, and print."""
+def optimize_command(session: Session, files: Sequence[str], output: str | None, pipeline: Pipeline, flags: Flags) -> None:
+    """For each file: read it, run the pipeline, compare if `--check` is given, and print."""
     only_one("--split-input", flags.split_input, weights_to=flags.weights_to)
     only_one("several files", several := len(files) > 1 or any(map(os.path.isdir, files)), weights_to=flags.weights_to)
     only_one("--jobs", flags.jobs > 1, log_rewrites=flags.log_rewrites, trace=flags.trace, print_ir_tree=flags.print_ir_tree)
@@ -193,7 +196,7 @@ def optimize_command(session: Session, files: Sequence[str], output: str | None,
     places = dict(places_of(session.files(files), files, output)) if several else {}
     written: list[Callable[[], None]] = []  # of one file: when all observers of the passes have written their files
     with ExitStack() as stack:
-        optimizer = _Optimizer(session, Pipeline.from_option(session, pipeline), output, flags, stack)
+        optimizer = _Optimizer(session, pipeline, output, flags, stack)
 
         def one(path: str) -> int:
             result = each_program(session, path, flags.split_input, optimizer.optimized)
@@ -212,13 +215,15 @@ def optimize_command(session: Session, files: Sequence[str], output: str | None,
 
 
 class Pipeline(NamedTuple):
-    """The given pipeline; None is the dialect's default. `path` is its file, if it is in one."""
+    """The given pipeline; None is the dialect's default. `path` is its file, if it is in one: then passes may write files only
+    with `writes`."""
 
-    text: str | None
+    text: str | None = None
     path: str = ""
+    writes: bool = False
 
     @classmethod
-    def from_option(cls, session: Session, given: str | None) -> Pipeline:
+    def from_option(cls, session: Session, given: str | None, writes: bool = False) -> Pipeline:
         """The pipeline of `-p`; `@FILE` reads it from a file, `@-` from standard input. Raises OSError, UsageError."""
         if given is None or not given.startswith("@"):
             return cls(given)
@@ -226,7 +231,7 @@ class Pipeline(NamedTuple):
             raise UsageError("-p @FILE needs the name of the file")
         path, data = session.read(given[1:])
         try:
-            return cls(data.decode("utf-8-sig").replace("\r\n", "\n"), path)
+            return cls(data.decode("utf-8-sig").replace("\r\n", "\n"), path, writes)
         except UnicodeDecodeError:
             raise UsageError(f"{path}: not UTF-8") from None
 
@@ -238,6 +243,9 @@ class Pipeline(NamedTuple):
             parse_pipeline(self.text, program.dialect.name)
         except UsageError as error:
             raise UsageError(f"{self.path}: {error}" if self.path else str(error)) from None
+        if self.path and not self.writes and (writing := written(self.text, program.dialect.name)) is not None:
+            message = f"{self.path}: a pipeline from a file writes no files, and this one has {writing}"
+            raise UsageError(message, "--allow-writes allows it, if you trust the file")
         return self.text
 
 
@@ -354,7 +362,7 @@ def _summaries(reporter: Reporter, context: PassContext, flags: Flags) -> None:
         reporter.tabulate(sys.stderr, plain, lambda: [tables.Table(("pass", "what", "times"), done)])
 
 
-def _replay(session: Session, files: Sequence[str], pipeline: str | None, flags: Flags) -> tuple[str, Limits]:
+def _replay(session: Session, files: Sequence[str], pipeline: str | None, flags: Flags, writes: bool) -> tuple[Pipeline, Limits]:
     """The pipeline of the reproducer in `files`, and its limits; sets its flags in `flags`. Raises UsageError."""
     if len(files) != 1 or files[0] in STDIN or pipeline is not None:
         raise UsageError("--run-reproducer takes the reproducer of a crash, and its pipeline")
@@ -365,7 +373,7 @@ def _replay(session: Session, files: Sequence[str], pipeline: str | None, flags:
     if arguments.version != __version__:
         session.reporter.tell(f"{file} is of ptir {arguments.version}, this is {__version__}")
     bound = arguments.max_iterations
-    return arguments.pipeline, current() if bound is None else replace(current(), iterations=bound)
+    return Pipeline(arguments.pipeline, file, writes), current() if bound is None else replace(current(), iterations=bound)
 
 
 def _list(session: Session) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ptir_tools.cli.report import Leave
-from ptir_tools.cli.session import Session, named
+from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Program
+from ptir_tools.core.files import named, replacing
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Source
@@ -21,7 +21,6 @@ from ptir_tools.dialects import FORMATS
 
 if TYPE_CHECKING:
     import difflib
-    import tempfile
 
     from ptir_tools.core import arrayfiles
     from ptir_tools.core.arrays import Array
@@ -32,7 +31,6 @@ else:
     weights = lazy("ptir_tools.dialects.ptir.text.weights")
     difflib = lazy("difflib")
     splitting = lazy("ptir_tools.tools.splitting")
-    tempfile = lazy("tempfile")
 
 
 def to_stdout(path: str | None) -> bool:
@@ -139,43 +137,6 @@ def logging(path: str) -> Iterator[Callable[[str], None]]:
     finally:
         with named(path):
             file.close()
-
-
-@contextlib.contextmanager
-def replacing(path: str | None) -> Iterator[IO[bytes]]:
-    """A new file that replaces `path` if the block ends without an error. A symbolic link is followed and the mode kept; a
-    pipe or a device is written directly."""
-    target = os.path.realpath(path or "")
-    with named(path):
-        mode = _mode(target)
-    if mode is not None and not stat.S_ISREG(mode):
-        with named(path), open(target, "wb") as direct:
-            yield direct
-        return
-    with named(path):
-        handle, temporary = tempfile.mkstemp(prefix=".ptir-", dir=os.path.dirname(target))
-    try:
-        with named(path), open(handle, "wb") as file:
-            yield file
-        os.chmod(temporary, stat.S_IMODE(mode) if mode is not None else 0o666 & ~_umask())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
-def _mode(path: str) -> int | None:
-    try:
-        return os.stat(path).st_mode
-    except FileNotFoundError:
-        return None
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
 
 
 def move_weights(session: Session, program: Program, form: str, path: str | None, output: str | None) -> dict[str, Array]:

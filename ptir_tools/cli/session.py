@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import io
 import os
 import stat
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from ptir_tools.cli.report import Leave, Reporter, report_error, usage
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.files import is_below, named
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import NamedTuple, dataclass, field
@@ -50,23 +51,31 @@ def _is_device(file: IO[bytes]) -> bool:
         return False
 
 
-def _below(path: str) -> Iterator[str]:
-    """`path`, or the programs below it if it is a folder; the folder of a trace is one program."""
-    if path in STDIN or not os.path.isdir(path) or reading.program_file(path) != path:
+class _Folder:
+    """The programs below a folder that a command line names. Each folder is visited once, however many links lead to it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.visited: set[str] = set()
+        self.refused: dict[str, str] = {}  # what may not be read, and why
+
+    def programs(self, path: str) -> Iterator[str]:
+        """The files below `path`; the folder of a trace is one program."""
+        real = os.path.realpath(path)
+        if real in self.visited:
+            return
+        if not is_below(real, self.path):
+            self.refused[path] = f"this is a link out of the folder {self.path}"
+        elif os.path.isdir(path):
+            self.visited.add(real)
+            if reading.program_file(path) == path:
+                names = [name for name in sorted(os.listdir(path)) if not name.startswith(".") and not name.endswith(_ARRAYS)]
+                for name in names:
+                    yield from self.programs(os.path.join(path, name))
+                return
+        elif os.path.exists(path) and not os.path.isfile(path):
+            self.refused[path] = "this is no regular file"
         yield path
-        return
-    names = [name for name in sorted(os.listdir(path)) if not name.startswith(".") and not name.endswith(_ARRAYS)]
-    for name in names:
-        yield from _below(os.path.join(path, name))
-
-
-@contextlib.contextmanager
-def named(path: str | None) -> Iterator[None]:
-    """An OSError inside names `path`, never a temporary file."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, path) from None
 
 
 class Given(NamedTuple):
@@ -88,6 +97,7 @@ class Session:
     form: str | None = None
     bindings: dict[str, int] = field(default_factory=dict)
     took_stdin: bool = False
+    refused: dict[str, str] = field(default_factory=dict)  # the files of folders that are not read, and why
 
     def set(self, **changes: object) -> None:
         """Change `options`: a command's own flags that readers and verifiers read."""
@@ -157,6 +167,8 @@ class Session:
     def read(self, path: str) -> tuple[str, bytes]:
         """The name and the bytes of a file, at most one more than the limit. Raises OSError, UsageError."""
         most = self.options.limits.file_bytes + 1
+        if path in self.refused:
+            raise OSError(errno.EPERM, self.refused[path], path)
         if path not in STDIN:
             path = reading.program_file(path)
             with named(path), open(path, "rb") as file:
@@ -182,9 +194,12 @@ class Session:
     def files(self, paths: Sequence[str]) -> list[str]:
         """The files that `paths` name. A folder that is not a trace means every file below it in the order of names,
         except hidden files and arrays. Raises UsageError for a folder without any."""
-        found = {path: list(_below(path)) for path in paths or ["-"]}
-        for path, files in found.items():
-            if not files:
+        found = {path: [path] for path in paths or ["-"]}
+        for path in filter(os.path.isdir, found):
+            folder = _Folder(path)
+            found[path] = list(folder.programs(path))
+            self.refused.update(folder.refused)
+            if not found[path]:
                 raise UsageError(f"{path}: there is no program in this folder or below")
         return [file for path in paths or ["-"] for file in found[path]]
 

@@ -30,6 +30,7 @@ from ptir_tools.core.dtypes import (
     UI64,
     DType,
 )  # fmt: skip
+from ptir_tools.core.files import open_data, require_regular
 from ptir_tools.core.lazy import lazy, ml_dtypes, np
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import NamedTuple
@@ -74,7 +75,7 @@ def load(path: str, key: str | None = None, fits: Fits | None = None) -> Array:
     UsageError for a missing key or an unknown suffix, and OSError for a file that cannot be read or is damaged.
     """
     if path.endswith(".npy"):
-        with open(path, "rb") as file, _damaged(path):
+        with open_data(path) as file, _damaged(path):
             return _read_npy(file, os.fstat(file.fileno()).st_size, fits, key or "")
     archive = Archive(path)
     names = list(archive.names)
@@ -105,14 +106,15 @@ class Archive:
         self.shards: dict[str, str] = {}  # by key, the paths of the files of an index
         self.opened: dict[str, Archive] = {}
         if path.endswith(INDEX):
-            with open(path, "rb") as file, _damaged(path):
+            with open_data(path) as file, _damaged(path):
                 self.shards = _shards(file.read(_SAFE_HEADER + 1), os.path.dirname(path))
         elif path.endswith(".npz"):
             with _damaged(path):
+                require_regular(path)
                 self.zip = zipfile.ZipFile(path)
                 self.members = {m.filename.removesuffix(".npy"): m for m in self.zip.infolist()}
         elif path.endswith(".safetensors"):
-            with open(path, "rb") as file, _damaged(path):
+            with open_data(path) as file, _damaged(path):
                 self.data = os.fstat(file.fileno()).st_size
                 head = file.read(_ALIGNED)
                 if _header_size(head) > _SAFE_HEADER:
@@ -134,7 +136,7 @@ class Archive:
             if key in self.members:
                 with self.zip.open(self.members[key]) as member:
                     return _read_npy(member, self.members[key].file_size, fits, key)
-            with open(self.path, "rb") as file:
+            with open_data(self.path) as file:
                 return self._safe(file, key, fits)
 
     def shard(self, key: str) -> Archive:

@@ -9,6 +9,7 @@ from _thread import RLock
 
 from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError
 from ptir_tools.core.dialect import Codes, Options, Program
+from ptir_tools.core.files import open_data
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded, Limits, using
 from ptir_tools.core.source import Source, Span
@@ -187,7 +188,7 @@ def _read(source: Source, diagnostics: Diagnostics, options: Options, form: str 
         program.source = source
         program.format = program.dialect.formats[0].name if FORMATS[form].imported else form
         if (sidecar := FORMATS[form].sidecar) is not None and (path := sidecar.path(source.name)) is not None:
-            with open(path, "rb") as file:
+            with open_data(path) as file:
                 more = decode(file.read(options.limits.file_bytes + 1), path, diagnostics, options.limits)
             diagnostics.source = source
             if more is not None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import NamedTuple, dataclass
@@ -16,7 +16,7 @@ from ptir_tools.core.source import Source, Span
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import reading
-from ptir_tools.passes import PassContext, run_pipeline
+from ptir_tools.passes import PassContext, run_pipeline, written
 from ptir_tools.passes.ptir import param_fold
 from ptir_tools.tools.diff import plain_text
 
@@ -54,17 +54,18 @@ def run(
     *,
     options: Options | None = None,
     parse: Parse | None = None,
+    writes: bool = False,
 ) -> Iterator[Outcome]:
     """The outcome of each test of the fixture `source`.
 
     `pipeline` is for tests that name none; by default it is that of gpt.rs's own test of a fixture of this name, else the
     dialect's. Errors of the fixture, a program or a pass go to `diagnostics`, and the test fails. Raises UsageError for an
-    invalid pipeline.
+    invalid pipeline, and without `writes` for one of a fixture that writes files.
     """
     chosen = options or Options()
     tested = pipeline or _TESTED.get(os.path.basename(source.name).partition(".")[0])
     for case in list(_cases(source, diagnostics)):
-        yield _outcome(case, case.pipeline or tested, diagnostics, chosen, parse or _reader(chosen))
+        yield _outcome(case, case.pipeline or tested, diagnostics, chosen, parse or _reader(chosen), writes)
 
 
 def _reader(options: Options) -> Parse:
@@ -97,11 +98,15 @@ def _cases(source: Source, diagnostics: Diagnostics) -> Iterator[Case]:
         diagnostics.error("SyntaxError", "a test without `run_test` at its end", next(iter(sections.values())))
 
 
-def _outcome(case: Case, pipeline: str | None, diagnostics: Diagnostics, options: Options, parse: Parse) -> Outcome:
+def _outcome(case: Case, pipeline: str | None, diagnostics: Diagnostics, options: Options, parse: Parse, writes: bool) -> Outcome:
     errors = diagnostics.errors
     given, expected = (_read(part, diagnostics, options, parse) for part in (case.given, case.expected))
     if given is None or expected is None or diagnostics.errors > errors:
         return Outcome(case, False, [])
+    title = f"{case.given.name}:{case.line}"
+    if case.pipeline and not writes and (writing := written(case.pipeline, given.dialect.name)) is not None:
+        message = f"{title}: the pipeline of a fixture writes no files, and this one has {writing}"
+        raise UsageError(message, "--allow-writes allows it, if you trust the file")
     before = plain_text(given, options)
     context = PassContext(diagnostics, options.limits)
     if case.params:
@@ -112,7 +117,6 @@ def _outcome(case: Case, pipeline: str | None, diagnostics: Diagnostics, options
     if diagnostics.errors > errors:
         return Outcome(case, False, [])
     after, wanted = plain_text(given, options), plain_text(expected, options)
-    title = f"{case.given.name}:{case.line}"
     titles = f"{title} expected", f"{title} found"
     lines = list(difflib.unified_diff(wanted.splitlines(True), after.splitlines(True), *titles))
     if after == before:

@@ -33,6 +33,7 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import SI64, DType
+from ptir_tools.core.files import is_below, open_data
 from ptir_tools.core.ir import Element, Literal, Operand, Value
 from ptir_tools.core.lazy import lazy, np, regex
 from ptir_tools.core.source import Loc, Source, pack
@@ -292,13 +293,12 @@ class Importer:
     def _external(self, t: onnx.TensorProto, dtype: DType) -> Array:
         where = {e.key: e.value for e in t.external_data}
         path = os.path.join(self.folder, where.get("location", ""))
-        real, root = os.path.realpath(path), os.path.realpath(self.folder or os.curdir)
-        if not real.startswith(os.path.join(root, "")) and real != os.path.realpath(self.source.name):
+        if not is_below(path, self.folder) and os.path.realpath(path) != os.path.realpath(self.source.name):
             raise Violation("InvalidModel", f"initializer `{t.name}` is kept in {path}, outside of the model's folder")
         count = math.prod(t.dims)
         size = dtype.packed_bytes(count)
         try:
-            with open(path, "rb") as file:  # its bytes become those of the constant: they are in memory once
+            with open_data(path) as file:  # its bytes become those of the constant: they are in memory once
                 file.seek(int(where.get("offset", 0)))
                 data = file.read(size) if size <= os.fstat(file.fileno()).st_size else b""
             if len(data) != size or int(where.get("length", size)) != size:

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 
+import ptir_tools
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.typed import TYPE_CHECKING
@@ -43,8 +44,8 @@ def bytecode_of(text: str, diagnostics: Diagnostics) -> bytes:
 
 def _answer(what: str, data: bytes, diagnostics: Diagnostics, named: str) -> bytes | None:
     """The output of the script; None after reporting an error."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    command = [sys.executable, "-m", __name__, what]
+    command = [sys.executable, "-P", os.path.abspath(__file__), what]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_module_folders())}
     seconds = SECONDS * (1 + len(data) / (1 << 20))
     try:
         ran = subprocess.run(command, input=data, env=environment, capture_output=True, timeout=seconds, check=False)
@@ -59,6 +60,14 @@ def _answer(what: str, data: bytes, diagnostics: Diagnostics, named: str) -> byt
     reason = lines[0].partition("error:")[2].strip() if lines else "it is damaged"
     diagnostics.error("InvalidModel", f"jaxlib rejects this {named}: {reason}")
     return None
+
+
+def _module_folders() -> list[str]:
+    """Where the script finds modules: the folders of this process but the current one, where others' files may be. The folder of
+    this package is the last, because it may be the current one."""
+    here = os.path.realpath(os.curdir)
+    root = os.path.dirname(os.path.dirname(os.path.abspath(ptir_tools.__file__)))
+    return [*(p for p in sys.path if p and os.path.realpath(p) not in (here, root)), root]
 
 
 def work(what: str, data: bytes) -> bytes:

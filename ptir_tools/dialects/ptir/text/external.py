@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
+from ptir_tools.core.files import is_below
 from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.limits import LimitExceeded, current
 from ptir_tools.core.typed import TYPE_CHECKING, Any, cast
@@ -58,6 +59,8 @@ class Files:
                 self.archives[path] = arrayfiles.Archive(path)
             if key not in self.archives[path].names:
                 raise ValueError(f"there is no array `{key}`")
+            if not self.allowed(self.archives[path].shards.get(key, path)):
+                raise ValueError("a file of this index is a link out of the program's folder")
             found = self.archives[path].read(key, fits)
         except (OSError, ValueError) as error:
             said = (isinstance(error, OSError) and error.strerror) or error
@@ -69,6 +72,4 @@ class Files:
 
     def allowed(self, path: str) -> bool:
         """Whether the file may be read."""
-        real = os.path.realpath(path)
-        places = [os.path.realpath(place or os.curdir) for place in (self.folder, *self.roots)]
-        return any(real == place or real.startswith(os.path.join(place, "")) for place in places)
+        return any(is_below(path, place) for place in (self.folder, *self.roots))
