@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import warnings
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -789,3 +790,57 @@ def test_cubic_neighbors_beyond_the_border_are_those_of_the_border(corners: int)
     plain = node("GridSample", "x g", "y", mode="cubic", padding_mode="zeros", align_corners=1)
     (wanted,) = evaluated(model([plain], {"x": list(wide.shape), "g": [1, 1, 5, 2]}, ["y"]), {"x": wide, "g": moved[None, None]})
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+INDEXED = {
+    "GatherND": ({"x": [2, 3, 4], "k": (I64, [1, 3])}, [[1, -3, 3]], [[0, 3, 0]]),
+    "GatherND of batches": ({"x": [2, 3, 4], "k": (I64, [2, 1])}, [[-1], [2]], [[0], [3]]),
+    "ScatterND": ({"x": [2, 3, 4], "k": (I64, [1, 2]), "u": [1, 4]}, [[1, -3]], [[0, -4]]),
+    "GatherElements": ({"x": [2, 3, 4], "k": (I64, [1, 1, 2])}, [[[3, -4]]], [[[0, 4]]]),
+    "ScatterElements": ({"x": [2, 3, 4], "k": (I64, [1, 1, 2]), "u": [1, 1, 2]}, [[[3, -4]]], [[[0, -5]]]),
+}
+
+
+@pytest.mark.parametrize("name", INDEXED)
+@pytest.mark.parametrize("known", [False, True])
+def test_an_index_is_inside_its_own_axis(name: str, known: bool) -> None:
+    inputs, good, bad = INDEXED[name]
+    attrs = {"axis": 2} if "Elements" in name else {"batch_dims": 1} if "batches" in name else {}
+    for values in (good, bad):
+        k = np.array(values)
+        given = {"k": k} if known else {}
+        m = model(
+            [node(name.split()[0], " ".join(inputs), "y", **attrs)],
+            {n: t for n, t in inputs.items() if n not in given},
+            ["y"],
+            given,
+        )
+        feeds = {n: noise(*t) for n, t in inputs.items() if n != "k"} | ({} if known else {"k": k})
+        if values is good:
+            same(m, feeds)
+            continue
+        for engine in ENGINES:
+            with pytest.raises(ptir.Rejected, match="outside"):
+                ptir.run(ptir.from_onnx(m), feeds, engine=engine)
+
+
+@pytest.mark.parametrize("mode", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
+def test_the_nearest_element_by_sizes_is_that_of_exact_fractions(mode: str) -> None:
+    rounding = {
+        "round_prefer_floor": lambda p: -((1 - 2 * p) // 2), "round_prefer_ceil": lambda p: (2 * p + 1) // 2,
+        "floor": lambda p: p // 1, "ceil": lambda p: -(-p // 1),
+    }  # fmt: skip
+    for n, count in ((20, 6), (7, 30), (12, 5), (35, 14), (3, 10)):
+        m = model(
+            [node("Resize", "x _ _ s", "y", mode="nearest", nearest_mode=mode)], {"x": [n]}, ["y"], {"s": np.array([count])}
+        )
+        places = [Fraction(2 * k + 1, 2) * Fraction(n, count) - Fraction(1, 2) for k in range(count)]
+        wanted = [min(max(int(rounding[mode](p)), 0), n - 1) for p in places]
+        (found,) = ptir.run(ptir.from_onnx(m), {"x": np.arange(n, dtype=np.float32)}).values()
+        assert found.tolist() == wanted, (n, count)
+
+
+def test_a_constant_for_an_input_that_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(model([node("Neg", "x", "y")], {"x": [2]}, ["y"]).SerializeToString())
+    ran = run_ptir("run", str(tmp_path / "m.onnx"), "--input", "x=1", "--set", "nonsense=5")
+    assert ran.status == 2 and "no input `nonsense` to make a constant" in ran.err

@@ -33,7 +33,8 @@ def fold(node: Node, operands: Sequence[Array]) -> list[Array | None] | None:
     # An unknown extent, or a refusal that the handler explains.
     except (TypeError, ValueError, IndexError, NotImplementedError, RuntimeError):
         return None
-    if result is None:
+    node.idle(*range(len(operands)))
+    if result is None or node.ignored():
         return None
     return [None if x is None else settled(np.asarray(x)) for x in (result if isinstance(result, list) else [result])]
 
@@ -117,7 +118,18 @@ def _gather(node: Node, x: Array, at: Array) -> Array | None:
     return np.take(x, at.astype(np.int64), axis=node.attr("axis")) if x.ndim else None
 
 
-def _slice(node: Node, x: Array, starts: Array, ends: Array, axes: Array | None = None, steps: Array | None = None) -> Array:
+def _slice(
+    node: Node,
+    x: Array,
+    starts: Array | None = None,
+    ends: Array | None = None,
+    axes: Array | None = None,
+    steps: Array | None = None,
+) -> Array | None:
+    if starts is None or ends is None:
+        starts, ends, axes = node.given("starts"), node.given("ends"), node.given("axes")
+        if starts is None or ends is None:
+            return None
     places = range(len(starts)) if axes is None else axes
     index = [slice(None)] * x.ndim
     for k, a in enumerate(places):
@@ -145,7 +157,9 @@ def _integers(shape: Array) -> list[int] | None:
     return dims if len(dims) == shape.size else None
 
 
-def _reshape(node: Node, x: Array, shape: Array) -> Array | None:
+def _reshape(node: Node, x: Array, shape: Array | None = None) -> Array | None:
+    if shape is None:
+        shape = np.array(node.given("shape", []), np.int64)
     if (dims := _integers(shape)) is None:
         return None
     return x.reshape([x.shape[i] if d == 0 and not node.attr("allowzero") else d for i, d in enumerate(dims)])
@@ -180,14 +194,17 @@ def _range(_: Node, start: Array, limit: Array, delta: Array) -> Array | None:
 
 
 def _concat(node: Node, *xs: Array) -> Array | None:
-    return np.concatenate(xs, axis=node.attr("axis"))
+    return np.concatenate(xs, axis=node.attr("axis", 1))
 
 
 def _split(node: Node, x: Array, sizes: Array | None = None) -> list[Array]:
-    a = node.attr("axis")
-    if sizes is None:
-        each = -(-x.shape[a] // node.outputs)
-        sizes = np.array([min(each, x.shape[a] - i * each) for i in range(node.outputs)])
+    a, given = node.attr("axis", 0), node.given("split")
+    if given:
+        sizes = np.array(given)
+    elif sizes is None:
+        count = node.attr("num_outputs") or node.outputs
+        each = -(-x.shape[a] // count)
+        sizes = np.array([max(min(each, x.shape[a] - i * each), 0) for i in range(count)])
     return list(np.split(x, np.cumsum(sizes)[:-1].astype(np.int64), axis=a))
 
 
@@ -221,7 +238,7 @@ def _by_reference(node: Node, *xs: Array) -> list[Array] | None:
         return None
     given = {f"x{i}": x for i, x in enumerate(xs)}
     names = [f"y{k}" for k in range(node.outputs)]
-    result = onnx.helper.make_node(node.op, list(given), names, **node.attrs)
+    result = onnx.helper.make_node(node.op, list(given), names, **node.attributes())
     infos = [
         onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
         for name, x in given.items()

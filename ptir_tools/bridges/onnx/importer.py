@@ -30,7 +30,7 @@ from ptir_tools.bridges.onnx.table import (
 )
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import Diagnostics, UsageError
+from ptir_tools.core.diagnostics import Diagnostics, UsageError, unknown_name
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import SI64, DType
 from ptir_tools.core.files import is_below, open_data
@@ -171,6 +171,9 @@ class Importer:
         self._named_once(graph)
         scope = Values(self, self.graph, _opsets(self.model), {}, True)
         given = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+        for name in self.constants:
+            if name not in (inputs := [v.name for v in graph.input]):
+                raise unknown_name("input", name, inputs, " to make a constant")
         self.initializers(graph, scope)
         for value in graph.input:
             if value.name not in given:
@@ -384,14 +387,19 @@ class Importer:
         domain = _domain(proto.domain)
         attrs = {k: v for a in proto.attribute if (k := a.name) and (v := self._attribute(a, scope)) is not None}
         if (body := self.functions.get((domain, proto.op_type, proto.overload))) is not None:
+            names = {*body.attribute, *(a.name for a in body.attribute_proto)}
+            if unknown := [k for k in attrs if k not in names]:
+                raise Violation("InvalidModel", f"the function {proto.op_type} has no attribute `{unknown[0]}`")
+            if len(proto.input) > len(body.input):
+                raise Violation("InvalidModel", f"the function {proto.op_type} has {len(body.input)} operands")
             return self.expand(body, proto, attrs, scope)
         opset = scope.opsets.get(domain)
         if opset is None:
             raise Violation("InvalidModel", f"the model imports no operators of domain `{domain}`, of which {proto.op_type} is")
         schema = _schema(proto.op_type, opset, domain)
-        defaults = {} if schema is None else _defaults(schema)
-        if schema is not None and (unknown := [k for k in attrs if k not in schema.attributes]):
-            raise Violation("InvalidModel", f"{proto.op_type} of operator set {opset} has no attribute `{unknown[0]}`")
+        defaults = None if schema is None else _defaults(schema)
+        if schema is not None:
+            _check(schema, proto, opset)
         node = Node(scope, proto, attrs, opset, defaults)
         if any(
             k not in KEPT.get(proto.op_type, ()) and (kind := self.outside(scope, name)) for k, name in enumerate(proto.input)
@@ -399,7 +407,7 @@ class Importer:
             raise refused(f"PTIR has no {kind}; it is read where it is dequantized or cast")
         if not domain and all(isinstance(scope.values.get(name), np.ndarray) for name in proto.input):
             known = [x for name in proto.input if isinstance(x := scope.datum(name), np.ndarray)]
-            if sum(x.size for x in known) <= _BINDING and (folded := fold(node, known)) is not None:
+            if sum(x.size for x in known) <= _BINDING and (folded := fold(Node(scope, proto, attrs, opset, defaults), known)):
                 return [*folded]
         handler = HANDLERS.get((domain, proto.op_type))
         if handler is None:
@@ -414,7 +422,10 @@ class Importer:
         operands = [scope.datum(name) if name else None for name in proto.input]
         if handler is not None:
             result = handler(node)
+            if left := node.ignored():
+                raise refused(f"{proto.op_type} with {left}")
             return list(result) if isinstance(result, Sequence) else [result]
+        assert schema is not None and defaults is not None
         return self.expand(self._body(schema, proto, opset, operands, scope), proto, {**defaults, **attrs}, scope)
 
     def _attribute(self, a: onnx.AttributeProto, scope: Scope) -> Attribute:
@@ -561,6 +572,24 @@ def _schema(op: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
         return onnx.defs.get_schema(op, opset, domain)
     except onnx.defs.SchemaError:
         return None
+
+
+def _check(schema: onnx.defs.OpSchema, proto: onnx.NodeProto, opset: int) -> None:
+    """Check the number of operands, and the names and types of attributes. Raises Violation."""
+    what = f"{proto.op_type} of operator set {opset}"
+    if not schema.min_input <= len(proto.input) <= schema.max_input:
+        raise Violation("InvalidModel", f"{what} has {len(proto.input)} operands")
+    if not schema.min_output <= len(proto.output) <= schema.max_output:
+        raise Violation("InvalidModel", f"{what} has {len(proto.output)} outputs")
+    for a in proto.attribute:
+        declared = schema.attributes.get(a.name)
+        if declared is None:
+            raise Violation("InvalidModel", f"{what} has no attribute `{a.name}`")
+        if int(a.type) != int(declared.type.value):
+            raise Violation("InvalidModel", f"the attribute `{a.name}` of {what} is a {declared.type.name.lower()}")
+    names = {a.name for a in proto.attribute}
+    if missing := [k for k, a in schema.attributes.items() if a.required and k not in names]:
+        raise Violation("InvalidModel", f"{what} needs the attribute `{missing[0]}`")
 
 
 def _defaults(schema: onnx.defs.OpSchema) -> dict[str, object]:

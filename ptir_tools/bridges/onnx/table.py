@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ptir_tools.bridges import extents
 from ptir_tools.bridges.onnx.protocols import Attribute, Datum, Items, Scope
@@ -29,14 +29,16 @@ from ptir_tools.core.dtypes import (
     UI64,
     DType,
 )  # fmt: skip
-from ptir_tools.core.lazy import np
+from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.typed import TYPE_CHECKING, TypeVar
-from ptir_tools.core.types import Dim, Shape
+from ptir_tools.core.types import Dim, Shape, Sym
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Block, Tensor
 
 if TYPE_CHECKING:
     import onnx
+else:
+    onnx = lazy("onnx")
 
 Handler = Callable[["Node"], "Datum | Sequence[Datum]"]
 H = TypeVar("H", bound=Handler)
@@ -80,22 +82,35 @@ def refused(reason: str, help: str | None = None) -> Violation:
     return Violation("UnsupportedOnnx", reason, help=help)
 
 
-def dtype_of(number: int) -> DType:
-    """The dtype with the ONNX number `number`. Raises Violation for one that PTIR lacks."""
+def dtype_of(number: int | str) -> DType:
+    """The dtype with the ONNX number `number`; operator sets before 6 name it. Raises Violation for one that PTIR lacks."""
+    if isinstance(number, str):
+        try:
+            number = int(onnx.TensorProto.DataType.Value(number))
+        except ValueError:
+            raise Violation("InvalidModel", f"there is no type {number}") from None
     if number not in DTYPES:
         raise refused(f"PTIR has no {NAMES.get(number, f'type {number}')}")
     return DTYPES[number]
 
 
 class Node:
-    """The ONNX node that is translated: its operands, its attributes and the block that gets the new ops."""
+    """The ONNX node that is translated: its operands, its attributes and the block that gets the new ops. It records what is read
+    of it, so that nothing is ignored."""
 
     def __init__(
-        self, scope: Scope, proto: onnx.NodeProto, attrs: dict[str, Attribute], opset: int, defaults: dict[str, object]
+        self,
+        scope: Scope,
+        proto: onnx.NodeProto,
+        attrs: Mapping[str, Attribute],
+        opset: int,
+        defaults: Mapping[str, object] | None,
     ) -> None:
-        self.scope, self.proto, self.attrs, self.opset, self.defaults = scope, proto, attrs, opset, defaults
+        self.scope, self.proto, self._attrs, self.opset, self.defaults = scope, proto, attrs, opset, defaults
         self.op: str = proto.op_type
         self.block: Block = scope.block
+        self.read: set[str] = {"consumed_inputs"}  # attributes; this one of operator sets before 6 only allows to reuse memory
+        self.used: set[int] = set()  # operands
 
     def __len__(self) -> int:
         """The number of operands, omitted ones in between included."""
@@ -108,6 +123,7 @@ class Node:
 
     def datum(self, i: int) -> Datum:
         """Operand `i`: a tensor, a constant array, or None."""
+        self.used.add(i)
         return self.scope.datum(self.proto.input[i]) if self.has(i) else None
 
     def __getitem__(self, i: int) -> Tensor:
@@ -164,9 +180,32 @@ class Node:
 
     def attr(self, name: str, default: object = None) -> Attribute:
         """An attribute of the node, else the schema's default, else `default`."""
-        if name in self.attrs:
-            return self.attrs[name]
-        return self.defaults.get(name, default)
+        self.read.add(name)
+        return self._attrs[name] if name in self._attrs else (self.defaults or {}).get(name, default)
+
+    def given(self, name: str, default: object = None) -> Attribute:
+        """An attribute of the node, else `default`, whatever the default of the schema."""
+        self.read.add(name)
+        return self._attrs.get(name, default)
+
+    def attributes(self) -> Mapping[str, Attribute]:
+        """All attributes of the node; all are taken as read."""
+        self.read.update(self._attrs)
+        return self._attrs
+
+    def idle(self, *names: str | int) -> None:
+        """Attributes (by name) and operands (by position) have no effect on the result of this node."""
+        self.read.update(x for x in names if isinstance(x, str))
+        self.used.update(x for x in names if isinstance(x, int))
+
+    def ignored(self) -> str:
+        """What the node has and its handler did not read, in words; "" if there is nothing. An attribute may be ignored if it has
+        its default; without a schema, which has the defaults, that is zero or empty."""
+        for name, value in self._attrs.items():
+            harmless = not value if self.defaults is None else name in self.defaults and value == self.defaults[name]
+            if name not in self.read and not harmless:
+                return f"the attribute `{name}`"
+        return next((f"operand {i}, `{self.proto.input[i]}`" for i in range(len(self)) if i not in self.used and self.has(i)), "")
 
     @property
     def outputs(self) -> int:
@@ -184,7 +223,7 @@ class Node:
 
     def axes(self, i: int, rank: int, name: str = "axes") -> list[int] | None:
         """Axes from operand `i` or, in older operator sets, from an attribute; counted from the front; None when absent."""
-        entry = self.attrs.get(name)
+        entry = self.given(name)
         if entry is None and self.has(i):
             entry = self.ints(i)
         return None if entry is None else [axis(a, rank) for a in entry]
@@ -242,6 +281,25 @@ def together(*xs: Tensor) -> list[Tensor]:
     """Tensors broadcast to one shape, as ONNX does it."""
     shape = one_shape(*(x.shape for x in xs))
     return [stretched(x, shape) for x in xs]
+
+
+def paired(node: Node) -> list[Tensor]:
+    """The two operands of a node, broadcast. Before operator set 7 only the second is, and only with `broadcast`: its axes are
+    those of the first from `axis` on, or the last ones. Raises Violation when they do not fit."""
+    x, y = node[0], node[1]
+    if node.opset >= 7:
+        return together(x, y)
+    at, n = node.given("axis"), x.rank
+    if node.attr("broadcast", 0):
+        y = y.reshape([]) if all(d == 1 for d in y.shape) else y
+        first = axis(at, n) if at is not None and y.rank else n - y.rank
+        if 0 <= first <= n - y.rank:
+            y = y.reshape([*[1] * first, *y.shape, *[1] * (n - first - y.rank)])
+        if y.rank == n and one_shape(x.shape, y.shape) == x.shape:
+            return [x, stretched(y, x.shape)]
+    elif n == y.rank and all(d == e or isinstance(d, Sym) or isinstance(e, Sym) for d, e in zip(x.shape, y.shape, strict=True)):
+        return together(x, y)
+    raise Violation("InvalidModel", f"{node[1].type} does not fit {x.type}: axis is {at}, broadcast {node.attr('broadcast', 0)}")
 
 
 def wide(x: Tensor) -> Tensor:

@@ -89,15 +89,13 @@ def function_of(node: Node) -> onnx.FunctionProto | None:
     result = functions().get(node.op)
     if result is None:
         return None
-    known = {*result.attribute, *(a.name for a in result.attribute_proto)}
-    if left := [k for k, v in node.attrs.items() if k not in known and v]:
-        raise refused(f"{node.op} with the attribute `{left[0]}`")
-    if len(node) > len(result.input):
-        raise refused(f"{node.op} with operand {len(result.input)}")
-    if "opset" in node.attrs:
+    node.idle(*result.attribute, *(a.name for a in result.attribute_proto), *range(len(result.input)))
+    if left := node.ignored():
+        raise refused(f"{node.op} with {left}")
+    if (version := node.given("opset")) is not None:
         body = onnx.FunctionProto()
         body.CopyFrom(result)
-        body.opset_import[0].version = node.attrs["opset"]
+        body.opset_import[0].version = version
         return body
     return result
 
@@ -226,6 +224,7 @@ def matmul_bits(node: Node) -> Tensor:
     if bits not in (4, 8):
         raise refused(f"MatMulNBits of {bits} bits")
     blocks = -(-k // block)
+    node.idle("accuracy_level")  # the least precision in which it may be computed
     whole = _unpack(node[1].reshape([n, -1]), bits).reshape([n, -1])
     whole = cut(whole, 1, 0, blocks * block).reshape([n, blocks, block]).cast(F32)
     zero = node.get(3)

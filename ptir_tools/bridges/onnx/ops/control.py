@@ -137,7 +137,7 @@ class Region:
 def if_(node: Node) -> Sequence[Datum]:
     """If: one of two branches."""
     pred = node.datum(0)
-    yes, no = node.attrs["then_branch"], node.attrs["else_branch"]
+    yes, no = node.attr("then_branch"), node.attr("else_branch")
     if (counts := {len(yes.output), len(no.output)}) != {node.outputs}:
         raise Violation("InvalidModel", f"the branches of If have {sorted(counts)} outputs, and If has {node.outputs}")
     if not isinstance(pred, Tensor):
@@ -162,7 +162,7 @@ def _elements(out: Tensor, count: int) -> list[Tensor]:
 @handles("Loop")
 def loop(node: Node) -> Sequence[Datum]:
     """Loop, with a trip count, a condition, or both; the outputs of all iterations are stacked."""
-    body = node.attrs["body"]
+    body = node.attr("body")
     count, condition = node.datum(0), node.datum(1)
     carries = [node.datum(i) for i in range(2, len(node))]
     stacked = len(body.output) - 1 - len(carries)
@@ -318,15 +318,15 @@ def _batched_scan(node: Node) -> list[Tensor]:
     parts = []
     for b in range(batch):
         each = [cut(x, 0, b, 1).reshape(x.shape[1:]) for x in xs]
-        parts.append(_scanned(node, each, {"scan_input_directions": node.attrs.get("directions")}))
+        parts.append(_scanned(node, each, {"scan_input_directions": node.given("directions")}))
     stacked = ([x.reshape([1, *x.shape]) for x in column] for column in zip(*parts, strict=True))
     return [node.block.op("concat", column, 0) for column in stacked]
 
 
 def _scanned(node: Node, xs: list[Tensor], more: dict[str, Attribute]) -> list[Tensor]:
-    body, count = node.attrs["body"], node.attrs["num_scan_inputs"]
+    body, count = node.attr("body"), node.attr("num_scan_inputs")
     carries, inputs = xs[: len(xs) - count], xs[len(xs) - count :]
-    attrs = {**node.attrs, **more}
+    attrs = {**node.attributes(), **more}
     axes, turned = attrs.get("scan_input_axes") or [0] * count, attrs.get("scan_input_directions") or [0] * count
     inputs = [_first(x, axis(a, x.rank), bool(t)) for x, a, t in zip(inputs, axes, turned, strict=True)]
     region = Region(node, body)

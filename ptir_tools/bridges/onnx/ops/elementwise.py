@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ptir_tools.bridges.extents import as_dims
 from ptir_tools.bridges.onnx import folding
 from ptir_tools.bridges.onnx.protocols import Datum
-from ptir_tools.bridges.onnx.table import HANDLERS, Node, back, dtype_of, handles, refused, together, wide
+from ptir_tools.bridges.onnx.table import HANDLERS, Node, back, dtype_of, handles, paired, refused, together, wide
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, UI8, DType
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
@@ -27,7 +27,7 @@ DIRECT = {
 
 
 def _direct(node: Node) -> Tensor:
-    xs = together(*node.all())
+    xs = paired(node) if len(node) == 2 else node.all()
     if node.op == "Abs" and not xs[0].dtype.is_signed and xs[0].dtype.is_integer:
         return xs[0]
     return node.block.op(DIRECT[node.op], *xs)
@@ -46,7 +46,7 @@ def logical(op: str, x: Tensor, y: Tensor) -> Tensor:
 @handles("And", "Or", "Xor")
 def boolean(node: Node) -> Tensor:
     """Logic on flags."""
-    return logical(node.op.lower(), *together(node[0], node[1]))
+    return logical(node.op.lower(), *paired(node))
 
 
 @handles("Not")
@@ -103,12 +103,13 @@ def power(node: Node) -> Tensor:
     if datum is not None and datum.size == 1 and datum.ndim <= x.rank and datum.dtype != object:
         exponent = float(datum.reshape(()))
         if x.dtype.is_float and exponent in _POWERS:
+            node.idle("axis", "broadcast")
             return back(_POWERS[exponent](wide(x)), x)
-    a, b = together(x, node[1])
-    if a.dtype is b.dtype:
-        return node.block.op("pow", a, b)
-    common = _common(a.dtype, b.dtype)
-    return node.block.op("pow", a.cast(common), b.cast(common)).cast(a.dtype)
+    x, y = paired(node)
+    if x.dtype is y.dtype:
+        return node.block.op("pow", x, y)
+    common = _common(x.dtype, y.dtype)
+    return node.block.op("pow", x.cast(common), y.cast(common)).cast(x.dtype)
 
 
 def _common(a: DType, b: DType) -> DType:
@@ -166,8 +167,8 @@ def clip(node: Node) -> Tensor:
     x = node[0]
     bounds = [node.get(1), node.get(2)]
     for k, name in enumerate(("min", "max")):
-        if bounds[k] is None and name in node.attrs:
-            bounds[k] = node.constant(node.attrs[name], x.dtype)
+        if (number := node.attr(name)) is not None:
+            bounds[k] = node.constant(number, x.dtype)
     for bound, op in zip(bounds, ("maximum", "minimum"), strict=True):
         if bound is not None:
             x = node.block.op(op, *together(x, bound.reshape([])))
@@ -257,8 +258,11 @@ def shrink(node: Node) -> Tensor:
 
 @handles("PRelu")
 def prelu(node: Node) -> Tensor:
-    """`slope * x` where `x < 0`."""
-    x, slope = together(node[0], node[1])
+    """`slope * x` where `x < 0`. Before operator set 7 a slope of rank 1 has an element per channel."""
+    x, slope = node[0], node[1]
+    if node.opset < 7 and slope.rank == 1 and slope.shape != (1,) and x.rank > 1:
+        slope = slope.reshape([slope.shape[0], *[1] * (x.rank - 2)])
+    x, slope = together(x, slope)
     if not (x.dtype.is_signed or x.dtype.is_float):
         return x
     return node.block.op("compare_lt", x, 0).select(slope * x, x)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from math import prod
 
 from ptir_tools.bridges.onnx.ops.shape import along, cut, expanded
-from ptir_tools.bridges.onnx.table import Node, axis, fixed, handles, refuses, stretched
+from ptir_tools.bridges.onnx.table import Node, axis, fixed, handles, refused, refuses, stretched
 from ptir_tools.core.dtypes import I1, SI32, SI64, UI8
 from ptir_tools.core.lazy import np
 from ptir_tools.core.typed import Literal
 from ptir_tools.core.types import Dim
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 _DATA = "the extent of the result depends on data"
@@ -58,8 +59,20 @@ def gather(node: Node) -> Tensor:
     return rows.transpose([*range(n, n + a), *range(n), *range(n + a, rows.rank)])
 
 
+def inside(node: Node, at: Tensor, extent: Dim) -> Tensor:
+    """Indices, each of which the run finds in an axis of `extent`, or fails. For indices that become part of a flat one."""
+    return node.iota([extent], SI64, 0).take(at)
+
+
 def flat_places(node: Node, at: Tensor, shape: tuple[Dim, ...], a: int) -> Tensor:
     """The row-major index in `shape` of each position of `at`, with the coordinate along `a` replaced by the value there."""
+    if at.rank != len(shape) or any(
+        isinstance(n, int) and isinstance(d, int) and n > d
+        for i, (n, d) in enumerate(zip(at.shape, shape, strict=True))
+        if i != a
+    ):
+        raise Violation("InvalidModel", f"indices {at.type} do not fit the shape {list(shape)} along axis {a}")
+    at = inside(node, at, shape[a]) if a else at  # along the first axis the flat index is outside when this one is
     strides = [prod(map(fixed, shape[i + 1 :])) for i in range(len(shape))]
     total = at.cast(SI64) * strides[a] if at.dtype is not SI64 else at * strides[a]
     for i in range(len(shape)):
@@ -113,9 +126,13 @@ def _nd_places(node: Node, at: Tensor, shape: tuple[Dim, ...], first: int) -> tu
     """The flat index, in units of slices, of each index vector in axes `first`… of `shape`, and the shape of a slice."""
     depth = fixed(at.shape[-1])
     total: Tensor | None = None
+    if not 1 <= depth <= len(shape) - first:
+        raise refused(f"{node.op} by vectors of {depth} indices")
     for k in range(depth):
         part = cut(at, at.rank - 1, k, 1).reshape(at.shape[:-1])
         part = wrapped_indices(part if part.dtype is SI64 else part.cast(SI64), shape[first + k], node)
+        if k or first:  # the flat index is outside when the first one is
+            part = inside(node, part, shape[first + k])
         total = part if total is None else total * fixed(shape[first + k]) + part
     assert total is not None
     return total, list(shape[first + depth :])

@@ -41,9 +41,12 @@ def gemm(node: Node) -> Tensor:
     a, b = node[0], node[1]
     left, right = (0 if node.attr("transA") else 1), (1 if node.attr("transB") else 0)
     out = a.dot_general(b, contract_lhs=[left], contract_rhs=[right])
+    node.idle("broadcast")  # of operator sets before 7: whether C is broadcast, which its type says
     if node.attr("alpha") != 1:
         out = back(wide(out) * _number(node.attr("alpha"), out), out)
-    if node.has(2) and node.attr("beta") != 0:
+    if node.attr("beta") == 0:
+        node.idle(2)
+    elif node.has(2):
         c = node[2]
         if node.attr("beta") != 1:
             c = back(wide(c) * _number(node.attr("beta"), c), c)

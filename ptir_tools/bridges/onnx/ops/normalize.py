@@ -10,6 +10,7 @@ from ptir_tools.bridges.onnx.ops.shape import reshaped
 from ptir_tools.bridges.onnx.ops.window import mean
 from ptir_tools.bridges.onnx.table import DTYPES, Node, axis, back, handles, refused, stretched, wide
 from ptir_tools.core.dtypes import F32, SI64
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 
@@ -57,8 +58,14 @@ def layer_norm(node: Node) -> list[Tensor]:
     """LayerNormalization over all axes from `axis` on, with scale and shift."""
     x = node[0]
     a = axis(node.attr("axis"), x.rank)
-    epsilon = node.attr("epsilon")
-    if not node.wants(1) and not node.wants(2) and node.has(2) and all(t.shape == x.shape[a:] for t in (node[1], node[2])):
+    epsilon, stash = node.attr("epsilon"), DTYPES.get(node.attr("stash_type", 1), F32)
+    if (
+        stash is F32
+        and not node.wants(1)
+        and not node.wants(2)
+        and node.has(2)
+        and all(t.shape == x.shape[a:] for t in (node[1], node[2]))
+    ):
         features = x.shape[a:]
         if len(features) == 1:
             return [rounded_norm(x, node[1], node[2], epsilon)]
@@ -66,13 +73,12 @@ def layer_norm(node: Node) -> list[Tensor]:
             n = prod(d for d in features if isinstance(d, int))
             flat = x.reshape([*x.shape[:a], n])
             return [rounded_norm(flat, node[1].reshape([n]), node[2].reshape([n]), epsilon).reshape(x.shape)]
-    stash = DTYPES.get(node.attr("stash_type", 1), F32)
     source = x if x.dtype.bits > stash.bits else x.cast(stash) if x.dtype is not stash else x
     rest, average, variance = centered(source, list(range(a, x.rank)))
     scale = (variance + epsilon).rsqrt()
     y = back(rest * stretched(scale, x.shape), x) * stretched(node[1], x.shape)
     y = y + stretched(node[2], x.shape) if node.has(2) else y
-    return [y, average, scale]
+    return [y, *(v if v.dtype is stash else v.cast(stash) for v in (average, scale))]
 
 
 def rounded_norm(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
@@ -84,6 +90,8 @@ def rounded_norm(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tens
 def rms_norm(node: Node) -> Tensor:
     """RMSNormalization over all axes from `axis` on, with scale."""
     x = node[0]
+    if node.attr("stash_type", 1) != 1:
+        raise refused(f"{node.op} that is not computed in f32")
     axes = list(range(axis(node.attr("axis", -1), x.rank), x.rank))
     return scaled_rms(x, node[1], node.attr("epsilon", 1e-5), axes)
 
@@ -97,6 +105,8 @@ def scaled_rms(x: Tensor, gamma: Tensor, epsilon: float, axes: list[int]) -> Ten
 
 
 def _per_channel(v: Tensor, x: Tensor) -> Tensor:
+    if v.rank > 1:  # an element per position of a sample: `spatial=0` of operator sets before 9
+        return stretched(v, x.shape)
     return stretched(v.reshape([v.shape[0], *[1] * (x.rank - 2)]) if x.rank > 1 else v, x.shape)
 
 
@@ -105,6 +115,13 @@ def batch_norm(node: Node) -> list[Tensor]:
     """BatchNormalization by given statistics; in training by those of the batch, which also update the running ones."""
     x, gamma, beta, average, variance = (wide(node[i]) for i in range(5))
     out = []
+    if node.given("is_test") == 0:
+        raise refused("BatchNormalization in training mode of operator sets before 7")
+    rank = x.rank - 1 if node.attr("spatial", 1) == 0 else 1
+    if any(v.rank != rank for v in (gamma, beta, average, variance)):
+        raise Violation("InvalidModel", f"the statistics of {x.type} have rank {rank}")
+    if not node.attr("training_mode"):
+        node.idle("momentum")
     if node.attr("training_mode"):
         axes = [i for i in range(x.rank) if i != 1]
         _, m, v = centered(x, axes)

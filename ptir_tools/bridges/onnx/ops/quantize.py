@@ -12,6 +12,7 @@ from ptir_tools.bridges.onnx.table import NARROW, Node, axis, handles, stretched
 from ptir_tools.core.dtypes import F32, F64, SI32, UI8, DType
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Dim
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 _RANGE = float(1 << 24)  # larger rounded quotients saturate in every quantized dtype
@@ -56,12 +57,15 @@ def quantize(node: Node) -> Tensor:
     a = axis(node.attr("axis", 1), max(x.rank, 2)) if x.rank else 0
     block = node.attr("block_size", 0)
     target = node[2].dtype if node.has(2) else node.dtype("output_dtype", UI8)
+    if node.dtype("output_dtype", target) is not target:
+        raise Violation("InvalidModel", f"`output_dtype` is not the dtype of the zero point, {target}")
     precision = node.dtype("precision", scale.dtype)
     x = x.cast(precision) if x.dtype is not precision else x
     scale = scale.cast(precision) if scale.dtype is not precision else scale
     quotient = x / spread(scale, x, a, block)
     if target.is_float:
         return converted(quotient, target, bool(node.attr("saturate", 1)))
+    node.idle("saturate")  # integers always do
     if (zeros := _known(node, 2, a, block)) is not None:
         zeros = zeros or [0]
         at = a if len(zeros) > 1 else None
@@ -84,7 +88,9 @@ def dequantize(node: Node) -> Tensor:
         scales, zeros = (v * count if len(v) == 1 else v for v in (scales, zeros))
         return x.block.op("dequantize", x, axis=a if count > 1 else None, output_dtype=F32, scales=scales, zero_points=zeros)
     number = x.cast(F32) if x.dtype is not F32 else x
-    if node.has(2) and not x.dtype.is_float:
+    if x.dtype.is_float:
+        node.idle(2)  # it is zero
+    elif node.has(2):
         number = number - spread(node[2].cast(F32), x, a, block)
     wide_scale = scale.cast(F32) if scale.dtype in NARROW else scale
     if wide_scale.dtype is not F32:

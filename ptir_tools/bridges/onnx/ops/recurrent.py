@@ -7,6 +7,7 @@ from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
 from ptir_tools.bridges.onnx.table import Node, fixed, handles, refused, stretched
 from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.lazy import np
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 _DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
@@ -59,8 +60,11 @@ def recurrent(node: Node) -> list[Tensor]:
         x = x.transpose([1, 0, 2])
     time, batch, _ = x.shape
     directions, hidden = fixed(node[1].shape[0]), node[2].shape[2]
-    names = node.attrs.get("activations") or _DEFAULTS[node.op] * directions
-    alphas, betas = list(node.attrs.get("activation_alpha") or []), list(node.attrs.get("activation_beta") or [])
+    if node.given("hidden_size", hidden) != hidden or directions != 1 + (node.attr("direction") == "bidirectional"):
+        raise Violation("InvalidModel", f"weights {node[2].type} do not fit `hidden_size` and `direction` of {node.op}")
+    node.idle("output_sequence")  # of operator sets before 7: whether the states are an output
+    names = node.given("activations") or _DEFAULTS[node.op] * directions
+    alphas, betas = list(node.given("activation_alpha") or []), list(node.given("activation_beta") or [])
     maps = []
     for name in names:
         has = name.lower() in _PARAMETERS
@@ -101,7 +105,7 @@ def _direction(node: Node, x: Tensor, k: int, turned: bool, states: list[Tensor]
     inner = _parts(of_h, 3, 0)[2] if node.op == "GRU" and linear and of_h is not None else None
     peepholes = _parts(_row(node[7], k), 3, 0) if node.op == "LSTM" and node.has(7) else []
     kept = [r, *([inner] if inner is not None else []), *peepholes, *([lengths.cast(SI64)] if lengths is not None else [])]
-    n, clip, coupled = len(states), node.attrs.get("clip"), bool(node.attr("input_forget", 0))
+    n, clip, coupled = len(states), node.given("clip"), bool(node.attr("input_forget", 0))
 
     def limited(v: Tensor) -> Tensor:
         return bounded(v, -clip, clip) if clip else v

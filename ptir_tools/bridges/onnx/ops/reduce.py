@@ -100,8 +100,9 @@ def cumulative(node: Node) -> Tensor:
 
 @handles("TopK")
 def top_k(node: Node) -> list[Tensor]:
-    """TopK: the largest or smallest elements and their indices, best first."""
+    """TopK: the largest or smallest elements and their indices, best first, also where `sorted` leaves the order open."""
     x = node[0]
-    k, a = node.ints(1)[0], axis(node.attr("axis"), x.rank)
-    result = x.top_k(k, axis=a, largest=bool(node.attr("largest")), indices_dtype=SI64)
+    k, a = node.ints(1)[0] if node.opset >= 10 else node.attr("k"), axis(node.attr("axis"), x.rank)
+    node.idle("sorted")
+    result = x.top_k(k, axis=a, largest=bool(node.attr("largest", 1)), indices_dtype=SI64)
     return [result[0], result[1]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from itertools import product
 from math import prod
 
@@ -25,38 +26,47 @@ def resize(node: Node) -> Tensor:
     x = node[0]
     at = {"Resize": (1, 2, 3) if node.opset >= 11 else (None, 1, None), "Upsample": (None, 1, None)}[node.op]
     axes = [axis(a, x.rank) for a in node.attr("axes") or range(x.rank)]
-    given = node.attrs.get("scales") or (node.floats(at[1]) if at[1] is not None and node.has(at[1]) else [])
+    given = node.given("scales") or (node.floats(at[1]) if at[1] is not None and node.has(at[1]) else [])
+    if node.op == "Upsample" and node.opset < 7:
+        given = [*[1.0] * (x.rank - 2), node.attr("height_scale"), node.attr("width_scale")]
     if given:
-        scales = dict(zip(axes, map(float, given), strict=True))
-        sizes: dict[int, Dim] = {a: math.floor(fixed(x.shape[a]) * s + 1e-9) if s != 1 else x.shape[a] for a, s in scales.items()}
+        scales = dict(zip(axes, map(_fraction, given), strict=True))
+        sizes: dict[int, Dim] = {a: math.floor(fixed(x.shape[a]) * s) if s != 1 else x.shape[a] for a, s in scales.items()}
+        node.idle("keep_aspect_ratio_policy")
     else:
-        assert at[2] is not None
+        if at[2] is None or not node.has(at[2]):
+            raise Violation("InvalidModel", f"{node.op} has neither scales nor sizes")
         sizes = dict(zip(axes, node.ints(at[2]), strict=True))
-        scales = {a: fixed(n) / fixed(x.shape[a]) for a, n in sizes.items()}
+        scales = {a: Fraction(fixed(n), max(fixed(x.shape[a]), 1)) for a, n in sizes.items()}
         policy = node.attr("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
             one = (min if policy == "not_larger" else max)(scales.values())
             scales = dict.fromkeys(axes, one)
-            sizes = {a: int(one * fixed(x.shape[a]) + 0.5) for a in axes}
+            sizes = {a: math.floor(one * fixed(x.shape[a]) + Fraction(1, 2)) for a in axes}
     crop = node.attr("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
     roi = node.floats(at[0]) if crop and at[0] is not None else None
-    mode = node.attr("mode")
+    mode = node.attr("mode", "nearest")
+    if mode == "bilinear":
+        mode = "linear"  # as operator set 1 says
+    if mode not in ("nearest", "linear", "cubic"):
+        raise Violation("InvalidModel", f"{node.op} has no mode `{mode}`")
+    unread = {"nearest": ("cubic_coeff_a", "antialias", "exclude_outside"), "linear": ("nearest_mode", "cubic_coeff_a")}
+    node.idle(*unread.get(mode, ("nearest_mode",)), *(() if crop else ("extrapolation_value", 1 if node.opset >= 11 else "")))
     y, outside = (x if mode == "nearest" else wide(x)), None
     if y.dtype.is_integer and mode != "nearest":
         y = y.cast(F32)
     for k, a in enumerate(axes):
         bounds = None if roi is None else (roi[k], roi[k + len(axes)])
-        if math.isclose(scales[a], 1.0) and sizes[a] == x.shape[a] and bounds in (None, (0.0, 1.0)):
+        if scales[a] == 1 and sizes[a] == x.shape[a] and bounds in (None, (0.0, 1.0)):
             continue
         n, count = fixed(x.shape[a]), fixed(sizes[a])
         places = _places(node, n, count, scales[a], bounds)
-        y = (
-            along(y, a, _nearest(places, n, node))
-            if mode == "nearest"
-            else axis_product(y, a, _weights(node, places, n, scales[a]))
-        )
+        if mode == "nearest":
+            y = along(y, a, _nearest(places, n, node))
+        else:
+            y = axis_product(y, a, _weights(node, np.array(places, np.float64), n, float(scales[a])))
         if crop:
-            beyond = (places < 0) | (places > n - 1)
+            beyond = np.array([not 0 <= p <= n - 1 for p in places], np.bool_)
             shape = [count if i == a else 1 for i in range(x.rank)]
             outside = beyond.reshape(shape) if outside is None else outside | beyond.reshape(shape)
     if outside is not None and outside.any():
@@ -67,44 +77,56 @@ def resize(node: Node) -> Tensor:
     return back(y, x)
 
 
-def _places(node: Node, n: int, count: int, scale: float, roi: tuple[float, float] | None) -> Array:
-    """The source coordinate of each of `count` results along an axis of `n` elements. `nearest` computes in f32, as every
-    framework does: 3 / 0.6 is 5."""
-    exact = node.attr("mode") != "nearest"
-    kind = np.float64 if exact else np.float32
-    at: Array = np.arange(count, dtype=kind)
-    scale = kind(scale)  # type: ignore[assignment]
-    mode = node.attr("coordinate_transformation_mode", "half_pixel")
+def _fraction(scale: float) -> Fraction:
+    """A scale, which is an f32, as the simplest fraction that rounds to it: 0.6 is 3 / 5."""
+    exact = Fraction(scale)
+    return next((f for k in (16, 256, 4096) if np.float32(f := exact.limit_denominator(k)) == np.float32(scale)), exact)
+
+
+def _places(node: Node, n: int, count: int, scale: Fraction, roi: tuple[float, float] | None) -> list[Fraction]:
+    """The source coordinate of each of `count` results along an axis of `n` elements. Fractions are exact: of two neighbors that
+    are equally near, `nearest_mode` chooses."""
+    if scale <= 0:
+        raise Violation("InvalidModel", f"{node.op} by a scale of {scale}")
+    mode, half, zero = node.attr("coordinate_transformation_mode", "half_pixel"), Fraction(1, 2), Fraction(0)
     if node.op == "Upsample" or node.opset < 11:
         mode = "asymmetric"
     # ONNX's reference uses the fractional extent. Torch uses the integer extent, which gives its scale.
-    extent = count if node.scope.importer.model.producer_name == "pytorch" else scale * n
-    if mode == "half_pixel":
-        return (at + 0.5) / scale - 0.5
-    if mode == "asymmetric":
-        return at / scale
-    if mode == "align_corners":
-        return at * (n - 1) / (extent - 1) if extent != 1 else at * 0
-    if mode == "pytorch_half_pixel":
-        return (at + 0.5) / scale - 0.5 if extent != 1 else at * 0 - 0.5
-    if mode == "half_pixel_symmetric":
-        return n / 2 * (1 - count / extent) + (at + 0.5) / scale - 0.5
-    if mode == "tf_crop_and_resize" and roi is not None:
-        start, end = roi
-        step = at * (end - start) * (n - 1) / (extent - 1) if extent != 1 else at * 0 + (end - start) * (n - 1) / 2
-        return step + start * (n - 1)
-    raise Violation("InvalidModel", f"Resize has no coordinate mode `{mode}`")
+    extent = Fraction(count) if node.scope.importer.model.producer_name == "pytorch" else scale * n
+    step = zero
+    if mode in ("align_corners", "tf_crop_and_resize") and extent != 1:
+        step = Fraction(n - 1) / (extent - 1)
+    if mode == "half_pixel" or (mode == "pytorch_half_pixel" and extent != 1):
+        step, first = 1 / scale, half / scale - half
+    elif mode == "asymmetric":
+        step, first = 1 / scale, zero
+    elif mode == "align_corners":
+        first = zero
+    elif mode == "pytorch_half_pixel":
+        first = -half
+    elif mode == "half_pixel_symmetric":
+        step, first = 1 / scale, n * half * (1 - count / extent) + half / scale - half
+    elif mode == "tf_crop_and_resize" and roi is not None:
+        start, end = map(Fraction, roi)
+        middle = (end - start) * (n - 1) * half if extent == 1 else 0
+        step, first = step * (end - start), start * (n - 1) + middle
+    else:
+        raise Violation("InvalidModel", f"Resize has no coordinate mode `{mode}`")
+    return [first + k * step for k in range(count)]
 
 
-def _nearest(places: Array, n: int, node: Node) -> Array:
+def _nearest(places: list[Fraction], n: int, node: Node) -> Array:
     mode = node.attr("nearest_mode", "round_prefer_floor") if node.op == "Resize" and node.opset >= 11 else "floor"
-    rounding: dict[str, Callable[[Array], Array]] = {
-        "round_prefer_floor": lambda p: np.ceil(p - 0.5),
-        "round_prefer_ceil": lambda p: np.floor(p + 0.5),
-        "floor": np.floor,
-        "ceil": np.ceil,
+    half = Fraction(1, 2)
+    rounding: dict[str, Callable[[Fraction], int]] = {
+        "round_prefer_floor": lambda p: math.ceil(p - half),
+        "round_prefer_ceil": lambda p: math.floor(p + half),
+        "floor": math.floor,
+        "ceil": math.ceil,
     }
-    return np.clip(rounding[mode](places), 0, n - 1).astype(np.int64)
+    if mode not in rounding:
+        raise Violation("InvalidModel", f"Resize has no nearest mode `{mode}`")
+    return np.clip(np.array([rounding[mode](p) for p in places], np.int64), 0, n - 1)
 
 
 def _weights(node: Node, places: Array, n: int, scale: float) -> Array:

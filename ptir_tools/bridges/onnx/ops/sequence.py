@@ -83,7 +83,7 @@ def erase(node: Node) -> Items:
 @handles("SequenceMap")
 def mapped(node: Node) -> list[Items]:
     """SequenceMap: a subgraph on each element. Other sequences are mapped in parallel; a tensor is the same for all."""
-    body, items = node.attrs["body"], _items(node)
+    body, items = node.attr("body"), _items(node)
     others = [node.datum(i) for i in range(1, len(node))]
     if any(isinstance(x, Items) and len(x.items) != len(items) for x in others):
         raise Violation("InvalidModel", "the sequences of SequenceMap have different lengths")
@@ -119,9 +119,9 @@ def concat_from_sequence(node: Node) -> Datum:
     new = bool(node.attr("new_axis", 0))
     known = [x for x in items if isinstance(x, np.ndarray)]
     if len(known) == len(items):
-        return (np.stack if new else np.concatenate)(known, axis(node.attrs["axis"], known[0].ndim + new))
+        return (np.stack if new else np.concatenate)(known, axis(node.attr("axis"), known[0].ndim + new))
     xs = [x for x in map(node.scope.tensor, items) if x is not None]
-    a = axis(node.attrs["axis"], xs[0].rank + new)
+    a = axis(node.attr("axis"), xs[0].rank + new)
     if new:
         xs = [x.reshape([*x.shape[:a], 1, *x.shape[a:]]) for x in xs]
     return node.block.op("concat", xs, a)

@@ -23,10 +23,10 @@ _FIELDS = ("value", "value_float", "value_floats", "value_int", "value_ints", "s
 @handles("Constant")
 def constant(node: Node) -> Array:
     """Constant: the value of its attribute."""
-    name = next((f for f in _FIELDS if f in node.attrs), "")
+    name = next((f for f in _FIELDS if node.given(f) is not None), "")
     if not name:
         raise refused("Constant holds strings; PTIR has none")
-    value = node.attrs[name]
+    value = node.attr(name)
     if name == "value":
         return node.scope.importer.array(value)
     if name == "sparse_value":
@@ -63,7 +63,7 @@ def size(node: Node) -> Array:
 def reshape(node: Node) -> Tensor:
     """Reshape: 0 copies an extent, -1 is inferred."""
     x = node[0]
-    target = node.dims(1)
+    target = node.dims(1) if node.opset >= 5 else list(node.given("shape", []))
     if not node.attr("allowzero"):
         target = [extents.as_dims(extents.of_shape(x.shape))[i] if _is(d, 0) else d for i, d in enumerate(target)]
     return reshaped(node, x, target)
@@ -115,7 +115,7 @@ def squeeze(node: Node) -> Tensor:
 def unsqueeze(node: Node) -> Tensor:
     """Unsqueeze: with new axes of extent 1."""
     x = node[0]
-    given = node.attrs.get("axes")
+    given = node.given("axes")
     given = node.ints(1) if given is None else given
     return expanded(x, given)
 
@@ -144,24 +144,30 @@ def expand(node: Node) -> Tensor:
 
 @handles("Tile")
 def tile(node: Node) -> Tensor:
-    """Tile."""
-    return node[0].tile(node.ints(1))
+    """Tile. In operator set 1 the operands are a number of copies and an axis."""
+    x = node[0]
+    if node.opset >= 6:
+        return x.tile(node.ints(1))
+    (copies,), (a,) = node.ints(1), node.ints(2)
+    return x.tile([copies if i == axis(a, x.rank) else 1 for i in range(x.rank)])
 
 
 @handles("Concat")
 def concat(node: Node) -> Tensor:
     """Concat."""
     xs = node.all()
-    return node.block.op("concat", xs, axis(node.attr("axis"), xs[0].rank))
+    return node.block.op("concat", xs, axis(node.attr("axis", 1), xs[0].rank))
 
 
 @handles("Split")
 def split(node: Node) -> list[Tensor]:
     """Split along an axis."""
     x = node[0]
-    a = axis(node.attr("axis"), x.rank)
+    a = axis(node.attr("axis", 0), x.rank)
     n = x.shape[a]
-    sizes = node.attrs.get("split") or (node.ints(1) if node.has(1) else None)
+    sizes = node.given("split") or (node.ints(1) if node.has(1) else None)
+    if sizes is not None and (node.given("num_outputs", len(sizes)) != len(sizes) or len(sizes) != node.outputs):
+        raise Violation("InvalidModel", f"Split in {len(sizes)} parts has {node.outputs} outputs")
     if sizes is None:
         if not isinstance(n, int):
             raise refused(f"Split of the symbolic extent {n} in equal parts", "give the symbols with --bind")
@@ -187,8 +193,8 @@ def cut(x: Tensor, a: int, start: int, count: Dim) -> Tensor:
 def slice_(node: Node) -> Tensor:
     """Slice from `starts` to `ends` by `steps`, which may be negative."""
     x = node[0]
-    if "starts" in node.attrs:
-        starts, ends, axes = node.attrs["starts"], node.attrs["ends"], node.attrs.get("axes")
+    if node.given("starts") is not None:
+        starts, ends, axes = node.attr("starts"), node.attr("ends"), node.given("axes")
         steps = None
     else:
         axes, steps = (node.ints(i) if node.has(i) else None for i in (3, 4))
@@ -354,11 +360,12 @@ def _scalar(x: Tensor, value: Number) -> Number:
 def padded(node: Node) -> Tensor:
     """Pad: with a constant, edges, reflections, or the opposite side."""
     x, mode = node[0], node.attr("mode", "constant")
-    pads = node.attrs.get("pads") or node.ints(1)
+    pads = node.given("pads") or node.given("paddings") or node.ints(1)
     axes = node.axes(3, x.rank) or list(range(x.rank))
     if mode != "constant":
         for k, a in enumerate(axes):
             x = _mirrored(x, a, pads[k], pads[k + len(axes)], mode)
+        node.idle("value", 2)
         return x
     for k, a in enumerate(axes):  # negative padding crops
         low, high = pads[k], pads[k + len(axes)]
@@ -376,7 +383,7 @@ def padded(node: Node) -> Tensor:
         moved = x.pad(lows, highs, pad_value=False if x.dtype is I1 else 0)
         return mask.select(moved, datum.reshape([]).broadcast_to(moved.shape))
     known = node.array(2)
-    value = node.attrs.get("value", 0) if known is None else known.reshape(()).item() if known.dtype.kind != "V" else float(known)
+    value = node.given("value", 0) if known is None else known.reshape(()).item() if known.dtype.kind != "V" else float(known)
     return x.pad(lows, highs, pad_value=_scalar(x, value))
 
 
@@ -450,7 +457,7 @@ def depth_to_space(node: Node) -> Tensor:
     """DepthToSpace: channels as pixels."""
     x, b = node[0], node.attr("blocksize")
     n, (c, h, w) = x.shape[0], map(fixed, x.shape[1:])
-    if node.attr("mode") == "DCR":
+    if node.attr("mode", "DCR") == "DCR":
         y = x.reshape([n, b, b, c // b**2, h, w]).transpose([0, 3, 4, 1, 5, 2])
     else:
         y = x.reshape([n, c // b**2, b, b, h, w]).transpose([0, 1, 4, 2, 5, 3])
@@ -483,6 +490,9 @@ def center_crop_pad(node: Node) -> Tensor:
 def dropout(node: Node) -> list[Tensor]:
     """Dropout in inference: the operand, and a mask that keeps all."""
     x = node[0]
+    if node.given("is_test") == 0:
+        raise refused("Dropout in training mode draws random numbers of its own")
+    node.idle("ratio", "seed", 1)
     if node.has(2) and bool(node.known(2).reshape(())) and (not node.has(1) or float(node.known(1).reshape(())) != 0):
         raise refused("Dropout in training mode draws random numbers of its own")
     return [x, node.constant(True).broadcast_to(x.shape)] if node.wants(1) else [x]

@@ -30,6 +30,7 @@ def _word(value: str | bytes) -> str:
 
 def leaves(node: Node, x: Tensor) -> tuple[Tensor, dict[tuple[int, int], int]]:
     """The leaf of each row in each tree, [rows, trees], as a node number, and the number of nodes."""
+    node.idle("nodes_hitrates", "nodes_hitrates_as_tensor")  # how often a node is reached
     lists = ("nodes_treeids", "nodes_nodeids", "nodes_truenodeids", "nodes_falsenodeids", "nodes_featureids")
     trees, ids, yes, no, features = (list(node.attr(name) or []) for name in lists)
     modes, limits = _words(node.attr("nodes_modes")), np.asarray(node.attr("nodes_values") or [], np.float32)

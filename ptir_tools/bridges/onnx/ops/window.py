@@ -20,18 +20,27 @@ from ptir_tools.dialects.ptir.builder.build import Tensor
 Pairs = list[tuple[int, int]]
 
 
+def numbers(node: Node, name: str, default: list[int]) -> list[int]:
+    """An attribute that is a list, which may be left out. Raises Violation when it is not as long as the default."""
+    found = node.given(name) or default
+    if len(found) != len(default):
+        raise Violation("InvalidModel", f"`{name}` of {node.op} has {len(found)} numbers, {len(default)} are wanted")
+    return [*found]
+
+
 class Window:
     """The geometry of a window over spatial axes: size, strides, dilations and padding."""
 
     def __init__(self, node: Node, spatial: tuple[Dim, ...], kernel: list[int]) -> None:
         n = len(spatial)
-        self.kernel = kernel
-        self.strides: list[int] = node.attrs.get("strides") or [1] * n
-        self.dilations: list[int] = node.attrs.get("dilations") or [1] * n
+        self.kernel = numbers(node, "kernel_shape", kernel)
+        if self.kernel != kernel:
+            raise Violation("InvalidModel", f"kernel_shape is {self.kernel}, and the weights have {kernel}")
+        self.strides, self.dilations = (numbers(node, name, [1] * n) for name in ("strides", "dilations"))
         self.spans = [(k - 1) * d + 1 for k, d in zip(kernel, self.dilations, strict=True)]
-        given = node.attrs.get("pads") or [0] * (2 * n)
+        given = numbers(node, "pads", [0] * (2 * n))
         self.pads: Pairs = [(given[i], given[i + n]) for i in range(n)]
-        mode = node.attrs.get("auto_pad", "NOTSET")
+        mode = node.attr("auto_pad", "NOTSET")
         if mode == "VALID":
             self.pads = [(0, 0)] * n
         elif mode != "NOTSET":
@@ -135,12 +144,12 @@ def conv_transpose(node: Node) -> Tensor:
     x, w = node[0], node[1]
     groups, n = node.attr("group"), x.rank - 2
     kernel = [fixed(d) for d in w.shape[2:]]
-    strides = node.attrs.get("strides") or [1] * n
-    dilations = node.attrs.get("dilations") or [1] * n
-    extra = node.attrs.get("output_padding") or [0] * n
-    given = node.attrs.get("pads") or [0] * (2 * n)
+    if numbers(node, "kernel_shape", kernel) != kernel:
+        raise Violation("InvalidModel", f"kernel_shape is {node.given('kernel_shape')}, and the weights have {kernel}")
+    strides, dilations = (numbers(node, name, [1] * n) for name in ("strides", "dilations"))
+    extra, given = numbers(node, "output_padding", [0] * n), numbers(node, "pads", [0] * (2 * n))
     pads = [(given[i], given[i + n]) for i in range(n)]
-    shape, mode = node.attrs.get("output_shape"), node.attrs.get("auto_pad", "NOTSET")
+    shape, mode = node.given("output_shape"), node.attr("auto_pad", "NOTSET")
     if mode == "VALID":
         pads = [(0, 0)] * n
     elif shape or mode != "NOTSET":
@@ -251,6 +260,7 @@ def max_pool(node: Node) -> Tensor | list[Tensor]:
     x = node[0]
     pool = Pool(node, x)
     if not node.wants(1):
+        node.idle("storage_order")
         return pool.reduce(x, "max")
     n, c, *spatial = map(fixed, x.shape)
     w = pool.window
@@ -286,7 +296,7 @@ def max_unpool(node: Node) -> Tensor:
     x, at = node[0], node[1]
     n, c, *spatial = map(fixed, x.shape)
     kernel, m = node.attr("kernel_shape"), len(spatial)
-    strides, pads = node.attrs.get("strides") or [1] * m, node.attrs.get("pads") or [0] * (2 * m)
+    strides, pads = numbers(node, "strides", [1] * m), numbers(node, "pads", [0] * (2 * m))
     inferred = [(spatial[i] - 1) * strides[i] + kernel[i] - pads[i] - pads[i + m] for i in range(m)]
     shape = node.ints(2) if node.has(2) else [n, c, *inferred]
     if node.has(2) and shape != [n, c, *inferred]:
@@ -343,8 +353,8 @@ def col2im(node: Node) -> Tensor:
     """Col2Im: blocks added at their original positions."""
     x, image, block = node[0], node.ints(1), node.ints(2)
     m = len(image)
-    dilations, strides = node.attrs.get("dilations") or [1] * m, node.attrs.get("strides") or [1] * m
-    pads = node.attrs.get("pads") or [0] * (2 * m)
+    dilations, strides = (numbers(node, name, [1] * m) for name in ("dilations", "strides"))
+    pads = numbers(node, "pads", [0] * (2 * m))
     n, rows, columns = map(fixed, x.shape)
     channels = rows // prod(block)
     padded = [image[i] + pads[i] + pads[i + m] for i in range(m)]
