@@ -816,6 +816,10 @@ def test_an_index_is_inside_its_own_axis(name: str, known: bool) -> None:
             given,
         )
         feeds = {n: noise(*t) for n, t in inputs.items() if n != "k"} | ({} if known else {"k": k})
+        if values is good and name == "GatherElements":  # ONNX's evaluator wants whole axes
+            (found,) = ptir.run(ptir.from_onnx(m), feeds).values()
+            assert found.tolist() == feeds["x"][:1, :1, [3, 0]].tolist()
+            continue
         if values is good:
             same(m, feeds)
             continue
