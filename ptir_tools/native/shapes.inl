@@ -18,6 +18,11 @@ typedef struct {
     size_t rows, columns;
 } tile_area;
 
+#ifdef PTIR_TILES /* a file that does without the instructions, for tests */
+#include PTIR_TILES
+#else
+#define TILE_SHAPE(made) __asm__ volatile("ldtilecfg %0" : : "m"(made) : "memory")
+#define TILE_RELEASE() __asm__ volatile("tilerelease" : : : "memory")
 #define TILE_LOAD(t, from, step) __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(from), "r"((ptrdiff_t)(step)) : "memory")
 /* Of what the nearest cache need not keep: it comes from the second one, and leaves room for what is read again. */
 #define TILE_STREAM(t, from, step)                                                                                     \
@@ -25,8 +30,9 @@ typedef struct {
 #define TILE_STORE(t, to, step) __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"(to), "r"((ptrdiff_t)(step)) : "memory")
 #define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t : : : "memory")
 #define TILE_DOT(dot, sum, a, b) __asm__ volatile(dot " %%tmm" #b ", %%tmm" #a ", %%tmm" #sum : : : "memory")
+#endif
 
-static void release_tiles(void) { __asm__ volatile("tilerelease" : : : "memory"); }
+static void release_tiles(void) { TILE_RELEASE(); }
 
 /* The area that tiles are made for, in one number: two would be read as a vector, which waits until both are stored. */
 typedef uint32_t tile_shape;
@@ -50,6 +56,6 @@ static void shape_tiles(tile_shape *now, tile_area wanted)
         if (columns[i])
             made.rows[6 + i] = SIXTEEN, made.bytes[6 + i] = (uint16_t)(4 * columns[i]);
     }
-    __asm__ volatile("ldtilecfg %0" : : "m"(made) : "memory");
+    TILE_SHAPE(made);
     *now = shape;
 }

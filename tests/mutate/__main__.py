@@ -12,10 +12,7 @@ import argparse
 import difflib
 import json
 import random
-import re
-import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from collections import Counter
@@ -25,13 +22,11 @@ from pathlib import Path
 from zlib import crc32
 
 from .faults import Fault, of_c, of_python
+from .native import PLACE, extension
 from .rooms import ROOMS, ROOT, Part
 from .tests import killed_by
 
 ACCEPTED = Path(__file__).parent / "survivors.md"
-NATIVE = ROOT / "ptir_tools" / "native"
-OTHER_ISAS = ("isa_avx2", "isa_baseline")  # kernels of the instruction sets that the tests of the parts do not ask for
-FLAGS = ["-O1", "-std=gnu11", "-w", "-fPIC", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-DPy_LIMITED_API=0x030B0000"]
 
 
 def drawn(room: str, count: int, seed: int) -> list[tuple[Part, Path, Fault]]:
@@ -66,7 +61,7 @@ def outcome(part: Part, path: Path, fault: Fault, folder: Path, kept: Path) -> s
     changed, sound = folder / path.name, None
     changed.write_bytes(fault.put(path.read_bytes()))
     if path.suffix != ".py":
-        sound = ROOT / "ptir_tools" / "_native.so", _without_fault(kept)
+        sound = PLACE, _without_fault(kept)
         if (changed := extension(folder, changed, kept)) is None:
             return "killed by the compiler"
     said = killed_by(part, kept, path, fault.line, changed, sound)
@@ -77,42 +72,9 @@ def _without_fault(kept: Path) -> Path:
     """The extension built as those with a fault are."""
     (folder := kept / "sound").mkdir(exist_ok=True)
     made = folder / "_native.abi3.so"
-    if not made.exists() and extension(folder, NATIVE / "kernels.h", kept) is None:
+    if not made.exists() and extension(folder, None, kept) is None:
         sys.exit("the extension is not built")
     return made
-
-
-def extension(folder: Path, changed: Path, kept: Path) -> Path | None:
-    """The extension with one file changed; None when that does not compile. What does not include the file is compiled once."""
-    objects = kept / "objects"
-    objects.mkdir(exist_ok=True)
-    tree = folder / "native"
-    tree.mkdir(exist_ok=True)
-    for file in (f for end in ("c", "h", "inl") for f in NATIVE.glob(f"*.{end}")):
-        (tree / file.name).unlink(missing_ok=True)
-        (tree / file.name).symlink_to(changed if file.name == changed.name else file)
-    parts = []
-    for source in sorted(NATIVE.glob("*.c")):
-        made = objects / f"{source.stem}.o"
-        if changed.name in includes(source.name) and (source.stem not in OTHER_ISAS or not made.exists()):
-            made = folder / made.name
-        if not made.exists():
-            from_tree = NATIVE if made.parent == objects else tree
-            include = ["-I", str(from_tree), "-I", sysconfig.get_path("include")]
-            command = ["gcc", *FLAGS, *include, "-c", str(from_tree / source.name), "-o", str(made)]
-            if subprocess.run(command, capture_output=True, check=False).returncode:
-                return None
-        parts.append(str(made))
-    library = folder / "_native.abi3.so"
-    command = ["gcc", "-shared", "-pthread", *parts, "-o", str(library), "-lm"]
-    return None if subprocess.run(command, capture_output=True, check=False).returncode else library
-
-
-@cache
-def includes(name: str) -> frozenset[str]:
-    """A C file and what it includes."""
-    found = re.findall(r'^#include "([^"]+)"', (NATIVE / name).read_text("utf-8"), re.MULTILINE)
-    return frozenset([name]).union(*map(includes, found))
 
 
 def shown(path: Path, fault: Fault) -> str:
