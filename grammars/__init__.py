@@ -62,20 +62,19 @@ def _build(name: str, transformer: object = None) -> lark.Lark:
         propagate_positions=True,
         maybe_placeholders=False,
         transformer=transformer,
-        source_path=_path(name, "lark"),
     )
 
 
 def tables(name: str) -> bytes:
     """The content of `<name>.tables` as the build step writes it: what `Parser` and the line reader need, then Lark's own
     serialization, with the version that made it. Each is packed apart: a command unpacks what it needs."""
-    data = _build(name).memo_serialize([lark.lexer.TerminalDef, lark.grammar.Rule])
-    automaton = marshal.dumps((*_automaton(name),))
-    return marshal.dumps((_stamp(name), automaton, lark.__version__, marshal.dumps(data)))
+    data = building.ordered(_build(name)).memo_serialize([lark.lexer.TerminalDef, lark.grammar.Rule])
+    automaton = building.packed((*_automaton(name),))
+    return building.packed((_stamp(name), automaton, lark.__version__, building.packed(data)))
 
 
 def _automaton(name: str) -> Table:
-    return building.table(_build(name), grammar_text(name))
+    return building.table(building.ordered(_build(name)), grammar_text(name))
 
 
 def _stamp(name: str) -> int:

@@ -17,6 +17,7 @@ import marshal
 import re
 import re._compiler as sre_compiler  # type: ignore[import-not-found]
 import re._parser as sre  # type: ignore[import-not-found]
+import sys
 from collections.abc import Iterable
 
 import lark
@@ -75,6 +76,44 @@ def table(made: lark.Lark, text: str) -> Table:
     found = Table(starts, sources, words, _dropped(numbers), states, rules, "", {})
     lines = _Lines(found, made, text).pattern()
     return found._replace(lines=lines, compiled={pattern: saved(pattern) for pattern in (lines, *sources)})
+
+
+def ordered(made: lark.Lark) -> lark.Lark:
+    """`made` with the states of its table numbered by the words that lead to them: Lark numbers them by addresses in memory."""
+    frontend: Any = made.parser
+    found, lexer = frontend.parser._parse_table, frontend.lexer
+    numbers: dict[int, int] = {}
+    pending = list(found.start_states.values())
+    for state in pending:  # which grows
+        if state not in numbers:
+            numbers[state] = len(numbers)
+            actions = sorted(found.states[state].items(), key=lambda item: item[0])
+            pending += [target for _, (action, target) in actions if action.name == "Shift"]
+    found.states = {
+        number: {
+            symbol: (action, numbers[target] if action.name == "Shift" else target)
+            for symbol, (action, target) in sorted(found.states[state].items(), key=lambda item: item[0])
+        }
+        for state, number in numbers.items()
+    }
+    found.start_states = {name: numbers[state] for name, state in found.start_states.items()}
+    found.end_states = {name: numbers[found.end_states[name]] for name in found.start_states}
+    lexer.lexers = {number: lexer.lexers[state] for state, number in numbers.items()}
+    return made
+
+
+def packed(data: object) -> bytes:
+    """Plain data as `marshal` writes it when equal values are one object: how they came about does not show."""
+    return marshal.dumps(_shared(data, {}))
+
+
+def _shared(data: Any, known: dict[object, Any]) -> Any:
+    if isinstance(data, dict):
+        return {_shared(key, known): _shared(value, known) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        parts = [_shared(value, known) for value in data]
+        return parts if isinstance(data, list) else (*parts,)
+    return known.setdefault((type(data), data), sys.intern(data) if isinstance(data, str) else data)
 
 
 def saved(pattern: str) -> bytes:

@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,10 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.rewrite import additions
 from ptir_tools.rewrite.context import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
+
+# Where no byte code is kept, a process that a test starts takes four times as long to start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 ROOT = Path(__file__).parent.parent
 TESTDATA = ROOT / "testdata"
@@ -61,6 +65,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--bless", action="store_true", help="rewrite golden files and generated pages from what the tool prints now"
     )
+    parser.addoption(
+        "--expected-skips", type=Path, metavar="FILE", help="fail when a test is skipped that this file does not list"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -73,6 +80,25 @@ def pytest_collection_finish() -> None:
     """The collector does not visit thousands of tests again each time that a test has made many objects."""
     gc.collect()
     gc.freeze()
+
+
+def unexpected(skipped: Iterable[str], listed: str) -> list[str]:
+    """The skipped tests that a list does not have. A line of it is the name of a test or file, two blanks, and a reason."""
+    expected = {line.partition("  ")[0] for line in listed.splitlines() if not line.startswith("#")}
+    return sorted(name for name in skipped if not {name, name.partition("[")[0], name.partition("::")[0]} & expected)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """With --expected-skips, any other skip is a failure."""
+    listed: Path | None = session.config.getoption("--expected-skips")
+    terminal: Any = session.config.pluginmanager.get_plugin("terminalreporter")
+    if listed is None or terminal is None or hasattr(session.config, "workerinput"):
+        return
+    reasons = {report.nodeid: report.longrepr[-1] for report in terminal.stats.get("skipped", [])}
+    for name in unexpected(reasons, listed.read_text("utf-8")):
+        terminal.write_line(f"\nnot among the skips of {listed}: {name}: {reasons[name]}", red=True)
+        session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
 
 @dataclass(slots=True, frozen=True)

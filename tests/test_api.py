@@ -44,7 +44,7 @@ def test_what_the_command_line_translates_to_is_made_from_python_by_the_call_tha
                 assert eval(found[1], names)
             elif not found:
                 no_way = source == "pto" and "no conversion leads from pto to" in str(error)
-                assert no_way or (not there and "pip install '.[" in str(error))
+                assert no_way or (not there and "pip install 'ptir-tools[" in str(error))
 
 
 def test_an_ir_or_format_that_there_is_not_is_wrong_usage() -> None:

@@ -196,7 +196,7 @@ def test_without_the_package_the_message_says_what_to_install(tmp_path: Path) ->
     ran = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
     )
-    assert ran.returncode == 2 and "this is ONNX: pip install '.[onnx]'" in ran.stderr
+    assert ran.returncode == 2 and "this is ONNX: pip install 'ptir-tools[onnx]'" in ran.stderr
 
 
 CONVOLUTIONS = {

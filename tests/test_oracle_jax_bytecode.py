@@ -86,4 +86,4 @@ def test_without_jaxlib_the_line_that_installs_it_is_shown(tmp_path: Path, monke
     monkeypatch.syspath_prepend(str(tmp_path))
     ran = run_ptir("verify", "-", stdin=b"ML\xefRjunk")
     assert ran.status == 2
-    assert "pip install '.[xla]'" in ran.err
+    assert "pip install 'ptir-tools[xla]'" in ran.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email
 import os
 import subprocess
 import sys
@@ -17,16 +18,26 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the sdist of a clean copy of the checkout, and the wheel built from that sdist."""
-    out, copy = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("copy")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clean copy of the checkout, without its tests."""
+    folder = tmp_path_factory.mktemp("copy")
     files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
     for name in filter(None, files):
-        if (ROOT / name).is_file():
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            (copy / name).write_bytes((ROOT / name).read_bytes())
+        if (ROOT / name).is_file() and not name.startswith(("tests/", "testdata/")):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes((ROOT / name).read_bytes())
+    (folder / "tests").mkdir()
+    (folder / "tests" / "test_left_out.py").write_text("")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def built(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist of the copy, and the wheel built from it. C that was compiled before is not compiled again."""
+    out = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(copy)]
-    ran = subprocess.run(command, capture_output=True, text=True)
+    env = {**os.environ, "PTIR_OBJECTS": str(ROOT / "build" / "objects"), "PYTHONHASHSEED": "1"}
+    ran = subprocess.run(command, capture_output=True, text=True, env=env)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
     return out
 
@@ -56,6 +67,51 @@ def test_the_wheel_holds_every_file(wheel: zipfile.ZipFile) -> None:
     names = set(wheel.namelist())
     assert not [f for f in _sources() if f in _committed() and f not in names]
     assert [n for n in names if n.endswith(".tables")], "the parse tables are made by the build"
+
+
+def _build_py(copy: Path, out: Path, seed: str) -> subprocess.CompletedProcess[str]:
+    """Make the Python part of a wheel, with this seed of hashes."""
+    command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(out)]
+    return subprocess.run(command, cwd=copy, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True)
+
+
+def test_what_a_build_makes_does_not_depend_on_the_seed_of_hashes(wheel: zipfile.ZipFile, copy: Path, tmp_path: Path) -> None:
+    ran = _build_py(copy, tmp_path / "lib", "2")
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    names = {str(path.relative_to(tmp_path / "lib")) for path in (tmp_path / "lib").rglob("*") if path.is_file()}
+    assert names == {n for n in wheel.namelist() if ".dist-info/" not in n and "/_native." not in n}
+    assert not [name for name in names if wheel.read(name) != (tmp_path / "lib" / name).read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("file", "fault"),
+    [("grammars/json.lark", "\nvalue: NOTHING\n"), ("ptir_tools/dialects/tiny/rewrites.py", "\nraise RuntimeError\n")],
+)
+def test_a_table_that_cannot_be_made_fails_the_build(copy: Path, tmp_path: Path, file: str, fault: str) -> None:
+    sound = (copy / file).read_bytes()
+    try:
+        (copy / file).write_bytes(sound + fault.encode())
+        ran = _build_py(copy, tmp_path / "lib", "0")
+    finally:
+        (copy / file).write_bytes(sound)
+    assert ran.returncode != 0 and not (tmp_path / "lib").exists()
+
+
+def test_licence_and_notice_are_in_both_archives(built: Path, wheel: zipfile.ZipFile) -> None:
+    with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
+        names = {n.partition("/")[2] for n in archive.getnames()}
+    held = {n.rpartition("/")[2] for n in wheel.namelist() if ".dist-info/licenses/" in n}
+    assert held == {"LICENSE", "NOTICE"} and held <= names
+
+
+def test_who_made_it_and_for_whom_is_said(wheel: zipfile.ZipFile) -> None:
+    (name,) = (n for n in wheel.namelist() if n.endswith(".dist-info/METADATA"))
+    said = email.message_from_bytes(wheel.read(name))
+    assert said["Author"] and said["License-Expression"] == "Apache-2.0"
+    assert len(said.get_all("Project-URL", [])) == 4
+    known = [c.rpartition(" ")[2] for c in said.get_all("Classifier", []) if c.startswith("Programming Language :: Python :: 3.")]
+    assert known and f"It needs Python {known[0]} to {known[-1]}." in (ROOT / "README.md").read_text("utf-8")
+    assert said["Requires-Python"] == f">={known[0]}"
 
 
 def test_one_wheel_serves_every_python(wheel: zipfile.ZipFile) -> None:

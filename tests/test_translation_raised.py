@@ -176,12 +176,17 @@ OFF = {"div": 3, "reciprocal": 3, "rsqrt": 3}  # units of the last place
 
 
 @pytest.mark.parametrize("engine", ["reference", "numpy"])
-@pytest.mark.parametrize(("spelled", "kind"), [("f32", np.float32), ("f64", np.float64)])
-@pytest.mark.parametrize("name", [*UNARY, *BINARY, *COMPARED])
+@pytest.mark.parametrize(  # MIND has erf of f32 alone
+    ("name", "spelled", "kind"),
+    [
+        (name, spelled, kind)
+        for name in (*UNARY, *BINARY, *COMPARED)
+        for spelled, kind in (("f32", np.float32), ("f64", np.float64))
+        if (name, spelled) != ("erf", "f64")
+    ],
+)
 def test_special_values_in_mind(name: str, spelled: str, kind: type, engine: str) -> None:
     """Infinities, NaNs, subnormals and the ends of the range, against NumPy; a zero divisor has no sign."""
-    if (name, spelled) == ("erf", "f64"):
-        pytest.skip("MIND says erf of f32 alone")
     values = specials(kind)
     x, y = (a.ravel() for a in np.meshgrid(values, values))
     t = f"{spelled}, {len(x)}"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
     jax = lazy("jax")
 
-INSTALL = "pip install '.[xla]'"
+INSTALL = "pip install 'ptir-tools[xla]'"
 
 
 def from_jax(function: Callable[..., object], *examples: object) -> Program:

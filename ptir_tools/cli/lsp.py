@@ -1,4 +1,4 @@
-"""`ptir lsp`: the language server. Extra: pip install '.[lsp]'."""
+"""`ptir lsp`: the language server. Extra: pip install 'ptir-tools[lsp]'."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def command(session: Session, tcp: int | None) -> None:
     try:
         result = serve(session.options)
     except ModuleNotFoundError as missing:
-        raise UsageError(f"`ptir lsp` needs the package {missing.name}", "pip install '.[lsp]'") from None
+        raise UsageError(f"`ptir lsp` needs the package {missing.name}", "pip install 'ptir-tools[lsp]'") from None
     if tcp is None:
         result.start_io()
     else:

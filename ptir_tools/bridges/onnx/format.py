@@ -28,7 +28,7 @@ else:
     submodel = lazy("ptir_tools.bridges.onnx.submodel")
 
 Ends = tuple[Sequence[str], Sequence[str]]
-INSTALL = "this is ONNX: pip install '.[onnx]'"
+INSTALL = "this is ONNX: pip install 'ptir-tools[onnx]'"
 
 
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:

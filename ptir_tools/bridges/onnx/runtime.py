@@ -31,7 +31,7 @@ else:
     onnxruntime = lazy("onnxruntime")
 
 NAME = "onnxruntime"
-INSTALL = "this is ONNX Runtime: pip install '.[onnx]'"
+INSTALL = "this is ONNX Runtime: pip install 'ptir-tools[onnx]'"
 # A dtype that NumPy lacks is passed as a wider one.
 _HELD = {BF16: F32, FP8_E4M3: F32, FP8_E5M2: F32, SI4: SI8, UI4: UI8}
 _HELD_BY_NAME = {dtype.numpy: held.numpy for dtype, held in _HELD.items()}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 else:
     torch = lazy("torch")
 
-INSTALL = "this is PyTorch: pip install '.[torch]'"
+INSTALL = "this is PyTorch: pip install 'ptir-tools[torch]'"
 
 
 def exported(module: torch.nn.Module, example_inputs: tuple[object, ...], dynamic: object) -> onnx.ModelProto:

@@ -53,7 +53,7 @@ def _answer(what: str, data: bytes, diagnostics: Diagnostics, named: str) -> byt
         diagnostics.error("InvalidModel", f"jaxlib cannot read this {named}: it is damaged")
         return None
     if ran.returncode == MISSING:
-        raise UsageError(f"{named} needs jaxlib: pip install '.[xla]'")
+        raise UsageError(f"{named} needs jaxlib: pip install 'ptir-tools[xla]'")
     if ran.returncode == 0:
         return ran.stdout
     lines = [line for line in ran.stderr.decode("utf-8", "replace").splitlines() if "error:" in line]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 else:
     jax = lazy("jax")
 
-MISSING = "needs JAX: pip install '.[xla]'"
+MISSING = "needs JAX: pip install 'ptir-tools[xla]'"
 
 
 def require_jax(what: str) -> None:

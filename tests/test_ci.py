@@ -1,0 +1,77 @@
+"""What `.ci/run` relies on: the README's commands, its list of expected skips, and that any other skip fails."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, unexpected
+
+SKIPS = ROOT / ".ci" / "skips"
+TEST = "import pytest\n\ndef test_one():\n    pytest.skip('no reason')\n\ndef test_two():\n    pass\n"
+
+
+def test_every_expected_skip_is_one_of_a_test_that_there_is() -> None:
+    lines = [line for line in SKIPS.read_text("utf-8").splitlines() if not line.startswith("#")]
+    for line in lines:
+        name, _, reason = line.partition("  ")
+        file, _, test = name.partition("::")
+        assert reason and f"def {test}" in (ROOT / file).read_text("utf-8"), line
+
+
+@pytest.mark.parametrize(
+    ("skipped", "left"),
+    [
+        ("tests/test_a.py", []),
+        ("tests/test_a.py::test_x", []),
+        ("tests/test_b.py::test_x[1]", []),
+        ("tests/test_b.py::test_xy", ["tests/test_b.py::test_xy"]),
+        ("tests/test_b.py", ["tests/test_b.py"]),
+        ("tests/test_c.py::test_x", ["tests/test_c.py::test_x"]),
+    ],
+)
+def test_a_line_stands_for_a_file_or_a_test_with_all_its_cases(skipped: str, left: list[str]) -> None:
+    listed = "# why\ntests/test_a.py  needs a printer\ntests/test_b.py::test_x  needs the moon\n#tests/test_c.py  not listed\n"
+    assert unexpected([skipped], listed) == left
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_a_skip_that_is_not_listed_fails_and_is_named(tmp_path: Path, workers: str) -> None:
+    (tmp_path / "test_skips.py").write_text(TEST)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "conftest",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        workers,
+        "--rootdir",
+        str(tmp_path),
+    ]
+    for listed, status in ((".", 1), ("test_skips.py::test_one", 0)):
+        (tmp_path / "skips").write_text(f"{listed}  reason\n")
+        ran = subprocess.run(
+            [*command, "--expected-skips", "skips"], cwd=tmp_path, env=_environment(), capture_output=True, text=True
+        )
+        assert ran.returncode == status, ran.stdout + ran.stderr
+        assert ("test_skips.py::test_one: Skipped: no reason" in ran.stdout) == (status == 1)
+
+
+def _environment() -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    return kept | {"PYTHONPATH": str(ROOT / "tests")}
+
+
+def test_the_two_set_up_commands_of_the_readme_are_those_that_run() -> None:
+    """`.ci/run` takes the commands of the console blocks that do not begin with `ptir`."""
+    commands = re.findall(r"^\$ (?!ptir )(.*)$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert len(commands) == 2
+    assert " pip install . && ptir run testdata/" in commands[0]
+    assert commands[1].startswith("pip install -e '.[test]' && python -m pytest")
