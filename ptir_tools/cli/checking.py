@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from ptir_tools.cli.output import replacing, write_text
+from ptir_tools.cli.output import write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import OPTIONS, Program
+from ptir_tools.core.files import replacing
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import replace
 from ptir_tools.core.typed import TYPE_CHECKING

@@ -14,7 +14,8 @@ from ptir_tools.cli import parsing
 from ptir_tools.cli.commands import COMMANDS
 from ptir_tools.cli.options import argument, subcommand
 from ptir_tools.cli.output import write_text
-from ptir_tools.cli.session import Session, named
+from ptir_tools.cli.session import Session
+from ptir_tools.core.files import named
 
 _SECTIONS = {
     "Options": "OPTIONS",

@@ -20,11 +20,12 @@ from ptir_tools.cli.options import (
     subcommand,
     weights_option,
 )
-from ptir_tools.cli.output import distinct, each_program, move_weights, only_one, replacing, to_stdout, write_weights
+from ptir_tools.cli.output import distinct, each_program, move_weights, only_one, to_stdout, write_weights
 from ptir_tools.cli.session import Session
 from ptir_tools.convert.options import CONSTANTS
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, unknown_name
 from ptir_tools.core.dialect import Program
+from ptir_tools.core.files import replacing
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Source
