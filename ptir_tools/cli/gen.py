@@ -24,6 +24,7 @@ _GENERATORS = [name for name, dialect in DIALECTS.items() if dialect.generate is
         "--count", type=int_range(1, 10_000), default=1, metavar="N", help="The number of programs, from consecutive seeds (1)."
     ),
     option("--static", is_flag=True, help="No symbolic extents."),
+    option("--networks", is_flag=True, help="Networks: layers of models in place of single ops."),
     option("--faults", is_flag=True, help="A run may end in an error: an index out of range, a division by zero."),
     option("--to", type=choice([form for form, dialect in OWNERS.items() if dialect.generate is not None]), help="The format."),
     reads=False,
@@ -37,12 +38,14 @@ def command(
     only: tuple[str, ...],
     count: int,
     static: bool,
+    networks: bool,
     faults: bool,
     to: str | None,
 ) -> None:
     """Print a random valid program, from the generators of the toolkit's own property tests.
 
-    They read the declarations of the ops: every op, attribute and dtype occurs.
+    They read the declarations of the ops: every op, attribute and dtype occurs. With `--networks` programs are residual and
+    branching networks of convolutions, attention, norms, gates and loops instead, with static extents.
 
     \b
     Examples:
@@ -51,15 +54,18 @@ def command(
       ptir gen --seed 7 --ir tiny | ptir translate --to ptir --check
       ptir gen --seed 7 --only scan --only add
       ptir gen --seed 7 --count 20 | ptir verify --split-input
+      ptir gen --seed 7 --networks | ptir run --random 0 --compare reference
     """
     dialect = load_dialect(ir or (OWNERS[to].name if to else _GENERATORS[0]))
     ir, form, known = dialect.name, to or dialect.formats[0].name, dialect.ops
     names = [name.removeprefix(f"{ir}.") for name in only]
     if unknown := [name for name in names if name not in known]:
         raise UsageError(f"{ir} has no op `{unknown[0]}`", help=f"`ptir ops --dialect {ir}` lists them")
+    if networks and (names or faults):
+        raise UsageError("--networks draws whole layers: it does not go with --only and --faults")
     diagnostics = Diagnostics()
-    how = {"size": ops, "only": names, "symbols": not static, "faults": faults}
-    result = (dialect.random(Seeded(n), **how) for n in range(seed, seed + count))
+    how = {} if networks else {"only": names, "symbols": not static, "faults": faults}
+    result = (dialect.random(Seeded(n), networks, size=ops, **how) for n in range(seed, seed + count))
     texts = [program_pieces(program, form, diagnostics, session.options) for program in result]
     session.reporter.settle(diagnostics)
     write_programs(output, texts, lambda texts: divided(texts, FORMATS[form].comment))

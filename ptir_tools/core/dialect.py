@@ -384,6 +384,7 @@ class Dialect:
     explain: Callable[[], Sequence[Code]] = tuple
     extents: Extents | None = None
     generate: Callable[..., Program] | None = None  # of `core.choices.Choices`, and `size`, `only`, `symbols`, `faults`
+    networks: Callable[..., Program] | None = None  # of `core.choices.Choices`, and `size`: whole layers instead of single ops
     odd_names: tuple[str, ...] = ()  # names that are easily confused with something else, for random programs
     guard: Callable[[Any], Guard] | None = None  # for `Rewriter.allows`, with a rewriter
     renames_results: bool = False  # results always have the names of their values
@@ -409,13 +410,14 @@ class Dialect:
         if self.declares:
             import_module(self.declares)
 
-    def random(self, choices: Choices, **how: object) -> Program:
-        """A random program. Raises UsageError for a dialect without a generator, PluginFault for a generator that makes none."""
-        if self.generate is None:
-            raise UsageError(f"{self.name} has no generator")
-        result = self.generate(choices, **how)
+    def random(self, choices: Choices, networks: bool = False, **how: object) -> Program:
+        """A random program or network. Raises UsageError without a generator, PluginFault for one that makes no program."""
+        make = self.networks if networks else self.generate
+        if make is None:
+            raise UsageError(f"{self.name} has no generator{' of networks' if networks else ''}")
+        result = make(choices, **how)
         if not isinstance(result, Program):
-            raise PluginFault(self.generate, f"the generator of {self.name} gives {type(result).__name__}, not a program")
+            raise PluginFault(make, f"the generator of {self.name} gives {type(result).__name__}, not a program")
         if choices.number(1, 3) == 1:
             _rename(result, choices, self.odd_names)
         return result

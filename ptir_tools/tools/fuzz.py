@@ -24,7 +24,7 @@ from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity, UsageError
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.ir import Literal
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, ml_dtypes, np
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import NamedTuple, dataclass, field, replace
 from ptir_tools.core.source import Source
@@ -42,11 +42,13 @@ if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array
     from ptir_tools.engines import compare, compiled, inputs
     from ptir_tools.engines import options as run_options
+    from ptir_tools.engines.native import library
 else:
     engines = lazy("ptir_tools.engines")
     compare = lazy("ptir_tools.engines.compare")
     compiled = lazy("ptir_tools.engines.compiled")
     inputs = lazy("ptir_tools.engines.inputs")
+    library = lazy("ptir_tools.engines.native.library")
     run_options = lazy("ptir_tools.engines.options")
 
 # The kinds of findings. `refused`: a program is accepted before and refused after, or on one engine and not on another.
@@ -54,6 +56,10 @@ KINDS = ("wrong-number", "internal", "refused", "not-idempotent", "round-trip", 
 _LONGEST_PIPELINE = 4
 _FAULTY = 4  # a run of one program in so many may end in an error
 _BATCH = 500  # cases of one IR per child process, which shares its loaded modules and caches
+_NETWORKS = 20  # networks per child process, each with another instruction set
+_RUNS = ("near", "threads", "session", "optimized")  # probes that differ from `run` in circumstances
+_UNITS = 16  # in the last place of the largest element: a smaller difference needs no bounds
+_NATIVE = "ptir_tools._native"
 _SHARE = 0.3  # of the probes that not every case has
 _REDUCING = 60.0  # seconds to make one finding smaller
 _REFUSALS = (Rejected, Violation, LimitExceeded, UsageError)
@@ -80,22 +86,26 @@ class Finding:
     problem: Problem
     text: str
     path: str = ""
+    isa: str = ""  # the instruction set of the native engine, if it was chosen
 
     @property
     def signature(self) -> tuple[str, ...]:
         """A key that is mostly equal for findings with one cause."""
         message = re.sub(r"[%@^]?\b[\w.]*\d[\w.]*", "N", self.problem.message)[:60]
-        return self.ir, self.probe.partition(" ")[0], self.problem.kind, self.problem.place or message
+        probe = self.probe.partition(" ")[0]
+        return self.ir, "run" if probe in _RUNS else probe, self.problem.kind, self.problem.place or message
 
     def __str__(self) -> str:
-        return f"{self.ir} {self.seed}: {self.problem.kind} in `{self.probe}`: {self.problem.message}"
+        isa = f" (PTIR_ISA={self.isa})" if self.isa else ""
+        return f"{self.ir} {self.seed}: {self.problem.kind} in `{self.probe}`{isa}: {self.problem.message}"
 
 
 @dataclass(slots=True)
 class Campaign:
     """The options of a campaign. `count` cases of each of `irs`, or as many as fit into `minutes`; with neither, 100. `folder`
     gets a golden case for each finding, reduced unless `reduce` is false; `oracle` checks runs of the reference engine.
-    `progress(cases, findings)` is called after each case.
+    `progress(cases, findings)` is called after each case. With `networks` the programs are networks, which run on the default
+    engine, a few of them at a time on each instruction set of this machine.
     """
 
     irs: Sequence[str] = tuple(DIALECTS)
@@ -107,6 +117,11 @@ class Campaign:
     reduce: bool = True
     oracle: Oracle | None = None
     progress: Callable[[int, int], None] | None = None
+    networks: bool = False
+
+    def probes(self, ir: str, seed: int) -> Iterator[str]:
+        """The probes of a case."""
+        return network_probes(ir, seed) if self.networks else probes(ir, seed)
 
 
 @dataclass(slots=True)
@@ -123,14 +138,16 @@ class Report:
         return sum(n for signature, n in self.often.items() if signature[0] == ir)
 
 
-def generators() -> tuple[str, ...]:
-    """The IRs that random programs can be made of."""
-    return tuple(name for name, dialect in DIALECTS.items() if dialect.generate is not None)
+def generators(networks: bool = False) -> tuple[str, ...]:
+    """The IRs that random programs, or networks, can be made of."""
+    return tuple(name for name, d in DIALECTS.items() if (d.networks if networks else d.generate) is not None)
 
 
-def generated(ir: str, seed: int, steps: int = 12) -> Program:
-    """A random valid program of `ir` of at most `steps` steps, the same one every time; a run of one in four may fail. Raises
-    UsageError for an IR without a generator."""
+def generated(ir: str, seed: int, steps: int = 12, networks: bool = False) -> Program:
+    """A random valid program of `ir` of at most `steps` steps, the same one every time; a run of one in four may fail. With
+    `networks` a network. Raises UsageError for an IR without a generator."""
+    if networks:
+        return load_dialect(ir).random(Seeded(seed), size=steps, networks=True)
     if ir not in DIALECTS or DIALECTS[ir].generate is None:
         raise UsageError(f"no generator makes {ir} programs")
     size = random.Random(f"size {seed}").randint(min(2, steps), steps)
@@ -140,8 +157,9 @@ def generated(ir: str, seed: int, steps: int = 12) -> Program:
 def campaign(asked: Campaign) -> Report:
     """Run a campaign. The same seed and count give the same cases and findings. Raises UsageError, OSError."""
     for ir in asked.irs:
-        if ir not in generators():
-            raise UsageError(f"no generator makes {ir} programs (there are: {', '.join(generators())})")
+        if ir not in (known := generators(asked.networks)):
+            what = "networks" if asked.networks else "programs"
+            raise UsageError(f"no generator makes {ir} {what} (there are: {', '.join(known)})")
     if asked.folder is not None:
         os.makedirs(asked.folder, exist_ok=True)
     lazy("ptir_tools.engines.numpy").__name__, lazy("ml_dtypes").__name__
@@ -152,7 +170,7 @@ def campaign(asked: Campaign) -> Report:
         for finding in done:
             _note(report, asked, finding)
         report.cases[ir] += 1
-        report.probes[ir] += len(list(probes(ir, seed)))
+        report.probes[ir] += len(list(asked.probes(ir, seed)))
         if asked.progress is not None:
             asked.progress(report.cases.total(), len(report.findings))
     return report
@@ -160,22 +178,36 @@ def campaign(asked: Campaign) -> Report:
 
 def _cases(asked: Campaign, count: int, end: float | None) -> Iterator[tuple[str, int, list[Finding]]]:
     """(IR, seed, findings) of each case, a child process for many of them: what is loaded and cached serves all."""
-    for first in range(asked.seed, asked.seed + count, _BATCH):
-        seeds = range(first, min(first + _BATCH, asked.seed + count))
+    size, isas = (_NETWORKS, _isas()) if asked.networks else (_BATCH, [""])
+    for number, first in enumerate(range(asked.seed, asked.seed + count, size)):
+        seeds = range(first, min(first + size, asked.seed + count))
         for ir in asked.irs:
             if end is not None and time.monotonic() > end:
                 return
-            yield from ((ir, seed, finding) for seed, finding in _batch(asked, ir, seeds, end))
+            yield from ((ir, seed, finding) for seed, finding in _batch(asked, ir, seeds, end, isas[number % len(isas)]))
 
 
-def _batch(asked: Campaign, ir: str, seeds: range, end: float | None) -> Iterator[tuple[int, list[Finding]]]:
+def _isas() -> Sequence[str]:
+    """The instruction sets of the native engine on this machine; only the one in use when this process has loaded it."""
+    if _NATIVE in sys.modules or not library.available():
+        return [""]
+    return [isa for isa in isolated(lambda announce: library.kernels().ISAS) if isinstance(isa, str)] or [""]
+
+
+def _choose(isa: str) -> None:
+    """Let the native engine, when this process loads it, use an instruction set."""
+    if isa and _NATIVE not in sys.modules:
+        os.environ["PTIR_ISA"] = isa
+
+
+def _batch(asked: Campaign, ir: str, seeds: range, end: float | None, isa: str) -> Iterator[tuple[int, list[Finding]]]:
     """The findings of each seed; after a crash a new child goes on with the next seed."""
     left = seeds
     while left:
         seed, text, done = left.start, "", list[Finding]()
-        for what in isolated(lambda announce, left=left: _work(announce, asked, ir, left)):  # type: ignore[misc]
+        for what in isolated(lambda announce, left=left: _work(announce, asked, ir, left, isa)):  # type: ignore[misc]
             if isinstance(what, Died):
-                done.append(Finding(ir, seed, what.during, Problem(what.kind, what.message), text))
+                done.append(Finding(ir, seed, what.during, Problem(what.kind, what.message), text, isa=isa))
             elif isinstance(what, str):
                 text = what
             elif isinstance(what, Finding):
@@ -191,21 +223,23 @@ def _batch(asked: Campaign, ir: str, seeds: range, end: float | None) -> Iterato
         left = range(seed, seeds.stop)
 
 
-def _work(announce: Announce, asked: Campaign, ir: str, seeds: range) -> Iterator[object]:
+def _work(announce: Announce, asked: Campaign, ir: str, seeds: range, isa: str) -> Iterator[object]:
     """The child's work for each seed: yields the text of the program, its findings, None at the end."""
+    _choose(isa)
     gc.freeze()
     for seed in seeds:
         announce("generate")
         try:
-            yield (text := "".join(_texts(generated(ir, seed, asked.steps), ir)))
+            yield (text := "".join(_texts(generated(ir, seed, asked.steps, asked.networks), ir)))
         except Exception as error:
             yield Finding(ir, seed, "generate", _internal(error), "")
         else:
-            for probe in probes(ir, seed):
+            for probe in asked.probes(ir, seed):
                 announce(probe)
                 if (problem := tried_on(text, ir, probe, asked.oracle)) is not None:
-                    yield Finding(ir, seed, probe, problem, text)
+                    yield Finding(ir, seed, probe, problem, text, isa=isa)
         _program.cache_clear()
+        _expected.cache_clear()
         gc.collect()  # the bound on memory is that of one case: programs are cycles of objects, and a command seldom collects
         yield None
 
@@ -233,6 +267,16 @@ def probes(ir: str, seed: int) -> Iterator[str]:
     yield f"run {draw.choice(_ways(ir))}"
     yield pipelines[0]
     yield from (probe for probe in (*pipelines[1:], *_others(ir, draw)) if draw.random() < _SHARE)
+
+
+def network_probes(ir: str, seed: int) -> Iterator[str]:
+    """The probes of a network: the default engine always, and of all others a share that is drawn."""
+    draw = random.Random(f"networks {ir} {seed}")
+    yield "verify"
+    yield f"{'run' if draw.random() < _SHARE else 'near'} auto"
+    pipelines = ("", _pipeline(ir, draw))
+    others = ["threads 1", "threads 2", "session auto", "near numpy", *(f"optimized {p}".rstrip() for p in pipelines), "opt"]
+    yield from (probe for probe in others if draw.random() < _SHARE)
 
 
 def _others(ir: str, draw: random.Random) -> Iterator[str]:
@@ -291,10 +335,14 @@ def smaller(finding: Finding, oracle: Oracle | None = None, seconds: float = _RE
     """A smaller text of `finding` with the same problem. Each trial runs in a child process."""
     end = time.monotonic() + seconds
 
+    def tried(text: str) -> list[Problem | None]:
+        _choose(finding.isa)
+        return [tried_on(text, finding.ir, finding.probe, oracle)]
+
     def same(text: str) -> bool:
         if time.monotonic() > end:
             return False
-        problems = isolated(lambda announce: [tried_on(text, finding.ir, finding.probe, oracle)])
+        problems = isolated(lambda announce: tried(text))
         again = next((p for p in problems if p is not None), None)
         return (
             again is not None
@@ -318,7 +366,8 @@ def write_case(finding: Finding, folder: str) -> str:
     path = os.path.join(folder, name + form.suffix)
     message = " ".join(finding.problem.message.split())
     with open(path, "w", encoding="utf-8", newline="\n") as file:
-        file.write(f"{mark} RUN: {command(finding)}\n{mark} {finding.problem.kind}: {message}\n{finding.text}")
+        isa = f"{mark} PTIR_ISA={finding.isa}\n" if finding.isa else ""
+        file.write(f"{mark} RUN: {command(finding)}\n{isa}{mark} {finding.problem.kind}: {message}\n{finding.text}")
     return path
 
 
@@ -337,6 +386,10 @@ def command(finding: Finding) -> str:
         "fmt": "ptir fmt %s | ptir fmt -",
         "oracle": f"{run} --engine reference %s",
         "run": f"{run} {way} %s",
+        "near": f"{run} {way} %s",
+        "threads": f"{run} --threads {how} --compare reference %s",
+        "session": f"{run} {way} %s",
+        "optimized": f"ptir opt{pipeline} %s | {run} --compare reference -",
         "special": f"{run} --special {way} %s",
         "strict": f"{run} --strict-fp {way} %s",
         "opt": f"ptir opt --check{pipeline} %s",
@@ -382,19 +435,111 @@ def _run(program: Program, way: str, special: bool = False, strict: bool = False
     """Another engine, or another order of completion, gives the reference's numbers, or fails as it does: in another order, an
     error of another op may come first. It has run on other inputs before, so that stale memory shows. `special`: on ends of
     dtypes, infinities and NaN; `strict`: with every rounding as the program writes it."""
-    static, given = _inputs(program, special)
+    expected = _expected(program, special, strict)
     ordered = program.dialect.executor is not None
     options = run_options.RunOptions(order=way) if ordered else run_options.RunOptions(engine=way, strict_fp=strict)
-    want = _outcome(lambda: compare.reference_outputs(static, given, run_options.RunOptions(strict_fp=strict)))
-    ready = compiled.Compiled(static, options)
-    _outcome(lambda: ready(inputs.random_inputs(static, 1)))
-    got = _outcome(lambda: ready(given))
+    return _judged(expected, options, ordered, screened=False)
+
+
+def _near(program: Program, way: str, threads: int = 0) -> Problem | None:
+    """As `_run`, but bounds, which take longer than all else, are computed only for a difference that is not tiny."""
+    return _judged(_expected(program), run_options.RunOptions(engine=way, threads=threads))
+
+
+class _Expected:
+    """The inputs of a case, and what the reference makes of them; its tolerances when they are needed."""
+
+    def __init__(self, program: Program, special: bool, strict: bool, seed: int) -> None:
+        self.static, self.given = _inputs(program, special, seed)
+        self.options = run_options.RunOptions(engine="reference", strict_fp=strict)
+        self.bounds: tuple[dict[str, Array], dict[str, compare.Tolerance]] | str | None = None
+        self.values: dict[str, Array] | str | None = None
+
+    def outputs(self) -> dict[str, Array] | str:
+        """The outputs, or the error."""
+        if self.values is None:
+            self.values = _outcome(lambda: engines.run(self.static, self.given, self.options))
+        return self.values
+
+    def bounded(self) -> tuple[dict[str, Array], dict[str, compare.Tolerance]] | str:
+        """The outputs with their tolerances, or the error."""
+        if self.bounds is None:
+            self.bounds = _outcome(lambda: compare.reference_outputs(self.static, self.given, self.options))
+        return self.bounds
+
+
+@lru_cache(maxsize=4)
+def _expected(program: Program, special: bool = False, strict: bool = False, seed: int = 0) -> _Expected:
+    """What the reference makes of a program, computed once for all probes of a case."""
+    return _Expected(program, special, strict, seed)
+
+
+def _judged(expected: _Expected, options: run_options.RunOptions, ordered: bool = False, screened: bool = True) -> Problem | None:
+    """The difference between an engine, which has run on other inputs before, and the reference."""
+    ready = compiled.Compiled(expected.static, options)
+    _outcome(lambda: ready(inputs.random_inputs(expected.static, 1)))
+    return _differs(expected, _outcome(lambda: ready(expected.given)), options.engine, ordered, screened)
+
+
+def _differs(
+    expected: _Expected, got: dict[str, Array] | str, way: str, ordered: bool = False, screened: bool = True
+) -> Problem | None:
+    if screened and not isinstance(got, str):
+        values = expected.outputs()
+        if not isinstance(values, str) and not compare.compare(values, got, {name: _tiny(x) for name, x in values.items()}):
+            return None
+    want = expected.bounded()
     if isinstance(want, str) or isinstance(got, str):
         both = isinstance(want, str) and isinstance(got, str)
         return None if ordered and both else _unlike_failures(want, got, "the reference", way)
     outputs, tolerances = want
     result = compare.compare(outputs, got, tolerances)
     return Problem("wrong-number", str(result[0])) if result else None
+
+
+def _tiny(x: Array) -> compare.Tolerance:
+    """A tolerance of some units in the last place of the largest element."""
+    if x.dtype.kind in "iub" or x.dtype.kind == "c" or not x.size:
+        return compare.EXACT
+    wide = np.abs(x.astype(np.float64))
+    scale = float(np.max(wide, where=np.isfinite(wide), initial=0.0))
+    return compare.Tolerance(_UNITS * float(ml_dtypes.finfo(x.dtype).eps) * scale)  # type: ignore[no-untyped-call]
+
+
+def _session(program: Program, way: str) -> Problem | None:
+    """Prepared once, and called with changing inputs: an engine gives the reference's numbers for all of them. Inputs that come
+    again give the same bits, and earlier results and the inputs stay as they were."""
+    cases = [_expected(program), _expected(program, seed=1)]
+    ready = compiled.Compiled(cases[0].static, run_options.RunOptions(engine=way))
+    kept: list[tuple[dict[str, Array] | str, object]] = []
+    for n in (0, 1, 1, 0, 1, 0):
+        given = {name: x.copy() for name, x in cases[n].given.items()} if n else cases[n].given
+        got = _outcome(lambda given=given: ready(given))  # type: ignore[misc]
+        if len(kept) < 2 and (problem := _differs(cases[n], got, way)):
+            return problem
+        kept.append((got, _bits(got)))
+        if _bits(got) != kept[n][1]:
+            return Problem("wrong-number", f"call {len(kept)} of a session differs from call {n + 1}, which had the same inputs")
+        if any(_bits(x) != bits for x, bits in kept):
+            return Problem("wrong-number", f"call {len(kept)} of a session changes the results of another one")
+    fresh = inputs.random_inputs(cases[0].static, 0)
+    return None if _bits(fresh) == _bits(cases[0].given) else Problem("wrong-number", "a call of a session changes its inputs")
+
+
+def _bits(found: dict[str, Array] | str) -> object:
+    return found if isinstance(found, str) else {name: x.tobytes() for name, x in found.items()}
+
+
+def _optimized(program: Program, pipeline: str) -> Problem | None:
+    """What passes make of it gives the same numbers on the default engine as on the reference."""
+    result, context = clone(program), passes.PassContext(Diagnostics(program.source))
+    try:
+        passes.run_pipeline(result, pipeline or program.dialect.pipeline, context)
+    except _REFUSALS:
+        return None
+    if context.diagnostics.errors:
+        return None
+    return _judged(_Expected(result, False, False, 0), run_options.RunOptions())
 
 
 def _unlike_failures(want: object, got: object, here: str, there: str) -> Problem | None:
@@ -453,6 +598,10 @@ _PROBES: dict[str, Callable[[Program, str], Problem | None]] = {
     "write": _write,
     "fmt": _fmt,
     "run": _run,
+    "near": _near,
+    "threads": lambda program, count: _near(program, "auto", int(count)),
+    "session": _session,
+    "optimized": _optimized,
     "special": lambda program, way: _run(program, way, special=True),
     "strict": lambda program, way: _run(program, way, strict=True),
     "opt": _opt,
@@ -494,12 +643,12 @@ def _agree(before: Program, after: Program, known: Mapping[str, Array] | None = 
     return Problem("wrong-number", str(result.diverged[0])) if result.diverged else None
 
 
-def _inputs(program: Program, special: bool = False) -> tuple[Program, dict[str, Array]]:
+def _inputs(program: Program, special: bool = False, seed: int = 0) -> tuple[Program, dict[str, Array]]:
     """The program with small sizes for its symbols, and random inputs. Raises Violation when there are no such sizes."""
     static = clone(program)
     if symbols.symbols(static):
         symbols.specialize(static, compare.small_sizes(program, {}))
-    return static, inputs.random_inputs(static, 0, special=special)
+    return static, inputs.random_inputs(static, seed, special=special)
 
 
 def _outcome(run: Callable[[], T]) -> T | str:

@@ -133,6 +133,7 @@ DIALECT = Dialect(
     codes=Codes(untranslated=frozenset({"IntegerDivideByZero", "GatherIndexOutOfBounds", "ScatterIndexOutOfBounds"})),
     explain=value(f"{_HERE}.codes", "EXPLAIN"),
     generate=late(f"{_HERE}.generate", "generate"),
+    networks=late(f"{_HERE}.networks", "generate"),
     odd_names=_ODD_NAMES,
     hash=Hash(late(f"{_HERE}.gptrs.bincode", "program_hash"), late(f"{_HERE}.gptrs.bincode", "symbol")),
 )
