@@ -62,7 +62,7 @@ def command(
     if unknown := [name for name in names if name not in known]:
         raise UsageError(f"{ir} has no op `{unknown[0]}`", help=f"`ptir ops --dialect {ir}` lists them")
     if networks and (names or faults):
-        raise UsageError("--networks draws whole layers: it does not go with --only and --faults")
+        raise UsageError("--networks draws whole layers: it goes with neither --only nor --faults")
     diagnostics = Diagnostics()
     how = {} if networks else {"only": names, "symbols": not static, "faults": faults}
     result = (dialect.random(Seeded(n), networks, size=ops, **how) for n in range(seed, seed + count))

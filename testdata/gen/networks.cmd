@@ -1,0 +1,1 @@
+# RUN: ptir gen --networks --seed 7 --ops 3 | ptir verify -

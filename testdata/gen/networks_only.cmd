@@ -1,0 +1,1 @@
+# FAIL[2]: ptir gen --networks --seed 7 --only add
