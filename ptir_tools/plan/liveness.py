@@ -33,6 +33,31 @@ Path = tuple[int, ...]
 Leaf = tuple[Value, Path]
 
 
+class Unit(tuple[Op, ...]):
+    """Ops that run as one step. `again` are ops of other units that the step computes once more for itself, before its own."""
+
+    again: tuple[Op, ...] = ()
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it is one op and nothing else."""
+        return len(self) == 1 and not self.again
+
+    @property
+    def computed(self) -> tuple[Op, ...]:
+        """All ops that the step computes, in order."""
+        return (*self.again, *self)
+
+    @property
+    def reads(self) -> list[Operand]:
+        """The operands that the step reads: those that it does not compute."""
+        if self.is_single:
+            return [*self[0].operands]
+        made = {v for op in self.computed for v in op.results}
+        operands = (x for op in self.computed for x in op.operands)
+        return [x for x in operands if (x.value if isinstance(x, Element) else x) not in made]
+
+
 @dataclass(slots=True, eq=False)
 class Buffer:
     """The buffer of one leaf of a value. `root` owns the storage (itself when nothing is shared). `usage` of the storage:
@@ -115,7 +140,7 @@ def workspace(op: Op, peaks: Mapping[Region, int], align: int) -> int:
 
 def analyze(
     block: Region,
-    steps: Sequence[Sequence[Op]] | None = None,
+    steps: Sequence[Unit] | None = None,
     workspaces: Mapping[Op, int] | None = None,
     parts: Mapping[Leaf, int] | None = None,
 ) -> Liveness:
@@ -125,7 +150,7 @@ def analyze(
     storage. `workspaces` gives the bytes that the regions of an op need while it runs. `parts` says into how many parts leaves
     are cut for several devices; the buffers are those of one device.
     """
-    walk = _Walk(block, [(op,) for op in block.body] if steps is None else steps, parts or {})
+    walk = _Walk(block, [Unit((op,)) for op in block.body] if steps is None else steps, parts or {})
     walk.parameters()
     for at, step in enumerate(walk.steps, 1):
         for op in step:
@@ -138,7 +163,7 @@ def analyze(
 
 
 class _Walk:
-    def __init__(self, block: Region, steps: Sequence[Sequence[Op]], parts: Mapping[Leaf, int]) -> None:
+    def __init__(self, block: Region, steps: Sequence[Unit], parts: Mapping[Leaf, int]) -> None:
         self.block = block
         self.steps = steps
         self.parts = parts
@@ -169,7 +194,7 @@ class _Walk:
         usage = "constant" if op.defn.is_constant else "temporary"
         for v in op.results:
             for path, t in leaves(v.type):
-                if len(self.steps[at - 1]) > 1 and self.last.get((v, path), at) <= at:
+                if not self.steps[at - 1].is_single and self.last.get((v, path), at) <= at:
                     continue  # is not used outside of its step
                 b = self.add(v, path, t, at, usage)
                 if not path:
@@ -225,20 +250,21 @@ class _Walk:
                 if b.root.usage == "temporary" and _same_bytes(b):
                     b.root.usage = "result"
 
-    def reuse(self, step: Sequence[Op], op: Op, at: int) -> None:
+    def reuse(self, step: Unit, op: Op, at: int) -> None:
         """Reuse the storage of an operand that dies at the step for the result, unless the step reads it in another order."""
         if isinstance(op.defn.control, Loop):
             return self.reuse_carried(op, at)
         out = self.result.places.get((op.result, ())) if op.results else None
         if out is None or out.parent is not None or out.usage == "constant":
             return
-        product = any(o.defn.kernel is not None and o.defn.kernel.role == "product" for o in step)
-        elementwise = (len(step) > 1 and not product) or op.defn.is_elementwise
+        ops = step.computed
+        product = any(o.defn.kernel is not None and o.defn.kernel.role == "product" for o in ops)
+        elementwise = (len(ops) > 1 and not product) or op.defn.is_elementwise
         over = op.defn.inplace.over if op.defn.inplace is not None else ()
-        allowed = [x for o in step for x in o.operands] if elementwise else [op.operands[i] for i in over]
-        read = [b for o in step for x in o.operands if (b := self.place(x)) is not None]
+        allowed = [x for o in ops for x in o.operands] if elementwise else [op.operands[i] for i in over]
+        read = [b for o in ops for x in o.operands if (b := self.place(x)) is not None]
         # A product reads more operand elements than those at the written position.
-        whole = [o for o in step if product and len(step) > 1 and not o.defn.is_elementwise]
+        whole = [o for o in ops if product and len(ops) > 1 and not o.defn.is_elementwise]
         kept = {id(b.root) for o in whole for x in o.operands if (b := self.place(x)) is not None}
         for source in map(self.place, allowed):
             if source is None or not self.can_reuse(source, out, at) or id(source.root) in kept:
@@ -297,13 +323,12 @@ def _users(block: Region) -> dict[Leaf, list[Op | None]]:
     return users
 
 
-def _last_uses(block: Region, steps: Sequence[Sequence[Op]]) -> dict[Leaf, int]:
+def _last_uses(block: Region, steps: Sequence[Unit]) -> dict[Leaf, int]:
     last: dict[Leaf, int] = {}
     for at, step in enumerate(steps, 1):
-        for op in step:
-            for x in op.operands:
-                for leaf in operand_leaves(x):
-                    last[leaf] = at
+        for x in step.reads:
+            for leaf in operand_leaves(x):
+                last[leaf] = at
     for x in block.results:
         for leaf in operand_leaves(x):
             last[leaf] = len(steps) + 1

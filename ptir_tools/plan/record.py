@@ -8,13 +8,13 @@ from itertools import accumulate
 
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.ir import Function, Op, Region
+from ptir_tools.core.ir import Function, Region
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.violations import Violation
-from ptir_tools.plan.liveness import Buffer, Leaf, Liveness, analyze, workspace
+from ptir_tools.plan.liveness import Buffer, Leaf, Liveness, Unit, analyze, workspace
 from ptir_tools.plan.placement import Interval, peak, place, timeline
 from ptir_tools.plan.search import kernel
 
@@ -35,7 +35,7 @@ _QUICK = 8000  # steps of a search: some ten milliseconds
 _AUTO = 1_500_000  # some seconds; counted, so that a plan is the same on every machine
 
 
-Partition = Callable[[Region], Sequence[Sequence[Op]]]
+Partition = Callable[[Region], Sequence[Unit]]
 
 
 @dataclass(slots=True, frozen=True)

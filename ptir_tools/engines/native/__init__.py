@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
@@ -10,16 +10,17 @@ from ptir_tools.core.arrays import Array, holds
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import BF16, F16, F32, DType
 from ptir_tools.core.evaluate import Data
-from ptir_tools.core.ir import Function, Op, Operand, Region, Value
+from ptir_tools.core.ir import Function, Op, Region
 from ptir_tools.core.lazy import late, lazy, np
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.native import fusion, rows, tasks, threads
 from ptir_tools.engines.native.library import available, kernels
-from ptir_tools.engines.native.tiles import PAST_CACHE, assemble, bits
+from ptir_tools.engines.native.tiles import PAST_CACHE, bits
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack, work_dtype
 from ptir_tools.engines.numpy.steps import Builder, Step, Target, Workshop, in_f32, tensor_of
 from ptir_tools.engines.options import RunOptions
+from ptir_tools.plan.liveness import Unit
 
 if TYPE_CHECKING:
     from ptir_tools.engines.native import attention, bands, byte_products, products, vectors
@@ -48,9 +49,9 @@ def _single_op(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Worksho
     if op.defn.kernel.role == "reduce" and fusion.started(op) is None:
         return rows.folded(op, ins, outs, shop)
     pays = op.defn.kernel.pays or outs[0].size < SMALL or outs[0].nbytes >= PAST_CACHE
-    if fusion.started(op) is None or not (narrow or pays):
+    if (group := fusion.started(op)) is None or not (narrow or pays):
         return threads.shared(numpy_engine.builder(op)(op, ins, outs, shop), shop.threads)
-    return assemble((op,), dict(zip(op.operands, ins, strict=True)).__getitem__, {op.result: outs[0]}, shop)
+    return group.steps(dict(zip(op.operands, ins, strict=True)).__getitem__, {op.result: outs[0]}, shop)
 
 
 def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
@@ -184,29 +185,13 @@ def _builder(op: Op) -> Builder:
     return _BUILDERS.get(fusion.role(op)) or _FORMS.get(_form(op)) or numpy_engine.builder(op)
 
 
-def _has_patches(ops: Sequence[Op]) -> bool:
-    """Whether the block may have a convolution."""
-    return any(_form(op) == "patches" for op in ops)
-
-
-def _partition(block: Region) -> list[tuple[Op, ...]]:
-    steps = fusion.partition(block)
+def _partition(block: Region) -> list[Unit]:
+    units = fusion.partition(block)
     if not any(fusion.role(op) == "product" for op in block.body):
-        return steps
-    steps = products.joined(block, byte_products.joined(block, attention.joined(block, steps)))
-    return bands.joined(block, steps) if _has_patches(block.body) else steps
-
-
-def _fuse(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
-    contractions = sum(fusion.role(op) == "product" for op in ops)
-    if not contractions:
-        return assemble(ops, data, outs, shop)
-    if byte_products.wraps_in_si32(ops[0]):
-        return byte_products.assemble(ops, data, outs, shop)
-    if _has_patches(ops) and (pair := bands.pair(ops)) is not None:
-        return bands.assemble(pair, data, outs, shop)
-    make = products.assemble if contractions == 1 else attention.assemble
-    return make(ops, data, outs, shop)
+        return units
+    uses = fusion.Uses(block)
+    units = products.joined(byte_products.joined(attention.joined(units, uses), uses), uses)
+    return bands.joined(units, uses) if any(_form(op) == "patches" for op in block.body) else units
 
 
 class Executable(numpy_engine.Executable):
@@ -215,6 +200,6 @@ class Executable(numpy_engine.Executable):
     def __init__(self, program: Program, function: Function, options: RunOptions) -> None:
         watched = options.observe is not None
         workers = threads.count(options.threads)
-        partition, fuse = (numpy_engine.one_by_one, None) if watched else (_partition, _fuse)
-        target = Target(_builder, partition, fuse, copied, tasks.linked, workers, _packed_bytes)
+        partition = numpy_engine.one_by_one if watched else _partition
+        target = Target(_builder, partition, copied, tasks.linked, workers, _packed_bytes)
         super().__init__(program, function, options, target)

@@ -7,16 +7,15 @@ exactly 0.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from math import gcd, prod
 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import BF16, F16, F32, I1
-from ptir_tools.core.evaluate import Context, Data, evaluate
-from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
+from ptir_tools.core.evaluate import Context, evaluate
+from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.typed import Any
@@ -26,7 +25,8 @@ from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.lowering import lowered
 from ptir_tools.engines.native.tiles import bits
 from ptir_tools.engines.numpy.linalg import axes_of, stack, work_dtype
-from ptir_tools.engines.numpy.steps import Step, Workshop, tensor_of
+from ptir_tools.engines.numpy.steps import Look, Step, Workshop, fused, tensor_of
+from ptir_tools.plan.liveness import Unit
 
 LEAST = 1 << 14  # scores; for fewer, separate steps are faster
 FEW = 8  # rows of a head; for fewer, vectors along them are too short
@@ -44,14 +44,16 @@ class Mask(NamedTuple):
 
 class Attention(NamedTuple):
     """`first` and `last` are the products. `given` is the result of the first one, reshaped. `scores` are the ops on it, then
-    comes `mask`, then the softmax. `ops` are all ops in order; the `fixed` first ones compute only the mask."""
+    comes `mask`, then the softmax; `masked` are the scores with the mask. `ops` are all ops in order; the `fixed` first ones
+    compute only the mask."""
 
     ops: tuple[Op, ...]
     first: Op
     last: Op
     given: Value
-    scores: tuple[Op, ...]
+    scores: fusion.Group | None
     mask: Mask | None
+    masked: fusion.Group | None
     fixed: tuple[Op, ...]
 
     @property
@@ -59,46 +61,50 @@ class Attention(NamedTuple):
         """The shape of the scores: heads in any number of axes, rows and columns."""
         return fusion.shape_of(self.given.type)
 
-
-def joined(block: Region, steps: list[tuple[Op, ...]]) -> list[tuple[Op, ...]]:
-    """`steps` with each attention as one step, if no other op uses its intermediate values."""
-    uses = Counter(v for op in block.body for v in op.values())
-    uses.update(x for x in block.results if isinstance(x, Value))
-    users = {v: op for op in block.body for v in op.values()}
-    for ops in [s for s in steps if len(s) > 1]:
-        if (found := _recognize(ops, uses, users)) is not None:
-            steps = [found.ops if s == (found.last,) else s for s in steps if s == (found.last,) or s[0] not in found.ops]
-    return steps
+    def steps(self, look: Look, outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
+        """The steps: parts for the threads, each with its own heads or rows."""
+        return assemble(self, look, outs, shop)
 
 
-def _recognize(ops: Sequence[Op], uses: Counter[Value], users: Mapping[Value, Op]) -> Attention | None:
-    """The attention that contains a fusion group. `uses` counts the uses of values, `users` has one user of each."""
-    inside = Counter(v for op in ops for v in op.values())
-    leaving = [op.result for op in ops if uses[op.result] != inside[op.result]]
+def joined(units: list[Unit], uses: fusion.Uses) -> list[Unit]:
+    """`units` with each attention as one, if no other op uses its intermediate values."""
+    ends: dict[Op, Unit] = {}
+    gone: set[Op] = set()
+    for unit in units:
+        if len(unit) > 1 and (found := _recognized(unit, uses)) is not None:
+            ends[found.last] = fused(found, found.ops)
+            gone.update(found.ops)
+    return [ends.get(u[-1], u) for u in units if u[-1] in ends or u[0] not in gone]
+
+
+def _recognized(ops: Unit, uses: fusion.Uses) -> Attention | None:
+    """The attention that contains a fusion group."""
+    leaving = [op.result for op in ops if not uses.are_by(ops, op.result)]
     softmax = _softmax(leaving[0]) if len(leaving) == 1 else {}
-    if not softmax or not softmax.keys() <= {*ops} or (after := _product_after(leaving[0], uses, users)) is None:
+    if not softmax or not softmax.keys() <= {*ops} or (after := _product_after(leaving[0], uses)) is None:
         return None
     score = [*softmax][-1].operands[0]
     scores = [op for op in ops if op not in softmax]
     if any(isinstance(x, Value) and x.op in softmax for op in scores for x in op.operands):
         return None
+    masked = group = fusion.grouped(scores) if scores else None
+    if scores and (masked is None or masked.reduces):
+        return None
     mask, score = _masked(score, scores, uses)
     if mask is not None:
         scores = scores[:-1]
+        group = fusion.grouped(scores) if scores else None
     assert isinstance(score, Value)
     shape = fusion.shape_of(score.type)
-    inputs: Iterable[Value] = (score,)
-    if scores:
-        group = fusion.started(scores[0])
-        if scores[-1].result is not score or group is None or not all(map(group.accepts, scores[1:])):
-            return None
-        inputs = group.inputs
+    if scores and (group is None or scores[-1].result is not score):
+        return None
+    inputs = [*group.inputs] if group is not None else [score]
     own = {*ops}
     for x in inputs:
-        before = _product_before(x, own, uses) if uses[x] == inside[x] and fusion.shape_of(x.type) == shape else None
-        if before is not None and _is_of(tensor_of(after[-1]).dtype, (before[0], after[-1]), (*scores, *softmax)):
-            fixed = _constant_ops(mask.kept, {*own}, uses, users) if mask is not None else []
-            return Attention((*fixed, *before, *ops, *after), before[0], after[-1], x, tuple(scores), mask, tuple(fixed))
+        before = _product_before(x, own, uses) if uses.are_by(own, x) and fusion.shape_of(x.type) == shape else None
+        if before is not None and _is_of(tensor_of(after[-1]).dtype, (before[0], after[-1]), ops):
+            fixed = _constant_ops(mask.kept, {*own}, uses) if mask is not None else []
+            return Attention((*fixed, *before, *ops, *after), before[0], after[-1], x, group, mask, masked, tuple(fixed))
     return None
 
 
@@ -127,14 +133,14 @@ def _softmax(weights: Value) -> dict[Op, None]:
     return found if top.operands[0] is shifted.operands[0] else {}
 
 
-def _masked(score: Operand, scores: Sequence[Op], uses: Counter[Value]) -> tuple[Mask | None, Operand]:
+def _masked(score: Operand, scores: Sequence[Op], uses: fusion.Uses) -> tuple[Mask | None, Operand]:
     """The mask of the score, if its operands are constants, and the unmasked score."""
     op = score.op if isinstance(score, Value) else None
     if op is None or not scores or op is not scores[-1] or op.defn.kernel is None or op.defn.kernel.name != "select":
         return None, score
     kept, *sides = op.operands
     for (x, number), turned in ((sides, False), (sides[::-1], True)):
-        is_score = isinstance(x, Value) and uses[x] == 1 and x not in (kept, number)
+        is_score = isinstance(x, Value) and uses.only(x) is not None and x not in (kept, number)
         if is_score and _is_fixed(kept) and _is_fixed(number):
             return Mask(kept, number, turned), x
     return None, score
@@ -168,17 +174,17 @@ def _evaluate(x: Operand) -> Array:
     return found[x]
 
 
-def _constant_ops(x: Operand, own: set[Op], uses: Counter[Value], users: Mapping[Value, Op]) -> list[Op]:
+def _constant_ops(x: Operand, own: set[Op], uses: fusion.Uses) -> list[Op]:
     """The ops that compute the fixed `x` and nothing else, in order, without constants."""
-    if not isinstance(x, Value) or x.op is None or uses[x] != 1 or users[x] not in own:
+    if not isinstance(x, Value) or x.op is None or uses.only(x) not in own:
         return []
     if x.op.defn.is_constant or fusion.role(x.op) == "product":
         return []
     own.add(x.op)
-    return [*(op for y in x.op.operands for op in _constant_ops(y, own, uses, users)), x.op]
+    return [*(op for y in x.op.operands for op in _constant_ops(y, own, uses)), x.op]
 
 
-def _product_before(x: Value, own: set[Op], uses: Counter[Value]) -> list[Op] | None:
+def _product_before(x: Value, own: set[Op], uses: fusion.Uses) -> list[Op] | None:
     """The product that computes `x`, and the reshapes after it that keep rows and columns."""
     path: list[Op] = []
     shape = fusion.shape_of(x.type)
@@ -186,18 +192,18 @@ def _product_before(x: Value, own: set[Op], uses: Counter[Value]) -> list[Op] | 
         path.insert(0, x.op)
         if fusion.role(x.op) == "product":
             return path if len(axes_of(x.op)[4]) == 1 and len(axes_of(x.op)[1]) > 0 else None
-        if fusion.role(x.op) != "reshape" or not isinstance(x.op.operands[0], Value) or uses[x.op.operands[0]] != 1:
+        source = x.op.operands[0]
+        if fusion.role(x.op) != "reshape" or not isinstance(source, Value) or uses.only(source) is None:
             return None
-        x = x.op.operands[0]
+        x = source
     return None
 
 
-def _product_after(x: Value, uses: Counter[Value], users: Mapping[Value, Op]) -> list[Op] | None:
+def _product_after(x: Value, uses: fusion.Uses) -> list[Op] | None:
     """The product whose left operand is `x`, summed over its last axis, and the reshapes before it that keep rows and columns."""
     path: list[Op] = []
     shape = fusion.shape_of(x.type)
-    while uses[x] == 1 and x in users and fusion.shape_of(x.type)[-2:] == shape[-2:]:
-        op = users[x]
+    while (op := uses.only(x)) is not None and fusion.shape_of(x.type)[-2:] == shape[-2:]:
         path.append(op)
         rank = len(fusion.shape_of(x.type))
         if fusion.role(op) == "product":
@@ -223,9 +229,8 @@ def _is_of(kind: object, products: tuple[Op, Op], inner: Iterable[Op]) -> bool:
     )
 
 
-def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
-    """The steps of an attention: parts for the threads, each with its own heads or rows."""
-    found = _find(ops)
+def assemble(found: Attention, look: Look, outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
+    """The steps of an attention."""
     steps: list[Step] = []
     *lead, rows, columns = found.shape
     q_axes, v_axes = axes_of(found.first), axes_of(found.last)
@@ -233,15 +238,15 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
     (out,) = outs.values()
     of_pairs = tensor_of(found.last).dtype is BF16 and kernels().PAIR_PANEL > 0
     dtype = BF16 if of_pairs else F32
-    q = bits(stack(data(found.first.operands[0]), heads_of, 0, shop, dtype, steps))
-    k = bits(stack(data(found.first.operands[1]), (q_axes[3], q_axes[4], q_axes[5]), 0, shop, dtype, steps))
-    v = bits(stack(data(found.last.operands[1]), (v_axes[3], v_axes[5], v_axes[4]), 0, shop, dtype, steps))
+    q = bits(stack(look(found.first.operands[0]), heads_of, 0, shop, dtype, steps))
+    k = bits(stack(look(found.first.operands[1]), (q_axes[3], q_axes[4], q_axes[5]), 0, shop, dtype, steps))
+    v = bits(stack(look(found.last.operands[1]), (v_axes[3], v_axes[5], v_axes[4]), 0, shop, dtype, steps))
     made = of_pairs or out.dtype == np.float32
     wide = bits(out) if made else shop.scratch(out.shape, F32)
     heads = prod(lead)
     target = wide.reshape(heads, rows, v.shape[2])
     kept, low = _kept_columns(found, shop)
-    scores = _Scores(found, data, shop, found.mask if kept is None else None)
+    scores = _Scores(found, look, shop, found.scores if kept is not None else found.masked)
     share = gcd(heads // len(k), heads // len(v)) if scores.has_heads else 1
     workers = shop.threads if q.size * columns + v.shape[2] * rows * columns * heads >= threads.PRODUCT_WORTH else 1
     # The rows of a part do not depend on the number of threads.
@@ -266,18 +271,6 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
         parts.append((threads.in_turn, (chain,)))
     steps += threads.together(parts, workers)
     return steps if made else [*steps, *shop.copied(out, wide)]
-
-
-def _find(ops: Sequence[Op]) -> Attention:
-    """The attention of `ops`."""
-    first, last = (op for op in ops if fusion.role(op) == "product")
-    begin = next(i for i in range(ops.index(first) + 1, len(ops)) if fusion.role(ops[i]) != "reshape")
-    end = next(i for i in range(len(ops) - 1, 0, -1) if fusion.role(ops[i - 1]) != "reshape")
-    uses = Counter(v for op in ops for v in op.values())
-    uses[ops[-1].result] += 1
-    found = _recognize(ops[begin:end], uses, {v: op for op in ops for v in op.values()})
-    assert found is not None and found.last is last
-    return found
 
 
 def _kept_columns(found: Attention, shop: Workshop) -> tuple[Array | None, float]:
@@ -313,24 +306,20 @@ def _unrepeated(x: Operand) -> Operand:
 class _Scores:
     """The tile program on the scores, including a mask that is not given by columns, and its arrays."""
 
-    def __init__(self, found: Attention, data: Callable[[Operand], Data], shop: Workshop, mask: Mask | None) -> None:
-        ops = [*found.scores]
-        if mask is not None:
-            ops.append(next(op for op in found.ops if mask.kept in op.operands and op not in found.fixed))
+    def __init__(self, found: Attention, look: Look, shop: Workshop, group: fusion.Group | None) -> None:
         self.code, self.kinds = b"", b""
         self.has_heads = True
         self.shape = found.shape
         self.whole: list[Any] = []
-        if not ops:
+        if group is None:
             return
-        group = fusion.domain(ops)
-        self.code, self.kinds = lowered(group, [ops[-1].result], [kernels().FULL] * (len(group.inputs) + 1))
+        self.code, self.kinds = lowered(group, [group.ops[-1].result], [kernels().FULL] * (len(group.inputs) + 1))
         fixed = {op.result for op in found.fixed}
         for x in group.inputs:
             if x is found.given:
                 self.whole.append(None)
                 continue
-            array = data(x) if x not in fixed else shop.kept((found.last, f"input {len(self.whole)}"), partial(_evaluate, x))
+            array = look(x) if x not in fixed else shop.kept((found.last, f"input {len(self.whole)}"), partial(_evaluate, x))
             array = array if array.ndim == len(self.shape) else array.reshape(*self.shape[:-1], -1)
             self.whole.append(bits(np.broadcast_to(array, self.shape)))
         merged = [_merge_heads(a, self.shape) for a in self.whole]

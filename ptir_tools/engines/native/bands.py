@@ -6,96 +6,103 @@ MobileNet has such pairs: one widens an image, the other filters each channel. A
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from math import prod
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F32
-from ptir_tools.core.evaluate import Data
-from ptir_tools.core.ir import Op, Operand, Region, Value
+from ptir_tools.core.ir import Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.engines.native import convolution, fusion, products, threads
 from ptir_tools.engines.native.convolution import Convolution, Ending
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.lowering import lowered
+from ptir_tools.engines.native.products import Product
 from ptir_tools.engines.native.tiles import matrix, register_kinds
-from ptir_tools.engines.numpy.steps import Step, Workshop, overlaps
+from ptir_tools.engines.numpy.steps import Look, Step, Workshop, fused, overlaps
+from ptir_tools.plan.liveness import Unit
 
 LARGE = 1 << 20  # bytes of a product that does not stay in cache until the convolution reads it
 BAND = 1 << 19  # bytes of a band of it
 
 
 class Pair(NamedTuple):
-    """The ops of a product, and those of the convolution, each with an ending."""
+    """A product and a depthwise convolution of its result, each with an ending."""
 
-    first: tuple[Op, ...]
-    second: tuple[Op, ...]
+    first: Product
+    second: Product
     conv: Convolution
 
-    @property
-    def patches(self) -> Op:
-        """The op that extracts the patches of the convolution."""
-        return self.conv.ops[0]
+    def steps(self, look: Look, outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
+        """The steps of both."""
+        return assemble(self, look, outs, shop)
 
 
-def joined(block: Region, steps: list[tuple[Op, ...]]) -> list[tuple[Op, ...]]:
-    """`steps` with each pair as one step."""
-    uses = Counter(v for op in block.body for v in op.values())
-    uses.update(x for x in block.results if isinstance(x, Value))
-    makers = {s[-1].results[0]: s for s in steps if len(s[-1].results) == 1}
-    before: dict[tuple[Op, ...], tuple[Op, ...]] = {}
-    for s in steps:
-        image = s[0].operands[0] if s[0].operands else None
-        made = makers.get(image) if isinstance(image, Value) and uses[image] == 1 else None
-        if made is not None and pair((*made, *s)) is not None:
-            before[s] = made
-    gone = set(before.values())
-    return [(*before.get(s, ()), *s) for s in steps if s not in gone]
+def joined(units: list[Unit], uses: fusion.Uses) -> list[Unit]:
+    """`units` with each pair as one."""
+    makers = {u[-1].results[0]: u for u in units if len(u[-1].results) == 1}
+    pairs: dict[int, Unit] = {}  # by the unit of the convolution
+    gone: set[int] = set()
+    for unit in units:
+        image = _image(unit, uses)
+        made = makers.get(image) if image is not None else None
+        if made is not None and (found := _pair(made, unit, uses)) is not None:
+            pairs[id(unit)] = fused(found, (*made, *unit))
+            gone.add(id(made))
+    return [pairs.get(id(u), u) for u in units if id(u) not in gone]
 
 
-def pair(ops: Sequence[Op]) -> Pair | None:
-    """The pair of `ops`."""
-    at = [i for i, op in enumerate(ops) if fusion.role(op) == "product"]
-    if len(at) != 2 or not products.is_one(ops[at[0]]) or at[0]:
+def _image(unit: Unit, uses: fusion.Uses) -> Value | None:
+    """The image of a depthwise convolution, if nothing else reads it or its patches."""
+    found = fusion.found_in(unit)
+    conv = found.conv if isinstance(found, Product) else None
+    if conv is None or not conv.is_depthwise or not conv.is_natural or len(conv.patches.attr("window")) != 2:
         return None
-    uses = Counter(v for op in ops for v in op.values())
-    found = convolution.recognized(ops[at[1]], uses, {v: op for op in ops for v in op.values()})
-    if found is None or not found.is_depthwise or not found.is_natural or len(found.ops[0].attr("window")) != 2:
+    image = conv.patches.operands[0]
+    is_own = all(uses.are_by(unit, op.result) for op in conv.before)
+    return image if isinstance(image, Value) and uses.only(image) is not None and is_own else None
+
+
+def _product(unit: Unit) -> Product | None:
+    """The product of f32 matrices that is a unit."""
+    found = Product(unit[0], None, (), None) if unit.is_single else fusion.found_in(unit)
+    if not isinstance(found, Product) or found.conv is not None or fusion.role(found.dot) != "product":
         return None
-    start = ops.index(found.ops[0])
-    first, inner = tuple(ops[:start]), ops[start + len(found.ops) :]
-    image = found.ops[0].operands[0]
-    shape = fusion.shape_of(image.type) if isinstance(image, Value) else ()
-    ends = all(map(products.may_end, (*first[1:], *inner)))
+    return found if products.is_one(found.dot) else None
+
+
+def _pair(made: Unit, unit: Unit, uses: fusion.Uses) -> Pair | None:
+    """The pair of two units, if only the second one uses what the first one computes."""
+    first, second = _product(made), fusion.found_in(unit)
+    assert isinstance(second, Product) and second.conv is not None
+    if first is None or not all(uses.are_by(made, op.result) for op in made[:-1]):
+        return None
+    shape = fusion.shape_of(made[-1].result.type)
     # The columns of the product are the channels of the image.
-    same = len(shape) == 4 and image is first[-1].result and products.extents(first[0])[1] == shape[-1]
-    return Pair(first, tuple(ops[start:]), found) if ends and same and 4 * prod(shape) >= LARGE else None
+    same = len(shape) == 4 and products.extents(first.dot)[1] == shape[-1]
+    ends = first.may_end and second.may_end
+    return Pair(first, second, second.conv) if ends and same and 4 * prod(shape) >= LARGE else None
 
 
-def assemble(found: Pair, data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
+def assemble(found: Pair, look: Look, outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
     """The steps of a pair: bands of lines for all threads, or one after the other if the group is not an ending."""
     steps: list[Step] = []
-    made = found.first[-1].result
+    first, second, conv = found
+    made = first.ops[-1].result
     *_, wide, channels = fusion.shape_of(made.type)
     (value, out), *others = outs.items()
-    rows = found.conv.places
-    views = found.conv.ops
-    inner = found.second[len(views) :]
-    left, into = products.contraction(found.first[0], data, shop, steps)
+    left, into = products.contraction(first.dot, look, shop, steps)
     endings = [
-        _ending(found.first[1:], found.first[:1], made, products.extents(found.first[0])[0], channels, data, shop, steps),
-        _ending(inner, views, value, rows, channels, data, shop, steps),
+        _ending(first, made, products.extents(first.dot)[0], channels, look, shop, steps),
+        _ending(second, value, conv.places, channels, look, shop, steps),
     ]
-    target = out.reshape(rows, channels)
+    target = out.reshape(conv.places, channels)
     read = [left, *(x for e in endings if e is not None for _, x in e)]
     if others or None in endings or out.dtype != np.float32 or any(overlaps(x, out) for x in read):
         whole = shop.scratch(fusion.shape_of(made.type), F32)
-        steps = products.assemble(found.first, data, {made: whole}, shop)
-        return [*steps, *products.assemble(found.second, lambda x: whole if x is made else data(x), outs, shop)]
-    weights = convolution.weights(found.conv, partial(data, found.conv.dot.operands[1 - found.conv.side]), shop, steps)
+        return [*first.steps(look, {made: whole}, shop), *second.steps(lambda x: whole if x is made else look(x), outs, shop)]
+    weights = convolution.weights(conv, look, shop, steps)
     bands = _bands(found, BAND // (4 * wide * channels))
     workers = min(shop.threads, len(bands))
     longest = max(b.lines.stop - b.lines.start for b in bands)
@@ -125,10 +132,11 @@ class _Band(NamedTuple):
 
 def _bands(found: Pair, most: int) -> list[_Band]:
     """Bands of at most `most` input lines, if that is enough for one line of the result; the same for any number of threads."""
-    images, high, *_ = fusion.shape_of(found.first[-1].result.type)
-    places = fusion.shape_of(found.patches.result.type)[1:-1]
-    window, strides, dilation = (found.patches.attr(name) for name in ("window", "strides", "dilation"))
-    (low, _), (left, _) = found.patches.attr("padding")
+    patches = found.conv.patches
+    images, high, *_ = fusion.shape_of(found.first.ops[-1].result.type)
+    places = fusion.shape_of(patches.result.type)[1:-1]
+    window, strides, dilation = (patches.attr(name) for name in ("window", "strides", "dilation"))
+    (low, _), (left, _) = patches.attr("padding")
     reach = (window[0] - 1) * dilation[0] + 1
     count = max(1, (most - reach) // strides[0] + 1)
     bands: list[_Band] = []
@@ -144,23 +152,13 @@ def _bands(found: Pair, most: int) -> list[_Band]:
 
 
 def _ending(
-    inner: Sequence[Op],
-    own: Sequence[Op],
-    result: Value,
-    rows: int,
-    columns: int,
-    data: Callable[[Operand], Data],
-    shop: Workshop,
-    steps: list[Step],
+    found: Product, result: Value, rows: int, columns: int, look: Look, shop: Workshop, steps: list[Step]
 ) -> Ending | None:
-    """The ops `inner` on the result of `own` as an ending; None if they are not one."""
-    if not inner:
+    """The group of a product as an ending that computes `result`; None if it is not one."""
+    group = found.group
+    if group is None:
         return ()
-    made = {op.result for op in own}
-    views = [op for op in inner if fusion.role(op) == "reshape"]
-    group = fusion.domain([op for op in inner if op not in views])
-    made |= {op.result for op in views}
-    arrays = [None if v in made else matrix(data(v), rows, columns, shop, steps) for v in group.inputs]
+    arrays = [None if v is found.made else matrix(look(v), rows, columns, shop, steps) for v in group.inputs]
     code, _ = lowered(group, [result], register_kinds(group, arrays, [result]))
     return products.ending(code, arrays, columns)
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F32, SI8, SI32, UI8, UI32
 from ptir_tools.core.evaluate import Data
-from ptir_tools.core.ir import Op, Operand, Region, Value
+from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.lazy import lazy, np
+from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.engines.native import fusion, threads
 from ptir_tools.engines.native.library import kernels
@@ -18,7 +18,8 @@ from ptir_tools.engines.native.products import cut, narrow
 from ptir_tools.engines.native.tiles import matrix
 from ptir_tools.engines.numpy.constants import Operands
 from ptir_tools.engines.numpy.linalg import axes_of
-from ptir_tools.engines.numpy.steps import Step, Workshop, tensor_of
+from ptir_tools.engines.numpy.steps import Look, Step, Workshop, fused, tensor_of
+from ptir_tools.plan.liveness import Unit
 from ptir_tools.rewrite.constants import scalar_of
 from ptir_tools.rewrite.vocabulary import tensor_type
 
@@ -57,27 +58,30 @@ def product(
     return [*steps, *threads.together(parts, shop.threads)]
 
 
-def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
-    """The steps of a product and its quantization."""
-    op, *group = ops
-    more = next((data(x) for x in group[0].operands if x is not op.result), None) if _adds(group[0]) else None
-    (out,) = outs.values()
-    return product(op, Operands(op, data), out, shop, group, more)
+class Rescaled(NamedTuple):
+    """A product and the ops that quantize it."""
+
+    dot: Op
+    group: tuple[Op, ...]
+
+    def steps(self, look: Look, outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
+        """The steps of a product and its quantization."""
+        dot, group = self
+        more = next((look(x) for x in group[0].operands if x is not dot.result), None) if _adds(group[0]) else None
+        (out,) = outs.values()
+        return product(dot, Operands(dot, look), out, shop, group, more)
 
 
-def joined(block: Region, steps: Sequence[tuple[Op, ...]]) -> list[tuple[Op, ...]]:
-    """`steps` with each product and its quantization as one step."""
-    products = [s[0] for s in steps if len(s) == 1 and wraps_in_si32(s[0])]
-    uses = Counter(v for op in block.body for v in op.values()) if products else Counter[Value]()
-    uses.update(x for x in block.results if isinstance(x, Value))
-    users = {v: op for op in block.body for v in op.values()} if products else {}
-    groups = [(op, *found) for op in products if (found := _group_after(op, uses, users))]
-    ends = {ops[-1]: ops for ops in groups}
+def joined(units: list[Unit], uses: fusion.Uses) -> list[Unit]:
+    """`units` with each product and its quantization as one."""
+    products = [u[0] for u in units if u.is_single and wraps_in_si32(u[0])]
+    groups = [(op, *found) for op in products if (found := _group_after(op, uses))]
+    ends = {ops[-1]: fused(Rescaled(ops[0], ops[1:]), ops) for ops in groups}
     gone = {op for ops in groups for op in ops}
-    return [ends.get(s[-1], s) for s in steps if s[-1] in ends or s[0] not in gone]
+    return [ends.get(u[-1], u) for u in units if u[-1] in ends or u[0] not in gone]
 
 
-def _group_after(op: Op, uses: Counter[Value], users: Mapping[Value, Op]) -> list[Op]:
+def _group_after(op: Op, uses: fusion.Uses) -> list[Op]:
     """The ops that quantize a product, in order, each with the only use of the previous one; else none. An addition may come
     before, and constants may bound the result."""
     x, found = op.result, list[Op]()
@@ -87,10 +91,10 @@ def _group_after(op: Op, uses: Counter[Value], users: Mapping[Value, Op]) -> lis
 
     def takes(is_wanted: Callable[[Op], bool]) -> bool:
         nonlocal x
-        if uses[x] != 1 or x not in users or not is_wanted(users[x]):
+        if (user := uses.only(x)) is None or not is_wanted(user):
             return False
-        found.append(users[x])
-        x = users[x].result
+        found.append(user)
+        x = user.result
         return True
 
     takes(_adds)

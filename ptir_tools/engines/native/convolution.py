@@ -1,20 +1,19 @@
-"""Convolutions: a contraction of patches that nothing else uses, computed from the image, so that patches are never in memory.
+"""Convolutions: contractions of patches that nothing else uses, computed from the image, so that patches are never in memory.
 
 The operand of the contraction that looks at the patches may do so through reshapes and transposes. Its contracted axes are the
 taps and the channels, or the channels of a group. Its batch axis is that of the groups. Views of the result that put the places
-first and the groups before the columns are part of the convolution.
+first and the groups before the columns are part of the convolution. Each of several convolutions of the same patches reads the
+image.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
 from math import prod
 
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.dtypes import F32
-from ptir_tools.core.evaluate import Data
+from ptir_tools.core.dtypes import F32, DType
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
@@ -25,7 +24,7 @@ from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.numpy.constants import constant
 from ptir_tools.engines.numpy.frame import aligned
 from ptir_tools.engines.numpy.linalg import axes_of, work_dtype
-from ptir_tools.engines.numpy.steps import Step, Workshop, dense, tensor_of
+from ptir_tools.engines.numpy.steps import Look, Step, Workshop, dense, tensor_of
 
 # Ops of a kernel on a product: numbers of instructions, each with its operand [rows, columns].
 Ending = tuple[tuple[int, "Array"], ...]
@@ -34,14 +33,16 @@ Layout = list[tuple[int, int]]  # (extent, stride); axes of extent 1 are dropped
 
 
 class Convolution(NamedTuple):
-    """`ops` in order, from the patches to the last view of the result.
+    """The contraction `dot` of the patches, which `before` begins with, through the views that follow there. `after` are views of
+    the result.
 
     There are `places` rows of `groups` times `columns`; each element is the sum of `taps` times `channels` products.
     `is_natural`: the result is in the order [places, groups, columns].
     """
 
-    ops: tuple[Op, ...]
+    before: tuple[Op, ...]
     dot: Op
+    after: tuple[Op, ...]
     side: int  # the number of the contraction's operand with the patches
     places: int
     taps: int
@@ -49,6 +50,16 @@ class Convolution(NamedTuple):
     channels: int
     columns: int
     is_natural: bool
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """All ops, in order."""
+        return (*self.before, self.dot, *self.after)
+
+    @property
+    def patches(self) -> Op:
+        """The op that extracts the patches."""
+        return self.before[0]
 
     @property
     def work(self) -> int:
@@ -71,24 +82,47 @@ class Convolution(NamedTuple):
         return self.channels == self.columns == 1
 
 
-def recognized(dot: Op, uses: Counter[Value], users: Mapping[Value, Op]) -> Convolution | None:
-    """The convolution of the contraction `dot`, or None. `uses` counts the uses of values, `users` has one user of each."""
+def recognized(products: Iterable[Op], uses: fusion.Uses) -> dict[Op, Convolution]:
+    """The convolutions among contractions, by contraction. Patches that another op uses, too, are in memory, and a contraction
+    reads them there."""
+    found = {op: made for op in products if (made := _recognized(op, uses)) is not None}
+    while True:
+        inner = {op for made in found.values() for op in made.before}
+        kept = {op: made for op, made in found.items() if all(_is_inside(x.result, inner, found, uses) for x in made.before)}
+        if len(kept) == len(found):
+            return found
+        found = kept
+
+
+def _is_inside(x: Value, inner: Set[Op], found: Mapping[Op, Convolution], uses: fusion.Uses) -> bool:
+    """Whether only the convolutions `found` and the ops `inner` before them use `x`; the other operand of a convolution is in
+    memory."""
+    for op in uses.users[x]:
+        if op is None:
+            return False
+        if op not in inner and (op not in found or found[op].before[-1].result is not x or op.values().count(x) != 1):
+            return False
+    return True
+
+
+def _recognized(dot: Op, uses: fusion.Uses) -> Convolution | None:
+    """The convolution of `dot`, if only convolutions use its patches; or None."""
     out = dot.attr("out_dtype")
     if work_dtype(dot) is not F32 or tensor_of(dot).dtype.is_integer or out not in (None, tensor_of(dot).dtype):
         return None
     for side in (0, 1):
-        before = _views_before(dot.operands[side], uses)
+        before = _views_before(dot.operands[side])
         patches = before[0] if before else None
         if patches is not None and _is_patches(patches) and (made := _match_axes(dot, side, patches, before[1:])):
             groups, channels = made
-            return _with_result(dot, side, patches, before, groups, channels, uses, users)
+            return _with_result(dot, side, before, groups, channels, uses)
     return None
 
 
-def _views_before(x: Operand, uses: Counter[Value]) -> list[Op]:
-    """The op that defines `x`, through views with no other use, and those views."""
+def _views_before(x: Operand) -> list[Op]:
+    """The op that defines `x`, through views, and those views."""
     path: list[Op] = []
-    while isinstance(x, Value) and x.op is not None and uses[x] == 1:
+    while isinstance(x, Value) and x.op is not None:
         path.insert(0, x.op)
         if x.op.defn.view is None:
             return path
@@ -148,35 +182,33 @@ def _match_axes(dot: Op, side: int, patches: Op, path: Sequence[Op]) -> tuple[in
     return (groups, channels) if found == tuple(map(_merged, wanted)) else None
 
 
-def _with_result(
-    dot: Op, side: int, patches: Op, before: list[Op], groups: int, channels: int, uses: Counter[Value], users: Mapping[Value, Op]
-) -> Convolution:
+def _with_result(dot: Op, side: int, before: list[Op], groups: int, channels: int, uses: fusion.Uses) -> Convolution:
     """The convolution with as many views of its result as keep the natural order."""
-    shape = fusion.shape_of(dot.result.type)
+    shape, patches = fusion.shape_of(dot.result.type), before[0]
     places, taps = prod(fusion.shape_of(patches.result.type)[:-1]), prod(patches.attr("window"))
     columns = prod(shape) // (places * groups)
     row, column = (columns, 1) if side == 0 else (1, places)
     wanted = _merged([(places, row), (groups, places * columns), (columns, column)])
     path: list[Op] = []
     best = 0 if _merged([(prod(shape), 1)]) == wanted else None
-    while uses[x := (path[-1] if path else dot).result] == 1 and x in users and users[x].defn.view is not None:
-        path.append(users[x])
+    while (user := uses.only((path[-1] if path else dot).result)) is not None and user.defn.view is not None:
+        path.append(user)
         strides = _strides_after(path, shape)
         if strides is None:
             break
         if _merged([*zip(fusion.shape_of(path[-1].result.type), strides, strict=True)]) == wanted:
             best = len(path)
-    ops = (*before, dot, *path[: best or 0])
-    return Convolution(ops, dot, side, places, taps, groups, channels, columns, best is not None)
+    after = tuple(path[: best or 0])
+    return Convolution(tuple(before), dot, after, side, places, taps, groups, channels, columns, best is not None)
 
 
 def into(
-    found: Convolution, data: Callable[[Operand], Data], shop: Workshop, steps: list[Step]
+    found: Convolution, look: Look, shop: Workshop, steps: list[Step]
 ) -> Callable[[slice, Array, Array, Ending], list[Step]]:
     """A function of some places that returns the steps which write them to an array [rows, groups * columns], with scratch and
     an ending. Steps that are needed before are added to `steps`."""
-    patches = found.ops[0]
-    image = data(patches.operands[0])
+    patches = found.patches
+    image = look(patches.operands[0])
     if image.dtype != np.float32:
         wide = shop.scratch(image.shape, F32)
         steps += shop.copied(wide, image)
@@ -190,7 +222,7 @@ def into(
     fields = (places, *(patches.attr(name) for name in ("window", "strides", "dilation")))
     geometry = [n for values in fields for n in (*(1,) * lines, *values)]
     geometry += [*(0,) * lines, *lows, found.groups]
-    packed = weights(found, partial(data, found.dot.operands[1 - found.side]), shop, steps)
+    packed = weights(found, look, shop, steps)
 
     def written(rows: slice, out: Array, room: Array, ending: Ending) -> list[Step]:
         if found.is_depthwise:
@@ -201,44 +233,66 @@ def into(
     return written
 
 
-def weights(found: Convolution, data: Callable[[], Data], shop: Workshop, steps: list[Step]) -> Array:
-    """The other operand: [taps, groups] of a depthwise convolution, else packed group by group; a constant is packed once."""
+def weights(found: Convolution, look: Look, shop: Workshop, steps: list[Step]) -> Array:
+    """The other operand, converted as `_Weights` says; a constant once."""
     batch, columns, contract = axes_of(found.dot)[3 * (1 - found.side) :][:3]
     contracted = axes_of(found.dot)[3 * found.side + 2]
-    strides = _strides_after(found.ops[1 : found.ops.index(found.dot)], fusion.shape_of(found.ops[0].result.type))
+    strides = _strides_after(found.before[1:], fusion.shape_of(found.patches.result.type))
     assert strides is not None
     order = (*batch, *(contract[i] for i in sorted(range(len(contract)), key=lambda i: (-strides[contracted[i]], i))), *columns)
-    depth = found.taps * found.channels
-    stacked = (found.groups, depth, found.columns)
-    packed = kernels().packed_size(np.broadcast_to(np.float32(0), (depth, found.columns)))
-    shape = (found.taps, found.groups) if found.is_depthwise else (found.groups * packed,)
-
-    def fill(out: Array, x: Array) -> None:
-        matrices = x.transpose(order).astype(np.float32, copy=False).reshape(stacked)
-        if found.is_depthwise:
-            np.copyto(out, matrices[:, :, 0].T)
-            return
-        for g, matrix in enumerate(matrices):
-            kernels().pack(out[g * packed : (g + 1) * packed], matrix)
-
-    def made() -> Array:
-        out = aligned(4 * prod(shape)).view(np.float32).reshape(shape)
-        fill(out, data())
-        return out
-
-    if (given := constant(found.dot.operands[1 - found.side])) is not None:
-        back = partial(_unpack, stacked, tuple(given.shape[a] for a in order), np.argsort(order))
-        return shop.kept((found.dot, "packed"), lambda: given.once(("weights", order, stacked), made, back, F32))
-    out = shop.scratch(shape, F32)
-    steps.append((fill, (out, data())))
+    x = found.dot.operands[1 - found.side]
+    moved = tuple(tensor_of(found.dot, 1 - found.side).static_shape[a] for a in order)
+    how = _Weights(order, moved, found.groups, found.taps * found.channels, found.columns, found.is_depthwise, kernels().ISA)
+    if (given := constant(x)) is not None:
+        return given.once(how, partial(look, x), shop)
+    out = shop.scratch(how.extents, F32)
+    steps.append((how.fill, (out, look(x))))
     return out
 
 
-def _unpack(stacked: tuple[int, ...], moved: tuple[int, ...], order: Array, x: Array) -> Array:
-    """The weights before packing: [groups, depth, columns] in the order of `moved`."""
-    if x.ndim == 2:
-        return x.T.reshape(moved).transpose(order)
-    out = np.empty(stacked, np.float32)
-    for matrix, own in zip(out, x.reshape(stacked[0], -1), strict=True):
-        kernels().unpack(matrix, own)
-    return out.reshape(moved).transpose(order)
+class _Weights(NamedTuple):
+    """A conversion of weights with axes in `order`, then of the extents `moved`, which are [groups, depth, columns]: to [taps,
+    groups] for a depthwise convolution, else packed group by group."""
+
+    order: tuple[int, ...]
+    moved: tuple[int, ...]
+    groups: int
+    depth: int
+    columns: int
+    is_depthwise: bool
+    isa: str
+    dtype: DType = F32
+
+    @property
+    def size(self) -> int:
+        """The packed elements of a group."""
+        return int(kernels().packed_size(np.broadcast_to(np.float32(0), (self.depth, self.columns))))
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The shape of the result."""
+        return (self.depth, self.groups) if self.is_depthwise else (self.groups * self.size,)
+
+    def fill(self, out: Array, x: Array) -> None:
+        """Convert to `out`."""
+        matrices = x.transpose(self.order).astype(np.float32, copy=False).reshape(self.groups, self.depth, self.columns)
+        if self.is_depthwise:
+            np.copyto(out, matrices[:, :, 0].T)
+            return
+        for own, matrix in zip(out.reshape(self.groups, -1), matrices, strict=True):
+            kernels().pack(own, matrix)
+
+    def converted(self, x: Array) -> Array:
+        """A new array."""
+        out = aligned(4 * prod(self.extents)).view(np.float32).reshape(self.extents)
+        self.fill(out, x)
+        return out
+
+    def restored(self, x: Array) -> Array:
+        """The weights, unpacked."""
+        if self.is_depthwise:
+            return x.T.reshape(self.moved).transpose(np.argsort(self.order))
+        out = np.empty((self.groups, self.depth, self.columns), np.float32)
+        for matrix, own in zip(out, x.reshape(self.groups, -1), strict=True):
+            kernels().unpack(matrix, own)
+        return out.reshape(self.moved).transpose(np.argsort(self.order))

@@ -7,12 +7,18 @@ among the ops are computed before it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from math import prod
 
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import BF16, F16, F32, I1
 from ptir_tools.core.ir import Literal, Op, Operand, Region, Value, operand_type
+from ptir_tools.core.lazy import late
 from ptir_tools.core.types import TensorType, Type
+from ptir_tools.engines.numpy.steps import Fused, Look, Recognized, Step, Workshop, fused
+from ptir_tools.plan.liveness import Unit
+
+_assembled = late("ptir_tools.engines.native.tiles", "assemble")
 
 FLOATS = (F32, F16, BF16)  # dtypes of registers; all are computed in f32, and rounded once per op
 HELD = (*FLOATS, I1)
@@ -93,6 +99,11 @@ class Group:
             return ROWS if shape in self.row_shapes else None
         return FULL if shape == self.shape and shape_of(x.type) == self.row_shapes[1] else None
 
+    def steps(self, look: Look, outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
+        """The steps of a tile program."""
+        made: list[Step] = _assembled(self, look, outs, shop)
+        return made
+
     def accepts(self, op: Op) -> bool:
         """Add `op` if it is part of this fusion group. Whether it is."""
         if len(self.ops) >= MAX_OPS or (kind := self.kind(op)) is None:
@@ -134,50 +145,60 @@ def started(op: Op) -> Group | None:
     return group if group.accepts(op) else None
 
 
-class Fused(tuple[Op, ...]):
-    """A step that is a fusion group."""
-
-    group: Group
-
-
-def _fused(group: Group) -> Fused:
-    made = Fused(group.ops)
-    made.group = group
-    return made
-
-
-def domain(ops: Sequence[Op]) -> Group:
-    """The fusion group of `ops`."""
-    if isinstance(ops, Fused):
-        return ops.group
+def grouped(ops: Sequence[Op]) -> Group | None:
+    """The fusion group of exactly `ops`; None if they are none."""
     group = started(ops[0])
-    assert group is not None
-    for op in ops[1:]:
-        group.accepts(op)
-    return group
+    return group if group is not None and all(map(group.accepts, ops[1:])) else None
 
 
-def partition(block: Region) -> list[tuple[Op, ...]]:
-    """The ops of `block` in steps: fusion groups, and every other op alone."""
-    steps: list[tuple[Op, ...]] = []
+def found_in(unit: Unit) -> Recognized | None:
+    """What the ops of a unit were recognized as."""
+    return unit.found if isinstance(unit, Fused) else None
+
+
+class Uses:
+    """The uses of the values of a block, counted once."""
+
+    def __init__(self, block: Region) -> None:
+        self.users: dict[Value, list[Op | None]] = {}  # once for each operand; None returns the value
+        for op in block.body:
+            for v in op.values():
+                self.users.setdefault(v, []).append(op)
+        for x in block.results:
+            if not isinstance(x, Literal):
+                self.users.setdefault(x if isinstance(x, Value) else x.value, []).append(None)
+
+    def only(self, v: Value) -> Op | None:
+        """The op that has the only use of `v`."""
+        users = self.users.get(v, ())
+        return users[0] if len(users) == 1 else None
+
+    def are_by(self, ops: Container[Op | None], v: Value) -> bool:
+        """Whether all uses of `v` are by `ops`."""
+        return all(op in ops for op in self.users.get(v, ()))
+
+
+def partition(block: Region) -> list[Unit]:
+    """The ops of `block` in units: fusion groups, and every other op alone."""
+    steps: list[Unit] = []
     group: Group | None = None
     fixed: set[Value] = set()  # an operand is not needed, such as a causal mask
     for op in block.body:
         if _is_fixed(op, fixed):
             fixed.update(op.results)
-            steps.append((op,))
+            steps.append(Unit((op,)))
             continue
         if group is not None and group.accepts(op):
             continue
         if group is not None and _is_apart(op, group):
-            steps.append((op,))
+            steps.append(Unit((op,)))
             continue
         if group is not None:
-            steps.append(_fused(group))
+            steps.append(fused(group, group.ops))
         group = started(op)
         if group is None:
-            steps.append((op,))
-    return steps if group is None else [*steps, _fused(group)]
+            steps.append(Unit((op,)))
+    return steps if group is None else [*steps, fused(group, group.ops)]
 
 
 def _is_fixed(op: Op, fixed: set[Value]) -> bool:

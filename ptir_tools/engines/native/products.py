@@ -5,19 +5,19 @@ A product here is a convolution, or a contraction whose right operand stays in c
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
 
 from ptir_tools.core.arrays import Array, numpy_dtype
 from ptir_tools.core.dtypes import F32, SI8, DType
 from ptir_tools.core.evaluate import Data
-from ptir_tools.core.ir import Op, Operand, Region, Value
+from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.lazy import np
+from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.types import TensorType
 from ptir_tools.engines.native import convolution, fusion, threads
-from ptir_tools.engines.native.convolution import Ending
+from ptir_tools.engines.native.convolution import Convolution, Ending
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.lowering import INSTRUCTION, lowered
 from ptir_tools.engines.native.tiles import bits, matrix, register_kinds
@@ -25,7 +25,8 @@ from ptir_tools.engines.numpy.constants import constant
 from ptir_tools.engines.numpy.control import is_same
 from ptir_tools.engines.numpy.frame import aligned
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack, work_dtype
-from ptir_tools.engines.numpy.steps import Step, Workshop, overlaps, tensor_of
+from ptir_tools.engines.numpy.steps import Fused, Look, Step, Workshop, fused, overlaps, tensor_of
+from ptir_tools.plan.liveness import Unit
 
 RIGHT = 1 << 17  # elements of a right operand that stays in cache
 PACKING_WORTH = 1 << 14  # elements of a right operand that several threads pack
@@ -45,26 +46,57 @@ MOST = 1 << 22  # elements of a right operand that is packed for one run
 Into = Callable[[slice, "Array", "Array", Ending], list[Step]]
 
 
-def joined(block: Region, steps: list[tuple[Op, ...]]) -> list[tuple[Op, ...]]:
-    """`steps` with each convolution as one step, and each product with the fusion group that has the only uses of its result.
+class Product(NamedTuple):
+    """A contraction with what runs in the same step: its convolution, and the fusion group that uses the result after
+    reshapes."""
+
+    dot: Op
+    conv: Convolution | None
+    reshapes: tuple[Op, ...]
+    group: fusion.Group | None
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """All ops, in order."""
+        own = (self.dot,) if self.conv is None else self.conv.ops
+        return (*own, *self.reshapes, *(self.group.ops if self.group is not None else ()))
+
+    @property
+    def made(self) -> Value:
+        """The value before the group."""
+        after = (self.dot, *(self.conv.after if self.conv is not None else ()), *self.reshapes)
+        return after[-1].result
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the group, if there is one, may be an ending."""
+        return self.group is None or all(map(may_end, self.group.ops))
+
+    def steps(self, look: Look, outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
+        """The steps of a convolution, or of a product with its fusion group."""
+        return assemble(self, look, outs, shop)
+
+
+def joined(units: list[Unit], uses: fusion.Uses) -> list[Unit]:
+    """`units` with each convolution as one, and each product with the fusion group that has the only uses of its result.
     A product whose right operand does not stay in cache reads it once for all rows, so its group has to be an ending."""
-    uses = Counter(v for op in block.body for v in op.values())
-    uses.update(x for x in block.results if isinstance(x, Value))
-    users = {v: op for op in block.body for v in op.values()}
-    ends: dict[Op, tuple[Op, ...]] = {}  # all ops of a new step, by its last op
+    dots = [u[0] for u in units if u.is_single and fusion.role(u[0]) == "product"]
+    convolutions = convolution.recognized(dots, uses)
+    groups = {op: u.found for u in units if isinstance(u, Fused) and isinstance(u.found, fusion.Group) for op in u}
+    ends: dict[Op, Unit] = {}  # the new units, by last op
     gone: set[Op] = set()
-    for (op,) in [s for s in steps if len(s) == 1 and fusion.role(s[0]) == "product"]:
-        found = convolution.recognized(op, uses, users)
-        ops = found.ops if found is not None else (op,)
-        if found.is_natural if found is not None else is_one(op):
-            group = _group_after(ops[-1], found.width if found is not None else extents(op)[1], steps, uses, users)
-            is_free = not group or group[-1] not in ends  # another product may have it
-            if is_free and (found is not None or _is_small(op) or all(map(may_end, group))):
-                ops = (*ops, *group)
-        if len(ops) > 1:
-            ends[ops[-1]] = ops
+    for op in dots:
+        conv = convolutions.get(op)
+        found = Product(op, conv, (), None)
+        if conv.is_natural if conv is not None else is_one(op):
+            more = _with_group_after(found, conv.width if conv is not None else extents(op)[1], groups, uses)
+            is_free = more.group is None or more.group.ops[-1] not in ends  # another product may have it
+            if is_free and (conv is not None or _is_small(op) or more.may_end):
+                found = more
+        if len(ops := found.ops) > 1:
+            ends[ops[-1]] = fused(found, [x for x in ops if x not in gone], [x for x in ops if x in gone])
             gone.update(ops)
-    return [ends.get(s[-1], s) for s in steps if s[-1] in ends or s[0] not in gone]
+    return [ends.get(u[-1], u) for u in units if u[-1] in ends or u[0] not in gone]
 
 
 def extents(op: Op) -> tuple[int, int, int]:
@@ -95,57 +127,49 @@ def may_end(op: Op) -> bool:
     return fusion.role(op) == "reshape" or (fusion.role(op) == "map" and name in (*ENDING, "clamp"))
 
 
-def _group_after(
-    last: Op, columns: int, steps: Sequence[tuple[Op, ...]], uses: Counter[Value], users: Mapping[Value, Op]
-) -> list[Op]:
-    """The fusion group on rows of `columns` elements that has the only uses of the result of `last`, after reshapes."""
-    x, path = last.result, list[Op]()
+def _with_group_after(found: Product, columns: int, groups: Mapping[Op, fusion.Group], uses: fusion.Uses) -> Product:
+    """`found` with the fusion group on rows of `columns` elements that has the only uses of the result, after reshapes."""
+    x, path = found.made, list[Op]()
     if not isinstance(x.type, TensorType) or x.type.dtype is not F32 or columns == 1:
-        return []
-    while uses[x] == 1 and x in users and fusion.role(users[x]) == "reshape":
-        path.append(users[x])
-        x = path[-1].result
-    group = next((s for s in steps if users.get(x) in s), ())
-    if not group or fusion.started(group[0]) is None or len(found := fusion.domain(group).ops) != len(group):
-        return []
-    shape = fusion.domain(group).shape
-    fits = shape[-1] == columns and prod(shape) == prod(fusion.shape_of(x.type)) and fusion.shape_of(x.type) == shape
-    return [*path, *found] if fits and uses[x] == sum(v is x for op in group for v in op.values()) else []
+        return found
+    while (user := uses.only(x)) is not None and fusion.role(user) == "reshape" and user not in groups:
+        path.append(user)
+        x = user.result
+    group = next((groups[op] for op in uses.users.get(x, ()) if op is not None and op in groups), None)
+    if group is None:
+        return found
+    shape = group.shape
+    fits = shape[-1] == columns and fusion.shape_of(x.type) == shape
+    return Product(found.dot, found.conv, tuple(path), group) if fits and uses.are_by(group.ops, x) else found
 
 
-def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
+def assemble(found: Product, look: Look, outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
     """The steps of a convolution, or of a product with its fusion group."""
-    at = next(i for i, op in enumerate(ops) if fusion.role(op) == "product")
-    end = next((i for i in range(at + 1, len(ops)) if fusion.role(ops[i]) in ("map", "reduce")), len(ops))
-    own, inner = ops[:end], ops[end:]
     steps: list[Step] = []
-    found = convolution.recognized(
-        ops[at], Counter(v for op in own for v in op.values()), {v: op for op in own for v in op.values()}
-    )
-    if found is not None:
-        rows, columns, work = found.places, found.width, found.work
-        over = found.groups == 1 and found.taps * found.channels <= kernels().GEMM_DEPTH
-        into = convolution.into(found, data, shop, steps)
+    conv, group = found.conv, found.group
+    if conv is not None:
+        rows, columns, work = conv.places, conv.width, conv.work
+        over = conv.groups == 1 and conv.taps * conv.channels <= kernels().GEMM_DEPTH
+        into = convolution.into(conv, look, shop, steps)
     else:
-        rows, columns, depth = extents(ops[at])
+        rows, columns, depth = extents(found.dot)
         over = depth <= kernels().GEMM_DEPTH
-        work, (_, into) = rows * columns * depth, contraction(ops[at], data, shop, steps)
-    least = threads.WORTH if found is not None and found.is_depthwise else threads.PRODUCT_WORTH
+        work, (_, into) = rows * columns * depth, contraction(found.dot, look, shop, steps)
+    least = threads.WORTH if conv is not None and conv.is_depthwise else threads.PRODUCT_WORTH
     workers = shop.threads if work >= least else 1
-    if inner:
-        made = {op.result for op in own}
-        height = max(ROWS, BLOCK // columns // ROWS * ROWS) if found is not None or _is_small(ops[at]) else rows
-        steps += _with_group(fusion.domain(inner), made, (rows, columns), into, over, height, workers, data, outs, shop)
+    if group is not None:
+        height = max(ROWS, BLOCK // columns // ROWS * ROWS) if conv is not None or _is_small(found.dot) else rows
+        steps += _with_group(group, found.made, (rows, columns), into, over, height, workers, look, outs, shop)
         return steps
-    assert found is not None
+    assert conv is not None
     (out,) = outs.values()
-    wide = out if out.dtype == np.float32 and found.is_natural else shop.scratch((rows, columns), F32)
+    wide = out if out.dtype == np.float32 and conv.is_natural else shop.scratch((rows, columns), F32)
     target = wide.reshape(rows, columns)
     pieces = threads.shares(rows, workers, work)
     room = [shop.scratch((kernels().PACKED_SCRATCH,), F32) for _ in pieces]
     parts = [step for s, own in zip(pieces, room, strict=True) for step in into(s, target[s], own, ())]
     steps += threads.together(parts, workers)
-    return steps if wide is out else [*steps, *shop.copied(out, found.unnatural(target).reshape(out.shape))]
+    return steps if wide is out else [*steps, *shop.copied(out, conv.unnatural(target).reshape(out.shape))]
 
 
 def packed(op: Op, right: Callable[[], Data], dtype: DType, shop: Workshop, steps: list[Step], workers: int = 0) -> Array:
@@ -153,33 +177,53 @@ def packed(op: Op, right: Callable[[], Data], dtype: DType, shop: Workshop, step
     operand is packed in every run, by all threads or by `workers`."""
     _, rows, _, _, columns, contract = axes_of(op)
     few = prod(tensor_of(op).static_shape[a] for a in rows) < FEWEST
-    words = np.float32 if dtype is F32 else np.int32 if dtype is SI8 else np.uint32
     if (found := constant(op.operands[1])) is not None:
-        order = (*contract, *columns)
-        width = prod(found.shape[a] for a in columns)
-        moved = tuple(found.shape[a] for a in order)
-
-        def made() -> Array:
-            matrix = bits(right().astype(numpy_dtype(dtype), copy=False).transpose(order).reshape(-1, width))
-            out = aligned(kernels().packed_size(matrix, few) * words().itemsize).view(words)
-            kernels().pack(out, matrix)
-            return out
-
-        back = partial(_unpack, moved, width, dtype, np.argsort(order))
-        return shop.kept((op, "packed"), lambda: found.once(("packed", order, len(contract), few), made, back, dtype))
+        how = _Packed(found.shape, tuple(contract), tuple(columns), few, dtype, kernels().ISA)
+        return found.once(how, right, shop)
     matrix = bits(stack(right(), ([], contract, columns), 0, shop, dtype, steps)[0])
-    out = shop.scratch((kernels().packed_size(matrix, few),), F32).view(words)
+    out = shop.scratch((kernels().packed_size(matrix, few),), F32).view(_words(dtype))
     workers = workers or (shop.threads if matrix.size >= PACKING_WORTH else 1)
     pieces = threads.cuts(matrix.shape[1], workers)
     steps += threads.together([(kernels().pack, (out, matrix, (s.start, s.stop))) for s in pieces], workers)
     return out
 
 
-def _unpack(moved: tuple[int, ...], width: int, dtype: DType, order: Array, x: Array) -> Array:
-    """The operand before packing, in `dtype`: rows of `width`, with axes in the order of `moved`."""
-    out = np.empty((prod(moved) // max(width, 1), width), numpy_dtype(dtype))
-    kernels().unpack(bits(out), x)
-    return out.reshape(moved).transpose(order)
+def _words(dtype: DType) -> np.dtype:
+    """The words of packed operands."""
+    return np.dtype(np.float32 if dtype is F32 else np.int32 if dtype is SI8 else np.uint32)
+
+
+class _Packed(NamedTuple):
+    """A conversion of a right operand of this shape, with its contracted axes and columns, to the layout of the kernels, for
+    few rows or many."""
+
+    shape: tuple[int, ...]
+    contract: tuple[int, ...]
+    columns: tuple[int, ...]
+    few: bool
+    dtype: DType
+    isa: str
+
+    @property
+    def width(self) -> int:
+        """The columns."""
+        return prod(self.shape[a] for a in self.columns)
+
+    def converted(self, x: Array) -> Array:
+        """A new array of words."""
+        moved = x.astype(numpy_dtype(self.dtype), copy=False).transpose((*self.contract, *self.columns))
+        matrix, words = bits(moved.reshape(-1, self.width)), _words(self.dtype)
+        out = aligned(kernels().packed_size(matrix, self.few) * words.itemsize).view(words)
+        kernels().pack(out, matrix)
+        return out
+
+    def restored(self, x: Array) -> Array:
+        """The operand, in `dtype`."""
+        order = (*self.contract, *self.columns)
+        moved = [self.shape[a] for a in order]
+        out = np.empty((prod(moved) // max(self.width, 1), self.width), numpy_dtype(self.dtype))
+        kernels().unpack(bits(out), x)
+        return out.reshape(moved).transpose(np.argsort(order))
 
 
 def packed_bytes(op: Op, dtype: DType) -> int:
@@ -223,11 +267,11 @@ def cut(out: Array, left: Array, right: Array, shop: Workshop) -> list[tuple[Arr
     return [(out[s], left[s], right[s]) for s in threads.cuts(len(out), workers)]
 
 
-def contraction(op: Op, data: Callable[[Operand], Data], shop: Workshop, steps: list[Step]) -> tuple[Array, Into]:
+def contraction(op: Op, look: Look, shop: Workshop, steps: list[Step]) -> tuple[Array, Into]:
     """The left matrix of one f32 product, and the function that multiplies it. A constant right operand is packed once."""
     _, rows, contract, *_ = axes_of(op)
-    left = stack(data(op.operands[0]), ([], rows, contract), 0, shop, F32, steps)
-    right = packed(op, partial(data, op.operands[1]), F32, shop, steps)
+    left = stack(look(op.operands[0]), ([], rows, contract), 0, shop, F32, steps)
+    right = packed(op, partial(look, op.operands[1]), F32, shop, steps)
 
     def into(rows: slice, out: Array, room: Array, end: Ending) -> list[Step]:
         return [(kernels().gemm, (out[None], left[:, rows], right, room, end))]
@@ -237,21 +281,21 @@ def contraction(op: Op, data: Callable[[Operand], Data], shop: Workshop, steps: 
 
 def _with_group(
     group: fusion.Group,
-    made: Set[Value],
+    made: Value,
     shape: tuple[int, int],
     into: Into,
     over: bool,
     height: int,
     workers: int,
-    data: Callable[[Operand], Data],
+    look: Look,
     outs: Mapping[Value, Array],
     shop: Workshop,
 ) -> list[Step]:
-    """The steps of a product whose result is an input of `group`: some rows at a time, in the memory of an output if one fits.
-    The output may be an operand of an ending, if its elements are computed at once (`over`)."""
+    """The steps of a product whose result `made` is an input of `group`: some rows at a time, in the memory of an output if one
+    fits. The output may be an operand of an ending, if its elements are computed at once (`over`)."""
     rows, columns = shape
     steps: list[Step] = []
-    arrays = [None if v in made else matrix(data(v), rows, columns, shop, steps) for v in group.inputs]
+    arrays = [None if v is made else matrix(look(v), rows, columns, shop, steps) for v in group.inputs]
     targets = [bits(a.reshape(rows, -1)) for a in outs.values()]
     code, kinds = lowered(group, list(outs), register_kinds(group, arrays, list(outs)))
     fitting = [a for a in targets if a.dtype == np.float32 and a.shape[1] == columns]

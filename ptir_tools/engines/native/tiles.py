@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from ptir_tools.core.arrays import Array, holds
 from ptir_tools.core.dtypes import BF16, F32
-from ptir_tools.core.evaluate import Data
-from ptir_tools.core.ir import Op, Operand, Value
+from ptir_tools.core.ir import Value
 from ptir_tools.core.lazy import np
 from ptir_tools.engines.native import fusion, threads
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.lowering import INSTRUCTION, ROUNDING, Assembler, lowered
-from ptir_tools.engines.numpy.steps import Step, Workshop
+from ptir_tools.engines.numpy.steps import Look, Step, Workshop
 
 PAST_CACHE = 1 << 23  # bytes of results that do not stay in a usual cache
 SHARE = 16  # the share of the last cache for results
 
 
-def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
-    """The steps that run a fusion group: inputs by `data`, each value of `outs` written to its array."""
-    group = fusion.domain(ops)
+def assemble(group: fusion.Group, look: Look, outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
+    """The steps that run a fusion group: inputs by `look`, each value of `outs` written to its array."""
     rows, columns = prod(group.shape[:-1]), group.shape[-1]
     if columns == 1 and not group.reduces:
         rows, columns = 1, rows
     steps: list[Step] = []
-    arrays = [matrix(data(v), rows, columns, shop, steps) for v in group.inputs]
+    arrays = [matrix(look(v), rows, columns, shop, steps) for v in group.inputs]
     arrays += [bits(a.reshape(rows, -1)) for a in outs.values()]
     code, kinds = lowered(group, list(outs), register_kinds(group, arrays, list(outs)))
     return [*steps, *_run(code, kinds, arrays, len(group.inputs), (rows, columns), group.reduces, shop, shop.threads)]

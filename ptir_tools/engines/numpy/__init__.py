@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from copy import copy
 from functools import cache
 
@@ -19,6 +19,7 @@ from ptir_tools.engines.numpy.steps import Builder, Step, Target, declared
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.reference import widest
 from ptir_tools.plan import BlockPlan, Method, Plan, plan_block
+from ptir_tools.plan.liveness import Unit
 
 # Frequent families first: the next one is imported if the form is not in the previous ones.
 _FAMILIES = (
@@ -34,9 +35,9 @@ def _builder_of_form(form: str) -> Builder:
     return next(entry[form] for entry in families if form in entry)  # type: ignore[no-any-return]
 
 
-def one_by_one(block: Region) -> list[tuple[Op, ...]]:
-    """A partition in which every op is a step."""
-    return [(op,) for op in block.body]
+def one_by_one(block: Region) -> list[Unit]:
+    """A partition in which every op is a unit."""
+    return [Unit((op,)) for op in block.body]
 
 
 def builder(op: Op) -> Builder:
@@ -124,7 +125,7 @@ class Executable:
         self.target = target = replace(target, partition=cache(target.partition))  # one for the plan and one for each binding
         self.plan = Plan(method=Method("quick"))
         self.own: BlockPlan = plan_block(function, self.plan, target.partition)
-        self.kept: dict[tuple[Op, str], Array] = {}  # packed and converted constants, made once
+        self.kept: dict[Hashable, Array] = {}  # packed and converted constants, made once
         self.scratch = SCRATCH  # bytes of scratch of the widest step; known when bound
 
     @property

@@ -7,7 +7,7 @@ recomputes them on demand.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 
 from ptir_tools.core import arrays
@@ -18,15 +18,28 @@ from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.strides import dense_strides
-from ptir_tools.core.typed import Any
+from ptir_tools.core.typed import Any, Protocol
 from ptir_tools.core.types import TensorType
+from ptir_tools.engines.numpy.steps import Workshop
 from ptir_tools.plan.search import kernel
 from ptir_tools.rewrite.vocabulary import tensor_type
 
 LEAST = 1 << 12  # bytes of a literal that is freed, at least
 
-# Recovers the operand's elements from the converted constant.
-Back = Callable[["Array"], "Array"]
+
+class Conversion(Protocol):
+    """How a constant operand is converted: a named tuple of everything that the result depends on, besides the elements. So it
+    is the key of the result."""
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of the result's elements."""
+
+    def converted(self, x: Array) -> Array:
+        """The elements of the operand, converted."""
+
+    def restored(self, x: Array) -> Array:
+        """The operand's elements, from the converted ones."""
 
 
 class Constant(NamedTuple):
@@ -54,22 +67,25 @@ class Constant(NamedTuple):
             expected *= n
         return self.start == 0 and expected == self.literal.type.count
 
-    def once(self, layout: object, make: Callable[[], Array], back: Back, dtype: DType) -> Array:
-        """The constant that `make` converts to `dtype`, cached by `layout`. `back` inverts the conversion, with the axes of
-        the operand."""
-        literal = self.literal
+    def once(self, how: Conversion, look: Callable[[], Data], shop: Workshop) -> Array:
+        """The converted constant, made once and kept by the program of `shop`; `look` gives the elements."""
+        key = (self.shape, self.strides, self.start, type(how), how)
+        return shop.kept((self.literal, key), lambda: self.shared(key, how, look))
+
+    def shared(self, key: Hashable, how: Conversion, look: Callable[[], Data]) -> Array:
+        """The converted constant, which all programs share."""
+        literal, dtype = self.literal, how.dtype
         forms = literal.forms
         if forms is None:
             forms = literal.forms = weakref.WeakValueDictionary()
-        key = (self.shape, self.strides, self.start, dtype, layout)
         result: Array | None = forms.get(key)
         if result is None:
             settle()  # used memory is in small pages
-            forms[key] = result = make()
+            forms[key] = result = how.converted(look())
         if isinstance(literal.payload, bytes) and self.is_whole and _is_worth(literal) and _is_kept(literal, dtype):
             order = sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis])
             _freed.pending += literal.type.nbytes
-            literal.keep(partial(_bytes, result, back, order, literal.type))
+            literal.keep(partial(_bytes, result, how, order, literal.type))
         return result
 
 
@@ -110,8 +126,8 @@ def _is_kept(literal: Literal, dtype: DType) -> bool:
         return not np.isnan(arrays.from_literal(literal)).any()
 
 
-def _bytes(result: Array, back: Back, order: Sequence[int], t: TensorType) -> bytes:
-    return arrays.pack(back(result).astype(numpy_dtype(t.dtype), copy=False).transpose(order), t.dtype)
+def _bytes(result: Array, how: Conversion, order: Sequence[int], t: TensorType) -> bytes:
+    return arrays.pack(how.restored(result).astype(numpy_dtype(t.dtype), copy=False).transpose(order), t.dtype)
 
 
 def constant(x: Operand) -> Constant | None:

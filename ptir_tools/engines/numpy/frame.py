@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from math import prod
 
 from ptir_tools.core import arrays
@@ -18,16 +18,16 @@ from ptir_tools.core.types import TensorType, flatten, nest
 from ptir_tools.core.violations import Violation
 from ptir_tools.engines.numpy.constants import Operands
 from ptir_tools.engines.numpy.movement import strided_view
-from ptir_tools.engines.numpy.steps import Linked, Running, Step, Target, unlinked
+from ptir_tools.engines.numpy.steps import Fused, Linked, Look, Running, Step, Target, unlinked
 from ptir_tools.plan import BlockPlan, Plan
-from ptir_tools.plan.liveness import Buffer, leaves, operand_leaves, own_parameters
+from ptir_tools.plan.liveness import Buffer, Unit, leaves, operand_leaves, own_parameters
 from ptir_tools.plan.record import ALIGN
 
 
 class Shared:
     """The state that all frames of one run share: the context, the scratch memory, converted constants."""
 
-    def __init__(self, plan: Plan, target: Target, kept: dict[tuple[Op, str], Array], scratch: int) -> None:
+    def __init__(self, plan: Plan, target: Target, kept: dict[Hashable, Array], scratch: int) -> None:
         self.plan = plan
         self.target = target
         self.kept = kept
@@ -75,12 +75,12 @@ class Frame:
         self.groups: list[Sequence[Op]] = []  # the fused ops of each of these
         self.used = 0
         self.parameters = self.bind_parameters(given)
-        for ops in shared.target.partition(block):
+        for unit in shared.target.partition(block):
             self.used = 0
             shared.turn += 1
-            self.steps += self.build(ops)
-            self.spans.append((ops[-1], len(self.steps)))
-            self.groups.append(ops)
+            self.steps += self.build(unit)
+            self.spans.append((unit[-1], len(self.steps)))
+            self.groups.append(unit)
         self.results = [a for x in block.results for a in flatten(self.data(x))]
 
     @property
@@ -105,11 +105,12 @@ class Frame:
         self.given = {self.own.live.places[key]: x for key, x in zip(keys, given, strict=True)}
         return list(given)
 
-    def build(self, ops: Sequence[Op]) -> list[Step]:
-        """Build the steps of each group of ops that the target runs as one."""
-        if len(ops) > 1:
-            return self.build_group(ops)
-        (op,) = ops
+    def build(self, unit: Unit) -> list[Step]:
+        """The steps of a unit."""
+        if not unit.is_single:
+            assert isinstance(unit, Fused)
+            return self.build_fused(unit)
+        (op,) = unit
         outs = [key for v in op.results for key in operand_leaves(v)]
         buffers = [self.own.live.places[key] for key in outs]
         if buffers and buffers[0].root.usage == "constant":
@@ -122,10 +123,10 @@ class Frame:
         self.places.update(zip(outs, results, strict=True))
         return self.shared.target.builder(op)(op, ins, results, self)
 
-    def build_group(self, ops: Sequence[Op]) -> list[Step]:
+    def build_fused(self, unit: Fused) -> list[Step]:
         """The steps of several fused ops. Only values that other steps use have an array."""
         results: dict[Value, Array] = {}
-        for op in ops:
+        for op in unit:
             if (b := self.own.live.places.get((op.result, ()))) is None:
                 continue
             if b.root.usage == "constant":
@@ -134,13 +135,23 @@ class Frame:
                 self.places[op.result, ()] = strided_view(op, self.data(op.operands[0]), _static(b))
             else:
                 self.places[op.result, ()] = results[op.result] = self.allocate(b)
-        assert self.shared.target.fuse is not None
-        return self.shared.target.fuse(ops, self.data, results, self)
+        return unit.found.steps(self.reader(unit), results, self) if results else []
 
-    def kept(self, name: tuple[Op, str], make: Callable[[], Array]) -> Array:
-        """The result of `make`, which depends only on constants, cached for the program by an op and a word."""
-        if (result := self.shared.kept.get(name)) is None:
-            self.shared.kept[name] = result = make()
+    def reader(self, unit: Unit) -> Look:
+        """The data of the operands that the plan keeps for `unit`. Others may be gone when it runs."""
+        declared = {*unit.reads}
+
+        def look(x: Operand) -> Data:
+            if x not in declared:
+                raise AssertionError(f"the step of {unit[-1]} reads {x}, which is none of its operands")
+            return self.data(x)
+
+        return look
+
+    def kept(self, key: Hashable, make: Callable[[], Array]) -> Array:
+        """The result of `make`, which depends only on constants and on `key`, cached for the program."""
+        if (result := self.shared.kept.get(key)) is None:
+            self.shared.kept[key] = result = make()
         return result
 
     def data(self, x: Operand) -> Data:

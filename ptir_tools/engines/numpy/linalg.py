@@ -11,6 +11,7 @@ from ptir_tools.core.dtypes import F32, F64, SI8, UI8, DType
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op, Operand, Region
 from ptir_tools.core.lazy import np
+from ptir_tools.core.records import NamedTuple
 from ptir_tools.engines.numpy.constants import constant
 from ptir_tools.engines.numpy.elementwise import rounds_once
 from ptir_tools.engines.numpy.steps import NARROW, Builder, Step, Workshop, declared, tensor_of
@@ -87,20 +88,27 @@ def operand_stack(
     result = constant(op.operands[number])
     if result is None or _as_stack(result.like, groups, kept, dtype) is not None:
         return stack(ins[number], groups, kept, shop, dtype, steps)
-    order = _order(groups)
-    shape = tuple(result.shape[a] for a in order)
-
-    def output() -> Array:
-        copy: Array = ins[number].transpose(order).astype(numpy_dtype(dtype), order="C")
-        return copy.reshape(_stacked(result.shape, groups, kept))
-
-    layout = ("stack", *map(tuple, groups), kept)
-    back = partial(_unstacked, shape, np.argsort(order))
-    return shop.kept((op, f"operand {number}"), lambda: result.once(layout, output, back, dtype))
+    how = _Stacked(result.shape, tuple(map(tuple, groups)), kept, dtype)
+    return result.once(how, partial(ins.__getitem__, number), shop)
 
 
-def _unstacked(shape: tuple[int, ...], order: Array, x: Array) -> Array:
-    return x.reshape(shape).transpose(order)
+class _Stacked(NamedTuple):
+    """A conversion to a stack: the operand's shape, its axes in groups, whether those of the first group stay separate."""
+
+    shape: tuple[int, ...]
+    groups: tuple[tuple[int, ...], ...]
+    kept: int
+    dtype: DType
+
+    def converted(self, x: Array) -> Array:
+        """A dense copy."""
+        copy: Array = x.transpose(_order(self.groups)).astype(numpy_dtype(self.dtype), order="C")
+        return copy.reshape(_stacked(self.shape, self.groups, self.kept))
+
+    def restored(self, x: Array) -> Array:
+        """A view with the operand's axes."""
+        order = _order(self.groups)
+        return x.reshape([self.shape[a] for a in order]).transpose(np.argsort(order))
 
 
 def _order(groups: Groups) -> list[int]:

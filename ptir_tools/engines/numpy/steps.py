@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from ptir_tools.core.arrays import Array, holds
 from ptir_tools.core.dtypes import BF16, F16, F32, FP8_E4M3, FP8_E5M2, DType
@@ -12,6 +12,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.typed import Protocol
 from ptir_tools.core.types import TensorType, flatten
+from ptir_tools.plan.liveness import Unit
 
 # A call without a result: it writes into arrays among its arguments.
 Step = tuple[Callable[..., object], tuple[object, ...]]
@@ -51,8 +52,8 @@ class Workshop(Protocol):
     def scratch_like(self, x: Array) -> Array:
         """A scratch array of the shape and dtype of `x`, row-major."""
 
-    def kept(self, name: tuple[Op, str], make: Callable[[], Array]) -> Array:
-        """The result of `make`, which depends only on constants, computed once for the program and cached by an op and a word."""
+    def kept(self, key: Hashable, make: Callable[[], Array]) -> Array:
+        """The result of `make`, which depends only on constants and on `key`, computed once for the program."""
 
     def copied(self, out: Array, x: Array) -> list[Step]:
         """The steps that copy `x`, of any strides, to the dense `out`, which may have another dtype."""
@@ -64,8 +65,28 @@ class Workshop(Protocol):
 # (op, operands, leaves of the results, frame): the steps that compute the op.
 Builder = Callable[[Op, Sequence[Data], Sequence["Array"], Workshop], list[Step]]
 
-# (ops, data of outside operands, arrays of the values that others use, frame): the steps of several ops as one.
-Fuse = Callable[[Sequence[Op], Callable[[Operand], Data], Mapping[Value, "Array"], Workshop], list[Step]]
+# The data of an operand that a unit reads.
+Look = Callable[[Operand], Data]
+
+
+class Recognized(Protocol):
+    """What the ops of a unit are to an engine, which builds their steps."""
+
+    def steps(self, look: Look, outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
+        """The steps: operands by `look`, each value that others use written to its array in `outs`."""
+
+
+class Fused(Unit):
+    """A unit of several ops with what they were recognized as."""
+
+    found: Recognized
+
+
+def fused(found: Recognized, ops: Sequence[Op], again: Sequence[Op] = ()) -> Fused:
+    """The unit of `ops`, recognized as `found`, that also computes `again`."""
+    made = Fused(ops)
+    made.found, made.again = found, tuple(again)
+    return made
 
 
 # The linked steps, each with the number of built steps done after it. A step without arguments runs without Python.
@@ -79,12 +100,10 @@ def unlinked(steps: Sequence[Step]) -> Linked:
 
 @dataclass(slots=True, frozen=True)
 class Target:
-    """The hooks of an engine: builders of ops, the partition of a block into steps, fusion of ops, copies, and linking of
-    consecutive steps."""
+    """The hooks of an engine: builders of ops, the partition of a block into units, copies, and linking of consecutive steps."""
 
     builder: Callable[[Op], Builder]
-    partition: Callable[[Region], list[tuple[Op, ...]]]
-    fuse: Fuse | None = None
+    partition: Callable[[Region], list[Unit]]
     copied: Callable[[Array, Array, Workshop], list[Step]] = lambda out, x, shop: [(np.copyto, (out, x, "unsafe"))]
     linked: Callable[[Sequence[Step]], Linked] = unlinked
     threads: int = 1
