@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict, Unpack, cast, overload
 from typing import Literal as OneOf
 
@@ -141,19 +141,20 @@ def read(
     format: str | None = None,
     *,
     bind: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int | None]] | None = None,
     **options: Unpack[ReadOptions],
 ) -> Program:
     """Read and verify a program: the text itself (when it has a line end or a brace), or the path of its file or trace folder.
 
-    `format` is recognized by content unless given; `bind` replaces symbols by numbers; for `options` see `ReadOptions`. Raises
-    Rejected, OSError, LimitExceeded.
+    `format` is recognized by content unless given; `bind` replaces symbols by numbers, `shapes` those of inputs (None leaves an
+    extent as it is); for `options` see `ReadOptions`. Raises Rejected, OSError, LimitExceeded, UsageError for a shape that an
+    input cannot have.
     """
-    chosen, diagnostics = Options(**options), Diagnostics()
+    chosen, diagnostics = Options(bind=bind or {}, shapes=shapes or {}, **options), Diagnostics()
     source = _source(program, diagnostics, chosen)
     diagnostics.raise_if_errors()
     result = source and reading.read(source, diagnostics, chosen, format)
     if result:
-        symbols.bind(result, bind or {})
         verify_program(result, diagnostics, chosen)
     diagnostics.raise_if_errors()
     return cast(Program, result)
@@ -194,21 +195,32 @@ def from_onnx(
     *,
     constants: Mapping[str, object] | None = None,
     bind: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int | None]] | None = None,
+    given: Collection[str] = (),
     from_values: Sequence[str] = (),
     to_values: Sequence[str] = (),
     **options: Unpack[ReadOptions],
 ) -> Program:
     """The PTIR program of an ONNX model: the path of its file, or a `ModelProto`. Needs the extra `onnx`.
 
-    `constants` are inputs that are known: arrays by name, which the program then has not as parameters. `bind` gives symbols.
+    `constants` are inputs that are known: arrays by name, which the program then has not as parameters. `bind` gives symbols,
+    `shapes` the extents of inputs (None leaves one as it is). `given` names inputs with a default that are to stay inputs.
     `from_values` and `to_values` name values of the model: only the part between them is read.
     Raises Rejected naming every node that cannot be expressed, UsageError when the package is not installed, OSError.
     """
-    diagnostics, chosen = Diagnostics(), Options(**options)
-    result = onnx_format.program(model, diagnostics, constants or {}, (from_values, to_values))
+    chosen = Options(
+        placeholders=constants or {},
+        bind=bind or {},
+        shapes=shapes or {},
+        given=given,
+        from_values=from_values,
+        to_values=to_values,
+        **options,
+    )
+    diagnostics = Diagnostics()
+    result = onnx_format.program(model, diagnostics, chosen)
     diagnostics.raise_if_errors()
     program = cast(Program, result)
-    symbols.bind(program, bind or {})
     verify_program(program, diagnostics, chosen)
     diagnostics.raise_if_errors()
     return program
@@ -229,13 +241,19 @@ def to_onnx(program: Program, *, opset: int | None = None, lossy: bool = False) 
 
 
 def from_torch(
-    module: torch.nn.Module, example_inputs: Sequence[object], *, dynamic: Mapping[str, object] | Sequence[object] | None = None
+    module: torch.nn.Module,
+    example_inputs: Sequence[object],
+    *,
+    dynamic: Mapping[str, object] | Sequence[object] | None = None,
+    bind: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int | None]] | None = None,
 ) -> Program:
     """The PTIR program of a `torch.nn.Module`, exported in memory by `torch.onnx.export(dynamo=True)`. Needs the extra `torch`.
 
-    `dynamic` gives the dynamic axes as `dynamic_shapes` of torch. Raises Rejected, UsageError as `from_onnx`.
+    `dynamic` gives the dynamic axes as `dynamic_shapes` of torch, `bind` and `shapes` numbers as in `from_onnx`. Raises Rejected,
+    UsageError as `from_onnx`.
     """
-    return from_onnx(torch_export.exported(module, tuple(example_inputs), dynamic))
+    return from_onnx(torch_export.exported(module, tuple(example_inputs), dynamic), bind=bind, shapes=shapes)
 
 
 def verify(program: Program, **options: Unpack[ReadOptions]) -> tuple[Diagnostic, ...]:

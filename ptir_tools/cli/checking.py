@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ptir_tools.cli.output import write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import OPTIONS, Program
+from ptir_tools.core.dialect import BIND, OPTIONS, SHAPES, Program
 from ptir_tools.core.files import replacing
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import replace
@@ -55,6 +55,7 @@ def written(session: Session, program: Program, form: str, pieces: Sequence[str]
     options = options.having(
         replace(options.limits, file_bytes=max(options.limits.file_bytes, len(data))),
         **{option.name: option.default for entry in FORMATS.values() if entry.name != form for option in entry.options},
+        **{option.name: option.default for option in (BIND, SHAPES)},  # done
     )
     diagnostics = Diagnostics()
     source = reading.decode(data, f"<{form}>", diagnostics, options.limits, form)

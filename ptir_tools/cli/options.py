@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ptir_tools.cli.report import FORMS, Reporter
 from ptir_tools.cli.session import Given, Session
 from ptir_tools.core.diagnostics import UsageError
-from ptir_tools.core.dialect import Option, Options
+from ptir_tools.core.dialect import BIND, SHAPES, Option, Options
 from ptir_tools.core.lazy import late, lazy, regex
 from ptir_tools.core.limits import ELEMENTS, LIMITS, LimitExceeded, Limits, using
 from ptir_tools.core.records import NamedTuple, dataclass, field, fields, replace
@@ -51,6 +51,15 @@ def binding(text: str) -> tuple[str, int]:
     if len(number.lstrip("0")) > len(str(ELEMENTS)) or int(number) > ELEMENTS:
         raise ValueError(f"{text!r} is too big: an extent is at most {ELEMENTS}")
     return name.removeprefix("?"), int(number)
+
+
+def shaping(text: str) -> tuple[str, tuple[int | None, ...]]:
+    """`INPUT=1,3,*`, the extents of an input. Raises ValueError."""
+    name, _, extents = text.rpartition("=")
+    words = [word.strip() for word in extents.split(",") if extents.strip()]
+    if not name or not all(word == "*" or re.fullmatch(r"[0-9]+", word) for word in words):
+        raise ValueError(f"{text!r} is not INPUT=1,3,* with extents that are integers, not negative, or *")
+    return name.removeprefix("%"), tuple(None if word == "*" else binding(f"n={word}")[1] for word in words)
 
 
 class Kind(NamedTuple):
@@ -240,6 +249,14 @@ def _reading(command: str) -> tuple[Parameter, ...]:
             metavar="NAME=INT",
             multiple=True,
             help="Replace a symbol by a number.",
+        ),
+        option(
+            "--shape",
+            "shapes",
+            type=parsed(shaping),
+            metavar="INPUT=1,3,*",
+            multiple=True,
+            help="Give an input numbers for its extents; * leaves one as it is.",
         ),
         *(_flag(o) for o in _flagged(command) if not o.commands),
         option("--strict", is_flag=True, help="Treat notes and warnings as errors."),
@@ -431,5 +448,6 @@ def _session(reporter: Reporter, command: str, parameters: dict[str, Any], words
     taken = {o: parameters.pop(_parameter_of(o)) for o in _flagged(command) if _parameter_of(o) in parameters}
     chosen = {o.name: type(o.default)(given) if o.many else given for o, given in taken.items()}
     chosen[WEIGHTS.name] += tuple(_files(parameters.values()))
-    options = Options(replace(LIMITS, **limits), **chosen)
-    return Session(command, reporter, words, options, parameters.pop("form_in"), dict(parameters.pop("bindings")))
+    bindings, shapes = dict(parameters.pop("bindings")), dict(parameters.pop("shapes"))
+    options = Options(replace(LIMITS, **limits), **{**chosen, BIND.name: bindings, SHAPES.name: shapes})
+    return Session(command, reporter, words, options, parameters.pop("form_in"), bindings)

@@ -24,7 +24,7 @@ from ptir_tools.cli.report import Reporter
 from ptir_tools.cli.session import Session
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
-from ptir_tools.core.dialect import Program
+from ptir_tools.core.dialect import SHAPES, Program
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import late, lazy, np
 from ptir_tools.core.limits import LimitExceeded
@@ -74,7 +74,6 @@ class Flags:
     random: int | None
     special: bool
     cast_inputs: bool
-    shapes: tuple[tuple[str, str], ...]
     output: str | None
     full: bool
     precision: int
@@ -144,14 +143,6 @@ _undef = choice(UNDEF)
         option("--random", type=int, metavar="SEED", help="Draw all other inputs at random."),
         option("--special", is_flag=True, help="With --random: also infinities, NaN, zeros, limits of dtypes."),
         option("--cast-inputs", is_flag=True, help="Convert arrays of another dtype by the cast table."),
-        option(
-            "--shape",
-            "shapes",
-            type=parsed(assignment),
-            metavar="NAME=SPEC",
-            multiple=True,
-            help="PTO: extents of a memref with `?`: NAME=64,32.",
-        ),
         option("--save-inputs", metavar="FILE", help="Write the inputs to FILE.npz or .safetensors."),
     ),
     *titled(
@@ -243,6 +234,10 @@ class Execution:
             trace=self.flags.trace,
             timing=self.flags.timing_to,
         )
+        names = {name for name, _ in self.flags.inputs_given}.union(
+            *(arrayfiles.Archive(f).names for f in self.flags.inputs_files)
+        )
+        self.session.set(given=names)
         program, self.diagnostics = self.session.load(file)
         inputs = self.inputs(program)
         if self.flags.save_inputs:
@@ -276,7 +271,7 @@ class Execution:
             f.cast_inputs,
             f.function,
             self.session.bindings,
-            dict(f.shapes),
+            self.session.options[SHAPES],
             f.special,
             f.weights,
         )

@@ -17,13 +17,11 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.core.source import Source
-from ptir_tools.core.spelling import did_you_mean, nearest
 from ptir_tools.core.typed import IO, Any, TypeVar
 from ptir_tools.dialects import FORMATS
 
 parallel = lazy("ptir_tools.cli.parallel")
 reading = lazy("ptir_tools.dialects.reading")
-symbols = lazy("ptir_tools.core.symbols")
 verifier = lazy("ptir_tools.core.verify")
 
 T = TypeVar("T")
@@ -117,23 +115,7 @@ class Session:
         program: Program | None = reading.read(source, diagnostics, self.options, self.form)
         if program is not None:
             self.reporter.comment = FORMATS[program.format].comment
-        if program is not None and self.bindings:
-            self._bind(program, diagnostics)
         return program
-
-    def _bind(self, program: Program, diagnostics: Diagnostics) -> None:
-        """Replace symbols by the numbers of --bind; a name that `program` does not have is a warning."""
-        known = symbols.symbols(program)
-        for name in self.bindings:
-            if name not in known:
-                help = f"its symbols are {', '.join(known)}" if known else "it has no symbols"
-                suggestion = nearest(name, known)
-                diagnostics.warning(
-                    "UnknownSymbol",
-                    f"the program has no symbol `{name}`, which --bind names",
-                    help=did_you_mean([suggestion]) if suggestion else help,
-                )
-        symbols.bind(program, self.bindings)
 
     def verify(self, program: Program, diagnostics: Diagnostics) -> bool:
         """Verify `program`. If the text has errors, the part that was read is verified, too, so that all errors are reported

@@ -143,6 +143,14 @@ def declare_options(*options: Option[object]) -> None:
     OPTIONS.update({option.name: option for option in options})
 
 
+_UNBOUND: Mapping[str, int] = {}
+_AS_THEY_ARE: Mapping[str, Sequence[int | None]] = {}
+# Of every format: numbers for symbols, and the extents of inputs; None leaves an extent as it is.
+BIND = Option("bind", _UNBOUND)
+SHAPES = Option("shapes", _AS_THEY_ARE)
+declare_options(cast("Option[object]", BIND), cast("Option[object]", SHAPES))
+
+
 class Options:
     """The caller's choices for reading, verifying, translating and writing: the limits, and options by name. Without limits,
     those of `limits.current()` are used.

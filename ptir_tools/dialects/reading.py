@@ -7,15 +7,18 @@ import os
 import re
 from _thread import RLock
 
-from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError
-from ptir_tools.core.dialect import Codes, Options, Program
+from ptir_tools.core import symbols
+from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError, unknown_name
+from ptir_tools.core.dialect import BIND, SHAPES, Codes, Options, Program
 from ptir_tools.core.files import open_data
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded, Limits, using
 from ptir_tools.core.source import Source, Span
-from ptir_tools.core.spelling import nearest
+from ptir_tools.core.spelling import did_you_mean, nearest
 from ptir_tools.core.typed import TYPE_CHECKING
+from ptir_tools.core.types import ShapedType
 from ptir_tools.core.verify import check_sizes, check_types
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects import FORMATS, OWNERS, load_format
 from ptir_tools.dialects.sniff import beginning, sniff, sniff_bytes
 
@@ -168,6 +171,40 @@ def read(source: Source, diagnostics: Diagnostics, options: Options, form: str |
             raise limit.at(0, source) from None
 
 
+def fixed(program: Program, diagnostics: Diagnostics, options: Options) -> None:
+    """Replace symbols by the numbers that are given, and by the extents that inputs are given. A name that is not there is a
+    warning; raises UsageError for an input that cannot have its shape. Readers of models have done it where they are `bound`."""
+    bind, shapes = options[BIND], options[SHAPES]
+    if not bind and not shapes:
+        return
+    known, numbers = symbols.symbols(program) + program.attrs.pop("bound", []), dict(bind)
+    for name in bind:
+        if name not in known:
+            help = f"its symbols are {', '.join(known)}" if known else "it has no symbols"
+            suggestion = nearest(name, known)
+            message = f"the program has no symbol `{name}`, which --bind names"
+            diagnostics.warning("UnknownSymbol", message, help=did_you_mean([suggestion]) if suggestion else help)
+    main = program.function(program.entry)
+    params = () if main is None else main.params
+    types = dict(zip((main and main.attrs.get("input_names")) or [p.name for p in params], (p.type for p in params), strict=True))
+    for name, extents in shapes.items():
+        if name not in types:
+            raise unknown_name("input", name, types, " whose shape is given")
+        t = types[name]
+        if not isinstance(t, ShapedType) or t.is_memory:
+            continue  # extents of memory are those of its array
+        shape = tuple(d if n is None else n for d, n in zip(t.shape, extents, strict=False))
+        try:
+            require(len(extents) == len(t.shape), program.dialect.codes.extent, "the ranks differ")
+            symbols.unify(t, t.with_shape(shape), numbers, f"input `{name}`", program.dialect.codes.extent)
+        except Violation as violation:
+            given = ",".join("*" if n is None else str(n) for n in extents)
+            raise UsageError(
+                f"input `{name}` is {program.dialect.type_text(t)}, and cannot have the shape {given}: {violation.message}"
+            ) from None
+    symbols.bind(program, numbers)
+
+
 def _read(source: Source, diagnostics: Diagnostics, options: Options, form: str | None) -> Program | None:
     diagnostics.source = source
     if not _is_text(source, diagnostics, form) or (form := form or recognize(source, diagnostics)) is None:
@@ -193,6 +230,7 @@ def _read(source: Source, diagnostics: Diagnostics, options: Options, form: str 
             diagnostics.source = source
             if more is not None:
                 sidecar.supply(program, more, diagnostics, options)
+        fixed(program, diagnostics, options)
         check_types(program, options.limits)
         check_sizes(program, options.limits)
     return program

@@ -19,7 +19,7 @@ from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy, np, regex
 from ptir_tools.core.records import dataclass, replace
 from ptir_tools.core.typed import TYPE_CHECKING, Any
-from ptir_tools.core.types import NumericType, ShapedType, TensorType, Type, is_memory
+from ptir_tools.core.types import Dim, NumericType, ShapedType, TensorType, Type, is_memory
 from ptir_tools.core.violations import Violation
 from ptir_tools.engines.inputs import random_array, random_inputs
 from ptir_tools.engines.memory import addressed, require_memory
@@ -51,7 +51,7 @@ class Inputs:
     cast: bool = False
     function: str | None = None
     bindings: Mapping[str, int] | None = None
-    shapes: Mapping[str, str] | None = None  # PTO: the extents of a memref with `?`
+    shapes: Mapping[str, Sequence[int | None]] | None = None  # PTO: the extents of a memref with `?`
     special: bool = False
     weights: tuple[str, ...] = ()
 
@@ -89,12 +89,13 @@ class Inputs:
 
     def _shaped(self, port: Port, t: Type) -> Type:
         """`t`, with the extents that `--shape` gives."""
-        if (text := (self.shapes or {}).get(port.name)) is None:
-            return t
-        extents = tuple(int(n) for n in text.split(",") if n.strip().isdecimal())
-        whole = text.count(",") == len(extents) - 1
-        if not (whole and isinstance(t, ShapedType) and t.is_memory and len(extents) == len(t.shape)):
+        given = (self.shapes or {}).get(port.name)
+        if given is None or not (isinstance(t, ShapedType) and t.is_memory):
+            return t  # other extents are replaced when the program is read
+        if len(given) != len(t.shape):
+            text = ",".join("*" if n is None else str(n) for n in given)
             raise UsageError(f"--shape {port.name}={text} does not fit {port.text}")
+        extents = tuple(d if n is None else n for d, n in zip(t.shape, given, strict=True))
         result = t.with_shape(extents)
         require_shape(port, extents)
         return result
@@ -154,11 +155,11 @@ def resolve(program: Program, ports: Sequence[Port], name: str, function: str | 
             raise UsageError(f"no input {name}, there are {len(ports)}")
         return ports[int(name)]
     plain = name.removeprefix("%")
-    if name.startswith("%"):
-        values = [p.name for p in entry(program, function).params]
-        if plain in values and len(values) == len(ports):
-            return ports[values.index(plain)]
-    if (result := next((p for p in ports if p.name in (plain, name)), None)) is None:
+    params = [p.name for p in entry(program, function).params]
+    spelled = dict(zip(params, ports, strict=True)) if len(params) == len(ports) else {}  # as text PTIR has them
+    if name.startswith("%") and plain in spelled:
+        return spelled[plain]
+    if (result := next((p for p in ports if p.name in (plain, name)), spelled.get(plain))) is None:
         raise unknown_name("input", name, [p.name for p in ports])
     return result
 
@@ -223,7 +224,7 @@ def shape_of(port: Port) -> tuple[int, ...]:
     return tuple(d for d in t.shape if isinstance(d, int))
 
 
-def require_shape(port: Port, shape: tuple[int, ...]) -> None:
+def require_shape(port: Port, shape: tuple[Dim, ...]) -> None:
     """Raise UsageError when an array of `shape` cannot be `port`. A symbol takes any extent."""
     wanted = port.type.shape if isinstance(port.type, ShapedType) else ()
     if len(wanted) != len(shape) or any(isinstance(d, int) and d != n for d, n in zip(wanted, shape, strict=True)):

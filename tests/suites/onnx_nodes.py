@@ -12,6 +12,7 @@ import onnx
 import ptir_tools as ptir
 from ptir_tools.bridges.onnx.format import translated
 from ptir_tools.core.diagnostics import Diagnostics, Severity
+from ptir_tools.core.dialect import Options
 from ptir_tools.core.source import Source
 from tests.suites.report import Report
 
@@ -45,7 +46,7 @@ def _translated(model: Any, diagnostics: Diagnostics, frozen: dict[str, Any]) ->
 
     source = Source("model.onnx", "", data=b"")
     diagnostics.source = source
-    made = importer.Importer(model, source, diagnostics, frozen)
+    made = importer.Importer(model, source, diagnostics, Options(placeholders=frozen))
     program = made.program()
     names = {importer.spelled(v.name): v.name for v in model.graph.input}
     return program, [names[n] for n in made.needed]

@@ -55,8 +55,8 @@ def made_ready(program: Program, opset: int) -> Program:
     for rw in context.rewriters(ready):
         for op in [op for op in rw.body() if expandable(op) and not _has_lowering(op, opset)]:
             expand(op, rw)
-    for p in ready.main.params:
-        p.name = program.attrs.get("inputs", {}).get(p.name, p.name)
+    for p, name in zip(ready.main.params, program.main.attrs.get("input_names", ()), strict=False):
+        p.name = name
     return ready
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 
 from ptir_tools.bridges.onnx import wire
 from ptir_tools.convert.options import LOSSY
@@ -13,7 +12,7 @@ from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source
 from ptir_tools.core.typed import TYPE_CHECKING
-from ptir_tools.dialects.ptir import DATA, FROM_VALUES, OPSET, PLACEHOLDERS, TO_VALUES
+from ptir_tools.dialects.ptir import DATA, FROM_VALUES, OPSET, TO_VALUES
 
 if TYPE_CHECKING:
     import onnx
@@ -27,7 +26,6 @@ else:
     importer = lazy("ptir_tools.bridges.onnx.importer")
     submodel = lazy("ptir_tools.bridges.onnx.submodel")
 
-Ends = tuple[Sequence[str], Sequence[str]]
 INSTALL = "this is ONNX: pip install 'ptir-tools[onnx]'"
 
 
@@ -37,17 +35,15 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
     if os.path.exists(source.name):  # weights are big: they are read from the file when needed
         source.data, data = b"", wire.without_weights(data, os.path.basename(source.name))
     model = parsed(data, diagnostics)
-    constants = options[PLACEHOLDERS]
-    return translated(model, source, diagnostics, constants, (options[FROM_VALUES], options[TO_VALUES]))
+    return translated(model, source, diagnostics, options)
 
 
 def program(
     model: onnx.ModelProto | str | os.PathLike[str] | None,
     diagnostics: Diagnostics,
-    constants: Mapping[str, object],
-    between: Ends = ((), ()),
+    options: Options,
 ) -> Program | None:
-    """The program of a ModelProto, or of the file at a path; or of the part `between` values. Raises OSError, UsageError."""
+    """The program of a ModelProto, or of the file at a path. Raises OSError, UsageError."""
     if isinstance(model, (str, os.PathLike)):
         path = os.fspath(model)
         with open(path, "rb") as file:
@@ -55,7 +51,7 @@ def program(
     else:
         path = "<model>"
     diagnostics.source = source = Source(path, "", data=b"", form="onnx")
-    return translated(model, source, diagnostics, constants, between)
+    return translated(model, source, diagnostics, options)
 
 
 def parsed(data: bytes, diagnostics: Diagnostics) -> onnx.ModelProto | None:
@@ -71,17 +67,16 @@ def parsed(data: bytes, diagnostics: Diagnostics) -> onnx.ModelProto | None:
         return None
 
 
-def translated(
-    model: onnx.ModelProto | None, source: Source, diagnostics: Diagnostics, constants: Mapping[str, object], between: Ends
-) -> Program | None:
-    """The program of a ModelProto; `constants` replace inputs, `between` selects a part of the model."""
+def translated(model: onnx.ModelProto | None, source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
+    """The program of a ModelProto, or of the part that the options select."""
     if model is None:
         return None
+    between = options[FROM_VALUES], options[TO_VALUES]
     if any(between):
         model = submodel.submodel(model, *between)
     with collector_paused():
         try:
-            result = importer.Importer(model, source, diagnostics, constants).program()
+            result = importer.Importer(model, source, diagnostics, options).program()
             if result is not None and any(between):
                 result.attrs["part"] = between
             return result

@@ -31,7 +31,7 @@ from ptir_tools.bridges.onnx.table import (
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, unknown_name
-from ptir_tools.core.dialect import Program
+from ptir_tools.core.dialect import BIND, SHAPES, Options, Program
 from ptir_tools.core.dtypes import SI64, DType
 from ptir_tools.core.files import is_below, open_data
 from ptir_tools.core.ir import Element, Literal, Operand, Value
@@ -40,6 +40,7 @@ from ptir_tools.core.source import Loc, Source, pack
 from ptir_tools.core.typed import TYPE_CHECKING, cast
 from ptir_tools.core.types import Dim, Sym, sym, tensor
 from ptir_tools.core.violations import Violation
+from ptir_tools.dialects.ptir import GIVEN, PLACEHOLDERS
 from ptir_tools.dialects.ptir.builder.build import Block, Graph, Tensor
 
 if TYPE_CHECKING:
@@ -147,8 +148,10 @@ def spelled(name: str) -> str:
 class Importer:
     """One reading of a model."""
 
-    def __init__(self, model: onnx.ModelProto, source: Source, diagnostics: Diagnostics, constants: Mapping[str, object]) -> None:
-        self.model, self.source, self.diagnostics, self.constants = model, source, diagnostics, constants
+    def __init__(self, model: onnx.ModelProto, source: Source, diagnostics: Diagnostics, options: Options) -> None:
+        self.model, self.source, self.diagnostics, self.options = model, source, diagnostics, options
+        self.constants, self.numbers = options[PLACEHOLDERS], dict(options[BIND])
+        self.symbols: dict[str, None] = {}  # the names of the extents of inputs
         self.folder = os.path.dirname(source.name)
         self.place = Place(source)
         self.functions = {(_domain(f.domain), f.name, f.overload): f for f in model.functions}
@@ -171,9 +174,14 @@ class Importer:
         self._named_once(graph)
         scope = Values(self, self.graph, _opsets(self.model), {}, True)
         given = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
-        for name in self.constants:
-            if name not in (inputs := [v.name for v in graph.input]):
-                raise unknown_name("input", name, inputs, " to make a constant")
+        given -= {*self.options[GIVEN], *self.constants}  # an initializer that is an input, too, is its default
+        inputs = [v.name for v in graph.input]
+        for name in (*self.constants, *self.options[SHAPES]):
+            if name not in inputs:
+                raise unknown_name(
+                    "input", name, inputs, " to make a constant" if name in self.constants else " whose shape is given"
+                )
+        self._shapes(graph)
         self.initializers(graph, scope)
         for value in graph.input:
             if value.name not in given:
@@ -188,7 +196,9 @@ class Importer:
         program.attrs[METADATA] = {p.key: p.value for p in self.model.metadata_props}
         if self.model.doc_string:
             program.attrs["doc"] = self.model.doc_string
-        program.attrs["inputs"] = {name: own for name, own in self.inputs.items() if name != own}
+        program.attrs["bound"] = [name for name in self.numbers if name in self.symbols]
+        if any(name != own for name, own in self.inputs.items()):
+            program.main.attrs["input_names"] = list(self.inputs.values())
         names = [name for name, _ in results]
         if names != [x.operand.name for _, x in results if isinstance(x.operand, Value)]:
             program.main.attrs["output_names"] = names
@@ -247,9 +257,12 @@ class Importer:
                 raise refused(f"input `{value.name}` is a {kind.removesuffix('_type')}; PTIR has tensors only")
             t = value.type.tensor_type
             dtype = dtype_of(t.elem_type)
-            if not t.HasField("shape"):
-                raise refused(f"input `{value.name}` has no rank")
-            shape = [_dim(d, f"{spelled(value.name)}_{i}") for i, d in enumerate(t.shape.dim)]
+            wanted = self.options[SHAPES].get(value.name)
+            names = self._dims(value) if t.HasField("shape") else wanted
+            if names is None or None in names:
+                raise refused(f"input `{value.name}` has no rank", f"give its shape: --shape {value.name}=1,2,3")
+            self.symbols.update((d, None) for d in names if isinstance(d, str))
+            shape: list[Dim] = [self.numbers.get(d, sym(d)) if isinstance(d, str) else d for d in names if d is not None]
             if value.name in self.constants:
                 return frozen(self.constants[value.name], dtype, shape, value.name)
             name, n = spelled(value.name), 0
@@ -260,6 +273,27 @@ class Importer:
         except Violation as violation:
             self.diagnostics.violation(violation, loc)
             return _POISON
+
+    def _dims(self, value: onnx.ValueInfoProto) -> list[int | str]:
+        """The extents of an input: numbers, and the names of symbols. Exporters write -1 and 0 for one that is not known."""
+        result: list[int | str] = []
+        for i, d in enumerate(value.type.tensor_type.shape.dim):
+            result.append(int(d.dim_value) if d.dim_value > 0 else d.dim_param or f"{spelled(value.name)}_{i}")
+        return result
+
+    def _shapes(self, graph: onnx.GraphProto) -> None:
+        """Bind the symbols that the given shapes of inputs determine. Raises UsageError."""
+        for value in graph.input:
+            wanted = self.options[SHAPES].get(value.name)
+            if wanted is None or not value.type.tensor_type.HasField("shape"):
+                continue
+            dims = self._dims(value)
+            for d, n in zip(dims, wanted, strict=False):
+                if n is not None and (d if isinstance(d, int) else self.numbers.setdefault(d, n)) != n:
+                    bound = d if isinstance(d, int) else f"{d} = {self.numbers[d]}"
+                    raise UsageError(f"the shape {list(wanted)} for input `{value.name}` has {n} where its extent is {bound}")
+            if len(dims) != len(wanted):
+                raise UsageError(f"the shape {list(wanted)} for input `{value.name}` has another rank than {dims}")
 
     def initializers(self, graph: onnx.GraphProto, scope: Scope) -> None:
         """Define the initializers of a graph."""
@@ -551,12 +585,6 @@ def frozen(given: object, dtype: DType, shape: Sequence[Dim], name: str) -> Arra
     if not fits:
         raise UsageError(f"--set {name}: the input has shape {list(shape)}, the value {list(array.shape)}")
     return array
-
-
-def _dim(d: onnx.TensorShapeProto.Dimension, fallback: str) -> Dim:
-    if d.HasField("dim_value"):
-        return int(d.dim_value)
-    return sym(d.dim_param or fallback)
 
 
 def _domain(name: str) -> str:

@@ -67,9 +67,8 @@ def ready(program: Program, threads: int = 0, plain: bool = False) -> Runner:
     def call(inputs: Mapping[str, Array]) -> dict[str, Array]:
         if not sessions:
             sessions.append(_opened(model, inputs, threads, plain))
-        return _outputs(*sessions[0], {own.get(name, name): x for name, x in inputs.items()})
+        return _outputs(*sessions[0], inputs)
 
-    own = program.attrs.get("inputs", {}) if source is not None and source.data is not None else {}
     return call
 
 
@@ -84,8 +83,7 @@ def values(program: Program, wide: Program, inputs: Mapping[str, Array], names: 
     requested, own = set(names), {value.name for value in model.graph.output}
     more = [name for node in model.graph.node for name in node.output if importer.spelled(name) in requested and name not in own]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in more)
-    own = program.attrs.get("inputs", {})
-    entry = run(model, {own.get(name, name): x for name, x in inputs.items()})
+    entry = run(model, inputs)
     spelled = Counter(map(importer.spelled, entry))
     return {importer.spelled(name): x for name, x in entry.items() if spelled[importer.spelled(name)] == 1}
 

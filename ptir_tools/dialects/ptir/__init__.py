@@ -1,7 +1,7 @@
 """PTIR, the portable tensor IR of gpt.rs (contract ptir.v0.4): ops on whole tensors, three serializations."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ptir_tools.core.dialect import Codes, Dialect, FormatEntry, Hash, Option, Sidecar
 from ptir_tools.core.ir import Literal
@@ -31,7 +31,7 @@ def assignment(text: str) -> tuple[str, str]:
     return name.strip(), value
 
 
-_NONE: Mapping[str, str] = {}
+_NONE: Mapping[str, object] = {}
 _INSIDE: Mapping[Literal, str] = {}
 
 # Reading. The values of placeholders by name; folders and files where payloads may be, next to the program's own folder.
@@ -59,6 +59,8 @@ FROM_VALUES: Option[Sequence[str]] = Option(
 TO_VALUES: Option[Sequence[str]] = Option(
     "to_values", (), flag="--to-value", metavar="NAME", many=True, help="ONNX: read only what leads to these values."
 )
+# Inputs of a model of ONNX that have a value already, and are to stay inputs.
+GIVEN: Option[Collection[str]] = Option("given", ())
 # Writing. The operator set of a model of ONNX; a file for the bytes of its constants, and what the model calls it.
 OPSET: Option[int | None] = Option("opset", None)
 DATA: Option[tuple[str, IO[bytes]] | None] = Option("data", None)
@@ -128,7 +130,7 @@ DIALECT = Dialect(
     constant="ptir.constant",
     pipeline="canonicalize,cse,dce",
     passes="ptir_tools.passes.ptir",
-    options=(PLACEHOLDERS, WEIGHTS, FROM_VALUES, TO_VALUES, OPSET, DATA, SHARDING, ELIDE_CONSTANTS, OUTSIDE),
+    options=(PLACEHOLDERS, WEIGHTS, FROM_VALUES, TO_VALUES, GIVEN, OPSET, DATA, SHARDING, ELIDE_CONSTANTS, OUTSIDE),
     check=late(f"{_HERE}.check", "check"),
     codes=Codes(untranslated=frozenset({"IntegerDivideByZero", "GatherIndexOutOfBounds", "ScatterIndexOutOfBounds"})),
     explain=value(f"{_HERE}.codes", "EXPLAIN"),

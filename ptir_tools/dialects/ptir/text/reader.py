@@ -62,7 +62,7 @@ def fill_placeholders(source: Source, diagnostics: Diagnostics, options: Options
             diagnostics.error("UnfilledPlaceholder", message, at, help=found[0], instead=found[1])
             whole = False
     if whole:
-        source.text = _PLACEHOLDER.sub(lambda m: values[m[1]] if m[1] else m[0], source.text)
+        source.text = _PLACEHOLDER.sub(lambda m: str(values[m[1]]) if m[1] else m[0], source.text)
         source._lines = None
     return whole
 
