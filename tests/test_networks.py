@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -98,8 +97,7 @@ def test_the_native_engine_fuses_every_kind_of_layer(monkeypatch: pytest.MonkeyP
     seen = set[str]()
     for seed in range(400):
         program = made(seed)
-        with suppress(ValueError):
-            run(program, random_inputs(program, seed), RunOptions(timer=lambda ops, start, end: seen.update(of_step(ops))))
+        run(program, random_inputs(program, seed), RunOptions(timer=lambda ops, start, end: seen.update(of_step(ops))))
         if seen >= FAMILIES:
             return
     assert not FAMILIES - seen
@@ -108,9 +106,9 @@ def test_the_native_engine_fuses_every_kind_of_layer(monkeypatch: pytest.MonkeyP
 @needs_fork
 def test_a_share_of_the_campaign_finds_nothing() -> None:
     """In a process of its own, which has not chosen an instruction set yet."""
-    line = [sys.executable, "-m", "ptir_tools", "fuzz", "--networks", "--seed", str(SHARE), "--count", "30", "--no-reduce"]
+    line = [sys.executable, "-m", "ptir_tools", "fuzz", "--networks", "--seed", str(SHARE), "--count", "60", "--no-reduce"]
     ran = subprocess.run(line, capture_output=True, text=True)
-    assert ran.returncode == 0 and ran.stdout.startswith("ptir: 30 cases, "), ran.stdout + ran.stderr
+    assert ran.returncode == 0 and ran.stdout.startswith("ptir: 60 cases, "), ran.stdout + ran.stderr
 
 
 @needs_fork
