@@ -275,7 +275,8 @@ def network_probes(ir: str, seed: int) -> Iterator[str]:
     yield "verify"
     yield f"{'run' if draw.random() < _SHARE else 'near'} auto"
     pipelines = ("", _pipeline(ir, draw))
-    others = ["threads 1", "threads 2", "session auto", "near numpy", *(f"optimized {p}".rstrip() for p in pipelines), "opt"]
+    others = ["threads 1", "threads 2", "session auto", "special auto", "strict auto", "near numpy", "opt"]
+    others += [f"optimized {p}".rstrip() for p in pipelines]
     yield from (probe for probe in others if draw.random() < _SHARE)
 
 

@@ -126,7 +126,7 @@ def plain(net: Network, x: Tensor) -> Tensor:
 
 
 def residual(net: Network, x: Tensor) -> Tensor:
-    """Two convolutions beside a shortcut; a strided one beside a strided shortcut."""
+    """Two convolutions and a shortcut; both may be strided."""
     stride, columns = net.one((1, 1, 2)), net.one((net.extent(x, 3), net.one(CHANNELS)))
     y = convolved(net, x, columns, at=Geometry(net, x, net.one(((1, 1), (3, 3))), stride, 1, True))
     y = net.ended(y)
@@ -163,7 +163,7 @@ def squeezed(net: Network, x: Tensor) -> Tensor:
 
 
 def unet(net: Network, x: Tensor) -> Tensor:
-    """Down, a layer, up, and the image beside it."""
+    """Down, a layer, up, joined with the image."""
     n, high, wide, channels = x.tensor_type.static_shape
     if min(high, wide) < 2:
         return plain(net, x)

@@ -66,18 +66,18 @@ class Network:
         """`xs`, each value once."""
         return [Tensor(self.graph, x) for x in dict.fromkeys(x.operand for x in xs)]
 
-    def weight(self, beside: Tensor, *shape: int, about: float = 0.0, dtype: DType | None = None) -> Tensor:
-        """A weight in the block of `beside`, of its dtype by default: a constant, a parameter, or one that is used before,
+    def weight(self, x: Tensor, *shape: int, about: float = 0.0, dtype: DType | None = None) -> Tensor:
+        """A weight in the block of `x`, of its dtype by default: a constant, a parameter, or one that is used before,
         as it is or in another layout."""
-        dtype = dtype or beside.dtype
-        known = self.weights.setdefault(beside.block, [])
+        dtype = dtype or x.dtype
+        known = self.weights.setdefault(x.block, [])
         if self.chance(1, 5) and (found := self._again(known, shape, dtype)) is not None:
             return found
-        if beside.block is self.graph and self.chance(self.outside, 4):
+        if x.block is self.graph and self.chance(self.outside, 4):
             made = self.graph.input("w", dtype, shape)
         else:
             reach = sqrt(3 / max(1, prod(shape[:-1]))) if len(shape) > 1 else 0.5
-            made = beside.block.constant(self.drawn(shape, reach, about), dtype)
+            made = x.block.constant(self.drawn(shape, reach, about), dtype)
         known.append(made)
         return made
 
