@@ -240,3 +240,22 @@ def test_a_mask_that_is_an_input_is_not_known(monkeypatch):
     short, whole, told = both(program, [rng.standard_normal((200, 200)).astype(np.float32) for _ in "qv"], monkeypatch)
     np.testing.assert_array_equal(short, whole)
     assert not told
+
+
+@pytest.mark.parametrize("made", ["constant", "iota"])
+def test_a_softmax_of_what_no_product_computes_is_no_attention(made):
+    """A sum with a constant, or with a value that has no operands, before the softmax and a product."""
+    g = ptir_tools.Graph()
+    x, v = g.input("x", "f32", (2, 12, 12)), g.input("v", "f32", (2, 12, 5))
+    c = (
+        g.iota((2, 12, 12), "f32", 2)
+        if made == "iota"
+        else g.constant(np.linspace(-1, 1, 288, dtype=np.float32).reshape(2, 12, 12))
+    )
+    s = x + c
+    e = (s - s.reduce_max([-1], keepdims=True).broadcast_like(s)).exp()
+    program = g.returns((e / e.reduce_sum([-1], keepdims=True).broadcast_like(e)) @ v)
+    inputs = random_inputs(program)
+    wanted, found = (run(program, inputs, RunOptions(engine=engine)) for engine in ("reference", "native"))
+    for name, x in wanted.items():
+        np.testing.assert_allclose(found[name], x, rtol=1e-5, atol=1e-6)

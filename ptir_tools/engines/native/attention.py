@@ -192,8 +192,8 @@ def _product_before(x: Value, own: set[Op], uses: fusion.Uses) -> list[Op] | Non
         path.insert(0, x.op)
         if fusion.role(x.op) == "product":
             return path if len(axes_of(x.op)[4]) == 1 and len(axes_of(x.op)[1]) > 0 else None
-        source = x.op.operands[0]
-        if fusion.role(x.op) != "reshape" or not isinstance(source, Value) or uses.only(source) is None:
+        source = x.op.operands[0] if fusion.role(x.op) == "reshape" else None
+        if not isinstance(source, Value) or uses.only(source) is None:
             return None
         x = source
     return None
