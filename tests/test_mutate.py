@@ -10,8 +10,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from mutate import rooms
 from mutate import tests as runs
-from mutate.faults import of_python
+from mutate.faults import of_c, of_python
 
 SOURCE = '''"""Words."""
 LIMIT = 3
@@ -83,6 +84,53 @@ def test_only_tests_that_reach_a_fault_judge_it_the_quickest_first(path: Path) -
     }  # fmt: skip
     assert runs.selected(reach, path, marks.at(9)) == ["quick", "slow"]
     assert runs.selected(reach, path, set()) == ["other", "quick", "slow"]
+
+
+def test_every_file_of_the_product_belongs_to_a_room() -> None:
+    judged = rooms._judged()
+    files = [
+        p
+        for folder in ("ptir_tools", "passes")
+        for p in (rooms.ROOT / folder).rglob("*")
+        if p.suffix in (".py", ".c", ".h", ".inl")
+    ]
+    files = [p for p in files if "compiled" not in p.parts and not (p.name == "__init__.py" and p.stat().st_size <= 400)]
+    assert [str(p.relative_to(rooms.ROOT)) for p in files if p not in judged] == []
+    for parts in rooms.ROOMS.values():
+        for part in parts:
+            assert part.files() and all((rooms.ROOT / name).exists() for name in runs.names(part)), part
+
+
+MORE = """
+def window(x, left, right, rows):
+    if not rows:
+        return None
+    key = (left, right, x.shape)
+    if left:
+        a = 1
+    elif right:
+        a = 2
+    for i in range(rows):
+        a += x.shape[0] + x.shape[-1] + x.operands[0]
+    match a:
+        case 3:
+            return left - right
+        case _:
+            return KEPT.get(key)
+"""
+
+
+def test_the_kinds_of_faults_that_a_maintainer_makes() -> None:
+    made: dict[str, set[str]] = {}
+    for fault in of_python(MORE.encode()):
+        made.setdefault(fault.kind, set()).add(fault.text)
+    assert made["dropped check"] == {"pass"} and "(range(rows - 1))" in made["tail of a loop"]
+    assert {"False", "3 if False"} <= made["forgotten case"]
+    assert {"((right, x.shape))", "((left, x.shape))", "((left, right))"} == made["stale key"]
+    assert {"(x.shape[1])", "(x.shape[-2])"} == made["wrong axis"]
+    assert {"left", "right", "(x.operands[1])"} <= made["crossed operands"]
+    in_c = b"for (size_t i = 0; i < n; i++)\n    if (x)\n        return;\nswitch (k) {\ncase 1: f(left, right); break;\n}\n"
+    assert {f.kind for f in of_c(in_c)} >= {"tail of a loop", "dropped check", "forgotten case", "crossed operands"}
 
 
 def test_every_fault_is_a_program_and_changes_it(path: Path) -> None:

@@ -16,13 +16,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from zlib import crc32
 
 from .faults import Fault, of_c, of_python
-from .native import PLACE, extension
+from .native import PLACE, TILES, extension, stamp
 from .rooms import ROOMS, ROOT, Part
 from .tests import killed_by
 
@@ -61,18 +61,19 @@ def outcome(part: Part, path: Path, fault: Fault, folder: Path, kept: Path) -> s
     changed, sound = folder / path.name, None
     changed.write_bytes(fault.put(path.read_bytes()))
     if path.suffix != ".py":
-        sound = PLACE, _without_fault(kept)
-        if (changed := extension(folder, changed, kept)) is None:
+        more = TILES if part.isa else []
+        sound = PLACE, _without_fault(kept, more)
+        if (changed := extension(folder, changed, kept, more)) is None:
             return "killed by the compiler"
     said = killed_by(part, kept, path, fault.line, changed, sound)
     return f"killed by {said}" if said else "survived"
 
 
-def _without_fault(kept: Path) -> Path:
+def _without_fault(kept: Path, more: Sequence[str]) -> Path:
     """The extension built as those with a fault are."""
-    (folder := kept / "sound").mkdir(exist_ok=True)
+    (folder := kept / f"sound-{stamp():08x}{'-with-tiles' if more else ''}").mkdir(exist_ok=True)
     made = folder / "_native.abi3.so"
-    if not made.exists() and extension(folder, None, kept) is None:
+    if not made.exists() and extension(folder, None, kept, more) is None:
         sys.exit("the extension is not built")
     return made
 

@@ -17,6 +17,12 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv,
     ast.Div: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
 }  # fmt: skip
+# Names that are easily taken for each other.
+PAIRS = [("left", "right"), ("lhs", "rhs"), ("low", "high"), ("lower", "upper"), ("first", "last"), ("rows", "columns"),
+         ("height", "width"), ("m", "n"), ("x", "y"), ("a", "b"), ("start", "stop"), ("on_true", "on_false"),
+         ("source", "target"), ("ins", "outs"), ("inputs", "outputs"), ("operands", "results")]  # fmt: skip
+CROSSED = {one: other for pair in PAIRS for one, other in (pair, pair[::-1])}
+AXES = ("axis", "axes", "dim", "dims", "shape", "strides", "sizes", "extents", "static_shape", "perm", "contract")
 ORDERED = (ast.Sub, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
 # What only words an error: its text may be anything.
 WORDS = ("require", "error", "warning", "note", "Violation", "attribute", "want")
@@ -66,10 +72,12 @@ def of_python(source: bytes) -> Iterator[Fault]:
     """Faults of a Python file: expressions, statements and rules written as text, those in annotations and in the words of errors
     left out."""
     tree = ast.parse(source)
+    _mark_keys(tree)
     yield from _of_rules(source, tree)
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
+    yield from _of_statements(source, tree, starts)
     for node in _nodes(tree):
         if isinstance(node, (ast.If, ast.IfExp, ast.While)):
             node, variants = node.test, [("negated condition", ast.UnaryOp(ast.Not(), node.test))]
@@ -80,6 +88,32 @@ def of_python(source: bytes) -> Iterator[Fault]:
             start = starts[node.lineno - 1] + node.col_offset
             end = starts[node.end_lineno - 1] + node.end_col_offset
             yield Fault(kind, node.lineno, start, end, f"({text})" if isinstance(new, ast.expr) else text)
+
+
+def _of_statements(source: bytes, tree: ast.AST, starts: list[int]) -> Iterator[Fault]:
+    """Faults that a maintainer makes: a case that is forgotten, a check that is dropped, names that are crossed, a loop that ends
+    one early, a key that lacks a part."""
+
+    def place(node: ast.expr | ast.stmt | ast.excepthandler) -> tuple[int, int, int]:
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        return node.lineno, starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
+
+    for node in _nodes(tree):
+        if isinstance(node, ast.If) and not node.orelse and isinstance(node.body[0], (ast.Raise, ast.Return, ast.Continue)):
+            yield Fault("dropped check", *place(node), "pass")
+        elif isinstance(node, ast.If) and len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If):
+            branch = node.orelse[0].test
+            yield Fault("forgotten case", *place(branch), "False")
+        elif (
+            isinstance(node, ast.match_case) and not isinstance(node.pattern, (ast.MatchAs, ast.MatchStar)) and node.guard is None
+        ):
+            line, start, end = place(node.pattern)  # type: ignore[arg-type]
+            yield Fault("forgotten case", line, start, end, f"{source[start:end].decode()} if False")
+        elif isinstance(node, ast.FunctionDef):
+            known = {a.arg for a in node.args.args} | {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+            for name in ast.walk(node):
+                if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load) and CROSSED.get(name.id) in known:
+                    yield Fault("crossed operands", *place(name), CROSSED[name.id])
 
 
 def _of_rules(source: bytes, tree: ast.AST) -> Iterator[Fault]:
@@ -153,6 +187,17 @@ def _variants(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
         yield "arithmetic", ast.BinOp(new.left, ARITHMETIC[type(new.op)](), new.right)
     elif isinstance(new, ast.Constant) and type(new.value) in (bool, int, float):
         yield "constant", ast.Constant(not new.value if isinstance(new.value, bool) else new.value + 1)
+    elif isinstance(new, ast.Subscript) and isinstance(new.slice, ast.Constant) and new.slice.value in (0, 1):
+        changed = ast.Constant(1 - new.slice.value)
+        yield "wrong axis" if _name(node.value) in AXES else "crossed operands", ast.Subscript(new.value, changed, new.ctx)
+    elif isinstance(new, ast.Subscript) and _name(node.value) in AXES and ast.unparse(node.slice) == "-1":
+        yield "wrong axis", ast.Subscript(new.value, ast.Constant(-2), new.ctx)
+    elif isinstance(new, ast.Tuple) and isinstance(new.ctx, ast.Load) and len(new.elts) > 1 and _is_key(node):
+        for i in range(len(new.elts)):
+            yield "stale key", ast.Tuple([x for k, x in enumerate(new.elts) if k != i], new.ctx)
+    elif isinstance(new, ast.Call) and ast.unparse(new.func) == "range" and len(new.args) in (1, 2):
+        last = ast.BinOp(new.args[-1], ast.Sub(), ast.Constant(1))
+        yield "tail of a loop", ast.Call(new.func, [*new.args[:-1], last], [])
     elif isinstance(new, ast.Call):
         for i, word in enumerate(new.keywords):
             if word.arg not in (None, *IDLE) and not _words(node):
@@ -165,9 +210,51 @@ def _variants(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
         yield "deleted statement", ast.Pass()
 
 
+_IN_C = [
+    ("tail of a loop", re.compile(r"(?<=for \()([^;]*; \w+) < (\w+)(?=;)"), lambda m: f"{m[1]} + 1 < {m[2]}"),
+    ("dropped check", re.compile(r"^( *)if \([^\n]*\)\n *(?:return|continue|break)[^\n]*;$", re.M), lambda m: f"{m[1]};"),
+    ("forgotten case", re.compile(r"case [^\n]*break;$", re.M), lambda m: ""),
+    ("crossed operands", re.compile(r"\b(?:rows|columns|left|right|first|last|m|n|low|high|height|width)\b(?! =|\()"),
+     lambda m: CROSSED[m[0]]),
+]  # fmt: skip
+_NOT_CODE = re.compile(r"/\*.*?\*/|\"(?:[^\"\\]|\\.)*\"|^[ \t]*#(?:[^\n\\]|\\\n|\\.)*", re.DOTALL | re.MULTILINE)
+
+
+def _of_c_kinds(text: str) -> Iterator[Fault]:
+    """Faults of the kinds that a maintainer makes in C."""
+    code = _NOT_CODE.sub(lambda m: " " * len(m[0]), text)
+    for kind, part, change in _IN_C:
+        for m in part.finditer(code):
+            start, end = (len(text[:at].encode()) for at in m.span())
+            yield Fault(kind, text.count("\n", 0, m.start()) + 1, start, end, change(m))
+
+
+def _name(node: ast.expr) -> str:
+    """The last name of an expression."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_key(node: ast.AST) -> bool:
+    """Whether a tuple may be the key of something that is kept: `of_python` marks these."""
+    return getattr(node, "is_key", False)
+
+
+def _mark_keys(tree: ast.AST) -> None:
+    """Mark tuples that are assigned to a key, or given first to what keeps and finds by key."""
+    for node in ast.walk(tree):
+        found: ast.AST | None = None
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.endswith("key"):
+            found = node.value
+        elif isinstance(node, ast.Call) and _name(node.func) in ("kept", "once", "setdefault", "get") and node.args:
+            found = node.args[0]
+        if isinstance(found, ast.Tuple):
+            found.is_key = True  # type: ignore[attr-defined]
+
+
 def of_c(source: bytes) -> Iterator[Fault]:
     """Faults of a C file: tokens outside of comments, texts and what the preprocessor reads."""
     text = source.decode()
+    yield from _of_c_kinds(text)
     for found in _C.finditer(text):
         if (token := found["token"]) is not None:
             start = len(text[: found.start()].encode())

@@ -25,7 +25,7 @@ def extension(folder: Path, changed: Path | None, kept: Path, more: Sequence[str
 
     What does not include the file is compiled once and `kept`; kernels of other instruction sets, too, unless `every` is asked.
     """
-    objects = kept / f"objects-{_stamp():08x}{'-with-tiles' if more else ''}"
+    objects = kept / f"objects-{stamp():08x}{'-with-tiles' if more else ''}"
     objects.mkdir(exist_ok=True, parents=True)
     tree = folder / "native"
     tree.mkdir(exist_ok=True)
@@ -56,7 +56,7 @@ def has_compiler() -> bool:
 
 
 @cache
-def _stamp() -> int:
+def stamp() -> int:
     """Another one when a source changes."""
     return crc32(b"".join(p.read_bytes() for p in [*sorted(NATIVE.iterdir()), ROOT / "tests" / "tiles.h"] if p.is_file()))
 

@@ -15,18 +15,26 @@ class Part:
 
     sources: tuple[str, ...]
     tests: tuple[str, ...]
+    isa: str = ""  # the instruction set of the kernels, if not the machine's own: one of AMX, whose tiles are made in C
 
     def files(self) -> list[Path]:
         """The sources that there are, without those that a part before it has."""
         return sorted(path for path, part in _judged().items() if part is self)
 
 
-def _part(sources: str, tests: str) -> Part:
-    return Part(tuple(sources.split()), tuple(tests.split()))
+def _part(sources: str, tests: str, isa: str = "") -> Part:
+    return Part(tuple(sources.split()), tuple(tests.split()), isa)
+
+
+def _in(folder: str, names: str) -> str:
+    return " ".join(f"{folder}/{name}" for name in names.split())
 
 
 _D = "ptir_tools/dialects"
 _C = "ptir_tools/native"
+_E = "ptir_tools/engines"
+_B = "ptir_tools/bridges"
+_T = "ptir_tools/tools"
 ROOMS: dict[str, tuple[Part, ...]] = {
     "rules": (
         _part(f"{_D}/ptir/rewrites/*.py", "rules_families rules folds ptir_region_rules rules_operands simplify rules_docs"
@@ -87,15 +95,80 @@ ROOMS: dict[str, tuple[Part, ...]] = {
         _part(f"{_D}/tiny/text/*.py", "tiny_json tiny_codes readers"),
     ),
     "kernels": (
-        _part(" ".join(f"{_C}/{n}" for n in ("gemm.inl", "igemm.inl", "bgemm.inl", "kernels.c", "narrow.h")),
-              "native native_narrow"),
-        _part(" ".join(f"{_C}/{n}" for n in ("rows.inl", "functions.inl", "quick.inl", "chain.inl", "turn.h")),
-              "native_tiles native"),
-        _part(f"{_C}/attention.inl", "native_attention native"),
-        _part(f"{_C}/gemv.inl", "native_vectors native"),
-        _part(f"{_C}/windows.inl {_C}/moves.inl", "native_windows native"),
-        _part(f"{_C}/checks.c {_C}/phases.c {_C}/pool.c {_C}/module.c", "native_edges native"),
-        _part(f"{_C}/placement.c {_C}/fit.c", "plan exact"),
+        _part(_in(_C, "gemm.inl ending.inl weights.inl patches.inl igemm.inl quantizing.inl bgemm.inl kernels.c narrow.h isa.inl"
+                      " common.h"),
+              "native_sizes native native_narrow native_tiles"),
+        _part(_in(_C, "rows.inl functions.inl quick.inl chain.inl chain.h turn.h magnitudes.h"),
+              "native_sizes native_tiles native"),
+        _part(_in(_C, "attention.inl"), "native_sizes native_attention native"),
+        _part(_in(_C, "gemv.inl"), "native_vectors native_sizes native"),
+        _part(_in(_C, "windows.inl moves.inl"), "native_windows native"),
+        _part(_in(_C, "checks.c phases.c phases.h pool.c pool.h module.c kernels.h isa.c isa.h isa_*.c"),
+              "native_edges native native_loops"),
+        _part(_in(_C, "placement.c placement.h fit.c"), "plan exact"),
+    ),
+    "tiles": (
+        _part(_in(_C, "split.inl tiles.inl shapes.inl"), "native_sizes", "amxf32"),
+        _part(_in(_C, "pair_attention.inl"), "native_sizes native_attention", "amxf32"),
+    ),
+    "engines": (
+        _part(_in(_E, "native/attention.py native/products.py native/convolution.py native/bands.py native/byte_products.py"
+                      " native/vectors.py native/windows.py"),
+              "native_sizes native_attention native_bands native_windows native_vectors native_tiles native"),
+        _part(_in(_E, "native/*.py"), "native_sizes native_tiles native native_loops native_edges threads engines_constants"),
+        _part(_in(_E, "numpy/*.py"),
+              "engines_ops engines_memory native_loops engines_run engines_constants engines_threads oracle_special"),
+        _part(_in(_E, "xla.py"), "oracle_jax_function oracle_jax_engine"),
+        _part(_in(_E, "*.py"), "engines_compiled engines_run engines engines_memory trace_sink cli_dump timing plan_files"),
+    ),
+    "bridges": (
+        _part(_in(f"{_B}/onnx", "exporter.py emitter.py format.py idioms.py lowerings.py"), "onnx_out"),
+        _part(_in(f"{_B}/onnx", "torch_export.py"), "oracle_torch_ops oracle_torch_arrays"),
+        _part(_in(f"{_B}/onnx", "ops/trees.py ops/contrib.py"), "onnx_trees onnx_contrib"),
+        _part(_in(f"{_B}/onnx", "*.py ops/*.py"), "onnx onnx_attributes onnx_contrib onnx_out"),
+        _part(_in(f"{_B}/stablehlo", "*.py ops/*.py"), "stablehlo oracle_jax_stablehlo oracle_jax_bytecode"),
+        _part(_in(_B, "xla/*.py jax.py"), "oracle_jax_function mesh"),
+        _part(_in(_B, "*.py"), "bridge_extents stablehlo onnx"),
+    ),
+    "core": (
+        _part(_in("ptir_tools/core", "arrays.py decimals.py dtypes.py costs.py"), "core_arrays decimals core ptir_literals"),
+        _part(_in("ptir_tools/core", "diagnostics.py render.py collector.py source.py violations.py spelling.py places.py"),
+              "render diagnostics core wrong_tokens cli_reports"),
+        _part(_in("ptir_tools/core", "files.py limits.py"), "cli_output cli_inputs hostile_arrays trust many_regions"),
+        _part(_in("ptir_tools/core", "*.py"), "core records many_regions dead_errors ptir_region_rules generate"),
+        _part("ptir_tools/*.py", "api plugins rewriting"),
+    ),
+    "convert": (
+        _part(_in("ptir_tools/convert", "*.py"), "convert_registry translation_between translation_functions translation_tiny"),
+    ),
+    "dialects": (
+        _part(_in(f"{_D}/ptir", "kernels/*.py kernels/*/*.py"), "recognize examples"),
+        _part(_in(f"{_D}/ptir", "builder/*.py"), "ptir_build api"),
+        _part(_in(f"{_D}/ptir", "*.py"), "ptir_codes ptir_generate generate graph folds"),
+        _part(_in(f"{_D}/mind", "mlir/*.py"), "mind_mlir oracle_iree_mind"),
+        _part(_in(f"{_D}/mind", "*.py"), "mind_text mind_ops mind_surface generate graph"),
+        _part(_in(f"{_D}/tiny", "*.py"), "tiny_codes tiny_json tiny_ops tiny_symbols generate graph"),
+        _part(_in(f"{_D}/pto", "generate/*.py"), "pto_generate"),
+        _part(_in(f"{_D}/pto", "run/*.py order/*.py"), "pto_timeline pto_run pto_evolution pto_order pto_hazards"),
+        _part(_in(f"{_D}/pto", "memory/*.py *.py"),
+              "pto_codes pto_facts pto_targets pto_bounds pto_valid pto_machine pto_passes"),
+        _part(_in(_D, "*.py"), "sniff foreign readers"),
+    ),
+    "cli": (
+        _part(_in("ptir_tools/cli", "run.py checking.py session.py"), "cli_checking cli_inputs cli_nonfinite cli_dump golden"),
+        _part(_in("ptir_tools/cli", "opt.py canonicalize.py fmt.py translate.py verify.py bisect.py reduce.py"),
+              "cli_splitting cli_fmt cli_pipelines cli_reduce golden"),
+        _part(_in("ptir_tools/cli", "*.py"),
+              "command_lines cli_numbers cli_output cli_reports cli_codes man golden"),
+    ),
+    "tools": (
+        _part(_in(_T, "language.py server.py textmate.py"), "language editors"),
+        _part(_in(_T, "graph/*.py"), "graph"),
+        _part(_in(_T, "fuzz.py isolation.py observers.py"), "fuzz cli_nonfinite"),
+        _part(_in(_T, "reduce.py shrinking.py splitting.py cases.py reproduce.py debug.py"),
+              "cli_reduce cli_splitting cli_pipelines"),
+        _part(_in(_T, "bench.py profile.py stats.py"), "timing golden"),
+        _part(_in(_T, "*.py"), "conform compare cli_checking cli_fmt translate_comments man golden"),
     ),
 }  # fmt: skip
 

@@ -139,7 +139,7 @@ def reach_of(part: Part, kept: Path, change: Change | None) -> tuple[Reach, set[
         for name in names(part)
     }
     if change is not None:
-        paths = {name: path.with_suffix(".c.json") for name, path in paths.items()}
+        paths = {name: path.with_suffix(f".c{part.isa}.json") for name, path in paths.items()}
     if missing := [name for name, path in paths.items() if not path.exists()]:
         folder = kept / f"of-{paths[missing[0]].stem}"
         folder.mkdir(exist_ok=True)
@@ -238,6 +238,16 @@ def killed_by(part: Part, kept: Path, path: Path, line: int, changed: Path, soun
     anything of its file come first. Of these the quickest come first, and all of them take at most SELECTED seconds. Then come
     those of which nothing is known, while there is time.
     """
+    chosen = {"PTIR_ISA": part.isa, "PTIR_SHARE_OF_SEEDS": "3"} if part.isa else {}
+    os.environ |= chosen
+    try:
+        return _killed_by(part, kept, path, line, changed, sound)
+    finally:
+        for name in chosen:
+            del os.environ[name]
+
+
+def _killed_by(part: Part, kept: Path, path: Path, line: int, changed: Path, sound: Change | None) -> str:
     reach, before = reach_of(part, kept, sound)
     at = marks(path).at(line) if path.suffix == ".py" else set()
     order, rest = selected(reach, path, at), [name for name, (_, marked) in reach.items() if marked is None]
