@@ -144,6 +144,7 @@ ROOMS: dict[str, tuple[Part, ...]] = {
     "dialects": (
         _part(_in(f"{_D}/ptir", "kernels/*.py kernels/*/*.py"), "recognize examples"),
         _part(_in(f"{_D}/ptir", "builder/*.py"), "ptir_build api"),
+        _part(_in(f"{_D}/ptir", "networks/*.py"), "networks"),
         _part(_in(f"{_D}/ptir", "*.py"), "ptir_codes ptir_generate generate graph folds"),
         _part(_in(f"{_D}/mind", "mlir/*.py"), "mind_mlir oracle_iree_mind"),
         _part(_in(f"{_D}/mind", "*.py"), "mind_text mind_ops mind_surface generate graph"),
