@@ -950,3 +950,59 @@ def test_inputs_and_outputs_have_the_names_of_the_model(tmp_path: Path) -> None:
     saved_inputs = str(tmp_path / "again.npz")
     assert run_ptir("run", path, "--random", "0", "--save-inputs", saved_inputs).status == 0
     assert list(np.load(saved_inputs)) == ["/in put:0", "b:0"]
+
+
+def test_extents_in_another_dtype_decide_a_shape() -> None:
+    """As tf2onnx writes shapes: in si32."""
+    nodes = [
+        node("Shape", "x", "s"), node("Cast", "s", "i", to=TensorProto.INT32), node("Slice", "i zero one zero", "b"),
+        node("Mul", "b two", "d"), node("Concat", "d k", "t", axis=0), node("Cast", "t", "t64", to=I64),
+        node("Reshape", "x t64", "y"),
+    ]  # fmt: skip
+    weights = {
+        "zero": np.array([0]), "one": np.array([1]), "two": np.array([2], np.int32), "k": np.array([10], np.int32),
+    }  # fmt: skip
+    same(model(nodes, {"x": ["N", 4, 5]}, ["y"], weights), {"x": noise(3, 4, 5)})
+    nodes = [
+        node("Shape", "x", "s", end=1), node("Cast", "s", "f", to=F), node("Div", "f h", "q"), node("Cast", "q", "t", to=I64),
+        node("ConstantOfShape", "t", "y"),
+    ]  # fmt: skip
+    with pytest.raises(ptir.Rejected, match="is not a constant"):  # a quotient of floats is not that of integers
+        ptir.from_onnx(model(nodes, {"x": ["N"]}, ["y"], {"h": np.array([2], np.float32)}))
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_slice_from_a_computed_start_is_a_dynamic_slice(width: int) -> None:
+    nodes = [
+        node("Reshape", "p minus", "a"),
+        node("Add", "p w", "q"),
+        node("Reshape", "q minus", "b"),
+        node("Slice", "x a b axes", "y"),
+    ]
+    weights = {"minus": np.array([-1]), "w": np.array(width), "axes": np.array([1])}
+    m = model(nodes, {"x": [2, 6], "p": (I64, [])}, ["y"], weights)
+    program = ptir.from_onnx(m)
+    assert "dynamic_slice" in {op.defn.short for op in program.main.body}
+    for start in range(-8, 8):
+        feeds = {"x": noise(2, 6), "p": np.array(start)}
+        wanted = feeds["x"][:, start : start + width]
+        for engine in ENGINES:
+            if wanted.shape == (2, width):
+                assert ptir.run(program, feeds, engine=engine)["y"].tolist() == wanted.tolist()
+            else:  # fewer elements than the type says
+                with pytest.raises(ptir.Rejected, match="outside"):
+                    ptir.run(program, feeds, engine=engine)
+
+
+def test_a_dynamic_slice_is_read_back_as_written() -> None:
+    lines = (
+        "func @f(%x: tensor<f32, 10x4>, %i: tensor<si32, 2>) -> tensor<f32, 4x2> {",
+        "  %y = dynamic_slice(%x, %i) sizes[4, 2] -> tensor<f32, 4x2>", "  return %y", "}", "",
+    )  # fmt: skip
+    before = ptir.read("\n".join(lines))
+    after = ptir.from_onnx(ptir.to_onnx(before))
+    assert "take" not in {op.defn.short for op in after.main.body}
+    for start in ([0, 0], [5, 1], [9, -3], [-20, 20]):
+        feeds = {"x": noise(10, 4), "i": np.array(start, np.int32)}
+        for x, y in zip(ptir.run(before, feeds).values(), ptir.run(after, feeds).values(), strict=True):
+            assert x.tolist() == y.tolist()

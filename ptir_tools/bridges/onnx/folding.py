@@ -162,13 +162,15 @@ def _reshape(node: Node, x: Array, shape: Array | None = None) -> Array | None:
         shape = np.array(node.given("shape", []), np.int64)
     if (dims := _integers(shape)) is None:
         return None
-    return x.reshape([x.shape[i] if d == 0 and not node.attr("allowzero") else d for i, d in enumerate(dims)])
+    copies = not node.attr("allowzero")
+    return x.reshape([x.shape[i] if d == 0 and copies else d for i, d in enumerate(dims)])
 
 
 def _reduced(ufunc: Callable[..., Array]) -> Fold:
     def apply(node: Node, x: Array, axes: Array | None = None) -> Array:
         given = node.attr("axes") if axes is None else axes.tolist()
-        if not given and node.attr("noop_with_empty_axes"):
+        nothing = node.attr("noop_with_empty_axes")
+        if not given and nothing:
             return x
         out = ufunc(x, axis=tuple(given) if given else None, keepdims=node.attr("keepdims") == 1)
         return np.asarray(out).astype(x.dtype)

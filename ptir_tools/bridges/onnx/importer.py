@@ -51,6 +51,8 @@ else:
 _OTHER = regex(r"[^\w.$]")
 _POISON = cast("Datum", object())  # the value of a refused node: its readers are not reported
 _DOMAINS = {"ai.onnx": ""}  # two names of the default domain
+# Operators whose results are integers also as floats, if their operands are.
+_INTEGERS_STAY = ("Add", "Ceil", "Concat", "Floor", "Gather", "Mul", "Neg", "Reshape", "Slice", "Squeeze", "Sub", "Unsqueeze")
 _BINDING = 1 << 12  # the most elements of an array that is folded
 
 
@@ -458,7 +460,10 @@ class Importer:
             result = handler(node)
             if left := node.ignored():
                 raise refused(f"{proto.op_type} with {left}")
-            return list(result) if isinstance(result, Sequence) else [result]
+            results = list(result) if isinstance(result, Sequence) else [result]
+            if not domain and any(isinstance(x, Tensor) and x.operand in self.counts for x in operands):
+                self._count(Node(scope, proto, attrs, opset, defaults), operands, results)
+            return results
         assert schema is not None and defaults is not None
         return self.expand(self._body(schema, proto, opset, operands, scope), proto, {**defaults, **attrs}, scope)
 
@@ -541,6 +546,20 @@ class Importer:
         if datum.dtype != object and not (datum == np.floor(datum)).all():
             return None
         return extents.as_dims(datum)
+
+    def _count(self, node: Node, operands: Sequence[Datum], results: Sequence[Datum]) -> None:
+        """Keep the integers and extents that tensors of another dtype than si64 hold, where they are computed from such ones."""
+        known: list[Array] = []
+        for x in operands:
+            counts = self.counted(x)
+            shape = x.shape if isinstance(x, (Tensor, np.ndarray)) else None
+            if counts is None or shape is None or len(counts) != math.prod(d if isinstance(d, int) else -1 for d in shape):
+                return
+            known.append(extents.vector(counts).reshape([d for d in shape if isinstance(d, int)]))
+        exact = all(not isinstance(x, Tensor) or x.dtype.is_integer for x in operands) or node.op in _INTEGERS_STAY
+        for x, array in zip(results, (fold(node, known) or ()) if exact else (), strict=False):
+            if isinstance(x, Tensor) and array is not None and array.dtype.kind in "iO":
+                self.counts[x.operand] = extents.as_dims(array)
 
     def wanted(self, scope: Scope, name: str) -> None:
         """Record the inputs that the value `name` is computed from: they must be constant."""

@@ -144,6 +144,8 @@ class Node:
     def known(self, i: int) -> Array:
         """Operand `i`, which must be constant, as an array. Raises Violation("OnnxNeedsConstant")."""
         datum = self.datum(i)
+        if isinstance(datum, Tensor) and (counts := self.scope.importer.counted(datum)) is not None:
+            datum = extents.settled(extents.vector(counts).reshape([fixed(d) for d in datum.shape]))
         if isinstance(datum, Tensor):
             self.scope.importer.wanted(self.scope, self.proto.input[i])
             raise Violation(

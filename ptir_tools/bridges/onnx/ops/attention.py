@@ -290,7 +290,7 @@ def embed_norm(node: Node) -> list[Tensor | None]:
     if node.datum(1) is not None:
         total = total + node[4].take(node[1])
     y = rounded_norm(total, node[5], node[6], node.attr("epsilon", 1e-12))
-    if node.datum(7) is not None and node.attr("mask_index_type", 1):
+    if node.attr("mask_index_type", 1) and node.datum(7) is not None:
         count = node[7].reduce_sum([1])
     else:
         count = node.block.full(0, node.iota([b], SI32, 0))

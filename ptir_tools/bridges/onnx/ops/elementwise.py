@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ptir_tools.bridges.extents import as_dims
+from ptir_tools.bridges.extents import as_dims, settled, vector
 from ptir_tools.bridges.onnx import folding
 from ptir_tools.bridges.onnx.protocols import Datum
-from ptir_tools.bridges.onnx.table import HANDLERS, Node, back, dtype_of, handles, paired, refused, together, wide
+from ptir_tools.bridges.onnx.table import HANDLERS, Node, back, dtype_of, fixed, handles, paired, refused, together, wide
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, UI8, DType
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
@@ -296,6 +296,9 @@ def cast(node: Node) -> Datum:
         y = y.cast(target)
         node.scope.importer.counts[y.operand] = as_dims(datum)
         return y
+    counts = node.scope.importer.counted(node.datum(0)) if target is SI64 and datum is None else None
+    if counts is not None:
+        return settled(vector(counts).reshape([fixed(d) for d in y.shape]))
     if node.op == "CastLike" and datum is not None and datum.size <= 1 << 12 and target.is_integer:
         result = folding.cast(datum, target)
         if result is not None:

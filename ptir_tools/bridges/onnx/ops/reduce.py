@@ -60,10 +60,8 @@ def _magnitude(x: Tensor) -> Tensor:
 def _reduction(node: Node) -> Tensor:
     x = node[0]
     axes = node.axes(1, x.rank)
-    if not axes and node.attr("noop_with_empty_axes"):
-        axes = []
-    elif not axes:
-        axes = list(range(x.rank))
+    nothing = bool(node.attr("noop_with_empty_axes"))
+    axes = axes or ([] if nothing else list(range(x.rank)))
     reduce = REDUCTIONS[node.op]
     keep = node.attr("keepdims") == 1
     if x.dtype is I1:

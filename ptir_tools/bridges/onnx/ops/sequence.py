@@ -148,7 +148,7 @@ def split(node: Node) -> Items:
     if isinstance(d := shape[a], int) and (sum(sizes) != d or min(sizes, default=0) < 0):
         raise Violation("InvalidModel", f"the parts {list(sizes)} are not all of {d}")
     starts = [sum(sizes[:k]) for k in range(len(sizes))]
-    dropped = not node.has(1) and not node.attr("keepdims", 1)
+    dropped = not node.attr("keepdims", 1) and not node.has(1)
     rest = [d for k, d in enumerate(shape) if k != a]
     parts: list[Datum] = []
     for start, size in zip(starts, sizes, strict=True):

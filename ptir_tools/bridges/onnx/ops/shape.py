@@ -8,13 +8,16 @@ from ptir_tools.bridges import extents
 from ptir_tools.bridges.extents import Extent, Size, dim, of
 from ptir_tools.bridges.onnx.protocols import Datum
 from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, fixed, handles, one_shape, refused, stretched
+from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.dtypes import I1, SI64
+from ptir_tools.core.dtypes import I1, SI32, SI64
+from ptir_tools.core.ir import Literal, Operand, Value, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Dim, tensor
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.attributes import Number
 from ptir_tools.dialects.ptir.builder.build import Tensor
+from ptir_tools.rewrite.constants import literal_of
 
 _FAR = 1 << 30  # bounds of a slice beyond this mean its end
 _FIELDS = ("value", "value_float", "value_floats", "value_int", "value_ints", "sparse_value")
@@ -198,6 +201,8 @@ def slice_(node: Node) -> Tensor:
         steps = None
     else:
         axes, steps = (node.ints(i) if node.has(i) else None for i in (3, 4))
+        if isinstance(node.datum(1), Tensor) and (window := _moving(node, axes, steps)) is not None:
+            return window
         starts, ends = node.dims(1), node.dims(2)
     if steps is not None and 0 in steps:
         raise Violation("InvalidModel", "Slice has a step of 0")
@@ -211,6 +216,75 @@ def slice_(node: Node) -> Tensor:
         else:
             x = sliced(x, a, starts[k], ends[k], step)
     return x
+
+
+def _moving(node: Node, axes: list[int] | None, steps: list[int] | None) -> Tensor | None:
+    """A Slice from a computed start to an end that is a constant number of elements after it, as `dynamic_slice`; None for any
+    other. The run finds the window inside the axis, or fails: ONNX would give fewer elements."""
+    x, start, end = node[0], _offset(node[1]), _offset(node[2])
+    if start[0] is None or start[0] is not end[0] or any(step != 1 for step in steps or ()) or not x.tensor_type.is_static:
+        return None
+    counts = np.broadcast_to(end[1] - start[1], node[1].shape).tolist()
+    places = list(range(len(counts))) if axes is None else [axis(a, x.rank) for a in axes]
+    shape = [fixed(d) for d in x.shape]
+    if any(not 0 <= n <= shape[a] for n, a in zip(counts, places, strict=True)) or len(set(places)) < len(places):
+        return None
+    sizes, first, bounded = list(shape), node[1].cast(SI64) if node[1].dtype is not SI64 else node[1], _clamped(node[1])
+    parts = [node.constant(np.zeros(1, np.int64))] * x.rank
+    for k, (n, a) in enumerate(zip(counts, places, strict=True)):
+        sizes[a] = n
+        at = cut(first, 0, k, 1)
+        room = shape[a] - n
+        if bounded is None or not 0 <= int(bounded[0][k]) <= int(bounded[1][k]) <= room:
+            wrapped = node.block.op("compare_lt", at, -n).select(at + shape[a], at)  # from the end, but not around it
+            at = node.iota([room + 1], SI64, 0).take(wrapped)
+        parts[a] = at
+    whole = parts[0] if x.rank == 1 else node.block.op("concat", parts, 0)
+    return node.block.op("dynamic_slice", x, whole, sizes=sizes)
+
+
+def _offset(x: Tensor) -> tuple[Operand | None, Array]:
+    """The value that a tensor is the sum of, elements in order, and what is added to it."""
+    added: Array = np.zeros((), np.int64)
+    operand: Operand = x.operand
+    while isinstance(operand, Value) and operand.op is not None:
+        kind, operands = operand.op.defn.short, operand.op.operands
+        if kind == "add" and (known := [k for k in (0, 1) if _number(operands[k]) is not None]):
+            number = _number(operands[known[-1]])
+            added, operand = added + number, operands[1 - known[-1]]
+        elif kind == "reshape" or (kind == "cast" and operand_type(operands[0]).dtype in (SI32, SI64)):
+            operand = operands[0]
+        else:
+            break
+    return (operand if isinstance(operand, Value) else None), added
+
+
+def _number(x: Operand) -> Array | None:
+    """The flat array of a constant, or its one element where it is broadcast; None for any other value."""
+    if isinstance(x, Value) and x.op is not None and x.op.defn.short in ("broadcast_to", "reshape"):
+        inner = _number(x.op.operands[0])
+        return inner if inner is None or inner.size == 1 or x.op.defn.short == "reshape" else None
+    literal = x if isinstance(x, Literal) else literal_of(x)
+    return None if literal is None or literal.data is None else arrays.from_literal(literal).reshape(-1).astype(np.int64)
+
+
+def _clamped(x: Tensor) -> tuple[Array, Array] | None:
+    """The bounds of a value that is the maximum of a constant and the lesser of another constant; None for any other."""
+    op = x.operand.op if isinstance(x.operand, Value) else None
+    if op is None or op.defn.short != "maximum" or (low := _number(op.operands[1])) is None:
+        return None
+    least = op.operands[0].op if isinstance(op.operands[0], Value) else None
+    if least is None or least.defn.short not in ("minimum", "select") or (high := _number(least.operands[-1])) is None:
+        return None
+    if least.defn.short == "select":
+        flag = least.operands[0].op if isinstance(least.operands[0], Value) else None
+        pair = least.operands[1:]
+        if flag is None or flag.defn.short != "compare_lt" or flag.operands[0] is not pair[0]:
+            return None
+        if (other := _number(flag.operands[1])) is None or not (other == high).all():
+            return None
+    low, high = (np.broadcast_to(v, (fixed(x.shape[0]),)) for v in (low, high))
+    return low, np.maximum(low, high)
 
 
 def _dropped_ends(n: Dim, start: Size, end: Size, step: int) -> tuple[int, int] | None:
