@@ -134,6 +134,7 @@ class EngineOptions(TypedDict, total=False):
     trace: TraceSink | None
     sharding: Sharding | None  # "xla": how values are cut over a mesh of devices
     hosts: Hosts | None  # "xla": the processes that run together
+    poison: bool  # "numpy", "native": overwrite dead memory after each step
 
 
 def read(

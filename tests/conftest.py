@@ -101,6 +101,21 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
 
+# Tests of engines: in their runs dead memory is overwritten after each step, unless a test measures memory or time.
+POISONED = ("test_native", "test_engines", "test_models", "test_networks", "test_oracle_matrix")
+
+
+@pytest.fixture(autouse=True)
+def _poison(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.path.name.startswith(POISONED) and "PTIR_POISON" not in os.environ and "measured" not in request.fixturenames:
+        monkeypatch.setenv("PTIR_POISON", "1")
+
+
+@pytest.fixture
+def measured() -> None:
+    """For tests that measure what a run takes."""
+
+
 @dataclass(slots=True, frozen=True)
 class Ran:
     """What a command line came to."""

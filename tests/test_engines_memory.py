@@ -35,6 +35,8 @@ from ptir_tools.engines.numpy.constants import LEAST, constant
 from ptir_tools.engines.numpy.frame import LARGE, PAGE
 from ptir_tools.engines.reference import widest
 
+pytestmark = pytest.mark.usefixtures("measured")
+
 MIB = 1 << 20
 
 

@@ -28,14 +28,14 @@ from ptir_tools.core.dialect import SHAPES, Program
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import late, lazy, np
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.core.records import dataclass
+from ptir_tools.core.records import dataclass, replace
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import ShapedType, Type
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import FORMATS
 from ptir_tools.dialects.ptir import assignment
 from ptir_tools.engines import ENGINES, RunOptions, run
-from ptir_tools.engines.options import ORDERS, PEERS, UNDEF
+from ptir_tools.engines.options import CHECKED, ORDERS, PEERS, UNDEF, poisons
 from ptir_tools.engines.signature import results, signature
 from ptir_tools.tools.inputs import Inputs
 from ptir_tools.tools.profile import COLUMNS, Profile, roof
@@ -88,6 +88,7 @@ class Flags:
     atol: float
     save_inputs: str | None
     check_nan: bool
+    check_memory: bool
     print_values: str
     timing: bool
     timing_to: str | None
@@ -180,6 +181,11 @@ _undef = choice(UNDEF)
     *titled(
         "Watching",
         option("--check-nan", is_flag=True, help="Stop at the first op that makes a NaN or an infinity."),
+        option(
+            "--check-memory",
+            is_flag=True,
+            help="Overwrite dead memory after each step. Fail if an output depends on it, or an input or constant changes.",
+        ),
         option("--print-values", default="", metavar="%x,%y", help="Print these values when they are computed."),
         option("--timing", is_flag=True, help="Show how long each step took, fused ops as one, after a warm-up."),
         option("--timing-to", metavar="FILE", help="Write the same to FILE.json, or as a flame graph to FILE.svg."),
@@ -223,6 +229,8 @@ class Execution:
         self.flags = flags
         if flags.output not in (None, "-") and not str(flags.output).endswith(arrayfiles.SUFFIXES):
             raise UsageError(f"{flags.output}: outputs are written to {', '.join(arrayfiles.SUFFIXES)} files")
+        if flags.check_memory and flags.engine not in (None, "auto", *CHECKED):
+            raise UsageError(f"--check-memory is for the engines {' and '.join(CHECKED)}")
         session.set(hazards=flags.no_verify != "hazards")
 
     def go(self, file: str) -> None:
@@ -302,6 +310,7 @@ class Execution:
             trace=trace,
             sharding=sharding_of(f.mesh, f.shard),
             hosts=f.hosts,
+            poison=f.check_memory or poisons(),
         )
 
     def execute(self, program: Program, inputs: dict[str, Array], watch: Watch) -> dict[str, Array]:
@@ -321,8 +330,13 @@ class Execution:
         return outputs
 
     def compare(self, program: Program, inputs: dict[str, Array], outputs: dict[str, Array]) -> None:
-        """--compare and --expect; a difference ends the command with exit code 1."""
+        """--compare and --expect; a difference ends the command with exit code 1. One that --check-memory finds is a fault of
+        the engine."""
         f = self.flags
+        if f.check_memory:
+            plain = run(program, inputs, replace(self.options(), poison=False))
+            if different := compare.compare(plain, outputs, {}):
+                raise AssertionError(f"the outputs depend on dead memory: {different[0]}")
         entries: list[compare.Divergence] = []
         if f.all_values and f.other_engine is None:
             raise UsageError("--all-values says which value differs from another engine's: it needs --compare")

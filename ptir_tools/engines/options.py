@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 
 from ptir_tools.core.diagnostics import UsageError
@@ -19,10 +20,16 @@ if TYPE_CHECKING:
 
 OWN = ("reference", "numpy", "native")  # engines that need no other package
 ENGINES = (*OWN, "xla")
+CHECKED = ("numpy", "native")  # engines whose memory is planned, and can be checked
 SPREADS = "xla"  # the engine that runs on several devices
 PEERS = ("onnxruntime",)  # another peer for comparisons, which runs the file that the program was read from
 ORDERS = ("sequential", "adversarial", "random")
 UNDEF = ("error", "nan", "zero", "random")
+
+
+def poisons() -> bool:
+    """Whether the environment turns poison on."""
+    return os.environ.get("PTIR_POISON", "") not in ("", "0")
 
 
 @dataclass(slots=True, frozen=True)
@@ -36,6 +43,8 @@ class RunOptions:
     `timeline` is one of the program's dialect, which its executor fills.
     `timeout` is in seconds and checked between ops. `passes` is for the passes that an engine runs first: their hooks and
     statistics are the caller's; what rewrites may change is still decided by `strict_fp`. `trace` gets the events of the run.
+    With `poison` the engines numpy and native overwrite dead memory after each step, and check that inputs and constants stay as
+    they are; by default with the environment's PTIR_POISON=1.
     `sharding` spreads the run over devices, on the engine `xla`, and `hosts` over processes that each have some of them.
 
     Raises UsageError for an engine, an order or an `undef` that there is not.
@@ -59,6 +68,7 @@ class RunOptions:
     trace: TraceSink | None = None
     sharding: Sharding | None = None
     hosts: Hosts | None = None
+    poison: bool = field(default_factory=poisons)
 
     def on(self, engine: str) -> RunOptions:
         """These options for another engine, on one device."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from copy import copy
 from functools import cache
 
@@ -15,6 +15,7 @@ from ptir_tools.core.records import replace
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.engines.numpy import constants, linalg, movement
 from ptir_tools.engines.numpy.frame import Frame, Shared, aligned
+from ptir_tools.engines.numpy.poison import Poison, Seals
 from ptir_tools.engines.numpy.steps import Builder, Step, Target, declared
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.reference import widest
@@ -76,11 +77,29 @@ class Bound:
 
     def built(self, executable: Executable) -> Frame:
         """The steps, with their own arena and scratch memory."""
-        self.shared = Shared(executable.plan, executable.target, executable.kept, executable.scratch)
-        return Frame(self.function, executable.own, aligned(executable.own.peak), self.shared, self.given)
+        poison = Poison() if executable.poisons else None
+        self.shared = Shared(executable.plan, executable.target, executable.kept, executable.scratch, poison)
+        return Frame(self.function, executable.own, self.shared.fresh(executable.own.peak), self.shared, self.given)
 
     def __call__(self, context: Context) -> list[Array]:
         """Run; the leaves of the results. Raises Violation; `context.failed` is then the op."""
+        seals = Seals(self.only_read()) if self.shared.poison is not None else None
+        result = self.run(context)
+        if seals is not None:
+            seals.check()
+        return result
+
+    def only_read(self) -> Iterator[tuple[str, Array]]:
+        """The inputs and constants, with words for them."""
+        yield from ((f"input {i}", x) for i, x in enumerate(self.given))
+        yield from (("a converted constant", x) for x in self.shared.kept.values())
+        for block in (self.function, *self.shared.plan.regions):
+            literals = (op.attr("value") for op in block.body if op.defn.is_constant)
+            yield from (
+                (f"a constant {x.type}", np.frombuffer(x.payload, np.uint8)) for x in literals if isinstance(x.payload, bytes)
+            )
+
+    def run(self, context: Context) -> list[Array]:
         self.shared.context = context
         if self.frame.is_quiet(context):
             self.frame.run()
@@ -127,6 +146,7 @@ class Executable:
         self.own: BlockPlan = plan_block(function, self.plan, target.partition)
         self.kept: dict[Hashable, Array] = {}  # packed and converted constants, made once
         self.scratch = SCRATCH  # bytes of scratch of the widest step; known when bound
+        self.poisons = options.poison
 
     @property
     def memory(self) -> int:

@@ -10,7 +10,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.evaluate import Context, Data
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
+from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.strides import dense_strides, is_dense
@@ -18,6 +18,7 @@ from ptir_tools.core.types import TensorType, flatten, nest
 from ptir_tools.core.violations import Violation
 from ptir_tools.engines.numpy.constants import Operands
 from ptir_tools.engines.numpy.movement import strided_view
+from ptir_tools.engines.numpy.poison import Poison
 from ptir_tools.engines.numpy.steps import Fused, Linked, Look, Running, Step, Target, unlinked
 from ptir_tools.plan import BlockPlan, Plan
 from ptir_tools.plan.liveness import Buffer, Unit, leaves, operand_leaves, own_parameters
@@ -27,17 +28,25 @@ from ptir_tools.plan.record import ALIGN
 class Shared:
     """The state that all frames of one run share: the context, the scratch memory, converted constants."""
 
-    def __init__(self, plan: Plan, target: Target, kept: dict[Hashable, Array], scratch: int) -> None:
+    def __init__(
+        self, plan: Plan, target: Target, kept: dict[Hashable, Array], scratch: int, poison: Poison | None = None
+    ) -> None:
         self.plan = plan
         self.target = target
         self.kept = kept
         self.context = Context()
-        self.scratch = aligned(scratch)
+        self.poison = poison
+        self.scratch = self.fresh(scratch)
         self.wanted = 0  # bytes of scratch of the widest step
         self.turn = 0  # the number of the step that is being built
         self.first = 0  # the first step that needed more scratch than available
         self.short = False  # whether another step did, too
         self.pages: dict[int, Array] = {}  # the scratch arrays of that step, by offset
+
+    def fresh(self, size: int) -> Array:
+        """New bytes, aligned, with poison if there is any."""
+        raw = aligned(size)
+        return raw if self.poison is None else self.poison.fill(raw)
 
     def restart(self) -> None:
         """Prepare to build the steps again in the same memory."""
@@ -74,14 +83,22 @@ class Frame:
         self.spans: list[tuple[Op, int]] = []  # each op with the end of its steps
         self.groups: list[Sequence[Op]] = []  # the fused ops of each of these
         self.used = 0
+        self.lent: list[Array] = []  # the scratch of the step that is being built
         self.parameters = self.bind_parameters(given)
-        for unit in shared.target.partition(block):
-            self.used = 0
+        poison = shared.poison
+        for at, unit in enumerate(shared.target.partition(block), 1):
+            self.used, self.lent = 0, []
             shared.turn += 1
             self.steps += self.build(unit)
+            if poison is not None:
+                self.steps += poison.over([*self.lent, *self.dying(at)])
             self.spans.append((unit[-1], len(self.steps)))
             self.groups.append(unit)
         self.results = [a for x in block.results for a in flatten(self.data(x))]
+        if poison is not None:
+            first = poison.over([self.arena, *self.handed.values()])
+            self.steps = first + self.steps
+            self.spans = [(op, end + len(first)) for op, end in self.spans]
 
     @property
     def context(self) -> Context:
@@ -104,6 +121,18 @@ class Frame:
         self.places.update(zip(keys, given, strict=True))
         self.given = {self.own.live.places[key]: x for key, x in zip(keys, given, strict=True)}
         return list(given)
+
+    def dying(self, at: int) -> list[Array]:
+        """The memory of this frame that nothing reads after step `at`."""
+        found: list[Array] = []
+        for b in self.own.live.buffers:
+            if b.root is not b or b.end != at or not b.nbytes:
+                continue
+            if b.usage == "parameter" and not isinstance(self.block, Function):
+                found.append(self.given[b])
+            elif b.usage in ("temporary", "workspace") and b.offset is not None:
+                found.append(self.arena[b.offset :][: -(-b.nbytes // ALIGN) * ALIGN])
+        return found
 
     def build(self, unit: Unit) -> list[Step]:
         """The steps of a unit."""
@@ -210,12 +239,14 @@ class Frame:
         shared = self.shared
         shared.wanted = max(shared.wanted, end)
         if end <= shared.scratch.size:
-            return shared.scratch[start:end].view(kind).reshape(shape)
+            self.lent.append(raw := shared.scratch[start:end])
+            return raw.view(kind).reshape(shape)
         shared.first = shared.first or shared.turn
         if shared.first == shared.turn:
             if start not in shared.pages or shared.pages[start].size != size:  # an empty page and the next one have one offset
-                shared.pages[start] = aligned(size)
-            return shared.pages[start].view(kind).reshape(shape)
+                shared.pages[start] = shared.fresh(size)
+            self.lent.append(raw := shared.pages[start])
+            return raw.view(kind).reshape(shape)
         shared.short = True
         return arrays.strided(np.empty(1, kind), shape, [n * kind.itemsize for n in dense_strides(shape)])
 
