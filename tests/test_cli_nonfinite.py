@@ -25,7 +25,7 @@ THROUGH = (f"  %a = neg(%x) -> {V}", f"  %y = exp(%a) -> {V}")
 INFINITE = (f"  %c = constant() value[dense<inf>] -> {V}", f"  %y = mul(%c, %x) -> {V}")
 
 
-@pytest.mark.parametrize("engine", ["reference", "numpy"])
+@pytest.mark.parametrize("engine", ["reference", "numpy", "native"])
 @pytest.mark.parametrize(
     ("body", "x", "status", "message"),
     [

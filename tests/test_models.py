@@ -103,7 +103,7 @@ def test_through_json_and_dump(name: str, tmp_path: Path) -> None:
     (tmp_path / "program.ptir").write_text(ptir.write(built, "ptir-dump"), "utf-8")
     given = list(inputs(name).values())
     for path in (tmp_path / "program.json", tmp_path):
-        found = ptir.run(ptir.read(path), given, engine="numpy")
+        found = ptir.run(ptir.read(path), given)
         hold(name, dict(zip(OUTPUTS[name], found.values(), strict=True)), "f32")
 
 
@@ -113,7 +113,7 @@ def test_through_tiny(name: str, tmp_path: Path) -> None:
     graph, weights = tmp_path / "graph.json", tmp_path / "weights.npz"
     ran = run_ptir("translate", FOLDER / f"{name}.ptir", "--to", "tiny", "--constants", weights, "-o", graph)
     assert ran.status == 0, ran.err
-    found = ptir.run(ptir.read(graph), {**np.load(weights), **inputs(name)}, engine="numpy")
+    found = ptir.run(ptir.read(graph), {**np.load(weights), **inputs(name)})
     hold(name, dict(zip(OUTPUTS[name], found.values(), strict=True)), "f32")
 
 
@@ -123,7 +123,7 @@ def test_through_mind(name: str) -> None:
     static = program(name)
     bind(static, SYMBOLS.get(name, {}))
     module = ptir.translate(static, "mind", lossy=True)
-    found = ptir.run(ptir.read(ptir.write(module, "mind")), inputs(name), engine="numpy")
+    found = ptir.run(ptir.read(ptir.write(module, "mind")), inputs(name))
     hold(name, dict(zip(OUTPUTS[name], found.values(), strict=True)), "f32")
 
 

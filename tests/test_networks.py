@@ -7,10 +7,12 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import run_line
 
 import ptir_tools as ptir
 from ptir_tools.core.choices import Seeded
@@ -166,3 +168,19 @@ def test_a_call_that_answers_with_an_earlier_result_is_found(monkeypatch: pytest
         return first if call == 4 and first.keys() == found.keys() else found
 
     assert ("session", "wrong-number") in planted(monkeypatch, stale)
+
+
+@needs_fork
+def test_a_written_case_holds_the_command_that_found_it(tmp_path: Path) -> None:
+    """It ends well where there is no fault; the instruction set is in the case, too."""
+    for seed in range(SHARE, SHARE + 3):
+        text = "".join(fuzz._texts(fuzz.generated("ptir", seed, 6, networks=True), "ptir"))
+        for probe in (*fuzz.network_probes("ptir", seed), "threads 2", "session auto", "optimized", "special auto"):
+            case = Path(
+                fuzz.write_case(
+                    fuzz.Finding("ptir", seed, probe, fuzz.Problem("refused", "planted"), text, isa="avx2"), str(tmp_path)
+                )
+            )
+            line = case.read_text("utf-8").partition("RUN: ")[2].partition("\n")[0]
+            assert run_line(line, case, tmp_path).status == 0, line
+            assert "// PTIR_ISA=avx2\n" in case.read_text("utf-8")

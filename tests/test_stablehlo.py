@@ -1370,7 +1370,7 @@ def test_the_suite_counts_what_is_right_wrong_and_refused(tmp_path: Path) -> Non
 
     for wanted, right in (("4", ["c/0/near", "c/1/equal"]), ("5", ["c/0/near"])):
         (tmp_path / "c.mlir").write_text(CHECKED.replace("WANTED", wanted))
-        report = suite.run(native=1, folder=str(tmp_path))
+        report = suite.run(folder=str(tmp_path))
         assert report.right == right and not report.errors and list(report.refused) == ["c/2/refused"]
         assert report.wrong == (
             {} if wanted == "4" else {"c/1/equal": "reference: 1 of 2 elements, the first at [1]: 4 is not 5"}

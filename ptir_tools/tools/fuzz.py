@@ -379,7 +379,8 @@ def command(finding: Finding) -> str:
     ir, program = finding.ir, _read(finding.text, finding.ir)
     sizes = compare.small_sizes(program, {}) if program is not None and symbols.symbols(program) else {}
     run = " ".join(["ptir run --random 0", *(f"--bind {name}={n}" for name, n in sizes.items())])
-    way = f"--{'engine' if DIALECTS[ir].executor is None else 'order'} {how} --compare reference"
+    chosen = f"--{'engine' if DIALECTS[ir].executor is None else 'order'} {how} "
+    way = f"{'' if how == 'auto' else chosen}--compare reference"
     pipeline = f" -p {how}" if how else ""
     return {
         "generate": "ptir verify %s",

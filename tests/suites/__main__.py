@@ -15,14 +15,13 @@ def main() -> int:
     parser.add_argument("suite", choices=SUITES)
     parser.add_argument("-k", metavar="TEXT", default="", help="only cases whose names have it")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only every N-th case")
-    parser.add_argument("--native", type=int, default=10, metavar="N", help="every N-th case runs on native, too; 0 is never")
     parser.add_argument("--from", dest="folder", metavar="DIR", default="", help="where a suite is that is in no package")
     parser.add_argument("-v", "--verbose", action="store_true", help="name the cases that are refused")
     asked = parser.parse_args()
     suite = importlib.import_module(
         f"tests.suites.{asked.suite}_nodes" if asked.suite == "onnx" else f"tests.suites.{asked.suite}"
     )
-    report = suite.run(asked.k, asked.every, asked.native, **({"folder": asked.folder} if asked.folder else {}))
+    report = suite.run(asked.k, asked.every, **({"folder": asked.folder} if asked.folder else {}))
     print("\n".join(report.lines(asked.verbose)))
     return 1 if report.wrong or report.errors else 0
 

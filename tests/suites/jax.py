@@ -16,7 +16,7 @@ from jax import lax
 
 import ptir_tools as ptir
 from ptir_tools.core import arrays
-from tests.suites.report import Report
+from tests.suites.report import ENGINES, Report
 
 Case = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -281,26 +281,25 @@ CASES: dict[str, Case] = {
 }  # fmt: skip
 
 
-def run(part: str = "", every: int = 1, native: int = 10) -> Report:
+def run(part: str = "", every: int = 1) -> Report:
     """The counts for the cases whose names have `part`, every so many of them."""
-    return judge("jax.jit lowerings", CASES, part, every, native)
+    return judge("jax.jit lowerings", CASES, part, every)
 
 
-def judge(title: str, cases: dict[str, Case], part: str, every: int, native: int) -> Report:
+def judge(title: str, cases: dict[str, Case], part: str, every: int) -> Report:
     """The counts for cases."""
     report = Report(title)
-    for k, (name, case) in enumerate([(n, c) for n, c in cases.items() if part in n][::every]):
-        engines = ("numpy", "native") if native and k % native == 0 else ("numpy",)
-        _one(name, case, report, engines)
+    for name, case in [(n, c) for n, c in cases.items() if part in n][::every]:
+        _one(name, case, report)
     return report
 
 
-def _one(name: str, case: Case, report: Report, engines: tuple[str, ...]) -> None:
+def _one(name: str, case: Case, report: Report) -> None:
     function, examples = case
     try:
         wanted = [np.asarray(x) for x in jax.tree_util.tree_leaves(jax.jit(function)(*examples))]
         program = ptir.from_jax(function, *examples)
-        for engine in engines:
+        for engine in ENGINES:
             found = list(ptir.run(program, [np.asarray(x) for x in examples], engine=engine).values())
             problem = next((p for x, y in zip(found, wanted, strict=True) if (p := difference(x, y))), None)
             if problem:

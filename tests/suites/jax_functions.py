@@ -167,6 +167,6 @@ def _others() -> dict[str, Case]:
 CASES: dict[str, Case] = {**_named(), **{f"linalg.{n}": case for n, case in _linear().items()}, **_others()}
 
 
-def run(part: str = "", every: int = 1, native: int = 10) -> Report:
+def run(part: str = "", every: int = 1) -> Report:
     """The counts for the cases whose names have `part`, every so many of them."""
-    return judge("functions of jax", CASES, part, every, native)
+    return judge("functions of jax", CASES, part, every)

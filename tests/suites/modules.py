@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 import ptir_tools as ptir
 from ptir_tools.core.diagnostics import UsageError
-from tests.suites.report import Report
+from tests.suites.report import ENGINES, Report
 from tests.suites.torch import Unexported, bounds, off, report_of
 
 Make = Callable[[], nn.Module]
@@ -589,7 +589,7 @@ def exported(module: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
             logging.disable(logging.NOTSET)
 
 
-def judged(name: str, engines: tuple[str, ...] = ("numpy", "native")) -> str:
+def judged(name: str) -> str:
     """What is wrong with a case; empty when nothing is. Raises Unexported and Rejected."""
     make, inputs = CASES[name]
     torch.manual_seed(0)
@@ -600,13 +600,12 @@ def judged(name: str, engines: tuple[str, ...] = ("numpy", "native")) -> str:
         wanted = [(want, 16 * bound) for want, bound in wanted]
     arrays = [x.numpy() for x in inputs]
     for label, p in (("", program), ("optimized, ", ptir.optimize(program))):
-        for engine in engines:
+        for engine in ENGINES:
             if wrong := off(ptir.run(p, arrays, engine=engine), wanted):
                 return f"{label}{engine}: {wrong}"
     return ""
 
 
-def run(only: str = "", every: int = 1, native: int = 1) -> Report:
+def run(only: str = "", every: int = 1) -> Report:
     """Judge the cases whose names contain `only`."""
-    engines = ("numpy", "native") if native else ("numpy",)
-    return report_of("torch modules", [n for n in CASES if only in n][::every], lambda name: judged(name, engines))
+    return report_of("torch modules", [n for n in CASES if only in n][::every], judged)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
+ENGINES = ("auto", "numpy")  # that run every case: the default one, and the one for systems without a C compiler
+
 
 @dataclass(slots=True)
 class Report:

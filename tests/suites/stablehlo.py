@@ -24,7 +24,7 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Function, Literal
 from ptir_tools.core.source import Source
 from ptir_tools.dialects.ptir.builder.build import Tensor
-from tests.suites.report import Report
+from tests.suites.report import ENGINES, Report
 
 TOLERANCE = 1e-4
 Check = tuple[str, Tensor, Any, float]  # how, what, the wanted literal or tensor, the tolerance
@@ -90,7 +90,7 @@ def _names(block: Block | None) -> set[str]:
     return {s.name for s in reading.statements(block)}
 
 
-def run(part: str = "", every: int = 1, native: int = 10, folder: str = "") -> Report:
+def run(part: str = "", every: int = 1, folder: str = "") -> Report:
     """The counts for the functions whose names have `part`, every so many of them."""
     report = Report(f"StableHLO {Path(folder).name}")
     number = 0
@@ -110,12 +110,11 @@ def run(part: str = "", every: int = 1, native: int = 10, folder: str = "") -> R
                     continue
                 number += 1
                 if number % every == 0:
-                    engines = ("reference", "numpy", *(["native"] if native and number % native == 0 else []))
-                    _one(f"{path.stem}/{k}/{f.name}", source, items, f, report, engines)
+                    _one(f"{path.stem}/{k}/{f.name}", source, items, f, report)
     return report
 
 
-def _one(name: str, source: Source, items: list[Any], f: FunctionText, report: Report, engines: tuple[str, ...]) -> None:
+def _one(name: str, source: Source, items: list[Any], f: FunctionText, report: Report) -> None:
     diagnostics = Diagnostics(source)
     try:
         reader = Checking(source, diagnostics)
@@ -125,7 +124,7 @@ def _one(name: str, source: Source, items: list[Any], f: FunctionText, report: R
         diagnostics.raise_if_errors()
         assert program is not None
         ptir.verify(program)
-        for engine in engines:
+        for engine in ("reference", *ENGINES):
             outputs = list(ptir.run(program, [], engine=engine).values())
             if problem := _difference(reader.compared, outputs):
                 report.wrong[name] = f"{engine}: {problem}"

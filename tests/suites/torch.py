@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 import ptir_tools as ptir
 from ptir_tools.core.diagnostics import UsageError
-from tests.suites.report import Report
+from tests.suites.report import ENGINES, Report
 
 Inputs = tuple[Tensor, ...]
 Case = tuple[Callable[[], nn.Module], Inputs]
@@ -960,9 +960,9 @@ def judged(name: str, onnx_runtime: bool = True) -> str:
     arrays = [x.numpy() for x in inputs]
     optimized = ptir.optimize(program)
     for label, p, engine in (
-        ("reference", program, "reference"), ("numpy", program, "numpy"), ("native", program, "native"),
-        ("optimized, reference", optimized, "reference"), ("optimized, native", optimized, "native"),
-    ):  # fmt: skip
+        *((engine, program, engine) for engine in ("reference", *ENGINES)),
+        *((f"optimized, {engine}", optimized, engine) for engine in ("reference", ENGINES[0])),
+    ):
         if wrong := off(ptir.run(p, arrays, engine=engine), wanted):
             return f"{label}: {wrong}"
     if onnx_runtime:
@@ -999,6 +999,6 @@ def report_of(suite: str, names: Iterable[str], judge: Callable[[str], str]) -> 
     return report
 
 
-def run(only: str = "", every: int = 1, native: int = 0) -> Report:
+def run(only: str = "", every: int = 1) -> Report:
     """Judge the models whose names contain `only`; every engine runs each of them."""
     return report_of("torch", [n for n in CASES if only in n][::every], judged)
