@@ -419,9 +419,13 @@ def _run_pass(program: Program, step: Step, options: dict[str, object], run: Run
     context.unnamed.clear()
     for hook in context.hooks:
         hook.before(step, program)
+    watched = context.log is not None or context.step_limit is not None or bool(context.hooks)
+    state = _state(program) if watched else []
     edits, steps, start = context.edits, context.steps, perf_counter()
     run(program, context)
     context.timings.append((step.name, perf_counter() - start))
+    if watched and context.edits == edits and _state(program) != state:  # edited without a rewriter
+        context.edits += 1
     if context.edits != edits and context.steps == steps:
         context.took(1)
         context.record({"event": "changed", "pattern": None, "root": None, "before": None, "after": None, "loc": 0})

@@ -6,8 +6,10 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 
+from ptir_tools.cli import checking
 from ptir_tools.cli.opt import Pipeline, allow_writes_option, floats, pass_context, pipeline_option
 from ptir_tools.cli.options import (
+    check_engine_option,
     check_runs_option,
     check_timeout_option,
     file_argument,
@@ -48,6 +50,7 @@ class Flags:
     allow_writes: bool
     check: str | None
     check_runs: int
+    engine: str | None
     timeout: float | None
     strict_fp: bool
     fast_math: bool
@@ -60,6 +63,7 @@ class Flags:
     allow_writes_option,
     option("--check", metavar="CMD", help="CMD exits with 0 for a good program; its file is {} in CMD, or last."),
     check_runs_option,
+    check_engine_option,
     check_timeout_option,
     *float_options,
     flags=Flags,
@@ -72,7 +76,7 @@ def command(session: Session, file: str, flags: Flags) -> None:
     after, and its changes of the program.
 
     --check CMD decides: exit code 0 means good, anything else (a timeout, too) bad. Without --check a program is good
-    if it gives the outputs of the original on random inputs. A pass that crashes is bad.
+    if it gives the outputs of the original on random inputs, on the engine of --engine. A pass that crashes is bad.
 
     The exit code is 1 if a step was found, 0 if none is guilty.
 
@@ -100,7 +104,8 @@ def command(session: Session, file: str, flags: Flags) -> None:
             progress=session.reporter.tell,
         )
     if diagnostics is None:
-        session.reporter.tell("no step is guilty: the program is good after all of them")
+        tested = "" if check is not None else f"; {checking.tested('passes', flags.engine or 'reference')}"
+        session.reporter.tell(f"no step is guilty: the program is good after all of them{tested}")
         return
     write_text(flags.output, [line + "\n" for line in _report(session, program, diagnostics, text)])
     raise Leave(1)
@@ -112,7 +117,7 @@ def _criterion(
     """The check command, or the comparison of runs."""
     if check is None:
         options = engines.RunOptions(bindings=session.bindings)
-        return runs_as_before(program, flags.check_runs, options, flags.fast_math)
+        return runs_as_before(program, flags.check_runs, options, flags.fast_math, flags.engine or "reference")
 
     def good(result: Program, known: dict[str, Array]) -> bool:
         return check(text(result))

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from ptir_tools.cli.output import write_text
+from ptir_tools.cli.report import REJECTED, Leave
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import BIND, OPTIONS, SHAPES, Program
@@ -81,12 +82,16 @@ def check(
     known: Mapping[str, Array] | None = None,
     peer: str = "",
     execute: Callable[[Mapping[str, Array]], dict[str, Array]] | None = None,
-) -> None:
-    """End the command with exit code 1 if outputs differ, and keep the inputs next to a command that repeats the run.
+    engine: str = "reference",
+    option: str = "--check",
+) -> compare.Check:
+    """The check of the last function. End the command with exit code 1 if outputs differ, and keep the inputs next to a command
+    that repeats the run.
 
     `finite`: elements that are NaN or infinite before are not compared. `strict`: no rounding may change. `known`: values of
-    inputs of the entry that the change depends on. `execute` runs the program after on `peer`, its name for `--compare`. Every
-    function that both programs have and nothing calls is run, on a peer only the entry.
+    inputs of the entry that the change depends on. `execute` runs the program after on `peer`, its name for `--compare`; without
+    it `engine` does. Every function that both programs have and nothing calls is run, on a peer only the entry. `option` is what
+    asked for it, for messages.
     """
     options = engines.RunOptions(bindings=session.bindings, strict_fp=strict)
     kept = session.options[convert.CONSTANTS] or {}
@@ -95,36 +100,74 @@ def check(
         is_entry = first.entry == before.entry
         params = {p.name for p in first.main.params}
         own = constants or known if is_entry else {n: x for n, x in constants.items() if n not in params}
-        result = compare.check(first, second, runs=runs, options=options, constants=own, finite=finite, execute=execute)
-        _report(session, first, second, result, peer, finite, "" if is_entry else f" of @{first.entry}")
+        result = compare.check(
+            first, second, runs=runs, options=options, constants=own, finite=finite, execute=execute, engine=engine
+        )
+        _report(session, first, second, result, peer, finite, option if is_entry else f"{option} of @{first.entry}", engine)
+    return result
+
+
+def tested(what: str, engine: str) -> str:
+    """What a check of `what` on an engine tested, for a message."""
+    alone = "no other engine ran" if engine == "reference" else "compared with the reference engine"
+    return f"it tested the {what}, on the engine {engine}; {alone}"
 
 
 def _report(
-    session: Session, before: Program, after: Program, result: compare.Check, peer: str, finite: bool, of: str = ""
+    session: Session,
+    before: Program,
+    after: Program,
+    result: compare.Check,
+    peer: str,
+    finite: bool,
+    what: str,
+    engine: str,
 ) -> None:
-    """Report the result of a check, ` of` which function. End the command if outputs differ, or if nothing was compared."""
+    """Report the result of a check; `what` asked for it, of which function. End the command if outputs differ, or if nothing was
+    compared."""
     say = session.reporter.say
     if result.sizes:
-        say(f"--check{of} chose {listed(result.sizes)}")
-    for name, n in result.unbounded.items():
-        say(f"--check{of} did not compare {n} of {result.elements[name]} elements of {name}: {compare.UNBOUNDED}")
+        say(f"{what} chose {listed(result.sizes)}")
+    say_unbounded(session, what, result.verdict)
     for name, n in result.skipped.items():
-        say(f"--check{of} did not compare {n} elements of {name} that are NaN or infinite: --fast-math may change them")
+        say(f"{what} did not compare {n} elements of {name} that are NaN or infinite: --fast-math may change them")
     diagnostics = Diagnostics(before.source)
     if result.compared_nothing and not result.diverged:
-        diagnostics.error("CheckFailed", f"--check{of}: {compare.NOTHING}")
-        session.reporter.settle(diagnostics)
-    if not result.diverged:
+        diagnostics.error("CheckFailed", f"{what}: {compare.NOTHING}")
+    if result.diverged:
+        folder = tempfile.mkdtemp(prefix="ptir-check-")
+        commands = _keep(folder, session, before, after, result, engine)
+        if peer:
+            commands = [f"{commands[0]} --compare {peer}"]
+        notes = [f"the programs and the inputs are in {folder}", *(f"see it again: {c}" for c in commands)]
+        if finite:
+            notes.append("--fast-math assumes finite numbers: integers and i1 computed from a NaN or an infinity may differ, too")
+        diagnostics.error("CheckFailed", f"{what} run {result.runs}: {result.diverged[0]}", notes=notes)
+    if not diagnostics.errors:
         return
-    folder = tempfile.mkdtemp(prefix="ptir-check-")
-    commands = _keep(folder, session, before, after, result)
-    if peer:
-        commands = [f"{commands[0]} --compare {peer}"]
-    notes = [f"the programs and the inputs are in {folder}", *(f"see it again: {c}" for c in commands)]
-    if finite:
-        notes.append("--fast-math assumes finite numbers: integers and i1 computed from a NaN or an infinity may differ, too")
-    diagnostics.error("CheckFailed", f"--check{of} run {result.runs}: {result.diverged[0]}", notes=notes)
-    session.reporter.settle(diagnostics)
+    if what.startswith("--check"):
+        session.reporter.settle(diagnostics)
+    end(session, diagnostics, result.verdict)
+
+
+def say_unbounded(session: Session, what: str, verdict: compare.Verdict) -> None:
+    """Say how many elements of which outputs `what` did not compare."""
+    for name, n in verdict.unbounded.items():
+        elements = f"{n} of {verdict.elements[name]} elements of {name}"
+        session.reporter.say(f"{what} did not compare {elements}: {compare.UNBOUNDED}")
+    for name, n in verdict.vague.items():
+        elements = f"{n} of {verdict.elements[name]} elements of {name}"
+        session.reporter.say(f"{what} compared {elements} within a bound that is as large as the largest of them")
+
+
+def end(session: Session, diagnostics: Diagnostics, verdict: compare.Verdict) -> None:
+    """Show the diagnostics of a comparison and its verdict. With errors, and if it is weak and --strict is given, the command
+    ends with exit code 1."""
+    failed = session.reporter.status(diagnostics)
+    verdict.failed |= bool(failed)
+    session.reporter.tell(str(verdict))
+    if failed or (verdict.weak and session.reporter.strict):
+        raise Leave(REJECTED)
 
 
 def listed(sizes: Mapping[str, int]) -> str:
@@ -132,7 +175,7 @@ def listed(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={n}" for name, n in sizes.items())
 
 
-def _keep(folder: str, session: Session, before: Program, after: Program, result: compare.Check) -> list[str]:
+def _keep(folder: str, session: Session, before: Program, after: Program, result: compare.Check, engine: str) -> list[str]:
     """Keep both programs, the inputs and the expected outputs in `folder`; the result is the commands that run them again."""
     options = session.options.having(elide_constants=None, outside={})  # formats of programs that need no other file
     commands = []
@@ -142,7 +185,8 @@ def _keep(folder: str, session: Session, before: Program, after: Program, result
         write_text(path, program_text(program, form, Diagnostics(program.source), options))
         _save(given, inputs)
         sizes = (f"--bind {name}={n}" for name, n in result.sizes.items())
-        commands.append(" ".join([f"ptir run {path} --inputs {given} --engine reference", *sizes]))
+        ran = engine if stem == "after" else "reference"
+        commands.append(" ".join([f"ptir run {path} --inputs {given} --engine {ran}", *sizes]))
     expected, within = os.path.join(folder, "expected.npz"), result.tolerance
     _save(expected, result.expected)
     commands[1] += f" --expect {expected} --atol {within.largest:.3g} --rtol {within.relative:.3g}"

@@ -9,7 +9,7 @@ from ptir_tools.cli import checking
 from ptir_tools.cli.options import argument, check_runs_option, option, subcommand
 from ptir_tools.cli.report import Leave
 from ptir_tools.cli.session import Session
-from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.tools.diff import plain_text
 
 
@@ -30,7 +30,8 @@ def command(session: Session, before: str, after: str, run: bool, check_runs: in
     first, _ = session.load(before)
     second, _ = session.load(after)
     if run:
-        checking.check(session, first, second, check_runs)
+        done = checking.check(session, first, second, check_runs, option="--run")
+        checking.end(session, Diagnostics(first.source), done.verdict)
         return
     if first.dialect is not second.dialect:
         raise UsageError(f"one is a {first.dialect.name} program, the other {second.dialect.name}; --run compares those")

@@ -11,6 +11,7 @@ from ptir_tools import __version__
 from ptir_tools.cli import checking
 from ptir_tools.cli.options import (
     Parameter,
+    check_engine_option,
     check_options,
     choice,
     elide_option,
@@ -94,6 +95,7 @@ class Flags:
     jobs: int
     check: bool
     check_runs: int
+    engine: str | None
 
 
 def _once(_: object, option: object, given: tuple[str, ...]) -> str | None:
@@ -137,6 +139,7 @@ pass_options: tuple[Parameter, ...] = (
         option("--verify-each/--no-verify-each", default=True, help="Verify after every pass (on)."),
         option("--expensive-checks", is_flag=True, help="Check every pattern against its contract (slow)."),
         *check_options,
+        check_engine_option,
     ),
 )
 
@@ -285,7 +288,17 @@ class _Optimizer:
         if before is not None and flags.check:
             strict, finite = flags.strict_fp, flags.fast_math
             after = checking.written(session, program, form, pieces)
-            checking.check(session, before, after, flags.check_runs, finite=finite, strict=strict, known=context.known)
+            tested = checking.check(
+                session,
+                before,
+                after,
+                flags.check_runs,
+                finite=finite,
+                strict=strict,
+                known=context.known,
+                engine=flags.engine or "reference",
+            )
+            session.reporter.tell(f"--check: {tested.runs} runs agree; {checking.tested('passes', flags.engine or 'reference')}")
         write_weights(flags.weights_to, arrays)
         return pieces
 

@@ -296,6 +296,12 @@ float_options = (
     option("--fast-math", is_flag=True, help="Rewrites may assume finite numbers and reassociate."),
 )
 check_runs_option = option("--check-runs", type=int_range(1), default=3, metavar="N", help="The number of random inputs (3).")
+check_engine_option = option(
+    "--engine",
+    type=parsed(late("ptir_tools.engines.options", "engine_of")),
+    metavar="ENGINE",
+    help="For --check: the engine that runs the program after the passes (reference).",
+)
 check_options = (
     option("--check", is_flag=True, help="Run before and after on random inputs; differing outputs are an error."),
     check_runs_option,

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from ptir_tools.cli import checking
 from ptir_tools.cli.options import (
     choice,
     file_argument,
@@ -320,6 +321,7 @@ class Execution:
         trace = tracefolder.TraceFolder(f.dump_dir, self.session.options) if f.dump_dir is not None else None
         options = self.options(watch, trace)
         with _deadline(f.timeout):
+            plain = run(program, inputs, self.options()) if watch.observes and self.fuses(program) else None
             again: compiled.Compiled | None = None
             if watch.times and not watch.observes and trace is None:  # prepared once; lazy work is done
                 again = ready = compiled.Compiled(program, options, reuse=True)
@@ -327,38 +329,53 @@ class Execution:
             for _ in range(f.repeat):
                 with watch.profile.run():
                     outputs = run(program, inputs, options, self.diagnostics) if again is None else again(inputs)
-        return outputs
+        if plain is None:
+            return outputs
+        for d in outcome.observed_as_run(program, inputs, plain, outputs, options):
+            self.diagnostics.error("OutputMismatch", f"only when ops are fused, {d}", notes=[_FUSED])
+        return plain
+
+    def fuses(self, program: Program) -> bool:
+        """Whether a run without observers is another one: with passes and fused ops."""
+        return program.dialect.executor is None and self.flags.engine != "reference"
 
     def compare(self, program: Program, inputs: dict[str, Array], outputs: dict[str, Array]) -> None:
-        """--compare and --expect; a difference ends the command with exit code 1. One that --check-memory finds is a fault of
-        the engine."""
+        """--compare and --expect; they end with the verdict. A difference ends the command with exit code 1. One that
+        --check-memory finds is a fault of the engine."""
         f = self.flags
         if f.check_memory:
             plain = run(program, inputs, replace(self.options(), poison=False))
             if different := compare.compare(plain, outputs, {}):
                 raise AssertionError(f"the outputs depend on dead memory: {different[0]}")
-        entries: list[compare.Divergence] = []
         if f.all_values and f.other_engine is None:
             raise UsageError("--all-values says which value differs from another engine's: it needs --compare")
+        if f.other_engine is None and f.expect is None:
+            return
+        verdict, entries = compare.Verdict(), list[compare.Divergence]()
+        if f.other_engine is not None:
+            entries, verdict = outcome.across_engines(program, inputs, outputs, f.other_engine, self.options())
+            checking.say_unbounded(self.session, "--compare", verdict)
+            if not entries and verdict.compared_nothing:
+                self.diagnostics.error("CheckFailed", f"--compare: {compare.NOTHING}")
         if f.all_values and f.other_engine is not None:
             first = outcome.first_diverging(program, inputs, f.other_engine, self.options())
             if first is not None:
-                self.diagnostics.error("OutputMismatch", f"the first value that differs: {first[0]}", first[1].loc)
-        elif f.other_engine is not None:
-            entries, unbounded = outcome.across_engines(program, inputs, outputs, f.other_engine, self.options())
-            for name, n in unbounded.items():
-                what = f"{n} of {outputs[name].size} elements of {name}"
-                self.session.reporter.say(f"--compare did not compare {what}: {compare.UNBOUNDED}")
-            if not entries and 0 < sum(unbounded.values()) == sum(x.size for x in outputs.values()):
-                self.diagnostics.error("CheckFailed", f"--compare: {compare.NOTHING}")
+                engine = "the default engine" if first.engine == "auto" else f"the engine {first.engine}"
+                only = self.fuses(program) and outcome.only_fused(program, inputs, self.options().on(first.engine))
+                message = f"the first value that differs on {engine}: {first.divergence}"
+                self.diagnostics.error("OutputMismatch", message, first.op.loc, notes=[_FUSED] if only else [])
         if f.expect is not None:
             unnamed = program.format in FORMATS and not FORMATS[program.format].named
             if unnamed:
                 self.session.reporter.say(f"--expect compares by position: {program.format} has no names for results")
-            entries += outcome.against_file(f.expect, outputs, compare.Tolerance(f.atol, f.rtol), by_position=unnamed)
+            tolerance = compare.Tolerance(f.atol, f.rtol)
+            entries += outcome.against_file(f.expect, outputs, tolerance, verdict, by_position=unnamed)
         for divergence in entries:
             self.diagnostics.error("OutputMismatch", str(divergence))
-        self.session.reporter.settle(self.diagnostics)
+        checking.end(self.session, self.diagnostics, verdict)
+
+
+_FUSED = "op by op, the engine agrees with the reference; only with fused ops it does not: this is a fault of the engine"
 
 
 def _save(path: str, arrays: dict[str, Array]) -> None:

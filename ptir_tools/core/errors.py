@@ -26,6 +26,8 @@ EXACT = None
 Error = Any  # an array, or EXACT
 ROUNDING = 2.01  # in unit roundoffs: the reference rounds once; an engine rounds once, and to f32 before a narrower dtype
 ACCUMULATED = 2.0**-24  # narrow floats are computed and accumulated in f32
+WALK = 4.0  # see `_walked`
+_ALIKE = 0.99  # the square of a sum over that of as many equal terms; above, terms are nearly equal
 _MOST = 4  # operands with an error for which corners are tried, at most
 _TURNS = (1, -1, 1j, -1j)
 
@@ -54,6 +56,7 @@ class Step:
     ]  # results of the ops of a lowering pass; None: of the op itself
     strict: bool = False  # engines compute this op as written
     given: Sequence[bool] = ()  # which operands are inputs and constants: all engines have equal bits
+    sampled: bool = False  # samples show what errors of operands do to an op of which nothing is known
 
     @property
     def ieee(self) -> bool:
@@ -67,6 +70,11 @@ class Step:
     def dtypes(self) -> list[DType]:
         """The dtypes of the results' leaves."""
         return [leaf for v in self.op.results for leaf in leaf_dtypes(v.type)]
+
+    @property
+    def operand_dtypes(self) -> list[DType]:
+        """The dtypes of the operands."""
+        return [leaf_dtypes(operand_type(x))[0] for x in self.op.operands]
 
     @property
     def accumulator(self) -> float:
@@ -287,8 +295,12 @@ def unless(broken: Callable[[Step], Error], rule: Rule) -> Rule:
 
 
 def discrete(step: Step) -> list[Error]:
-    """Exact for exact operands; otherwise no bound."""
-    return exact(step) if all(e is EXACT for e in step.errors) else unknown(step)
+    """Exact for exact operands; otherwise no bound, if no samples show one."""
+    known = all(e is EXACT for e in step.errors) or (step.sampled and all(d.precision for d in step.dtypes))
+    if known or not step.op.defn.traits & ELEMENTWISE or any(x.shape != step.results[0].shape for x in step.operands):
+        return exact(step) if known else unknown(step)
+    off = np.logical_or.reduce([step.error(k) > 0 for k in range(len(step.operands))])
+    return [np.where(off, np.inf, 0.0)]
 
 
 def opaque(step: Step) -> list[Error]:
@@ -316,9 +328,16 @@ def bits(step: Step) -> list[Error]:
         return discrete(step)
     wide = arrays.widen(x)
     open_ = np.isnan(wide) | (wide == 0) if step.sign_may_flip(0) else np.isnan(wide)
-    if x.shape == result.shape and x.dtype.kind != "c":
-        return [np.where(open_, np.inf, 0.0)]
+    if x.shape == result.shape[: x.ndim] and x.dtype.kind != "c":
+        open_ = open_.reshape(*x.shape, *[1] * (result.ndim - x.ndim))
+        return [np.broadcast_to(np.where(open_, np.inf, 0.0), result.shape)]
     return unknown(step) if step.sign_may_flip(0) or open_.any() else discrete(step)
+
+
+def as_written(d: OpDef) -> bool:
+    """Whether an op computes with the bits of its operands, or by a body of which nothing is known."""
+    rule = rule_of(d)
+    return rule in (bits, discrete, opaque) or hasattr(rule, "pipeline")
 
 
 def monotone(step: Step) -> list[Error]:
@@ -392,6 +411,11 @@ def smallest(dtype: DType) -> float:
     return float(_info(dtype).smallest_subnormal)
 
 
+def normal(dtype: DType) -> float:
+    """The smallest positive number of a float dtype that is not subnormal."""
+    return float(_info(dtype).smallest_normal)
+
+
 @cache
 def _info(dtype: DType) -> np.finfo:
     kind = arrays.numpy_dtype(dtype)
@@ -426,14 +450,41 @@ def linear(
 
 
 def _summed(step: Step, chosen: Sequence[int], terms: Callable[[Step], Error] | None, fill: dict[str, object]) -> Array:
-    def total(finite: bool) -> Array:
-        return step.sizes([step.absolute(k, finite) if k in chosen else x for k, x in enumerate(step.operands)], **fill)
+    def total(power: int = 1, finite: bool = False) -> Array:
+        return step.sizes([step.absolute(k, finite) ** power if k in chosen else x for k, x in enumerate(step.operands)], **fill)
 
     ones = [np.ones(x.shape) if k in chosen else x for k, x in enumerate(step.operands)]
     count = step.sizes(ones, **fill) if terms is None else terms(step)
-    sizes, by = total(finite=False), 1 if terms is None else count
-    error = _accumulated(step, sizes * (count * step.accumulator), sizes)
-    return np.where(_overflowing(step, sizes * by, lambda: total(finite=True) * by), np.inf, error)
+    by = 1 if terms is None else count
+    sizes, walked = _walked(
+        step, count, lambda: total() * by, lambda: total(power=2) * by, np.abs(arrays.widen(step.results[0])) * by
+    )
+    error = _accumulated(step, walked / np.maximum(by, 1), sizes / np.maximum(by, 1))
+    return np.where(_overflowing(step, sizes, lambda: total(finite=True) * by), np.inf, error)
+
+
+def _walked(
+    step: Step, terms: Error, total: Callable[[], Array], squares: Callable[[], Array], result: Array
+) -> tuple[Array, Array]:
+    """The sum of the magnitudes of `terms` numbers, or a bound on it, and the error of adding them up in any order: at most the
+    sum of magnitudes times `terms` roundings.
+
+    Rounding is no worst case: the error of so many additions, each off by a rounding of the sum so far, is a random walk. With
+    terms in random order, the root of the mean square of the sums so far is below r = sqrt(`result`^2 + `squares`), and the
+    standard deviation of the error below 0.3 sqrt(n) roundings of r. The bound of `WALK` sqrt(n) roundings of r is 13 times that.
+    If terms are nearly equal, their roundings are, too, and the worst case holds.
+    """
+    most = np.max(terms, initial=0)
+    if most <= WALK**2 or step.accumulator < ACCUMULATED or not np.isfinite(result).all():
+        sizes = total()
+        return sizes, sizes * np.minimum(terms, np.inf if most <= WALK**2 else WALK * np.sqrt(terms)) * step.accumulator
+    power = squares()
+    sizes = np.sqrt(power * terms)  # no less than the sum of the magnitudes
+    alike = result**2 > _ALIKE * power * terms
+    walk = np.where(alike, np.inf, WALK * np.sqrt(terms * (result**2 + power)))
+    if not np.all(sizes <= step.most):
+        sizes = total()
+    return sizes, np.minimum(sizes * terms, walk) * step.accumulator
 
 
 def _overflowing(step: Step, total: Array, finite: Callable[[], Array]) -> bool | Array:
@@ -465,9 +516,10 @@ def products(terms: Callable[[Step], int]) -> Rule:
         if not step.dtypes[0].precision:
             return [EXACT] if all(e is EXACT for e in step.errors) else unknown(step)
         n = terms(step)
-        total = step.sizes([a, b])
+        size = np.abs(arrays.widen(step.results[0]))
+        total, error = _walked(step, n, lambda: step.sizes([a, b]), lambda: step.sizes([a**2, b**2]), size)
         underflows = (total > 0) * smallest(step.accumulator_dtype)
-        error = total * (n * step.accumulator) + 2 * n * underflows
+        error = error + 2 * n * underflows
         if step.errors[0] is not EXACT:
             error = error + step.sizes([step.errors[0], b + step.error(1)])
         if step.errors[1] is not EXACT:
@@ -509,6 +561,7 @@ def through(pipeline: str, otherwise: Rule = unknown) -> Rule:
         pairs = zip(step.results, *result, strict=True)
         return [distances(arrays.widen(value), arrays.widen(r)) + (0.0 if e is EXACT else e) for r, value, e in pairs]
 
+    rule.pipeline = pipeline  # type: ignore[attr-defined]
     return rule
 
 

@@ -1,11 +1,12 @@
 """Bounds on the difference between an engine and the reference in one run.
 
-`Executable` proves a bound: it is the reference with an error next to every value. Each op is run by its declared body, and its
-error by its declared rule (`core.errors`), on the values of this run. Regions are run on values with errors. A branch or loop
-whose predicate is uncertain is run both ways, and its results may be either.
+`Executable` is the reference with an error next to every value: each op is run by its declared body, and its error by its
+declared rule (`core.errors`), on the values of this run. Regions are run on values with errors. A branch or loop whose predicate
+is uncertain is run both ways, and its results may be either.
 
-A proof assumes the worst case of every op, which gives no useful bound for a deep model. There `measured` estimates one: it runs
-the reference several times, and perturbs every result by a multiple of the op's own error.
+`Proven` assumes the worst of what each op does to the errors of its operands. That doubles with every layer of a model. So
+`Measured` also carries samples: runs in which every result is moved at random, as rounding moves it. Their spread measures what
+the errors so far do to a value. It takes the place of the worst case wherever no decision and no pole is within the error.
 """
 
 from __future__ import annotations
@@ -15,17 +16,28 @@ from collections.abc import Callable, Sequence
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.builder import single_function
-from ptir_tools.core.diagnostics import Rejected
-from ptir_tools.core.dtypes import DType
-from ptir_tools.core.errors import EXACT, Error, Step, distances, errors_of
+from ptir_tools.core.dtypes import F64, DType
+from ptir_tools.core.errors import EXACT, Error, Step, as_written, distances, errors_of, largest, normal, rule_of, unit
 from ptir_tools.core.evaluate import Context, Data, apply, keywords, last_uses
 from ptir_tools.core.evaluate import read as read_plain
-from ptir_tools.core.ir import CONSTANT, MOVEMENT, Element, Function, Literal, Op, Operand, Region, Value, operand_type
+from ptir_tools.core.ir import (
+    CONSTANT,
+    ELEMENTWISE,
+    MOVEMENT,
+    Element,
+    Function,
+    Literal,
+    Op,
+    Operand,
+    Region,
+    Value,
+    operand_type,
+)
 from ptir_tools.core.lazy import np
-from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import flatten, nest
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import load_dialect
 from ptir_tools.engines import reference
 from ptir_tools.engines.options import RunOptions
@@ -33,6 +45,13 @@ from ptir_tools.passes import run_pipeline
 
 if TYPE_CHECKING:
     from ptir_tools.core.dialect import Program
+
+SAMPLES = 8
+MOVED = 0.25  # of an op's own error, at most, is what moves its result. Samples are not rounded, the reference is
+DEVIATIONS = 4.0  # an engine's error may be this multiple of the root of the mean square of the samples' distances,
+FACTOR = 2.0  # and this multiple of the largest
+_LEAST = 0.125  # of the worst case of an elementwise op: operands may cancel in all samples, but not on an engine
+_JUMP = 4.0  # roundings; what is less is no jump
 
 
 @dataclass(slots=True)
@@ -49,18 +68,24 @@ class Approximate:
 
     value: Array
     error: Error = EXACT
-    decisions: Decisions = field(default_factory=Decisions)
+    samples: tuple[Array, ...] = ()  # none: all are the value
     given: bool = (
         False  # an input or a constant, or moved elements of these: the signs of zeros and NaN are equal on every engine
     )
+    decisions: Decisions = field(default_factory=Decisions)
 
     @property
     def shape(self) -> tuple[int, ...]:
         results: tuple[int, ...] = self.value.shape
         return results
 
+    def sample(self, k: int) -> Array:
+        """The value in sample `k`."""
+        return self.samples[k] if self.samples else self.value
+
     def __getitem__(self, at: int | slice | tuple[int | slice, ...]) -> Approximate:
-        return Approximate(self.value[at], EXACT if self.error is EXACT else self.error[at], given=self.given)
+        error = EXACT if self.error is EXACT else self.error[at]
+        return Approximate(self.value[at], error, tuple(x[at] for x in self.samples), self.given)
 
     def __bool__(self) -> bool:
         if self.error is EXACT or not np.any(self.error):
@@ -71,89 +96,51 @@ class Approximate:
     def __array_function__(
         self, function: Callable[..., Array], types: object, args: tuple[Any, ...], kwargs: dict[str, object]
     ) -> Approximate:
-        rows = args[0]
-        if all(x.error is EXACT for x in rows):
-            return Approximate(function([x.value for x in rows], *args[1:], **kwargs))
-        errors = [np.zeros(x.shape) if x.error is EXACT else x.error for x in rows]
-        stacked = function([x.value for x in rows], *args[1:], **kwargs)
-        return Approximate(stacked, function(errors, *args[1:], **kwargs))
+        def stacked(parts: list[Array]) -> Array:
+            return function(parts, *args[1:], **kwargs)
+
+        rows: list[Approximate] = args[0]
+        errors: Error = EXACT
+        if any(x.error is not EXACT for x in rows):
+            errors = stacked([np.zeros(x.shape) if x.error is EXACT else x.error for x in rows])
+        count = max(len(x.samples) for x in rows)
+        samples = tuple(stacked([x.sample(k) for x in rows]) for k in range(count))
+        return Approximate(stacked([x.value for x in rows]), errors, samples)
 
 
 class Executable(reference.Executable):
-    """The reference engine, which also records in `errors` the error bound of each leaf of its results."""
+    """The reference engine, which also records in `found` each leaf of its results with its error. `measured` says how."""
 
-    def __init__(self, program: Program, function: Function, options: RunOptions) -> None:
+    def __init__(self, program: Program, function: Function, options: RunOptions, measured: bool = False) -> None:
         super().__init__(program, function, options)
-        self.walk = Walk(options.strict_fp)
-        self.errors: list[Error] = []
+        self.walk = Measured(options.strict_fp) if measured else Proven(options.strict_fp)
+        self.found: list[Approximate] = []
 
     @property
     def memory(self) -> int:
         """The reference's estimate, plus the errors and their intermediates."""
-        return 4 * super().memory
+        return (4 + (SAMPLES if isinstance(self.walk, Measured) else 0)) * super().memory
+
+    @property
+    def errors(self) -> list[Error]:
+        """The error of each leaf of the results."""
+        return [x.error for x in self.found]
 
     def __call__(self, arguments: Sequence[Data], context: Context) -> tuple[object, ...]:
         given = [
             nest(p.type, (Approximate(leaf, given=True) for leaf in flatten(x)))
             for p, x in zip(self.function.params, arguments, strict=True)
         ]
-        results = list(flatten(self.walk.block(self.function, given, context)))
-        self.errors = [x.error for x in results]
-        values = reference.without_aliases([x.value for x in results], arguments)
+        self.found = list(flatten(self.walk.block(self.function, given, context)))
+        values = reference.without_aliases([x.value for x in self.found], arguments)
         return tuple(nest(operand_type(x), values) for x in self.function.results)
 
 
-RUNS = 8  # runs of a measurement
-MOVED = 4.0  # a result is perturbed by up to this multiple of its op's error
-FACTOR = 4.0  # an engine's error may be this multiple of the measured one
-
-
-@dataclass(slots=True)
-class Spread:
-    """The measurement of one output. `most` is the largest distance from the reference in any run. `wild` are the elements, or
-    parts of complex ones, that were NaN or infinite in only some runs, or infinite with both signs."""
-
-    most: Array
-    wild: Array
-
-
-def measured(
-    program: Program, options: RunOptions, outputs: Sequence[Array], run: Callable[[Executable], Sequence[Array]]
-) -> list[Spread]:
-    """The distances of the outputs of perturbed runs from `outputs`. `run` runs an executable on the same inputs. If a
-    perturbed run fails, all distances are unknown."""
-    results = [
-        Spread(np.zeros(x.shape), ~np.isfinite(x) if x.dtype.kind == "c" else np.zeros(x.shape, np.bool_)) for x in outputs
-    ]
-    for k in range(RUNS):
-        executable = Executable(program, program.main, options)
-        executable.walk = Perturbed(k, options.strict_fp)
-        try:
-            others = run(executable)
-        except (Rejected, LimitExceeded):
-            return [Spread(np.full(x.shape, np.inf), np.ones(x.shape, np.bool_)) for x in outputs]
-        for spread, x, other in zip(results, outputs, others, strict=True):
-            a, b = _float(x), _float(other)
-            with np.errstate(all="ignore"):
-                spread.most = np.maximum(spread.most, distances(a, b))
-            turned = np.isinf(a) & np.isinf(b) & (a != b)  # by a factor that may be 0, too
-            spread.wild |= (np.isfinite(a) != np.isfinite(b)) | (np.isnan(a) != np.isnan(b)) | turned
-    return results
-
-
-def _float(x: Array) -> Array:
-    return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
-
-
-class Walk:
+class Proven:
     """Runs a program on values with errors. `strict`: engines do the same ops in the same order."""
 
     def __init__(self, strict: bool = False) -> None:
         self.strict = strict
-
-    def kept(self, value: Array, error: Error, dtype: DType, given: bool) -> Approximate:
-        """A result with this error; `given` as in `Approximate`."""
-        return Approximate(value, error, given=given)
 
     def block(self, block: Region, arguments: Sequence[Any], context: Context) -> tuple[Any, ...]:
         """Like `evaluate.run_block`, on values with errors."""
@@ -185,8 +172,12 @@ class Walk:
         given = [x.given for x in operands]
         seen = Step(op, [x.value for x in operands], [x.error for x in operands], outputs, named, analyze, self.strict, given)
         whole = bool(op.defn.traits & (MOVEMENT | CONSTANT)) and all(given)
-        leaves = iter([self.kept(*one, whole) for one in zip(outputs, errors_of(seen), seen.dtypes, strict=True)])
+        leaves = iter(self.leaves(seen, operands, whole, context))
         return [nest(v.type, leaves) for v in op.results]
+
+    def leaves(self, seen: Step, operands: list[Approximate], whole: bool, context: Context) -> list[Approximate]:
+        """The leaves of the results of a step, with their errors; `whole`: all are `given`."""
+        return [Approximate(x, e, given=whole) for x, e in zip(seen.results, errors_of(seen), strict=True)]
 
     def _branching(self, op: Op, operands: list[object], context: Context) -> list[object]:
         """An op with regions: its body is run on values with errors. If one predicate was uncertain, it is run again with the
@@ -201,7 +192,7 @@ class Walk:
             context.observe = observe
         leaves = list(flatten(tuple(result)))
         others = list(flatten(tuple(other))) if other is not None else [None] * len(leaves)
-        joined = iter([_either(a, b) for a, b in zip(leaves, others, strict=True)])
+        joined = iter([self.either(a, b) for a, b in zip(leaves, others, strict=True)])
         return [nest(v.type, joined) for v in op.results]
 
     def _run(self, op: Op, operands: list[object], context: Context, decisions: Decisions) -> tuple[list[object], int]:
@@ -209,62 +200,241 @@ class Walk:
             return lambda *arguments: tuple(map(deciding, self.block(region, list(arguments), context)))
 
         def deciding(x: object) -> object:
-            return Approximate(x.value, x.error, decisions, x.given) if isinstance(x, Approximate) else x
+            return replace(x, decisions=decisions) if isinstance(x, Approximate) else x
 
         results = apply(op, list(map(deciding, operands)), keywords(op, context, call), context)
         result = (x if isinstance(x, Approximate) else Approximate(np.asarray(x)) for x in flatten(tuple(results)))
         return [nest(v.type, result) for v in op.results], decisions.open
 
+    def either(self, a: Approximate, b: Approximate | None) -> Approximate:
+        """`a`, with an error that includes `b`; no bound if there is no `b`."""
+        if b is None:
+            return Approximate(a.value, np.full(a.shape, np.inf))
+        with np.errstate(all="ignore"):
+            gap = distances(_float(a.value), _float(b.value))
+        sides = [0.0 if x.error is EXACT else x.error for x in (a, b)]
+        return Approximate(a.value, np.maximum(sides[0], gap + sides[1]))
 
-class Perturbed(Walk):
-    """Perturbs every result by up to `MOVED` times its error, instead of recording the error.
 
-    In run 0 all are moved up, in run 1 all down, in other runs each element at random. If the error is infinite, results are
-    infinite, NaN or unchanged. A computed NaN, and a zero whose sign rewrites may change, is positive in run 0 and negative in
-    run 1.
+class Measured(Proven):
+    """Runs a program on values with errors and samples.
+
+    A result's error is `FACTOR` times the largest distance of a sample from the value, plus the op's own error; or the worst case
+    of the op, from the errors of its operands, where that is less. The worst case holds alone for integers and i1, where an
+    integer or i1 operand is uncertain, where the result jumps (floor, sign) and no sample jumped, and at poles. There
+    the samples are set apart by it.
     """
 
-    def __init__(self, run: int, strict: bool = False) -> None:
+    def __init__(self, strict: bool = False) -> None:
         super().__init__(strict)
-        self.up = (1.0, -1.0)[run] if run < 2 else None
-        self.wild = (np.inf, -np.inf, np.nan)[run] if run < 3 else None
-        self.random = np.random.Generator(np.random.Philox(run))
+        self.made = 0  # results so far
 
-    def kept(self, value: Array, error: Error, dtype: DType, given: bool) -> Approximate:
-        """The perturbed value."""
-        if not dtype.precision or given:
-            return Approximate(value, given=given)
-        wide = _float(value)
+    def leaves(self, seen: Step, operands: list[Approximate], whole: bool, context: Context) -> list[Approximate]:
+        """The leaves of the results with errors and samples."""
+        if all(x.error is EXACT for x in operands):
+            errors = errors_of(seen)
+            rounds = not whole and any(e is not EXACT for e in errors) and any(d.precision for d in seen.dtypes)
+            exact = _unrounded(seen, [x.value for x in operands], context) if rounds else seen.results
+            return [self._rounded(*one, whole) for one in zip(seen.results, errors, seen.dtypes, exact, strict=True)]
+        if (made := self._rewritten(seen, operands, context)) is not None:
+            return made
+        worst = errors_of(replace(seen, sampled=True))
+        d = seen.op.defn
+        one = sum(x.error is not EXACT for x in operands) == 1 or (d.algebra.monotone and d.algebra.idempotent)
+        direct = bool(d.traits & MOVEMENT or (d.traits & ELEMENTWISE and one))
+        own = errors_of(replace(seen, errors=[EXACT] * len(operands)))
+        calm = worst
+        if any(x.error is not EXACT and not _inexact(x.value) for x in operands):
+            errors = [EXACT if not _inexact(x.value) else x.error for x in operands]
+            calm = errors_of(replace(seen, errors=errors, sampled=True))
+        samples = [_unrounded(seen, [x.sample(k) for x in operands], context) for k in range(SAMPLES)]
+        several = zip(seen.results, seen.dtypes, own, worst, calm, map(list, zip(*samples, strict=True)), strict=True)
+        return [self._joined(*one, direct, bool(d.traits & ELEMENTWISE)) for one in several]
+
+    def _rewritten(self, seen: Step, operands: list[Approximate], context: Context) -> list[Approximate] | None:
+        """The results of the ops to which the op's rule lowers it, if it does."""
+        pipeline = getattr(rule_of(seen.op.defn), "pipeline", "")
+        block = _rewritten(seen.op, pipeline) if pipeline else None
+        if block is None:
+            return None
+        made = list(flatten(self.block(block, operands, context)))
+        results = []
+        for r, x in zip(seen.results, made, strict=True):
+            with np.errstate(all="ignore"):
+                gap = distances(_float(x.value), _float(r))
+            results.append(Approximate(r, gap + (0.0 if x.error is EXACT else x.error), x.samples))
+        return results
+
+    def _rounded(self, value: Array, error: Error, dtype: DType, exact: Array, whole: bool) -> Approximate:
+        """A result of exact operands, whose samples differ by its own error; `exact` is the result before it is rounded."""
+        samples: tuple[Array, ...] = ()
+        if not whole and dtype.precision and (error is not EXACT or self._free(value)):
+            samples = tuple(self._moved([exact] * SAMPLES, error, dtype))
+        elif not whole and error is not EXACT:
+            samples = tuple(self._apart([value] * SAMPLES, value, error, np.asarray(error) > 0))
+        return Approximate(value, error, samples, whole)
+
+    def _joined(
+        self,
+        value: Array,
+        dtype: DType,
+        own: Error,
+        worst: Error,
+        calm: Error,
+        samples: list[Array],
+        direct: bool,
+        elementwise: bool,
+    ) -> Approximate:
+        """A result with its error and its samples; `direct`: no two errors meet in an element."""
+        if not dtype.precision:
+            apart = self._apart(samples, value, worst, np.asarray(worst) > 0) if worst is not EXACT else samples
+            return Approximate(value, worst, tuple(apart))
+        wide, base = _float(value), np.zeros(value.shape) if own is EXACT else own
         with np.errstate(all="ignore"):
-            if error is not EXACT:
-                known = np.isfinite(error)
-                wide = wide + MOVED * self._turns(value) * np.where(known, error, 0.0)
-                wide = wide if known.all() else np.where(known, wide, self._wild(_float(value)))
-            return Approximate(arrays.narrow(self._signed(wide), dtype))
+            gaps = [distances(_float(x), wide) for x in samples]
+            spread = np.maximum.reduce(gaps)
+            likely = _likely(gaps, spread) + base
+            if worst is EXACT:
+                error, open_ = likely, np.zeros(value.shape, np.bool_)
+            else:
+                open_ = np.isposinf(worst)
+                if direct:  # where all samples agree, but the worst case is far: a jump
+                    open_ |= (spread == 0) & (worst > 2 * base + _JUMP * unit(dtype) * np.abs(wide))
+                if calm is not worst:
+                    open_ |= worst > (0.0 if calm is EXACT else calm)
+                if elementwise:
+                    likely = np.maximum(likely, _LEAST * worst)
+                error = worst if direct else np.where(open_, worst, np.minimum(worst, likely))
+            moved = self._moved(samples, own, dtype)
+            if open_.any():
+                moved = self._apart(moved, value, error, open_)
+        return Approximate(value, error if np.any(error) else EXACT, tuple(moved))
 
-    def _signed(self, x: Array) -> Array:
-        """`x` with the signs of this run for its NaN and zeros."""
+    def _moved(self, samples: list[Array], error: Error, dtype: DType) -> list[Array]:
+        """The samples, each element moved at random by part of `error`, and with a sign of its own if it is NaN or 0. Equal
+        elements are moved alike, as by an engine."""
+        self.made += 1
+        results = []
+        part = MOVED * (1 if unit(dtype) > unit(F64) else 2)  # what the reference computes in f64 is rounded already
+        with np.errstate(all="ignore"):
+            for k, x in enumerate(samples):
+                wide = _float(x)
+                if error is not EXACT:
+                    known = np.isfinite(error)
+                    wide = wide + part * np.where(known, error, 0.0) * self._turns(wide, k)
+                    wide = wide if known.all() else np.where(known, wide, self._wild(wide, k))
+                results.append(self._signed(_in_range(wide, dtype), k))
+        return results
+
+    def _apart(self, samples: list[Array], value: Array, error: Error, at: Array) -> list[Array]:
+        """The samples, but set apart from the value by `error` where `at`: i1 are flipped, numbers are moved to either side. What
+        has no bound is infinite, NaN or unchanged; an integer is unchanged."""
+        self.made += 1
+        results = []
+        for k, x in enumerate(samples):
+            if value.dtype.kind == "b":
+                results.append(np.where(at, value ^ (k % 2 == 0), x))
+                continue
+            wide = _float(value)
+            known = np.isfinite(error)
+            with np.errstate(all="ignore"):
+                turned = wide + (-1.0 if k % 2 else 1.0) * np.where(known, error, 0.0)
+                turned = turned if known.all() or not _inexact(value) else np.where(known, turned, self._wild(wide, k))
+                if not _inexact(value):
+                    info = np.iinfo(value.dtype) if value.dtype.kind in "iu" else None
+                    turned = turned if info is None else np.clip(turned, info.min, float(info.max) / 1.001)
+                results.append(np.where(at, turned if _inexact(value) else turned.astype(value.dtype), x))
+        return results
+
+    def _free(self, x: Array) -> bool:
+        """Whether the sign of an element of a computed result is free."""
+        wide = _float(x)
+        return bool(np.isnan(wide).any() if self.strict else (np.isnan(wide) | (wide == 0)).any())
+
+    def _signed(self, x: Array, k: int) -> Array:
+        """`x` with the signs of sample `k` for its NaN and zeros."""
         if x.dtype.kind == "c":
             turned = np.empty_like(x)
-            turned.real, turned.imag = self._signed(x.real), self._signed(x.imag)
+            turned.real, turned.imag = self._signed(x.real, k), self._signed(x.imag, k)
             return turned
         free = np.isnan(x) if self.strict else np.isnan(x) | (x == 0)
-        if not free.any():
-            return x
-        negative = self.random.random(x.shape) < 0.5 if self.up is None else self.up < 0
-        return np.where(free, np.copysign(x, np.where(negative, -1.0, 1.0)), x)
+        return np.where(free, np.copysign(x, -1.0 if k % 2 else 1.0), x) if free.any() else x
 
-    def _turns(self, value: Array) -> Array | float:
-        if self.up is not None:
-            return self.up
-        turns = self.random.uniform(-1, 1, value.shape)
-        return turns * np.exp(2j * np.pi * self.random.random(value.shape)) if value.dtype.kind == "c" else turns
+    def _turns(self, x: Array, k: int) -> Array:
+        """Numbers in [-1, 1), equal for equal elements of `x`."""
+        if x.dtype.kind == "c":
+            size, turn = self._turns(x.real, k), self._turns(x.imag, k + SAMPLES)
+            return size * np.exp(1j * np.pi * turn)
+        seed = (self.made * 2 * SAMPLES + k + 1) * 0x9E3779B97F4A7C15 % 2**64
+        mixed = np.array(x + 0.0, np.float64, order="C").view(np.uint64) ^ np.uint64(seed)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+        mixed ^= mixed >> np.uint64(31)
+        return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-52 - 1
 
-    def _wild(self, value: Array) -> float | Array:
-        if self.wild is not None:
-            return self.wild
-        chosen = self.random.integers(0, 4, value.shape)
-        return np.choose(chosen, [value, np.nan, np.inf, -np.inf])
+    def _wild(self, value: Array, k: int) -> Array:
+        return np.broadcast_to((value, np.nan, np.inf, -np.inf)[k % 4], value.shape)
+
+    def either(self, a: Approximate, b: Approximate | None) -> Approximate:
+        """As in `Proven`, with samples of both."""
+        joined = super().either(a, b)
+        if b is None:
+            open_ = np.ones(a.shape, np.bool_)
+            joined.samples = tuple(self._apart([a.value] * SAMPLES, a.value, joined.error, open_))
+            return joined
+        joined.samples = tuple((a, b)[k % 2].sample(k) for k in range(SAMPLES))
+        return joined
+
+
+def _unrounded(step: Step, operands: list[Array], context: Context) -> list[Array]:
+    """The results of an op on other operands, before they are rounded. Where it fails, they are NaN, or as on the reference."""
+    mixed = any(d.is_complex for d in step.dtypes) and not any(map(np.iscomplexobj, operands))
+    try:
+        with np.errstate(all="ignore"):
+            if mixed or as_written(step.op.defn):
+                given = [arrays.narrow(x, dtype) for x, dtype in zip(operands, step.operand_dtypes, strict=True)]
+                made = list(map(np.asarray, flatten(tuple(apply(step.op, given, step.keywords, context)))))
+            else:
+                made = step.run(list(map(arrays.widen, operands)))
+    except Violation:
+        made = [np.full(x.shape, np.nan) if _inexact(x) else x for x in step.results]
+    return [arrays.widen(x) if d.precision else arrays.narrow(x, d) for x, d in zip(made, step.dtypes, strict=True)]
+
+
+def _in_range(x: Array, dtype: DType) -> Array:
+    """`x` in float64, with infinities and subnormal numbers where `dtype` has them."""
+    if unit(dtype) <= unit(F64):
+        return x
+    size = np.abs(x)
+    edge = ~(size < largest(dtype) * (1 - unit(dtype))) | (size < normal(dtype))
+    return np.where(edge, arrays.widen(arrays.narrow(x, dtype)), x) if edge.any() else x
+
+
+def _likely(gaps: list[Array], most: Array) -> Array:
+    """What an engine's distance may be, from the distances of samples and the largest of them."""
+    square = np.mean(np.square(gaps), axis=0)
+    if square.ndim and square.size:
+        square = (square + np.median(square, axis=-1, keepdims=True)) / 2
+    return np.maximum(DEVIATIONS * np.sqrt(square), FACTOR * most)
+
+
+def wild(found: Approximate) -> Array:
+    """The elements, or parts of complex ones, that are NaN or infinite in only some samples, or infinite with both signs."""
+    a = _float(found.value)
+    result = ~np.isfinite(a) if a.dtype.kind == "c" else np.zeros(a.shape, np.bool_)
+    for x in found.samples:
+        b = _float(x)
+        turned = np.isinf(a) & np.isinf(b) & (a != b)  # by a factor that may be 0, too
+        result |= (np.isfinite(a) != np.isfinite(b)) | (np.isnan(a) != np.isnan(b)) | turned
+    return result
+
+
+def _float(x: Array) -> Array:
+    return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+
+
+def _inexact(x: Array) -> bool:
+    return x.dtype.kind not in "iub" and "int" not in x.dtype.name
 
 
 Env = dict[Value, Any]
@@ -298,14 +468,3 @@ def _rewritten(op: Op, pipeline: str) -> Region | None:
         kept = any(x.defn is op.defn for x in program.main.body)
         _REWRITTEN[key] = None if kept else program.main
     return _REWRITTEN[key]
-
-
-def _either(a: Approximate, b: Approximate | None) -> Approximate:
-    """`a`, with an error that includes `b`; no bound if there is no `b`."""
-    if b is None:
-        return Approximate(a.value, np.full(a.shape, np.inf))
-    wide = [x.value.astype(np.complex128 if x.value.dtype.kind == "c" else np.float64) for x in (a, b)]
-    with np.errstate(all="ignore"):
-        gap = distances(*wide)
-    sides = [0.0 if x.error is EXACT else x.error for x in (a, b)]
-    return Approximate(a.value, np.maximum(sides[0], gap + sides[1]))

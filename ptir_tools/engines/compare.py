@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.errors import EXACT as NO_ERROR
-from ptir_tools.core.errors import leaf_dtypes, unit
+from ptir_tools.core.errors import distances, leaf_dtypes, unit
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Loop, operand_type
 from ptir_tools.core.lazy import np
@@ -31,12 +32,18 @@ from ptir_tools.engines.options import RunOptions
 class Tolerance:
     """An element passes when |expected - actual| <= `absolute` + `relative` * |expected|. `absolute` may be an array. Where it is
     infinite, only whether both are finite, or equal, is compared; nothing where `wild` is true. `finite`: elements that should be
-    NaN or infinite are not compared."""
+    NaN or infinite are not compared. `size` is the largest element of the output: a bound as large says nothing."""
 
     absolute: float | Array = 0.0
     relative: float = 0.0
     finite: bool = False
     wild: bool | Array = False
+    size: float = math.inf
+
+    @property
+    def vague(self) -> bool | Array:
+        """Where the bound is finite, but says nothing."""
+        return (self.absolute > 0) & (self.absolute >= self.size) & np.isfinite(self.absolute)
 
     @property
     def largest(self) -> float:
@@ -79,6 +86,82 @@ class Divergence:
         return f"{where} is {self.actual}, expected {self.expected} ({self.count} elements differ{needed})"
 
 
+@dataclass(slots=True, frozen=True)
+class Nearest:
+    """The element whose error is the largest part of its bound."""
+
+    name: str
+    index: tuple[int, ...]
+    error: float
+    bound: float
+    value: np.generic
+
+    @property
+    def part(self) -> float:
+        """The error as a part of the bound; infinite where the bound is 0."""
+        return self.error / self.bound if self.bound else float("inf")
+
+
+@dataclass(slots=True)
+class Verdict:
+    """The result of a comparison, in a line: `nearest` is None if all elements with a bound are equal. By output: the number of
+    elements, of those that were not compared because they had no finite bound (`unbounded`), and of those whose bound is as large
+    as the largest element (`vague`)."""
+
+    nearest: Nearest | None = None
+    elements: Counter[str] = field(default_factory=Counter)
+    unbounded: Counter[str] = field(default_factory=Counter)
+    vague: Counter[str] = field(default_factory=Counter)
+    failed: bool = False
+
+    def compared(
+        self, expected: Mapping[str, Array], actual: Mapping[str, Array], tolerances: Mapping[str, Tolerance]
+    ) -> list[Divergence]:
+        """The result of `compare`, which becomes part of the verdict."""
+        for (name, a), b in zip(expected.items(), actual.values(), strict=False):
+            found = _nearest(name, a, b, tolerances.get(name, EXACT))
+            if found is not None and (self.nearest is None or found.part > self.nearest.part):
+                self.nearest = found
+        divergence = compare(expected, actual, tolerances)
+        self.failed |= bool(divergence)
+        return divergence
+
+    def count(self, expected: Mapping[str, Array], tolerances: Mapping[str, Tolerance]) -> None:
+        """Count the elements of outputs, and those whose bound says nothing."""
+        self.elements.update({name: x.size for name, x in expected.items()})
+        self.unbounded.update(unbounded(expected, tolerances))
+        self.vague.update({name: n for name, x in expected.items() if (n := _count(tolerances.get(name, EXACT).vague, x))})
+
+    @property
+    def compared_nothing(self) -> bool:
+        """Whether there are elements, and none has a bound."""
+        return 0 < self.elements.total() == self.unbounded.total()
+
+    @property
+    def open(self) -> int:
+        """The number of elements whose bound says nothing."""
+        return self.unbounded.total() + self.vague.total()
+
+    @property
+    def weak(self) -> bool:
+        """Whether the bound of more than one element in ten says nothing."""
+        return 10 * self.open > self.elements.total()
+
+    def __str__(self) -> str:
+        word = "FAIL" if self.failed else "WEAK" if self.weak else "PASS"
+        total, free = self.elements.total(), self.unbounded.total()
+        said = "the element is equal" if total - free == 1 else f"all {total - free} elements are equal"
+        if self.nearest is not None:
+            near = self.nearest
+            where = f"{near.name}[{', '.join(map(str, near.index))}]" if near.index else near.name
+            within = "beyond" if near.part > 1 else "within"
+            value = f"{near.value:.6g}" if isinstance(near.value, np.floating) else str(near.value)
+            said = f"largest error {near.error:.3g}, {within} a bound of {near.bound:.3g}, at {where} = {value}"
+        elif self.failed:
+            said = "the outputs differ"
+        return f"{word}: {said}{f'; the bound of {self.open} of {total} elements says nothing' if self.open else ''}"
+
+
 def diverging(name: str, expected: Array, actual: Array, tolerance: Tolerance = EXACT) -> Divergence | None:
     """The first element of `actual` that is not within `tolerance` of `expected`, or None. NaN equals NaN. Integers and i1
     that do not depend on rounding are compared bit for bit."""
@@ -101,6 +184,29 @@ def diverging(name: str, expected: Array, actual: Array, tolerance: Tolerance = 
     at = tuple(int(i) for i in np.unravel_index(int(np.argmax(off)), a.shape))
     absolute, relative = _needed(gap, size, same | free) if gap is not None and size is not None else (None, None)
     return Divergence(name, at, expected[at], actual[at], int(np.count_nonzero(off)), absolute, relative)
+
+
+def _nearest(name: str, expected: Array, actual: Array, tolerance: Tolerance) -> Nearest | None:
+    """The element whose error is the largest part of its bound; None if there is no error, or another dtype or shape."""
+    if _unlike(name, expected, actual) is not None or not expected.size:
+        return None
+    a, b = _wide(expected), _wide(actual)
+    with np.errstate(all="ignore"):
+        whole = a.dtype.kind in "iub"
+        error = np.abs(a.astype(np.float64) - b.astype(np.float64)) if whole else distances(a, b)
+        error = np.where(whole & (a != b) & (error == 0), 1.0, error)  # large integers
+        number = isinstance(tolerance.absolute, np.ndarray) or not whole  # else it applies to floats only
+        absolute = tolerance.absolute if number else 0.0
+        size = np.zeros(a.shape) if whole else np.abs(np.where(np.isfinite(a), a, 0))
+        bound = np.broadcast_to(absolute + tolerance.relative * size, a.shape)
+        free = np.isposinf(bound) & (tolerance.wild | np.isfinite(error))
+        if tolerance.finite:
+            free |= ~np.isfinite(a)
+        error = np.where(free, 0.0, error)
+        part = np.where(error > 0, np.where(bound > 0, error / bound, np.inf), 0.0)
+        part = np.where(np.isposinf(error), np.inf, part)
+    at = tuple(int(i) for i in np.unravel_index(int(np.argmax(part)), a.shape))
+    return Nearest(name, at, float(error[at]), float(bound[at]), expected[at]) if error[at] > 0 else None
 
 
 def _unlike(name: str, expected: Array, actual: Array) -> Divergence | None:
@@ -157,25 +263,26 @@ def _reference_outputs(
     static = without_dead(static, options)
     if any(isinstance(op.defn.control, Loop) and op.defn.control.test is not None for b in static.blocks() for op in b.body):
         run(static, given, options.on("auto"))  # an endless run reaches the limit in seconds there, here in minutes
-    executable = bounds.Executable(static, static.main, options)
-    require_memory(executable.memory)
-    outputs = execute(executable, static, given, options, diagnostics)
     units = [unit(dtype) for x in static.main.results for dtype in leaf_dtypes(operand_type(x))]
-    proven = [
-        _Proven(x, 0.0 if e is NO_ERROR else e, u) for x, e, u in zip(outputs.values(), executable.errors, units, strict=True)
-    ]
+
+    def approximate(measured: bool) -> tuple[dict[str, Array], list[bounds.Approximate]]:
+        executable = bounds.Executable(static, static.main, options, measured)
+        require_memory(executable.memory)
+        return execute(executable, static, given, options, diagnostics), executable.found
+
+    outputs, found = approximate(measured=False)
+    proven = [_Bound(x.value, 0.0 if x.error is NO_ERROR else x.error, u) for x, u in zip(found, units, strict=True)]
     if not any(np.any(p.loose) for p in proven):
         return outputs, {name: Tolerance(p.error) for name, p in zip(outputs, proven, strict=True)}
+    _, found = approximate(measured=True)
+    return outputs, {name: p.measured(x) for name, p, x in zip(outputs, proven, found, strict=True)}
 
-    def again(perturbed: bounds.Executable) -> list[Array]:
-        return list(execute(perturbed, static, given, options, Diagnostics(program.source)).values())
 
-    spreads = bounds.measured(static, options, list(outputs.values()), again)
-    return outputs, {name: p.measured(s) for name, p, s in zip(outputs, proven, spreads, strict=True)}
+_TIGHT = 8  # unit roundoffs of the largest element; a proven error within is not measured
 
 
 @dataclass(slots=True)
-class _Proven:
+class _Bound:
     """An output, its proven error and the unit roundoff of its dtype: 0 for integers and i1."""
 
     output: Array
@@ -190,29 +297,26 @@ class _Proven:
 
     @property
     def loose(self) -> Array:
-        """The mask of elements whose error leaves less than half of the digits of the largest element."""
+        """The mask of elements whose proven error is more than a few roundings of the largest element."""
         if not np.any(self.error):
             return np.zeros(self.output.shape, np.bool_)
-        return np.asarray(self.error) > np.sqrt(self.unit) * self.scale if self.unit else np.isposinf(self.error)
+        return np.asarray(self.error) > _TIGHT * self.unit * self.scale if self.unit else np.isposinf(self.error)
 
-    def measured(self, spread: bounds.Spread) -> Tolerance:
-        """The proven error, replaced by the measured one where it is loose; infinite where it is as large as the output."""
+    def measured(self, found: bounds.Approximate) -> Tolerance:
+        """The proven error, or the measured one where that is less than the output's own size."""
+        measured = np.asarray(0.0 if found.error is NO_ERROR else found.error)
         if self.unit:
-            with np.errstate(over="ignore"):
-                most = bounds.FACTOR * spread.most
-            most = np.where(most < self.scale, most, np.inf)
-        else:
-            most = np.where(spread.most > 0, np.inf, 0.0)
-        absolute = np.where(self.loose, np.minimum(self.error, most), self.error)
-        return Tolerance(absolute, wild=spread.wild & np.isposinf(self.error))
+            measured = np.where((measured > 0) & (measured >= self.scale), np.inf, measured)
+        absolute = np.where(self.loose, np.minimum(self.error, measured), self.error)
+        size = self.scale if self.unit else math.inf
+        return Tolerance(absolute, wild=bounds.wild(found) & np.isposinf(self.error), size=size)
 
 
 @dataclass(slots=True)
 class Check:
     """The report of `check`: `diverged` is empty when before and after agree, `tolerance` is that of its first divergence. Of the
     last run: the `inputs` of each side by its own names, and the `expected` outputs by the names of after. `sizes` are the
-    numbers chosen for open symbols. By output: the elements that were not compared, because they had no finite bound
-    (`unbounded`) or were NaN or infinite (`skipped`), and their number (`elements`).
+    numbers chosen for open symbols. `skipped`, by output: the elements that were not compared because they were NaN or infinite.
     """
 
     diverged: list[Divergence] = field(default_factory=list)
@@ -221,15 +325,24 @@ class Check:
     inputs_after: dict[str, Array] = field(default_factory=dict)
     expected: dict[str, Array] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
-    unbounded: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
-    elements: Counter[str] = field(default_factory=Counter)
+    verdict: Verdict = field(default_factory=Verdict)
     runs: int = 0
+
+    @property
+    def elements(self) -> Counter[str]:
+        """The number of elements of each output, in all runs."""
+        return self.verdict.elements
+
+    @property
+    def unbounded(self) -> Counter[str]:
+        """The number of elements of each output that had no finite bound."""
+        return self.verdict.unbounded
 
     @property
     def compared_nothing(self) -> bool:
         """Whether there are outputs, and no element of any had a finite bound in any run."""
-        return bool(self.elements.total()) and self.unbounded == +self.elements
+        return self.verdict.compared_nothing
 
 
 def check(
@@ -242,14 +355,15 @@ def check(
     finite: bool = False,
     carried: bool = False,
     execute: Callable[[Mapping[str, Array]], dict[str, Array]] | None = None,
+    engine: str = "reference",
 ) -> Check:
     """Run both programs on the same random inputs, `runs` times, and compare outputs by position.
 
     Unbound symbols get distinct small sizes. `constants` are inputs with known values, by name. Floats are drawn again, all
     positive, where that compares more: fewer elements without a finite bound, then fewer NaN. `finite`: the change assumes finite
     numbers, so elements that are not finite before are not compared. `carried`: integers may be in a wider dtype after, as in
-    another dialect. `execute` is a peer that runs the program after, instead of the reference. Stops at the first run that
-    differs. Raises like `engines.run`: a program that cannot run has not been checked.
+    another dialect. The program before runs on the reference, that after on `engine`, or by `execute`, which is a peer. Stops at
+    the first run that differs. Raises like `engines.run`: a program that cannot run has not been checked.
     """
     options, constants = options or RunOptions(), constants or {}
     report = Check(sizes=common_sizes(before, after, options.bindings))
@@ -264,13 +378,12 @@ def check(
             drawn = random_inputs(before, seed + i, fixed, options.function, options.bindings)
         inputs, expected, tolerances = _comparable_inputs(before, drawn, fixed, options)
         given = arguments(after, {name: x for name, x in inputs.items() if name not in fixed}, constants, numbers)
-        actual = run(after, given, options.on("reference")) if execute is None else execute(given)
+        actual = run(after, given, options.on(engine)) if execute is None else execute(given)
         if after.dialect.outputs(after.main):
             actual = _results(actual, expected)
         report.runs, report.inputs, report.inputs_after = i + 1, inputs, given
         report.expected = dict(zip(actual, expected.values(), strict=False))
-        report.unbounded.update(unbounded(expected, tolerances))
-        report.elements.update({name: x.size for name, x in expected.items()})
+        report.verdict.count(expected, tolerances)
         if finite:
             tolerances = {name: replace(t, finite=True) for name, t in tolerances.items()}
             report.skipped.update({name: n for name, x in expected.items() if (n := _not_finite(x))})
@@ -278,7 +391,7 @@ def check(
             expected |= dict(zip(expected, map(_carried, expected.values(), actual.values()), strict=False))
         if execute is not None:
             tolerances = for_peer(expected, tolerances)
-        report.diverged = compare(expected, actual, tolerances)
+        report.diverged = report.verdict.compared(expected, actual, tolerances)
         if report.diverged:
             report.tolerance = tolerances.get(report.diverged[0].name, EXACT)
             break
@@ -361,11 +474,12 @@ def _comparable_inputs(
 
 def unbounded(outputs: Mapping[str, Array], tolerances: Mapping[str, Tolerance]) -> dict[str, int]:
     """The number of elements of each output without a finite tolerance; outputs without such elements are omitted."""
-    counts = {
-        name: int(np.count_nonzero(np.broadcast_to(np.isposinf(tolerances.get(name, EXACT).absolute), x.shape)))
-        for name, x in outputs.items()
-    }
+    counts = {name: _count(np.isposinf(tolerances.get(name, EXACT).absolute), x) for name, x in outputs.items()}
     return {name: n for name, n in counts.items() if n}
+
+
+def _count(mask: bool | Array, output: Array) -> int:
+    return int(np.count_nonzero(np.broadcast_to(mask, output.shape)))
 
 
 def for_peer(outputs: Mapping[str, Array], tolerances: Mapping[str, Tolerance]) -> dict[str, Tolerance]:
@@ -377,7 +491,7 @@ def for_peer(outputs: Mapping[str, Array], tolerances: Mapping[str, Tolerance]) 
 def _approximated(output: Array, tolerance: Tolerance) -> Tolerance:
     if not _floats(output):
         return tolerance
-    size = _Proven(output, 0.0, 0.0).scale
+    size = _Bound(output, 0.0, 0.0).scale
     with np.errstate(over="ignore"):
         step = np.spacing(output.dtype.type(size)) if np.isfinite(output.dtype.type(size)) else 0.0
         return replace(tolerance, absolute=tolerance.absolute + 2 * float(step))

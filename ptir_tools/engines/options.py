@@ -32,6 +32,13 @@ def poisons() -> bool:
     return os.environ.get("PTIR_POISON", "") not in ("", "0")
 
 
+def engine_of(name: str) -> str:
+    """The name of an engine, as the user wrote it. Raises ValueError."""
+    if name not in ENGINES:
+        raise ValueError(f"`{name}` is none of {', '.join(ENGINES)}")
+    return name
+
+
 @dataclass(slots=True, frozen=True)
 class RunOptions:
     """How to execute. Every field has the default of the command line.

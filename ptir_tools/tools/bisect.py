@@ -36,13 +36,27 @@ class Guilty(NamedTuple):
     after: Program | None
 
 
-def runs_as_before(program: Program, runs: int = 3, options: engines.RunOptions | None = None, finite: bool = False) -> Good:
-    """A check: a program is good if it gives the outputs of `program` on random inputs (`compare.check`). It raises
+def runs_as_before(
+    program: Program,
+    runs: int = 3,
+    options: engines.RunOptions | None = None,
+    finite: bool = False,
+    engine: str = "reference",
+) -> Good:
+    """A check: a program is good if on `engine` it gives the outputs of `program` on random inputs (`compare.check`). It raises
     UsageError if no element of any output has a bound."""
 
     def good(result: Program, known: dict[str, Array]) -> bool:
         checks = [
-            compare.check(first, second, runs=runs, options=options, constants=known if first is program else None, finite=finite)
+            compare.check(
+                first,
+                second,
+                runs=runs,
+                options=options,
+                constants=known if first is program else None,
+                finite=finite,
+                engine=engine,
+            )
             for first, second in compare.entries(program, result)
         ]
         diverged = any(entry.diverged for entry in checks)

@@ -1,1 +1,1 @@
-# RUN: ptir run testdata/run/softmax.ptir --random 0 --engine numpy --compare reference --precision 4
+# RUN: ptir run -q testdata/run/softmax.ptir --random 0 --engine numpy --compare reference --precision 4

@@ -1,1 +1,1 @@
-# RUN: ptir run testdata/ptir/dump/d04_gpt2_block_prefill.json --random 0 --engine native --compare reference --precision 3
+# RUN: ptir run -q testdata/ptir/dump/d04_gpt2_block_prefill.json --random 0 --engine native --compare reference --precision 3

@@ -1,0 +1,1 @@
+# RUN: ptir bisect testdata/opt/data/steps.ptir --engine numpy
