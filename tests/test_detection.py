@@ -34,7 +34,7 @@ CASES: dict[str, tuple[str, float, float]] = {
     **{name: (f"%q = {name}(%x) -> tensor<{{d}}, 4x64>", 8, 0) for name in ("tanh", "erf")},
     "reduce_sum of 64": ("%q = reduce_sum(%x) axes[1] -> tensor<{d}, 4>", 2, 2 * N),
     "dot_general of 64": ("%q = dot_general(%x, %y) contract_lhs[1] contract_rhs[1] -> tensor<{d}, 4x4>", 2, 2 * N),
-    "softmax of 64": (SOFTMAX, 16, 4 * N),
+    "softmax of 64": (SOFTMAX, 8, N),
 }
 
 

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
+from typing import Any
 from unittest.mock import patch
 
 import models
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, run_ptir
 from engine_programs import FAST
 from models import llama
 from translations import parse
@@ -22,6 +23,7 @@ from translations import parse
 import ptir_tools as ptir
 from ptir_tools.core import arrays
 from ptir_tools.engines import compare, run
+from ptir_tools.engines.numpy.frame import Frame
 from ptir_tools.engines.options import RunOptions
 
 CONFIG = replace(llama.CONFIG, layers=4)
@@ -174,3 +176,44 @@ def test_the_documentation_has_the_table() -> None:
     page = (ROOT / "docs/engines.md").read_text()
     for error, (_, seen) in PLANTED.items():
         assert f"| {error} | {' | '.join('seen' if d in seen else 'no' for d in ('f32', 'f16', 'bf16'))} |" in page
+
+
+# ---- A fault that only fused ops have
+
+FUSED = b"""func @f(%x: tensor<f32, 64>, %y: tensor<f32, 64>) -> tensor<f32, 64> {
+  %a = mul(%x, %y) -> tensor<f32, 64>
+  %b = exp(%a) -> tensor<f32, 64>
+  %c = add(%b, %x) -> tensor<f32, 64>
+  return %c
+}
+"""
+ONLY = "only with fused ops it does not: this is a fault of the engine"
+
+
+def plant_in_fused_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What several ops are fused to is off by 1."""
+    honest = Frame.build_fused
+
+    def off_by_one(self: Frame, unit: Any) -> list[Any]:
+        x = (steps := honest(self, unit)) and self.places[unit[-1].result, ()]
+        return [*steps, (np.add, (x, np.float32(1), x))] if steps else steps
+
+    monkeypatch.setattr(Frame, "build_fused", off_by_one)
+
+
+@pytest.mark.parametrize("watching", [["--compare", "reference", "--all-values"], ["--check-nan"], ["--print-values", "%b"]])
+def test_every_observer_sees_a_fault_of_the_run_as_it_is(watching: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ["run", "--random", "0", "--engine", "native", *watching]
+    ran = run_ptir(*command, stdin=FUSED)
+    assert ran.status == 0 and "FAIL" not in ran.err
+    plant_in_fused_ops(monkeypatch)
+    ran = run_ptir(*command, stdin=FUSED)
+    assert ran.status == 1 and ONLY in ran.err
+    assert "error[OutputMismatch]" in ran.err
+
+
+def test_a_check_on_another_engine_tests_that_engine_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant_in_fused_ops(monkeypatch)
+    assert run_ptir("opt", "--check", stdin=FUSED).status == 0
+    ran = run_ptir("opt", "--check", "--engine", "native", stdin=FUSED)
+    assert ran.status == 1 and "error[CheckFailed]: --check run 1: c[" in ran.err and "--engine native" in ran.err

@@ -470,8 +470,8 @@ def _walked(
     sum of magnitudes times `terms` roundings.
 
     Rounding is no worst case: the error of so many additions, each off by a rounding of the sum so far, is a random walk. With
-    terms in random order, the root of the mean square of the sums so far is below r = sqrt(`result`^2 + `squares`), and the
-    standard deviation of the error below 0.3 sqrt(n) roundings of r. The bound of `WALK` sqrt(n) roundings of r is 13 times that.
+    terms in random order, the root of the mean square of the sums so far is below r = sqrt(`result`^2 + `squares`). The standard
+    deviation of the error is then below 0.3 sqrt(n) roundings of r. The bound of `WALK` sqrt(n) roundings of r is 13 times that.
     If terms are nearly equal, their roundings are, too, and the worst case holds.
     """
     most = np.max(terms, initial=0)
