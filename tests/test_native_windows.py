@@ -188,8 +188,8 @@ def test_bounds_in_registers(bounds, form):
 
     sums, found = ran(False), ran(True)
     low, high = map(np.float32, bounds)
-    exact = np.where((sums > low) | np.isnan(sums), sums, low)
-    exact = np.where((exact < high) | np.isnan(exact), exact, high)
+    exact = np.where((sums > low) | np.isnan(sums) | (sums == low) & np.signbit(low), sums, low)
+    exact = np.where((exact < high) | np.isnan(exact) | (exact == high) & ~np.signbit(high), exact, high)
     np.testing.assert_array_equal(np.isnan(found), np.isnan(exact))
     np.testing.assert_array_equal(found.view(np.uint32)[~np.isnan(found)], exact.view(np.uint32)[~np.isnan(exact)])
 

@@ -67,14 +67,15 @@ typedef struct {
     const float *from[2];
     ptrdiff_t rows[2];
     size_t moves[2]; /* all bits set, or none: the operand is nothing */
-    float low, high; /* no NaN */
+    float low, high; /* neither NaN nor -0.0 */
     int is_bounded;
 } usual_pass;
 
-/* Whether step s has one element for all, a number. */
+/* Whether step s has one element for all, neither NaN nor -0.0. */
 PTIR_INLINE int is_bound(const ptir_ending *e, size_t s)
 {
-    return !e->steps[s].rows && !e->steps[s].columns && *e->steps[s].data == *e->steps[s].data;
+    const float bound = *e->steps[s].data;
+    return !e->steps[s].rows && !e->steps[s].columns && bound == bound && !(bound == 0.0f && signbit(bound));
 }
 
 /* The pass that begins at step s of `e`; how many steps it does. */

@@ -209,7 +209,8 @@ PTIR_INLINE floats nearest_f16(floats x)
 }
 #endif
 
-/* The larger and the smaller; NaN when either is NaN. x86 has instructions that give b when either is NaN, or both are zero. */
+/* The larger of two numbers whose zeros may be of any sign; NaN when either is NaN. x86 has instructions that give b when either is
+ * NaN, or both are zero. */
 #if PTIR_X86 && W == 16
 #define EXTREME(which) (floats)_mm512_mask_##which##_ps((__m512)a, _mm512_cmp_ps_mask((__m512)a, (__m512)a, _CMP_ORD_Q), (__m512)a, (__m512)b)
 #elif PTIR_X86 && W == 8
@@ -218,22 +219,55 @@ PTIR_INLINE floats nearest_f16(floats x)
 #define EXTREME(which) pick(a != a, a, (floats)_mm_##which##_ps((__m128)a, (__m128)b))
 #endif
 #if PTIR_X86
-PTIR_INLINE floats larger(floats a, floats b) { return EXTREME(max); }
-PTIR_INLINE floats smaller(floats a, floats b) { return EXTREME(min); }
+PTIR_INLINE floats larger_value(floats a, floats b) { return EXTREME(max); }
 #else
-PTIR_INLINE floats larger(floats a, floats b) { return pick((a > b) | (a != a), a, b); }
-PTIR_INLINE floats smaller(floats a, floats b) { return pick((a < b) | (a != a), a, b); }
+PTIR_INLINE floats larger_value(floats a, floats b) { return pick((a > b) | (a != a), a, b); }
+#endif
+#undef EXTREME
+
+/* The larger and the smaller, where 0.0 is above -0.0; NaN when either is NaN. */
+#if PTIR_X86 && W == 16
+/* The instruction orders zeros, and gives the number where one is NaN. */
+#define EXTREME(which)                                                                                                 \
+    (floats)_mm512_mask_range_ps((__m512)((ints)a | (ints)b), _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_ORD_Q),    \
+                                 (__m512)a, (__m512)b, which)
+enum { MIN_OF_TWO = 4, MAX_OF_TWO = 5 };
+PTIR_INLINE floats larger(floats a, floats b) { return EXTREME(MAX_OF_TWO); }
+PTIR_INLINE floats smaller(floats a, floats b) { return EXTREME(MIN_OF_TWO); }
+#undef EXTREME
+#elif PTIR_X86
+/* In both orders: the bits of the two results differ only for zeros of both signs, and for a NaN. A mask of ones is a NaN. */
+#if W == 8
+#define IN_ORDER(which, a, b) (ints)_mm256_##which##_ps((__m256)a, (__m256)b)
+#define UNORDERED(a, b) (ints)_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_UNORD_Q)
+#else
+#define IN_ORDER(which, a, b) (ints)_mm_##which##_ps((__m128)a, (__m128)b)
+#define UNORDERED(a, b) (ints)_mm_cmpunord_ps((__m128)a, (__m128)b)
+#endif
+PTIR_INLINE floats larger(floats a, floats b)
+{
+    return (floats)((IN_ORDER(max, a, b) & IN_ORDER(max, b, a)) | UNORDERED(a, b));
+}
+PTIR_INLINE floats smaller(floats a, floats b) { return (floats)(IN_ORDER(min, a, b) | IN_ORDER(min, b, a)); }
+#undef IN_ORDER
+#undef UNORDERED
+#else
+PTIR_INLINE floats larger(floats a, floats b) { return pick(a == b, (floats)((ints)a & (ints)b), larger_value(a, b)); }
+PTIR_INLINE floats smaller(floats a, floats b)
+{
+    return pick(a == b, (floats)((ints)a | (ints)b), pick((a < b) | (a != a), a, b));
+}
 #endif
 
-/* smaller(larger(x, low), high), where `low` is not NaN. */
+/* smaller(larger(x, low), high), where neither bound is NaN or -0.0. */
 PTIR_INLINE floats clamped(floats x, floats low, floats high)
 {
 #if PTIR_X86 && W == 16
     const __mmask16 is_number = _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_ORD_Q);
     const __m512 raised = _mm512_mask_max_ps((__m512)x, is_number, (__m512)x, (__m512)low);
-    return (floats)_mm512_mask_min_ps((__m512)x, is_number, raised, (__m512)high);
+    return (floats)_mm512_min_ps((__m512)high, raised);
 #elif PTIR_X86 && W == 8
-    const __m256 raised = _mm256_max_ps((__m256)x, (__m256)low), between = _mm256_min_ps(raised, (__m256)high);
+    const __m256 raised = _mm256_max_ps((__m256)x, (__m256)low), between = _mm256_min_ps((__m256)high, raised);
     return (floats)_mm256_blendv_ps(between, (__m256)x, _mm256_cmp_ps((__m256)x, (__m256)x, _CMP_UNORD_Q));
 #else
     return smaller(larger(x, low), high);

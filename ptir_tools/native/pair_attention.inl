@@ -218,7 +218,7 @@ static PTIR_APART floats largest_score(const float *s, size_t count)
 {
     floats most = all(-INFINITY);
     for (size_t j = 0; j < count; j++)
-        most = larger(VECTOR(s + j * W, 0), most);
+        most = larger_value(VECTOR(s + j * W, 0), most);
     return most;
 }
 
@@ -311,7 +311,7 @@ static uint16_t weigh_rows(const attention_work *work, row_panel *p, int v, size
         const size_t last = x->kept && p->last < end ? (p->last > j + first ? p->last - j : first) : count;
         const floats a = ready(s, 0, first, j, r, work->scale, x->low, 1), b = ready(s, first, last, j, r, work->scale, x->low, 0);
         const floats c = ready(s, last, count, j, r, work->scale, x->low, 1);
-        most = larger(larger(a, b), c);
+        most = larger_value(larger_value(a, b), c);
     } else {
         for (size_t i = 0; i < count; i++)
             put(s + i * W, nearest_bf16(VECTOR(s + i * W, 0)));

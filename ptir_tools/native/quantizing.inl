@@ -45,10 +45,10 @@ PTIR_INLINE floats between(floats x, floats low, floats high)
 PTIR_INLINE ints nearest_integers(floats x, floats *far)
 {
     const ints near = (ints)(x + SHIFT) - SHIFT_BITS;
-    *far = larger(*far, absolute(x - __builtin_convertvector(near, floats)));
+    *far = larger_value(*far, absolute(x - __builtin_convertvector(near, floats)));
     return near;
 }
-PTIR_INLINE floats between(floats x, floats low, floats high) { return smaller(larger(x, low), high); }
+PTIR_INLINE floats between(floats x, floats low, floats high) { return smaller(larger_value(x, low), high); }
 #endif
 
 /* The quotient in f32 is three roundings off, within the range of bytes less than 2^-14: only near the middle between two integers

@@ -23,10 +23,10 @@ PTIR_INLINE void weigh(float *s, size_t step, size_t count, row_state *r, float 
         most[c] = all(-INFINITY), sum[c] = all(0.0f);
     for (j = 0; j + CHAINS <= count; j += CHAINS)
         for (int c = 0; c < CHAINS; c++)
-            most[c] = larger(VECTOR(s + (j + c) * step, 0), most[c]);
+            most[c] = larger_value(VECTOR(s + (j + c) * step, 0), most[c]);
     for (; j < count; j++)
-        most[0] = larger(VECTOR(s + j * step, 0), most[0]);
-    floats before = r->most, top = larger(before, larger(larger(most[0], most[1]), larger(most[2], most[3])));
+        most[0] = larger_value(VECTOR(s + j * step, 0), most[0]);
+    floats before = r->most, top = larger_value(before, larger_value(larger_value(most[0], most[1]), larger_value(most[2], most[3])));
     floats shift = pick(top == -INFINITY, all(0.0f), top); /* where all is masked so far */
 #define WEIGHT(c, at)                                                                                                  \
     {                                                                                                                  \

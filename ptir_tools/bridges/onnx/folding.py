@@ -9,6 +9,7 @@ from ptir_tools.bridges.onnx.table import Node, dtype_of
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, DType
+from ptir_tools.core.extremes import MAXIMUM, MINIMUM
 from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.typed import TYPE_CHECKING
 
@@ -253,14 +254,15 @@ def _by_reference(node: Node, *xs: Array) -> list[Array] | None:
 FOLDS: dict[str, Fold] = {
     **dict.fromkeys(_REFERENCE, _by_reference),
     "Add": _same(np.add), "Sub": _same(np.subtract), "Mul": _same(np.multiply), "Div": _div, "Mod": _mod,
-    "Neg": _same(np.negative), "Abs": _same(np.abs), "Min": _same(lambda *xs: np.minimum.reduce(np.broadcast_arrays(*xs))),
-    "Max": _same(lambda *xs: np.maximum.reduce(np.broadcast_arrays(*xs))), "Floor": _same(np.floor), "Ceil": _same(np.ceil),
-    "Sqrt": _same(np.sqrt), "Relu": _same(lambda x: np.maximum(x, x.dtype.type(0))),
+    "Neg": _same(np.negative), "Abs": _same(np.abs), "Min": _same(lambda *xs: MINIMUM.reduce(np.broadcast_arrays(*xs))),
+    "Max": _same(lambda *xs: MAXIMUM.reduce(np.broadcast_arrays(*xs))), "Floor": _same(np.floor), "Ceil": _same(np.ceil),
+    "Sqrt": _same(np.sqrt), "Relu": _same(lambda x: MAXIMUM(x, x.dtype.type(0))),
     "Identity": lambda node, x: x, "And": _flags(np.logical_and), "Or": _flags(np.logical_or),
     "Not": _flags(np.logical_not), "Xor": _flags(np.logical_xor), "Equal": _equal, "Less": _flags(np.less),
     "LessOrEqual": _flags(np.less_equal), "Greater": _flags(np.greater), "GreaterOrEqual": _flags(np.greater_equal),
     "Cast": _cast, "Gather": _gather, "Slice": _slice, "Unsqueeze": _unsqueeze, "Squeeze": _squeeze, "Reshape": _reshape,
-    "ReduceSum": _reduced(np.sum), "ReduceProd": _reduced(np.prod), "ReduceMax": _reduced(np.max), "ReduceMin": _reduced(np.min),
+    "ReduceSum": _reduced(np.sum), "ReduceProd": _reduced(np.prod),
+    "ReduceMax": _reduced(MAXIMUM.reduce), "ReduceMin": _reduced(MINIMUM.reduce),
     "ConstantOfShape": _filled, "Range": _range, "Concat": _concat, "Split": _split, "Expand": _expand, "Where": _where,
     "Transpose": _transpose, "CumSum": _cumsum,
 }  # fmt: skip

@@ -106,11 +106,16 @@ def cast(x: X, source: DType, target: DType) -> X:
 # ---- element by element
 
 
+def _in_one_rounding(x: X) -> X:
+    """`x`; complex numbers in twice the precision where JAX may, since products of their parts may overflow."""
+    return x.astype(np.complex128) if x.dtype == np.complex64 and jax.config.jax_enable_x64 else x
+
+
 def maps(name: str, function: Callable[..., X]) -> None:
     """Lower the op `name` to `function`, elementwise; a Boolean result stays i1."""
 
     def lowering(op: Op, xs: Sequence[X], t: Tracing) -> X:
-        result = function(*(wide(x, dtype_of(op, i)) for i, x in enumerate(xs)))
+        result = function(*(_in_one_rounding(wide(x, dtype_of(op, i))) for i, x in enumerate(xs)))
         return result if result.dtype == bool else narrow(result, result_of(op).dtype)
 
     LOWERINGS[f"ptir.{name}"] = lowering
@@ -200,7 +205,7 @@ def _stop_gradient(op: Op, xs: Sequence[X], t: Tracing) -> X:
 def _divided(function: Callable[[X, X], X]) -> Lowering:
     def lowering(op: Op, xs: Sequence[X], t: Tracing) -> X:
         dtype = dtype_of(op)
-        x, y = (wide(v, dtype) for v in xs)
+        x, y = (_in_one_rounding(wide(v, dtype)) for v in xs)
         if dtype.is_integer:
             t.fails_where(y == 0)
         return narrow(function(x, y), dtype)

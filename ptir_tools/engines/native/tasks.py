@@ -7,11 +7,12 @@ from functools import cache, partial
 from itertools import accumulate, pairwise
 
 from ptir_tools.core.arrays import Array
+from ptir_tools.core.extremes import MAXIMUM, MINIMUM
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
 from ptir_tools.engines.native import rows, threads
 from ptir_tools.engines.native.library import kernels
-from ptir_tools.engines.numpy import control, elementwise, movement
+from ptir_tools.engines.numpy import control, movement
 from ptir_tools.engines.numpy.frame import Frame
 from ptir_tools.engines.numpy.steps import Running, Step, run_declared
 
@@ -79,7 +80,7 @@ def _makers() -> dict[Callable[..., object], Callable[..., Task | None]]:
 
     made: dict[Callable[..., object], Callable[..., Task | None]] = {getattr(kernels(), name): maker(name) for name in NAMES}
     made |= {getattr(np, name): partial(_integers, name) for name in kernels().INTEGER_OPS}
-    made |= {elementwise.maximum: partial(_integers, "maximum"), elementwise.minimum: partial(_integers, "minimum")}
+    made |= {extreme: partial(_integers, extreme.__name__) for extreme in (MAXIMUM, MINIMUM)}
     made |= {movement.copy_window: _read, movement.write_window: _written, rows.take_checked: _take}
     made |= {
         threads.in_turn: lambda steps: _several(steps, 1),

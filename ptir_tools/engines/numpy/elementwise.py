@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
+from ptir_tools.core import extremes
 from ptir_tools.core.arrays import Array, numpy_dtype
 from ptir_tools.core.arrays import cast as cast_array
 from ptir_tools.core.dtypes import F32, F64, I1, SI8, SI16, SI32, SI64, DType, Kind
@@ -12,18 +14,68 @@ from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
 from ptir_tools.engines.numpy.erf import erf_f32
 from ptir_tools.engines.numpy.integers import truncate
-from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, function_of, in_f32, is_direct, overlaps, tensor_of
+from ptir_tools.engines.numpy.steps import (
+    Builder,
+    Step,
+    Workshop,
+    declared,
+    extreme_of,
+    function_of,
+    in_f32,
+    is_direct,
+    overlaps,
+    tensor_of,
+)  # fmt: skip
 
 
 def _ufunc(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
     """One universal function, for every dtype that has its own loop."""
     if not is_direct(tensor_of(op).dtype):
         return declared(op, ins, outs, shop)
+    return [(_rounded(function_of(op), outs[0]), (*map(_single, ins), outs[0]))]
+
+
+def _rounded(function: np.ufunc, out: Array) -> Callable[..., object]:
+    """`function` with one rounding: complex numbers are computed in complex128, since products of their parts may overflow."""
+    return function if out.dtype != np.complex64 else partial(function, dtype=np.complex128, casting="same_kind")
+
+
+def _larger_or_smaller(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    """`maximum` or `minimum`. NumPy has no vector code where one operand is one element: that becomes a row."""
+    if not is_direct(tensor_of(op).dtype):
+        return declared(op, ins, outs, shop)
     steps: list[Step] = []
-    function = function_of(op)
-    slow = function.__name__ in ("maximum", "minimum")  # if one operand is one element
-    operands = [_row(x, shop, steps) if slow else _single(x) for x in ins]
-    return [*steps, (_positional(function), (*operands, outs[0]))]
+    x, y = sorted(ins, key=_is_single)
+    extreme, (out,) = extreme_of(op), outs
+    if not _is_single(y) or y.dtype.kind in "biu":
+        return [*steps, (extreme, (_row(x, shop, steps), _row(y, shop, steps), out))]
+    return [*steps, (extreme.with_number, (_row(x, shop, steps), _row(y, shop, steps), _single(y), out))]
+
+
+def _clamp(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    if not is_direct(tensor_of(op).dtype):
+        return declared(op, ins, outs, shop)
+    x, low, high = map(_single, ins)
+    if x.dtype.kind in "biu":
+        return [(_clip, (x, low, high, outs[0]))]
+    return [(_clip_floats, (x, low, high, outs[0]))]
+
+
+def _clip(x: Array, low: Array, high: Array, out: Array) -> None:
+    np.clip(x, low, high, out=out)
+
+
+def _clip_floats(x: Array, low: Array, high: Array, out: Array) -> None:
+    """`minimum(maximum(x, low), high)` into `out`."""
+    if low.ndim == high.ndim == 0 and low != 0 and high != 0:
+        np.clip(x, low, high, out=out)
+        return
+    raised = np.empty_like(out) if overlaps(high, out) else out
+    for extreme, value, bound, into in ((extremes.MAXIMUM, x, low, raised), (extremes.MINIMUM, raised, high, out)):
+        if bound.ndim == 0:
+            extreme.with_number(value, bound, bound, into)
+        else:
+            extreme(value, bound, into)
 
 
 def _is_single(x: Array) -> bool:
@@ -44,44 +96,8 @@ def _row(x: Array, shop: Workshop, steps: list[Step]) -> Array:
     return np.broadcast_to(row, x.shape)
 
 
-def _positional(function: np.ufunc) -> Callable[..., object]:
-    """`function` with its output as the last positional argument; NumPy takes that of `maximum`, `minimum` and `clip` by name."""
-    return _BY_NAME.get(function.__name__, function)
-
-
-def extreme_of(kind: str) -> Callable[[Array, Array, Array], None]:
-    """The function of `max` or `min` on two operands, into a third array; NaN propagates."""
-    return maximum if kind == "max" else minimum
-
-
-def maximum(x: Array, y: Array, out: Array) -> None:
-    """The larger of two elements, or NaN if one is, into `out`."""
-    np.maximum(*_ordered_for_zeros(x, y), out=out)
-
-
-def minimum(x: Array, y: Array, out: Array) -> None:
-    """The smaller of two elements, or NaN if one is, into `out`."""
-    np.minimum(*_ordered_for_zeros(x, y), out=out)
-
-
-def clip(x: Array, low: Array, high: Array, out: Array) -> None:
-    """`minimum(maximum(x, low), high)` into `out`; NaN propagates."""
-    if x.dtype == np.float16:
-        minimum(np.maximum(*_ordered_for_zeros(x, low)), high, out)
-    else:
-        np.clip(x, low, high, out)
-
-
-def _ordered_for_zeros(x: Array, y: Array) -> tuple[Array, Array]:
-    """The operands in the order in which NumPy returns the second of two zeros; for halves it returns the first."""
-    return (y, x) if x.dtype == np.float16 else (x, y)
-
-
-_BY_NAME: dict[str, Callable[..., object]] = {"maximum": maximum, "minimum": minimum, "clip": clip}
-
-
 def _float_ufunc(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    return [(function_of(op), (*ins, outs[0]))]
+    return [(_rounded(function_of(op), outs[0]), (*ins, outs[0]))]
 
 
 def _reciprocal(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
@@ -104,7 +120,9 @@ def _erf(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
 def _div(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
     """IEEE division of floats. The body divides integers, and refuses a zero."""
     t = tensor_of(op).dtype
-    return declared(op, ins, outs, shop) if t.is_integer or not is_direct(t) else [(np.true_divide, (*ins, outs[0]))]
+    if t.is_integer or not is_direct(t):
+        return declared(op, ins, outs, shop)
+    return [(_rounded(np.true_divide, outs[0]), (*ins, outs[0]))]
 
 
 def _real_only(function: str) -> Builder:
@@ -182,6 +200,8 @@ def _floats_only(build: Builder) -> Builder:
 
 BUILDERS: dict[str, Builder] = {
     "ufunc": _ufunc,
+    "larger-or-smaller": _larger_or_smaller,
+    "clamp": _clamp,
     "float-ufunc": _floats_only(_float_ufunc),
     "reciprocal": _floats_only(_reciprocal),
     "rsqrt": _floats_only(_rsqrt),

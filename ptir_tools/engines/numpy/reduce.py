@@ -10,7 +10,7 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
 from ptir_tools.engines.numpy.elementwise import rounds_once
-from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, function_of, in_f32, is_narrow, tensor_of
+from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, extreme_of, in_f32, is_narrow, tensor_of
 
 
 def accumulates_as_is(op: Op) -> bool:
@@ -49,7 +49,7 @@ def _extreme(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop)
     x, (out,) = ins[0], outs
     if x.size == 0 or out.dtype != x.dtype or tensor_of(op).dtype.bits < 16:
         return declared(op, ins, outs, shop)
-    return [(function_of(op).reduce, (x, op.attr("axes"), x.dtype, out, op.attr("keepdims")))]
+    return [(extreme_of(op).reduce, (x, op.attr("axes"), x.dtype, out, op.attr("keepdims")))]
 
 
 def _argmax(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:

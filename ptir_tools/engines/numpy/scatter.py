@@ -8,6 +8,7 @@ from math import prod
 from ptir_tools.core.arrays import Array, numpy_dtype
 from ptir_tools.core.dtypes import F32, F64, SI64, DType
 from ptir_tools.core.evaluate import Data
+from ptir_tools.core.extremes import Extreme
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
 from ptir_tools.core.strides import dense_strides
@@ -82,7 +83,7 @@ def _combine_checked(
     running: Running,
     where: Positions,
     at: Array,
-    function: np.ufunc | None,
+    function: np.ufunc | Extreme | None,
     total: Array,
     values: Array,
 ) -> None:
@@ -95,7 +96,9 @@ def _combine_checked(
         function.at(total, at.reshape(-1), values)
 
 
-def windows(function: np.ufunc, target: Target, offsets: Array, starts: Array, updates: Array, shop: Workshop) -> list[Step]:
+def windows(
+    function: np.ufunc | Extreme, target: Target, offsets: Array, starts: Array, updates: Array, shop: Workshop
+) -> list[Step]:
     """Combine `updates`, [windows, elements], each at its start; `offsets` are those of a window's elements from there."""
     total, steps = target.total.reshape(-1), list[Step]()
     if len(offsets) >= LONG and int(offsets[-1]) == len(offsets) - 1:
@@ -107,7 +110,7 @@ def windows(function: np.ufunc, target: Target, offsets: Array, starts: Array, u
     return [*steps, (np.add, (starts.reshape(-1, 1), offsets, at)), (function.at, (total, flat, values))]
 
 
-def _one_by_one(function: np.ufunc, total: Array, starts: Array, rows: Array) -> None:
+def _one_by_one(function: np.ufunc | Extreme, total: Array, starts: Array, rows: Array) -> None:
     length = rows.shape[1]
     for start, row in zip(starts.tolist(), rows, strict=True):
         window = total[start : start + length]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from ptir_tools.core.arrays import Array, holds
 from ptir_tools.core.dtypes import BF16, F16, F32, FP8_E4M3, FP8_E5M2, DType
 from ptir_tools.core.evaluate import Context, Data, evaluate
+from ptir_tools.core.extremes import MAXIMUM, MINIMUM, Extreme
 from ptir_tools.core.ir import Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass
@@ -129,6 +130,12 @@ def function_of(op: Op) -> np.ufunc:
     assert op.defn.inplace is not None
     result: np.ufunc = getattr(np, op.defn.inplace.function)
     return result
+
+
+def extreme_of(op: Op) -> Extreme:
+    """`maximum` or `minimum`, whichever the declaration of `op` names."""
+    assert op.defn.inplace is not None
+    return MAXIMUM if op.defn.inplace.function == "maximum" else MINIMUM
 
 
 def run_declared(op: Op, ins: Sequence[Data], outs: Sequence[Array], running: Running) -> None:

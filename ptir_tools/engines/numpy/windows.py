@@ -12,10 +12,9 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
 from ptir_tools.core.typed import Any
-from ptir_tools.dialects.ptir.ops.numerics import identity
+from ptir_tools.dialects.ptir.ops.numerics import identity, ufunc
 from ptir_tools.dialects.ptir.ops.scalars import element
 from ptir_tools.dialects.ptir.ops.window import overlapping_taps
-from ptir_tools.engines.numpy.elementwise import extreme_of
 from ptir_tools.engines.numpy.steps import NARROW, Builder, Step, Workshop, declared, in_f32, tensor_of
 
 Tap = tuple[slice, slice]  # the places that see an element under the tap, and those elements
@@ -73,7 +72,7 @@ def _is_trivial(op: Op, axis: int) -> bool:
 
 def _combine_taps(op: Op, kind: str, axis: int, x: Array, total: Array, start: Array) -> list[Step]:
     """Combine the taps along one axis: first two taps that all places see, or `start` if there are fewer."""
-    function = np.add if kind == "sum" else extreme_of(kind)
+    function = ufunc(kind)
     stride, (low, _) = op.attr("strides")[axis], op.attr("padding")[axis]
     base, dilation = op.attr("base_dilation")[axis], op.attr("window_dilation")[axis]
     extent, places = x.shape[axis], total.shape[axis]

@@ -206,10 +206,10 @@ class TensorMethods:
         """The natural logarithm of 1 + `x`, precise near 0: -inf at -1, NaN for reals less than -1. Extension."""
 
     def maximum(self, y: Tensor | Number) -> Tensor:
-        """The larger of the elements; NaN when either is NaN."""
+        """The larger of the elements, 0.0 of two zeros unless both are -0.0; NaN when either is NaN."""
 
     def minimum(self, y: Tensor | Number) -> Tensor:
-        """The smaller of the elements; NaN when either is NaN."""
+        """The smaller of the elements, -0.0 of two zeros unless both are 0.0; NaN when either is NaN."""
 
     def mod(self, y: Tensor | Number) -> Tensor:
         """The remainder of `x` divided by `y`, rounded down: it has the sign of `y`, as Python's `%`. Extension."""
@@ -636,10 +636,10 @@ class BlockMethods:
         """The natural logarithm of 1 + `x`, precise near 0: -inf at -1, NaN for reals less than -1. Extension."""
 
     def maximum(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        """The larger of the elements; NaN when either is NaN."""
+        """The larger of the elements, 0.0 of two zeros unless both are -0.0; NaN when either is NaN."""
 
     def minimum(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        """The smaller of the elements; NaN when either is NaN."""
+        """The smaller of the elements, -0.0 of two zeros unless both are 0.0; NaN when either is NaN."""
 
     def mod(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
         """The remainder of `x` divided by `y`, rounded down: it has the sign of `y`, as Python's `%`. Extension."""

@@ -10,6 +10,7 @@ from functools import partial
 from ptir_tools.core import errors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import divisor, op, signed
+from ptir_tools.core.extremes import MAXIMUM, MINIMUM
 from ptir_tools.core.ir import COMMUTES, ELEMENTWISE, PURE, Algebra, Asks, InPlace, Kernel
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.types import TensorType
@@ -285,12 +286,12 @@ def div(x: Array, y: Array, *, result: Result) -> Array:
     fold=of_equal_operands,
     traits=MAP | COMMUTES,
     algebra=Algebra(monotone="increasing", idempotent=True),
-    kernel=Kernel("map", "maximum", exact=True),
-    inplace=InPlace("ufunc", "maximum"),
+    kernel=Kernel("map", "maximum", pays=True, exact=True),
+    inplace=InPlace("larger-or-smaller", "maximum"),
 )
 def maximum(x: Array, y: Array, *, result: Result) -> Array:
-    """The larger of the elements; NaN when either is NaN. Contract: ElementwiseBinary."""
-    return compute(result, np.maximum, x, y)
+    """The larger of the elements, 0.0 of two zeros unless both are -0.0; NaN when either is NaN. Contract: ElementwiseBinary."""
+    return compute(result, MAXIMUM, x, y)
 
 
 @binary(
@@ -299,12 +300,12 @@ def maximum(x: Array, y: Array, *, result: Result) -> Array:
     fold=of_equal_operands,
     traits=MAP | COMMUTES,
     algebra=Algebra(monotone="increasing", idempotent=True),
-    kernel=Kernel("map", "minimum", exact=True),
-    inplace=InPlace("ufunc", "minimum"),
+    kernel=Kernel("map", "minimum", pays=True, exact=True),
+    inplace=InPlace("larger-or-smaller", "minimum"),
 )
 def minimum(x: Array, y: Array, *, result: Result) -> Array:
-    """The smaller of the elements; NaN when either is NaN. Contract: ElementwiseBinary."""
-    return compute(result, np.minimum, x, y)
+    """The smaller of the elements, -0.0 of two zeros unless both are 0.0; NaN when either is NaN. Contract: ElementwiseBinary."""
+    return compute(result, MINIMUM, x, y)
 
 
 @op(
@@ -313,9 +314,9 @@ def minimum(x: Array, y: Array, *, result: Result) -> Array:
     fold=of_equal_operands,
     traits=MAP,
     algebra=Algebra(monotone="increasing", idempotent=True),
-    kernel=Kernel("map", "clamp", exact=True),
-    inplace=InPlace("ufunc", "clip"),
+    kernel=Kernel("map", "clamp", pays=True, exact=True),
+    inplace=InPlace("clamp"),
 )
 def clamp(x: Array, lo: Array, hi: Array, *, result: Result) -> Array:
     """`min(max(x, lo), hi)` of the elements; NaN when any of the three is NaN. Contract: Clamp."""
-    return compute(result, lambda v, a, b: np.minimum(np.maximum(v, a), b), x, lo, hi)
+    return compute(result, lambda v, a, b: MINIMUM(MAXIMUM(v, a), b), x, lo, hi)

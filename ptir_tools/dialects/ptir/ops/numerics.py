@@ -11,6 +11,7 @@ from functools import cache
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import PTIR_DTYPES, DType
+from ptir_tools.core.extremes import MAXIMUM, MINIMUM, Extreme
 from ptir_tools.core.ir import Attribute
 from ptir_tools.core.lazy import np
 from ptir_tools.core.typed import TYPE_CHECKING
@@ -27,14 +28,17 @@ def compute(result: TensorType, function: Callable[..., ArrayLike], *operands: A
         return arrays.narrow(np.asarray(function(*map(arrays.widened, operands))), result.dtype)
 
 
-def ufunc(kind: str) -> np.ufunc:
-    """The NumPy ufunc of a kind of reduction; max and min propagate NaN."""
+def ufunc(kind: str) -> np.ufunc | Extreme:
+    """The NumPy ufunc of a kind of reduction; max and min propagate NaN and order zeros."""
+    if kind in _EXTREMES:
+        return _EXTREMES[kind]
     found: np.ufunc = getattr(np, _UFUNCS[kind])
     return found
 
 
+_EXTREMES = {"max": MAXIMUM, "min": MINIMUM}
 _UFUNCS = {
-    "sum": "add", "add": "add", "prod": "multiply", "mul": "multiply", "max": "maximum", "min": "minimum",
+    "sum": "add", "add": "add", "prod": "multiply", "mul": "multiply",
     "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
 }  # fmt: skip
 

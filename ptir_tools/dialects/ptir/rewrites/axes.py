@@ -86,9 +86,12 @@ def constant_right(op: OpView) -> bool:
     return True
 
 
-@rewrites("ptir.add", "ptir.mul", "ptir.compare_eq", "ptir.compare_ne", operands=_CONSTANTS, at=0)
+_EXACT = ("ptir.add", "ptir.mul", "ptir.maximum", "ptir.minimum", "ptir.compare_eq", "ptir.compare_ne")
+
+
+@rewrites(*_EXACT, operands=_CONSTANTS, at=0)
 def number_right(op: OpView) -> bool:
-    """The same for the operands of a comparison. A sum or product of reals stays equal to the bit if the constant has no NaN."""
+    """The same for the operands of a comparison. Other results of reals stay equal to the bit if the constant has no NaN."""
     x, _ = op.root.operands
     compared = op.root.defn.family == "compare"
     return (compared or (helpers.real(x) and helpers.number(x))) and constant_right.function(op)

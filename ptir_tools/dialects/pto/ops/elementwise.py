@@ -8,6 +8,7 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import Many
 from ptir_tools.core.dtypes import F16, F32, I1, SI8, SI32, UI8
 from ptir_tools.core.evaluate import Context
+from ptir_tools.core.extremes import MAXIMUM, MINIMUM
 from ptir_tools.core.ir import ELEMENTWISE, Op
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Type
@@ -42,8 +43,8 @@ _BINARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
     "sub": (lambda a, b: a - b, kit.same, "Difference of two tiles.", _WIDENED),
     "mul": (lambda a, b: a * b, kit.same, "Product of two tiles.", _WIDENED),
     "div": (n.divide, kit.same, "Quotient of two tiles; integers truncate, and by zero is a run-time error.", _QUOTIENT),
-    "max": (lambda a, b: np.maximum(a, b), kit.same, "The larger of two elements; a NaN wins.", _COMMON),
-    "min": (lambda a, b: np.minimum(a, b), kit.same, "The smaller of two elements; a NaN wins.", _COMMON),
+    "max": (MAXIMUM, kit.same, "The larger of two elements, where 0.0 is above -0.0; a NaN wins.", _COMMON),
+    "min": (MINIMUM, kit.same, "The smaller of two elements, where -0.0 is below 0.0; a NaN wins.", _COMMON),
     "rem": (n.floor_remainder, kit.same, "Remainder with the sign of the divisor.", _REMAINDER),
     "fmod": (n.remainder, kit.same, "Remainder with the sign of the dividend.", _TWICE_APART),
     "pow": (lambda a, b: np.power(a, b), kit.floats, "Power of two floats.", _FOUR_TIMES),
@@ -52,7 +53,7 @@ _BINARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
     "xor": (lambda a, b: a ^ b, kit.integers, "Bitwise exclusive or.", Facts(elements=elements.BITS, spare=like_first)),
     "shl": (n.shift_left, kit.integers, "Shift left.", _SHIFTS),
     "shr": (n.shift_right, kit.integers, "Shift right, arithmetic for signed elements.", _SHIFTS),
-    "subrelu": (lambda a, b: np.maximum(a - b, 0), kit.same, "`a - b` where that is positive, else 0; NaN stays.", _FLOATS),
+    "subrelu": (lambda a, b: n.relu(a - b), kit.same, "`a - b` where that is positive, else 0; NaN stays.", _FLOATS),
     "prelu": (
         lambda x, slope: np.where(x > 0, x, slope * x),
         kit.floats,
@@ -68,7 +69,7 @@ _UNARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
     "recip": (lambda x: 1 / x, kit.floats, "Reciprocal.", _TWICE_APART),
     "abs": (lambda x: np.abs(x), kit.same, "Absolute value; the smallest integer wraps.", _FLOATS),
     "neg": (lambda x: -x, kit.same, "Negation; the smallest integer wraps.", _COMMON),
-    "relu": (lambda x: np.maximum(x, 0), kit.same, "`x` where positive, else 0; NaN stays.", _COMMON),
+    "relu": (n.relu, kit.same, "`x` where positive, else 0; NaN stays.", _COMMON),
     "not": (lambda x: ~x, kit.integers, "Bitwise complement.", Facts(elements=elements.on("i16", "i8 i32 u8 u16 u32"))),
 }
 _TERNARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
@@ -80,7 +81,7 @@ _TERNARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
     "muladddst": (lambda a, b, c: a + b * c, kit.same, "`a + b * c`, written over `a`.", _OVER),
     "fusedmuladd": (lambda a, b, c: a * b + c, kit.same, "`a * b + c`, written over `a`.", _FLOATS_OVER),
     "fusedmuladdrelu": (
-        lambda a, b, c: np.maximum(a * b + c, 0),
+        lambda a, b, c: n.relu(a * b + c),
         kit.same,
         "`a * b + c` where that is positive, else 0; NaN stays; written over `a`.",
         _FLOATS_OVER,
@@ -96,8 +97,8 @@ _SCALAR: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
         "Tile over scalar, or scalar over tile, in the order of the operands.",
         Facts(elements=elements.WIDENED, passes=2),
     ),
-    "maxs": (lambda a, b: np.maximum(a, b), kit.tile_scalar, "The larger of element and scalar; a NaN wins.", _WIDENED),
-    "mins": (lambda a, b: np.minimum(a, b), kit.tile_scalar, "The smaller of element and scalar; a NaN wins.", _WIDENED),
+    "maxs": (MAXIMUM, kit.tile_scalar, "The larger of element and scalar; a NaN wins.", _WIDENED),
+    "mins": (MINIMUM, kit.tile_scalar, "The smaller of element and scalar; a NaN wins.", _WIDENED),
     "rems": (n.floor_remainder, kit.tile_scalar, "Remainder with the sign of the divisor.", _REMAINDER),
     "fmods": (n.remainder, kit.tile_scalar, "Remainder with the sign of the dividend.", _TWICE_APART),
     "pows": (
@@ -140,7 +141,7 @@ def dequantize_types(a: Type, b: Type, scale: Type, *, to: TileType) -> None:
 
 kit.ternary(
     "adddeqrelu",
-    lambda a, b, scale: np.maximum((a + b) * np.asarray(scale, np.float64), 0),
+    lambda a, b, scale: n.relu((a + b) * np.asarray(scale, np.float64)),
     dequantize_types,
     "`(a + b) * scale` of integers, as floats, where that is positive, else 0; the sum wraps.",
     Facts(elements=elements.on("i32")),
@@ -325,5 +326,5 @@ _arg("partargmax", lambda y, x: y > x, "The larger where both operands are valid
 _arg("partargmin", lambda y, x: y < x, "The smaller where both operands are valid, the valid one where one is,")
 _partial("partadd", lambda a, b: a + b, "Sum where both operands are valid, the valid one where one is.")
 _partial("partmul", lambda a, b: a * b, "Product where both operands are valid, the valid one where one is.")
-_partial("partmax", lambda a, b: np.maximum(a, b), "The larger where both operands are valid, the valid one where one is.")
-_partial("partmin", lambda a, b: np.minimum(a, b), "The smaller where both operands are valid, the valid one where one is.")
+_partial("partmax", MAXIMUM, "The larger where both operands are valid, the valid one where one is.")
+_partial("partmin", MINIMUM, "The smaller where both operands are valid, the valid one where one is.")

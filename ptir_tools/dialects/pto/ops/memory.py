@@ -9,6 +9,7 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import ASKS_NOTHING, Many, always, op
 from ptir_tools.core.dtypes import F32, SI32, UI64
 from ptir_tools.core.evaluate import Context
+from ptir_tools.core.extremes import MAXIMUM, MINIMUM
 from ptir_tools.core.ir import ASYNC, PURE, READS, WRITES, Op, Operand, Value, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Type, same_extents
@@ -187,8 +188,8 @@ def _may_accumulate(tile: Operand) -> bool:
 _ATOMICS: dict[str, Callable[[Array, Array], Array]] = {
     "AtomicNone": lambda old, new: new,
     "AtomicAdd": lambda old, new: n.apply(lambda a, b: a + b, n.dtype_of(old), old, new),
-    "AtomicMax": lambda old, new: np.maximum(old, new),
-    "AtomicMin": lambda old, new: np.minimum(old, new),
+    "AtomicMax": lambda old, new: n.apply(MAXIMUM, n.dtype_of(old), old, new),
+    "AtomicMin": lambda old, new: n.apply(MINIMUM, n.dtype_of(old), old, new),
 }
 
 
@@ -400,7 +401,7 @@ def store(
 
     def action() -> None:
         values = machine(context).settle(tile, box(extents), "store")
-        values = np.maximum(values, 0).astype(values.dtype) if relu else values
+        values = n.relu(values) if relu else values
         values = n.to_array(values, tile.type.dtype, target).reshape(target[region].shape)
         target[region] = _ATOMICS[atomic](target[region], values)
 

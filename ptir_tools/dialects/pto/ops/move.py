@@ -103,7 +103,7 @@ def _move(kind: str) -> None:
     def clipped(x: Tile, *, to: TileType, relu: bool = False) -> kit.Filling:
         def made(box: kit.Window, m: Machine) -> kit.Made:
             values = n.convert(x.values[box], x.type.dtype, to.dtype)
-            return np.maximum(values, 0).astype(values.dtype) if relu else values, x.defined[box]
+            return n.relu(values) if relu else values, x.defined[box]
 
         return made
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import DType, Kind
+from ptir_tools.core.extremes import MAXIMUM
 from ptir_tools.core.lazy import np
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
@@ -27,6 +28,11 @@ def apply(fn: Function, dtype: DType, *xs: Array) -> Array:
 def is_integer(x: Array) -> bool:
     """Whether `x` holds integers."""
     return bool(x.dtype.kind in "iu")
+
+
+def relu(x: Array) -> Array:
+    """`x` where positive, else 0; NaN stays."""
+    return MAXIMUM(x, np.zeros((), x.dtype))
 
 
 def divide(a: Array, b: Array) -> Array:

@@ -11,6 +11,7 @@ from ptir_tools.core import arrays, costs
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import always
 from ptir_tools.core.dtypes import SI32
+from ptir_tools.core.extremes import MAXIMUM, MINIMUM
 from ptir_tools.core.ir import Op, Trait
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Type
@@ -44,8 +45,8 @@ def position(x: Array, axis: int, largest: bool) -> Array:
 _REDUCTIONS: dict[str, tuple[n.Function, str]] = {
     "sum": (accumulated, "Sum of each {}"),
     "prod": (lambda x, axis: accumulated(x, axis, product=True), "Product of each {}"),
-    "max": (lambda x, axis: np.max(x, axis=axis, keepdims=True), "Largest element (a NaN wins) of each {}"),
-    "min": (lambda x, axis: np.min(x, axis=axis, keepdims=True), "Smallest element (a NaN wins) of each {}"),
+    "max": (lambda x, axis: MAXIMUM.reduce(x, axis, keepdims=True), "Largest element (a NaN wins) of each {}"),
+    "min": (lambda x, axis: MINIMUM.reduce(x, axis, keepdims=True), "Smallest element (a NaN wins) of each {}"),
     "argmax": (lambda x, axis: position(x, axis, True), "The {other} of the first largest element of each {} (a NaN wins)"),
     "argmin": (lambda x, axis: position(x, axis, False), "The {other} of the first smallest element of each {} (a NaN wins)"),
 }
@@ -160,8 +161,8 @@ _COMBINED: dict[str, tuple[n.Function, str, int]] = {
     "sub": (lambda a, b: a - b, "minus", 1),
     "mul": (lambda a, b: a * b, "times", 1),
     "div": (n.divide, "over", 2),
-    "max": (lambda a, b: np.maximum(a, b), "or, where larger,", 1),
-    "min": (lambda a, b: np.minimum(a, b), "or, where smaller,", 1),
+    "max": (MAXIMUM, "or, where larger,", 1),
+    "min": (MINIMUM, "or, where smaller,", 1),
     "expdif": (lambda a, b: np.exp(a - b), "minus, then exponentiated:", 2),
 }
 _expansion("rowexpand", 1, "Each row filled with the element of an R x 1 tile.")

@@ -8,6 +8,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import ASKS_NOTHING, op
 from ptir_tools.core.dtypes import I1, DType
+from ptir_tools.core.extremes import MAXIMUM, MINIMUM
 from ptir_tools.core.ir import COMMUTES, CONSTANT, PURE, Asks, Literal
 from ptir_tools.core.lazy import np
 from ptir_tools.core.typed import TYPE_CHECKING
@@ -81,10 +82,10 @@ _INTEGER: dict[str, tuple[n.Function, str]] = {
     "remui": (n.unsigned(n.remainder), "Unsigned remainder."),
     "floordivsi": (n.floor_divide, "Signed integer quotient, rounded down."),
     "ceildivsi": (n.ceil_divide, "Signed integer quotient, rounded up."),
-    "minsi": (lambda a, b: np.minimum(a, b), "The smaller of two signed integers."),
-    "maxsi": (lambda a, b: np.maximum(a, b), "The larger of two signed integers."),
-    "minui": (n.unsigned(lambda a, b: np.minimum(a, b)), "The smaller of two unsigned integers."),
-    "maxui": (n.unsigned(lambda a, b: np.maximum(a, b)), "The larger of two unsigned integers."),
+    "minsi": (MINIMUM, "The smaller of two signed integers."),
+    "maxsi": (MAXIMUM, "The larger of two signed integers."),
+    "minui": (n.unsigned(MINIMUM), "The smaller of two unsigned integers."),
+    "maxui": (n.unsigned(MAXIMUM), "The larger of two unsigned integers."),
     "andi": (lambda a, b: a & b, "Bitwise and."),
     "ori": (lambda a, b: a | b, "Bitwise or."),
     "xori": (lambda a, b: a ^ b, "Bitwise exclusive or."),
@@ -99,8 +100,8 @@ _FLOAT: dict[str, tuple[n.Function, str]] = {
     "subf": (lambda a, b: a - b, "Float difference."),
     "mulf": (lambda a, b: a * b, "Float product."),
     "divf": (lambda a, b: a / b, "Float quotient."),
-    "maximumf": (lambda a, b: np.maximum(a, b), "The larger of two floats; a NaN wins."),
-    "minimumf": (lambda a, b: np.minimum(a, b), "The smaller of two floats; a NaN wins."),
+    "maximumf": (MAXIMUM, "The larger of two floats, where 0.0 is above -0.0; a NaN wins."),
+    "minimumf": (MINIMUM, "The smaller of two floats, where -0.0 is below 0.0; a NaN wins."),
 }
 _ASKS = {"addi": needs.SUM, "muli": needs.PRODUCT, "maxsi": needs.NO_MORE, "minsi": needs.NO_MORE}
 for _name, (_fn, _doc) in _INTEGER.items():

@@ -12,6 +12,7 @@ from ptir_tools.core import arrays, errors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op, same
 from ptir_tools.core.dtypes import I1, DType
+from ptir_tools.core.extremes import MAXIMUM, MINIMUM
 from ptir_tools.core.ir import COMMUTES, ELEMENTWISE, PURE, Asks
 from ptir_tools.core.lazy import np
 from ptir_tools.core.typed import TYPE_CHECKING
@@ -143,8 +144,8 @@ def fdiv(a: Array, b: Array, *, result: Result) -> Array:
     error=errors.monotone,
 )
 def maximum(a: Array, b: Array, *, result: Result) -> Array:
-    """The larger of `a` and `b`; a NaN when either is. Tiny IR 2.2, Binary."""
-    return _rounded(np.maximum(arrays.widen(a), arrays.widen(b)), result)
+    """The larger of `a` and `b`, where 0.0 is above -0.0; a NaN when either is. Tiny IR 2.2, Binary."""
+    return _rounded(MAXIMUM(arrays.widen(a), arrays.widen(b)), result)
 
 
 @op(
@@ -155,8 +156,8 @@ def maximum(a: Array, b: Array, *, result: Result) -> Array:
     error=errors.monotone,
 )
 def minimum(a: Array, b: Array, *, result: Result) -> Array:
-    """The smaller of `a` and `b`; a NaN when either is. Tiny IR 2.2, Binary."""
-    return _rounded(np.minimum(arrays.widen(a), arrays.widen(b)), result)
+    """The smaller of `a` and `b`, where -0.0 is below 0.0; a NaN when either is. Tiny IR 2.2, Binary."""
+    return _rounded(MINIMUM(arrays.widen(a), arrays.widen(b)), result)
 
 
 @op("tiny.WHERE", infer=where_type, traits=PURE | ELEMENTWISE, check=check_scalars, error=errors.pointwise(exact=True))

@@ -8,6 +8,7 @@ from ptir_tools.core import arrays, costs, errors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op as declare
 from ptir_tools.core.dtypes import DType
+from ptir_tools.core.extremes import MAXIMUM, MINIMUM
 from ptir_tools.core.ir import PURE
 from ptir_tools.core.lazy import np
 from ptir_tools.core.spelling import nearest
@@ -60,7 +61,8 @@ def reduce(
 ) -> Array:
     """The SUM, MAX or MIN of `x` over `axes`, which are removed. `x` is cast to `dtype` first; the accumulator starts at
     `init`, or at the op's neutral element, which is also the result over no elements. Without axes it is the cast alone.
-    A float SUM is rounded once, at the end; an i32 SUM wraps; MAX and MIN give NaN when an element is. Tiny IR 2.2, 3.3."""
+    A float SUM is rounded once, at the end; an i32 SUM wraps; MAX and MIN give NaN when an element is, and
+    order zeros as the ops do. Tiny IR 2.2, 3.3."""
     source: Array = arrays.widen(arrays.cast(x, immediates.dtype_of(x), dtype))
     start: Array = arrays.widen(immediates.as_array(identity(op, dtype) if init is None else init, dtype))
     along = cast("tuple[int, ...]", axes)
@@ -68,5 +70,5 @@ def reduce(
         if op == "SUM":
             total = np.add.reduce(source, axis=along, dtype=source.dtype)
             return arrays.narrow(np.asarray(total if init is None else total + start), dtype)
-        best = np.maximum if op == "MAX" else np.minimum
+        best = MAXIMUM if op == "MAX" else MINIMUM
         return arrays.narrow(np.asarray(best.reduce(source, axis=along, initial=start[()])), dtype)
