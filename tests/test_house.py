@@ -33,7 +33,8 @@ ASKING = {"foreign.py"}  # what StableHLO's own text looks like
 
 
 def _files() -> list[tuple[str, Path]]:
-    found = [(room, path) for room, folder in ROOMS.items() for path in sorted(folder.rglob("*.py"))]
+    listed = ((room, path) for room, folder in ROOMS.items() for path in sorted(folder.rglob("*.py")))
+    found = [(room, path) for room, path in listed if path.parent.name != "compiled"]  # rule lists, which are made
     return [*found, *(("api", ROOT / "ptir_tools" / name) for name in ("api.py", "rewriting.py", "plugins.py"))]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import marshal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +38,7 @@ def listed(text: str = TEXT) -> list[tuple[object, ...]]:
 def test_a_second_start_compiles_nothing(made: list[str], tmp_path: Path) -> None:
     first = listed()
     assert listed() == first and made == [TEXT]
-    assert len(list((tmp_path / "files").iterdir())) == 1
+    assert len(list((tmp_path / "files").glob("*.py"))) == 1
 
 
 @pytest.mark.parametrize("module", [algebra, extensions, logic, movement])
@@ -52,10 +51,10 @@ def test_a_list_that_is_changed_is_compiled(made: list[str]) -> None:
     assert listed(TEXT.replace("double", "twice"))[0][0] == "twice" and len(made) == 2
 
 
-@pytest.mark.parametrize("content", [b"", b"not a file of ours", marshal.dumps((1, 2)), marshal.dumps(((1, 2), (), ()))])
+@pytest.mark.parametrize("content", [b"", b"not a file of ours", b"\0", b"STAMP = 0", b"ROWS = 1", b"ROWS = ((1, 2),)", b"1 / 0"])
 def test_a_file_that_is_broken_or_of_another_version_is_written_anew(made: list[str], tmp_path: Path, content: bytes) -> None:
     first = listed()
-    (file,) = (tmp_path / "files").iterdir()
+    (file,) = (tmp_path / "files").glob("*.py")
     file.write_bytes(content)
     assert listed() == first and listed() == first and len(made) == 2
 
@@ -75,7 +74,7 @@ def test_old_files_go(made: list[str], tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(rule_files, "KEPT", 2)
     for name in "abc":
         listed(f"{name}: neg(neg(x)) => x")
-    assert len(list((tmp_path / "files").iterdir())) == 2
+    assert len(list((tmp_path / "files").glob("*.py"))) == 2
 
 
 def test_notation() -> None:

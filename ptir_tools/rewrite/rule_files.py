@@ -1,78 +1,92 @@
-"""The cache of compiled rule lists, one file per list and Python version, so that each list is parsed once.
+"""Compiled rule lists, one Python module per list, so that each list is parsed once.
 
-The key of a file is the dialect, the text and the version of Python. It is used only when the rule compiler and the declarations
-of its ops are unchanged. A file that cannot be read is compiled again; errors of writing are ignored.
+The name of a module is made of the dialect and the text. It is used only when the rule compiler and the declarations of its ops
+are unchanged. It is the same for every version of Python. Its byte code is kept as that of any module, by pip or by the first
+start. A module that cannot be loaded is made again; errors of writing are ignored.
 """
 
 from __future__ import annotations
 
-import marshal
+import math
 import os
 import sys
-from _frozen_importlib_external import MAGIC_NUMBER
+from _frozen_importlib_external import SourceFileLoader, cache_from_source
 from collections.abc import Callable, Sequence
 from functools import cache
+from types import CodeType
 from zlib import crc32
 
 from ptir_tools.core.dialect import Dialect
+from ptir_tools.core.typed import Any
 from ptir_tools.rewrite.patterns import named
 from ptir_tools.rewrite.rule_pattern import Row
 
 HERE = os.path.join(os.path.dirname(__file__), "compiled")
-KEPT = 64  # files; older ones are deleted
+KEPT = 64  # modules; older ones are deleted
+_NAME = "ptir_tools.rewrite.compiled"  # of all of them: they are in no package
 
 
-def rows(text: str, dialect: Dialect, compile_rules: Callable[[str, Dialect], list[Row]]) -> Sequence[Row]:
-    """The rows of a rule list: from its file, else compiled by `compile_rules` and written to a file."""
-    path = _path(text, dialect)
+def rows(text: str, dialect: Dialect, compile_rules: Callable[[str, Dialect], list[str]]) -> Sequence[Row]:
+    """The rows of a rule list: from its module, else compiled by `compile_rules` and written to one."""
+    path = os.path.join(HERE, f"{dialect.name}-{crc32(text.encode()):08x}{len(text):x}.py")
     if (result := _read(path)) is None:
-        result = compile_rules(text, dialect)
+        source = "# mypy: ignore-errors\nROWS = (\n" + "".join(f"    ({row}),\n" for row in compile_rules(text, dialect)) + ")\n"
+        result = _made(compile(source, path, "exec", dont_inherit=True))["ROWS"]
         if not sys.dont_write_bytecode:
-            _write(path, result)
+            _write(path, f"{source}FACTS = {_facts(result)!r}\nSTAMP = {_stamp()}\n")
     return result
 
 
-def _path(text: str, dialect: Dialect) -> str:
-    return os.path.join(HERE, f"{dialect.name}-{crc32(text.encode()):08x}{len(text):x}.{sys.implementation.cache_tag}")
+def _made(code: CodeType) -> dict[str, Any]:
+    """What the module with this code defines, the functions of rows as their code."""
+    found: dict[str, Any] = {"inf": math.inf, "nan": math.nan}
+    exec(code, found)
+    found["ROWS"] = [Row(*[*row[:-2], *(function and function.__code__ for function in row[-2:])]) for row in found["ROWS"]]
+    return found
 
 
 def _read(path: str) -> list[Row] | None:
     try:
-        with open(path, "rb") as file:
-            stamp, facts, saved = marshal.loads(file.read())
-        if stamp == _stamp() and all(_declared(name) == fact for name, fact in facts):
-            return [Row(*row) for row in saved]
-    except (OSError, ValueError, TypeError, EOFError):
+        code = SourceFileLoader(_NAME, path).get_code(_NAME)
+        found = {} if code is None else _made(code)
+        if found.get("STAMP") == _stamp() and all(_declared(name) == fact for name, fact in found["FACTS"]):
+            rows: list[Row] = found["ROWS"]
+            return rows
+    except Exception:  # whatever is wrong with it
         pass
     return None
 
 
-def _write(path: str, results: Sequence[Row]) -> None:
-    """Write the file of a rule list, if possible; when there are too many, the oldest are deleted."""
-    ops = {row.root for row in results} | {value for row in results for _, kind, value in row.symbols if kind == "op"}
-    facts = tuple((name, _declared(name)) for name in sorted(ops))
-    content = marshal.dumps((_stamp(), facts, tuple(map(tuple, results))))  # type: ignore[arg-type]
+def _write(path: str, source: str) -> None:
+    """Write the module of a rule list, if possible; when there are too many, the oldest are deleted."""
     temporary = f"{path}.{os.getpid()}"
     try:
         os.makedirs(HERE, exist_ok=True)
-        with open(temporary, "wb") as file:
-            file.write(content)
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(source)
         os.replace(temporary, path)
-        files = sorted((os.path.join(HERE, name) for name in os.listdir(HERE)), key=os.path.getmtime)
+        files = sorted((os.path.join(HERE, name) for name in os.listdir(HERE) if name.endswith(".py")), key=os.path.getmtime)
         for old in files[:-KEPT]:
             os.remove(old)
+        os.remove(cache_from_source(path))  # two sources of one second and size would be taken for one
     except OSError:
         pass
 
 
+def _facts(rows: Sequence[Row]) -> tuple[tuple[str, object], ...]:
+    """The declarations of the ops in `rows`."""
+    ops = {row.root for row in rows} | {value for row in rows for _, kind, value in row.symbols if kind == "op"}
+    return tuple((name, _declared(name)) for name in sorted(ops))
+
+
 @cache
-def _stamp() -> tuple[bytes, int]:
-    """The other dependences of a file: Python's byte code version, and the rule compiler."""
+def _stamp() -> int:
+    """The other dependence of a module: the rule compiler."""
     try:
         with open(os.path.join(os.path.dirname(__file__), "rules.py"), "rb") as file:
-            return MAGIC_NUMBER, crc32(file.read())
+            return crc32(file.read())
     except OSError:
-        return MAGIC_NUMBER, 0
+        return 0
 
 
 def _declared(name: str) -> tuple[object, ...] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import marshal
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from types import CodeType, FunctionType
@@ -25,7 +24,7 @@ Symbol = tuple[str, str, Meaning]  # its name in the code of a row, a kind, a va
 
 
 class Row(NamedTuple):
-    """One orientation of a rule, in values that `marshal` can write; ops and families by their full names."""
+    """One orientation of a rule; ops and families by their full names."""
 
     name: str
     root: str
@@ -37,10 +36,8 @@ class Row(NamedTuple):
     looks_for_uses: bool  # whether it depends on use counts
     same: tuple[tuple[int, int], ...]  # operands of the root that must be equal
     symbols: tuple[Symbol, ...]  # the symbols of the code, besides the vocabulary
-    match: bytes  # code of the match: from the root and the rewriter to the bindings, or a false value
-    build: (
-        bytes  # code of the right side: from a `Site` and the bindings to the new operand; none where it is an existing operand
-    )
+    match: CodeType  # from the root and the rewriter to the bindings, or a false value
+    build: CodeType | None  # the right side: from a `Site` and the bindings to the new operand; None where it is an existing one
 
 
 @dataclass(slots=True, eq=False)
@@ -51,11 +48,9 @@ class RuleList:
     words: dict[str, object]  # the names available to their code
     splat: Callable[[TensorType, Number], list[Op]]
 
-    def function(self, code: bytes, row: Row) -> Callable[..., Any]:
+    def function(self, code: CodeType, row: Row) -> Callable[..., Any]:
         """The function of `code`, in `row`."""
-        known = self.words | {name: self.meaning(kind, value) for name, kind, value in row.symbols}
-        result: CodeType = marshal.loads(code)
-        return FunctionType(result, known)
+        return FunctionType(code, self.words | {name: self.meaning(kind, value) for name, kind, value in row.symbols})
 
     def meaning(self, kind: str, value: Meaning) -> object:
         """What a symbol means: an op or the ops of a family, the default of an attribute, a number or an `exact` key."""

@@ -14,12 +14,11 @@ attributes are Python expressions over what was bound, as is the condition. Both
 functions given as `helpers`. The effect says what may change in floating point (`rewrite.patterns.Effect`); none is EXACT. The
 type of the right side must be that of the root.
 
-Each rule becomes rows of plain data (`rewrite.rule_pattern.Row`), kept in a file (`rewrite.rule_files`): a start parses nothing.
+Each rule becomes rows (`rewrite.rule_pattern.Row`), kept in a module (`rewrite.rule_files`): a start parses nothing.
 """
 
 from __future__ import annotations
 
-import marshal
 import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import product
@@ -32,7 +31,7 @@ from ptir_tools.core.types import TensorType
 from ptir_tools.rewrite import rule_files
 from ptir_tools.rewrite.constants import is_number, same_operand, scalar_of
 from ptir_tools.rewrite.patterns import Effect, Pattern, named
-from ptir_tools.rewrite.rule_pattern import CONST, Number, Row, RowLook, RuleList, RulePattern, Symbol
+from ptir_tools.rewrite.rule_pattern import CONST, Number, RowLook, RuleList, RulePattern, Symbol
 from ptir_tools.rewrite.vocabulary import COMMON, constant, has_one_use
 
 if TYPE_CHECKING:
@@ -55,9 +54,9 @@ def rules(text: str, dialect: Dialect, helpers: Mapping[str, object], splat: Spl
     return [RulePattern(row, made_of, benefit) for row in rule_files.rows(text, dialect, compiled)]
 
 
-def compiled(text: str, dialect: Dialect) -> list[Row]:
-    """The rows of a rule list. Raises ValueError for a rule that makes no sense."""
-    rows: list[Row] = []
+def compiled(text: str, dialect: Dialect) -> list[str]:
+    """The rows of a rule list, each as the fields of a `Row` in Python. Raises ValueError for a rule that makes no sense."""
+    rows: list[str] = []
     for rule in split(text):
         if (m := _RULE.match(rule)) is None:
             raise ValueError(f"not a rule: {rule}")
@@ -113,7 +112,7 @@ class _Compiler:
     def error(self, message: str) -> ValueError:
         return ValueError(f"rule {self.name}: {message}")
 
-    def rows(self, m: re.Match[str]) -> Iterator[Row]:
+    def rows(self, m: re.Match[str]) -> Iterator[str]:
         left, right, condition = left_side(m["left"]), _parse(m["right"]), m["cond"] or ""
         if not isinstance(left, ast.Call):
             raise self.error("the left side is not an op")
@@ -133,20 +132,13 @@ class _Compiler:
             names = [stands] if stands else sorted(self.bound - {"root", "rw"})
             result = f"[{stands}]" if stands else f"(root, rw, {''.join(f'{n}, ' for n in names)})"
             match = f"lambda root, rw: {' or '.join(f'{test} and {result}' for test in tests)}"
-            build = "" if stands else f"lambda site, root, rw, {''.join(f'{n}, ' for n in names)}: {self.right(right, top=True)}"
+            build = (
+                "None" if stands else f"lambda site, root, rw, {''.join(f'{n}, ' for n in names)}: {self.right(right, top=True)}"
+            )
             looks, same = list(dict.fromkeys(x for c in calls for x in self.looks(c))), _same(call)
-            yield Row(
-                name=self.name, root=self.full(call), effect=int(effect), depth=max(_depth(call), 2 * bool(same)), wants=wants,
-                numbers=numbers, looks=tuple([*looks, (None, self.full(call), 0)] if same else looks),
-                looks_for_uses=asks,
-                same=same, symbols=tuple(self.symbols.values()),
-                match=self.code(match), build=self.code(build) if build else b"",
-            )  # fmt: skip
-
-    def code(self, text: str) -> bytes:
-        """The function that `text`, a lambda, makes, in bytes."""
-        (function,) = (c for c in compile(text, f"<rule {self.name}>", "eval").co_consts if hasattr(c, "co_code"))
-        return marshal.dumps(function)
+            depth, looks = max(_depth(call), 2 * bool(same)), [*looks, (None, self.full(call), 0)] if same else looks
+            plain = (self.name, self.full(call), int(effect), depth, wants, numbers, tuple(looks), asks, same)
+            yield f"{repr((*plain, tuple(self.symbols.values())))[1:-1]}, {match}, {build}"
 
     # Left sides
 
