@@ -26,7 +26,7 @@ OPTIONS = {
 }
 TESTS = ("test_native.py", "test_native_attention.py", "test_native_edges.py", "test_native_narrow.py", "test_native_tiles.py",
          "test_native_loops.py", "test_native_vectors.py", "test_native_windows.py", "test_native_bands.py",
-         "test_engines_ops.py", "test_threads.py", "test_exact.py")  # fmt: skip
+         "test_native_sizes.py", "test_engines_ops.py", "test_threads.py", "test_exact.py")  # fmt: skip
 
 
 def build_copy(folder: Path, env: dict[str, str]) -> None:

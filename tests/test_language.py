@@ -12,6 +12,7 @@ import pytest
 from conftest import ROOT, run_ptir
 
 from ptir_tools.tools.language import Document
+from ptir_tools.tools.server import Text
 
 PTIR = """// a program
 program @main (spec_version = ptir.v0.4) {
@@ -142,6 +143,19 @@ def test_a_type_that_is_not_written_is_a_hint() -> None:
 
 def test_functions_and_regions_are_symbols() -> None:
     assert [name for name, _ in opened(PTIR).symbols()] == ["func @main", "region ^r0"]
+
+
+def test_positions_are_counted_in_code_units_of_utf_16() -> None:
+    """Each place of each line, before, in and behind characters that take two units."""
+    types = pytest.importorskip("lsprotocol.types")
+    text = "// \U0001f600 \u00e9\u4e2d\U00010000x\U0001f600\U0001f600\n\n\U0001f600%x = a\n" + PTIR
+    seen = Text(opened(text))
+    for offset in range(len(text) + 1):
+        before = text[:offset].rpartition("\n")[2]
+        position = seen.position(offset)
+        assert (position.line, position.character) == (text.count("\n", 0, offset), len(before.encode("utf-16-le")) // 2)
+        assert seen.offset(position) == offset
+    assert seen.offset(types.Position(0, 999)) == text.index("\n") and seen.offset(types.Position(999, 0)) == len(text)
 
 
 def test_layout_is_that_of_fmt() -> None:

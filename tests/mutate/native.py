@@ -25,7 +25,7 @@ def extension(folder: Path, changed: Path | None, kept: Path, more: Sequence[str
 
     What does not include the file is compiled once and `kept`; kernels of other instruction sets, too, unless `every` is asked.
     """
-    objects = kept / f"objects-{stamp():08x}{'-with-tiles' if more else ''}"
+    objects = kept / f"objects-{stamp():08x}-{crc32(' '.join(more).encode()):08x}"
     objects.mkdir(exist_ok=True, parents=True)
     tree = folder / "native"
     tree.mkdir(exist_ok=True)
@@ -46,7 +46,7 @@ def extension(folder: Path, changed: Path | None, kept: Path, more: Sequence[str
                 return None
         parts.append(str(made))
     library = folder / "_native.abi3.so"
-    command = ["gcc", "-shared", "-pthread", *parts, "-o", str(library), "-lm"]
+    command = ["gcc", "-shared", "-pthread", *more, *parts, "-o", str(library), "-lm"]
     return None if subprocess.run(command, capture_output=True, check=False).returncode else library
 
 

@@ -125,7 +125,7 @@ ROOMS: dict[str, tuple[Part, ...]] = {
         _part(_in(f"{_B}/onnx", "exporter.py emitter.py format.py idioms.py lowerings.py"), "onnx_out"),
         _part(_in(f"{_B}/onnx", "torch_export.py"), "oracle_torch_ops oracle_torch_arrays"),
         _part(_in(f"{_B}/onnx", "ops/trees.py ops/contrib.py"), "onnx_trees onnx_contrib"),
-        _part(_in(f"{_B}/onnx", "*.py ops/*.py"), "onnx onnx_attributes onnx_contrib onnx_out"),
+        _part(_in(f"{_B}/onnx", "*.py ops/*.py"), "onnx_numbers onnx onnx_attributes onnx_contrib onnx_out"),
         _part(_in(f"{_B}/stablehlo", "*.py ops/*.py"), "stablehlo oracle_jax_stablehlo oracle_jax_bytecode"),
         _part(_in(_B, "xla/*.py jax.py"), "oracle_jax_function mesh"),
         _part(_in(_B, "*.py"), "bridge_extents stablehlo onnx"),
