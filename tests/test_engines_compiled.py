@@ -19,7 +19,7 @@ from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.types import sym, tensor
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_dialect
-from ptir_tools.engines import native
+from ptir_tools.engines import native, thresholds
 from ptir_tools.engines.compiled import Compiled
 from ptir_tools.engines.numpy import frame
 
@@ -137,7 +137,7 @@ def test_results_belong_to_the_caller_who_may_write_into_them(engine, kept):
 
 @pytest.mark.parametrize("name", sorted(models.MODULES))
 def test_what_is_written_into_the_results_of_a_model_is_gone_in_the_next_call(name, monkeypatch):
-    monkeypatch.setattr("ptir_tools.engines.compiled.SMALL", 0)
+    monkeypatch.setattr(thresholds.at, "lent", 0)
     call, arrays = ptir_tools.compile(models.program(name)), models.inputs(name)
     given = [arrays[p.name] for p in models.program(name).main.params]
     first = [a.copy() for a in call(given).values()]

@@ -13,7 +13,8 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import clone
 from ptir_tools.engines import RunOptions, native
 from ptir_tools.engines.choose import optimized
-from ptir_tools.engines.native import _partition, bands
+from ptir_tools.engines.native import _partition
+from ptir_tools.engines.thresholds import at
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="no C compiler at installation (with one, .ci/run fails)")
 
@@ -60,8 +61,8 @@ def steps_of(made):
 @pytest.fixture
 def small(monkeypatch):
     """Every pair is large, and few lines are a band."""
-    monkeypatch.setattr(bands, "LARGE", 0)
-    monkeypatch.setattr(bands, "BAND", 6000)
+    monkeypatch.setattr(at, "pair", 0)
+    monkeypatch.setattr(at, "band", 6000)
 
 
 @st.composite
@@ -82,8 +83,8 @@ def test_pairs(case, after, seed):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal(shape, np.float32)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bands, "LARGE", 0)
-        patch.setattr(bands, "BAND", 6000)
+        patch.setattr(at, "pair", 0)
+        patch.setattr(at, "band", 6000)
         g, _, _, z, weights = built(shape, wide, window, strides, dilation, padding, after, rng)
         made = g.returns(z.named("y"))
         exact, bound = expected(x, weights, strides, dilation, padding, after)

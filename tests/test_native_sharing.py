@@ -6,6 +6,8 @@ the steps read is dead memory if the engine counts uses wrongly, so other values
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -17,8 +19,9 @@ from ptir_tools.core.records import replace
 from ptir_tools.engines import RunOptions, native, run
 from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.choose import optimized
-from ptir_tools.engines.native import _partition, bands, fusion
+from ptir_tools.engines.native import _partition, fusion
 from ptir_tools.engines.numpy.steps import Fused, fused
+from ptir_tools.engines.thresholds import at, lowered
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="no C compiler at installation (with one, .ci/run fails)")
 
@@ -203,25 +206,27 @@ PLACES = {"function": straight, "scan": in_scan, "while": in_while, "cond": in_c
 @pytest.fixture
 def small(monkeypatch):
     """Every pair is large, and few lines are a band."""
-    monkeypatch.setattr(bands, "LARGE", 0)
-    monkeypatch.setattr(bands, "BAND", 6000)
+    monkeypatch.setattr(at, "pair", 0)
+    monkeypatch.setattr(at, "band", 6000)
 
 
 def check(program, dtype, seed=0):
-    """Both engines agree, with one thread and with two, on a session used with other inputs before."""
+    """Both engines agree, with one thread and with two, on a session used with other inputs before, also with low thresholds."""
     rng = np.random.default_rng(seed)
     draws = [
         {p.name: rng.normal(scale=2, size=p.type.static_shape).astype(numpy_dtype(p.type.dtype)) for p in program.main.params}
         for _ in range(2)
     ]
     wanted = run(program, draws[1], RunOptions(engine="reference"))
-    for threads in (1, 2):
-        session = ptir.compile(program, engine="native", threads=threads)
-        session(draws[0])
-        for (name, a), b in zip(wanted.items(), session(draws[1]).values(), strict=True):
+    for threads, sizes in ((1, nullcontext), (2, nullcontext), (1, lowered), (2, lowered)):
+        with sizes():
+            session = ptir.compile(program, engine="native", threads=threads)
+            session(draws[0])
+            found = session(draws[1])
+        for (name, a), b in zip(wanted.items(), found.values(), strict=True):
             a, b = (np.asarray(v, np.float64) for v in (a, b))
             scale = np.abs(a).max()
-            assert np.abs(a - b).max() <= 40 * UNIT[dtype] * scale, f"{name}, {threads} threads"
+            assert np.abs(a - b).max() <= 40 * UNIT[dtype] * scale, f"{name}, {threads} threads, {sizes.__name__}"
 
 
 @pytest.mark.usefixtures("small")

@@ -20,9 +20,9 @@ from ptir_tools.engines import signature as ports
 from ptir_tools.engines.choose import prepare
 from ptir_tools.engines.numpy import Bound, Executable, owner
 from ptir_tools.engines.options import RunOptions
+from ptir_tools.engines.thresholds import at
 from ptir_tools.engines.trace import Latest, hooked, is_traced, traced
 
-SMALL = 1 << 16  # bytes of an array that is copied instead of bound or lent, at most
 LENDERS = 2  # sets of results; a caller may keep one while another is written
 
 
@@ -31,7 +31,7 @@ class Lender:
 
     def __init__(self, bound: Bound, lends: bool = True) -> None:
         self.bound = bound
-        self.lent = [lends and a.nbytes > SMALL for a in bound.results]
+        self.lent = [lends and a.nbytes > at.lent for a in bound.results]
         self.owners = [owner(a) for a, lent in zip(bound.results, self.lent, strict=True) if lent]
         self.references: list[int] = []  # to each of these at that time
 
@@ -46,7 +46,7 @@ class Lender:
         """The results: lent arrays, and copies of the others."""
         result = self.bound(context)
         if not self.owners:
-            return [copied(a) if a.nbytes > SMALL else np.array(a) for a in result]
+            return [copied(a) if a.nbytes > at.lent else np.array(a) for a in result]
         self.references = self.counted()
         return [a.view() if lent else copied(a) for a, lent in zip(result, self.lent, strict=True)]
 
@@ -168,7 +168,7 @@ class Compiled:
     def _bind(self, given: Sequence[Array]) -> None:
         """Bind inputs that do not change; small and changing inputs are bound as copies, which are refreshed."""
         if self.copied is None:
-            return self._rebind(given, [a.nbytes <= SMALL for a in given])
+            return self._rebind(given, [a.nbytes <= at.lent for a in given])
         for a, b, own in zip(given, self.bound, self.copied, strict=True):
             if own:
                 fill(b, a)

@@ -16,10 +16,11 @@ from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.native import fusion, rows, tasks, threads
 from ptir_tools.engines.native.library import available, kernels
-from ptir_tools.engines.native.tiles import PAST_CACHE, bits
+from ptir_tools.engines.native.tiles import bits
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack, work_dtype
 from ptir_tools.engines.numpy.steps import Builder, Step, Target, Workshop, in_f32, tensor_of
 from ptir_tools.engines.options import RunOptions
+from ptir_tools.engines.thresholds import at
 from ptir_tools.plan.liveness import Unit
 
 if TYPE_CHECKING:
@@ -35,11 +36,6 @@ __all__ = ["Executable", "available"]
 
 copied = late("ptir_tools.engines.native.moves", "copied")
 
-FEW = 4  # rows or columns for which packing the other operand costs too much
-LARGE = 1 << 15  # elements of one matrix
-WIDENED = 192  # rows of narrow floats that are in f32 at a time: a multiple of what the kernels pack at once
-SMALL = 1 << 14  # elements for which any kernel is as fast as NumPy's function, and needs no Python
-
 
 def _single_op(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
     """A fusion group of one op. An op that is none, or that NumPy runs equally fast on many elements of f32, is a NumPy step.
@@ -48,7 +44,7 @@ def _single_op(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Worksho
     assert op.defn.kernel is not None
     if op.defn.kernel.role == "reduce" and fusion.started(op) is None:
         return rows.folded(op, ins, outs, shop)
-    pays = op.defn.kernel.pays or outs[0].size < SMALL or outs[0].nbytes >= PAST_CACHE
+    pays = op.defn.kernel.pays or outs[0].size < at.small or outs[0].nbytes >= at.past_cache
     if (group := fusion.started(op)) is None or not (narrow or pays):
         return threads.shared(numpy_engine.builder(op)(op, ins, outs, shop), shop.threads)
     return group.steps(dict(zip(op.operands, ins, strict=True)).__getitem__, {op.result: outs[0]}, shop)
@@ -69,8 +65,8 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     exact = work_dtype(op) is F32 and not tensor_of(op).dtype.is_integer
     if exact and min(height, width) == 1:
         return vectors.product(op, ins, out, int(height > 1), shop)
-    packs = not batch and height > 1 and width >= FEW and depth and is_constant(op.operands[1])
-    few = min(height, width) < FEW or (height < products.SOME and width * depth >= LARGE)
+    packs = not batch and height > 1 and width >= at.few and depth and is_constant(op.operands[1])
+    few = min(height, width) < at.few or (height < at.some and width * depth >= at.large_matrix)
     if not exact or (few and not packs):
         return numpy_engine.builder(op)(op, ins, outs, shop)
     steps: list[Step] = []
@@ -102,15 +98,15 @@ def _by_row_blocks(op: Op, ins: Sequence[Data], out: Array, shape: tuple[int, in
     left = stack(ins[0], ([], rows, contract), 0, shop, tensor_of(op).dtype, steps)[0]
     right = products.packed(op, partial(ins.__getitem__, 1), F32, shop, steps)
     target, parts = out.reshape(height, width), list[Step]()
-    workers = shop.threads if height * width * depth >= threads.PRODUCT_WORTH else 1
+    workers = shop.threads if height * width * depth >= at.multiplications else 1
     for piece in threads.cuts(height, workers, threads.ROWS):
         room = shop.scratch((kernels().PACKED_SCRATCH,), F32)
         widened, made = (
-            None if x.dtype == np.float32 else shop.scratch((min(WIDENED, height), x.shape[1]), F32) for x in (left, target)
+            None if x.dtype == np.float32 else shop.scratch((min(at.widened, height), x.shape[1]), F32) for x in (left, target)
         )
         chain: list[Step] = []
-        for start in range(piece.start, piece.stop, WIDENED):
-            block = slice(start, min(start + WIDENED, piece.stop))
+        for start in range(piece.start, piece.stop, at.widened):
+            block = slice(start, min(start + at.widened, piece.stop))
             x, y = left[block], target[block]
             if widened is not None:
                 chain += copied(widened[: len(x)], x, shop, 1)

@@ -26,11 +26,9 @@ from ptir_tools.engines.native.lowering import lowered
 from ptir_tools.engines.native.tiles import bits
 from ptir_tools.engines.numpy.linalg import axes_of, stack, work_dtype
 from ptir_tools.engines.numpy.steps import Look, Step, Workshop, fused, tensor_of
+from ptir_tools.engines.thresholds import at
 from ptir_tools.plan.liveness import Unit
 
-LEAST = 1 << 14  # scores; for fewer, separate steps are faster
-FEW = 8  # rows of a head; for fewer, vectors along them are too short
-ROWS = 96  # of a head in one part, at least: each part packs keys and values
 MOST = 64  # ops that compute a mask
 
 
@@ -224,8 +222,8 @@ def _is_of(kind: object, products: tuple[Op, Op], inner: Iterable[Op]) -> bool:
         kind in fusion.FLOATS
         and all(work_dtype(op) is F32 and tensor_of(op, i).dtype is kind for op in products for i in (0, 1))
         and all(getattr(t, "dtype", None) in (kind, I1) for t in floats)
-        and prod(shape) >= LEAST
-        and shape[-2] >= FEW
+        and prod(shape) >= at.scores
+        and shape[-2] >= at.rows_of_head
     )
 
 
@@ -248,10 +246,10 @@ def assemble(found: Attention, look: Look, outs: Mapping[Value, Array], shop: Wo
     kept, low = _kept_columns(found, shop)
     scores = _Scores(found, look, shop, found.scores if kept is not None else found.masked)
     share = gcd(heads // len(k), heads // len(v)) if scores.has_heads else 1
-    workers = shop.threads if q.size * columns + v.shape[2] * rows * columns * heads >= threads.PRODUCT_WORTH else 1
+    workers = shop.threads if q.size * columns + v.shape[2] * rows * columns * heads >= at.multiplications else 1
     # The rows of a part do not depend on the number of threads.
     panel = kernels().PAIR_PANEL if of_pairs else kernels().ATTENTION_PANEL
-    cut = 1 if workers == 1 else min(-(-4 * workers * share // heads), -(-rows // ROWS))
+    cut = 1 if workers == 1 else min(-(-4 * workers * share // heads), -(-rows // at.rows_of_part))
     cuts = [slice(s.start * panel, min(s.stop * panel, rows)) for s in threads.cuts(-(-rows // panel), cut)]
     kind = {F32: kernels().FLOAT, F16: kernels().F16, BF16: kernels().BF16}[tensor_of(found.last).dtype]
     parts: list[Step] = []
@@ -331,8 +329,8 @@ class _Scores:
         """The arrays for these heads and rows: [heads, rows, columns], None for the scores."""
         if self.has_heads:
             return tuple(None if a is None else a[heads, rows] for a in self.whole)
-        at = np.unravel_index(heads.start, self.shape[:-2])
-        return tuple(None if a is None else a[at][None, rows] for a in self.whole)
+        place = np.unravel_index(heads.start, self.shape[:-2])
+        return tuple(None if a is None else a[place][None, rows] for a in self.whole)
 
 
 def _merge_heads(x: Array | None, shape: fusion.Shape) -> Array | None:

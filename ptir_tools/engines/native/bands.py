@@ -21,10 +21,8 @@ from ptir_tools.engines.native.lowering import lowered
 from ptir_tools.engines.native.products import Product
 from ptir_tools.engines.native.tiles import matrix, register_kinds
 from ptir_tools.engines.numpy.steps import Look, Step, Workshop, fused, overlaps
+from ptir_tools.engines.thresholds import at
 from ptir_tools.plan.liveness import Unit
-
-LARGE = 1 << 20  # bytes of a product that does not stay in cache until the convolution reads it
-BAND = 1 << 19  # bytes of a band of it
 
 
 class Pair(NamedTuple):
@@ -82,7 +80,7 @@ def _pair(made: Unit, unit: Unit, uses: fusion.Uses) -> Pair | None:
     # The columns of the product are the channels of the image.
     same = len(shape) == 4 and products.extents(first.dot)[1] == shape[-1]
     ends = first.may_end and second.may_end
-    return Pair(first, second, second.conv) if ends and same and 4 * prod(shape) >= LARGE else None
+    return Pair(first, second, second.conv) if ends and same and 4 * prod(shape) >= at.pair else None
 
 
 def assemble(found: Pair, look: Look, outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
@@ -103,7 +101,7 @@ def assemble(found: Pair, look: Look, outs: Mapping[Value, Array], shop: Worksho
         whole = shop.scratch(fusion.shape_of(made.type), F32)
         return [*first.steps(look, {made: whole}, shop), *second.steps(lambda x: whole if x is made else look(x), outs, shop)]
     weights = convolution.weights(conv, look, shop, steps)
-    bands = _bands(found, BAND // (4 * wide * channels))
+    bands = _bands(found, at.band // (4 * wide * channels))
     workers = min(shop.threads, len(bands))
     longest = max(b.lines.stop - b.lines.start for b in bands)
     parts: list[Step] = []

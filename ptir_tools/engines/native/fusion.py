@@ -16,6 +16,7 @@ from ptir_tools.core.ir import Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import late
 from ptir_tools.core.types import TensorType, Type
 from ptir_tools.engines.numpy.steps import Fused, Look, Recognized, Step, Workshop, fused
+from ptir_tools.engines.thresholds import at
 from ptir_tools.plan.liveness import Unit
 
 _assembled = late("ptir_tools.engines.native.tiles", "assemble")
@@ -24,7 +25,6 @@ FLOATS = (F32, F16, BF16)  # dtypes of registers; all are computed in f32, and r
 HELD = (*FLOATS, I1)
 MAX_OPS = 128
 MAX_ARRAYS = 16
-MAX_COLUMNS = 1 << 14  # elements of a row that is reduced: it has to stay in cache
 
 FULL, ROWS = "full", "rows"
 Shape = tuple[int, ...]
@@ -87,7 +87,7 @@ class Group:
         last = tuple(a % len(self.shape) for a in op.attr("axes")) == (len(self.shape) - 1,)
         plain = op.attr("accum_dtype") in (None, F32) and op.attr("out_dtype") in (None, *FLOATS)
         full = isinstance(x, Value) and self.kinds.get(x, FULL) == FULL and shape_of(x.type) == self.shape
-        return last and plain and full and _dtype(x) in FLOATS and self.shape[-1] <= MAX_COLUMNS
+        return last and plain and full and _dtype(x) in FLOATS and self.shape[-1] <= at.row
 
     def respelled(self, op: Op, shape: Shape) -> str | None:
         """Whether the result is the same register: a value per row with or without its axis of extent 1, or repeated along its

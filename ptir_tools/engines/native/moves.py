@@ -6,10 +6,9 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.lazy import np
 from ptir_tools.engines.native import threads
 from ptir_tools.engines.native.library import kernels
-from ptir_tools.engines.native.tiles import PAST_CACHE, converted
+from ptir_tools.engines.native.tiles import converted
 from ptir_tools.engines.numpy.steps import Step, Workshop
-
-LEAST = 1 << 12  # elements
+from ptir_tools.engines.thresholds import at
 
 
 def copied(out: Array, x: Array, shop: Workshop, workers: int = 0) -> list[Step]:
@@ -17,14 +16,14 @@ def copied(out: Array, x: Array, shop: Workshop, workers: int = 0) -> list[Step]
     workers = workers or shop.threads
     if x.dtype != out.dtype and (steps := converted(out, x, shop, workers)) is not None:
         return steps
-    pair = stacked(out, x) if x.size >= LEAST and x.dtype == out.dtype and x.dtype.str[1:] in ("f4", "i4", "u4") else None
+    pair = stacked(out, x) if x.size >= at.turned and x.dtype == out.dtype and x.dtype.str[1:] in ("f4", "i4", "u4") else None
     if pair is None:
         return [(np.copyto, (out, x, "unsafe"))]
     target, source = pair
     axis = 0 if len(target) >= 4 * workers else 1
-    pieces = threads.cuts(target.shape[axis], 4 * workers if workers > 1 and x.size >= threads.WORTH // 4 else 1)
+    pieces = threads.cuts(target.shape[axis], 4 * workers if workers > 1 and x.size >= at.work // 4 else 1)
     index = [(slice(None),) * axis + (piece,) for piece in pieces]
-    return threads.together([(kernels().turn, (target[i], source[i], out.nbytes >= PAST_CACHE)) for i in index], workers)
+    return threads.together([(kernels().turn, (target[i], source[i], out.nbytes >= at.past_cache)) for i in index], workers)
 
 
 def stacked(out: Array, x: Array) -> tuple[Array, Array] | None:

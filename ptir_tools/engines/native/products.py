@@ -26,21 +26,12 @@ from ptir_tools.engines.numpy.control import is_same
 from ptir_tools.engines.numpy.frame import aligned
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack, work_dtype
 from ptir_tools.engines.numpy.steps import Fused, Look, Step, Workshop, fused, overlaps, tensor_of
+from ptir_tools.engines.thresholds import at
 from ptir_tools.plan.liveness import Unit
-
-RIGHT = 1 << 17  # elements of a right operand that stays in cache
-PACKING_WORTH = 1 << 14  # elements of a right operand that several threads pack
-BLOCK = 1 << 15  # elements of a block of the result
-ROWS = 96  # rows of a block are a multiple of this
 
 ENDING = ("add", "sub", "mul", "div", "maximum", "minimum")
 LONGEST_ENDING = 8
 
-FEWEST = 24  # rows of a product; for fewer, reading the right operand takes longest
-NARROWEST = 4  # columns for which a right operand is packed
-SOME = 32  # rows for which packing a large right operand costs too much
-OWN = 1 << 19  # bytes of a right operand that each thread packs for itself
-MOST = 1 << 22  # elements of a right operand that is packed for one run
 
 # The steps that write rows of a product, given as a slice, to an array [rows, columns] of f32, with scratch and an ending.
 Into = Callable[[slice, "Array", "Array", Ending], list[Step]]
@@ -112,13 +103,13 @@ def is_one(op: Op) -> bool:
         return False
     rows, columns, depth = extents(op)
     constant = is_constant(op.operands[1])
-    return rows >= FEWEST and columns >= NARROWEST and depth > 0 and (constant or packs(op, rows, columns, depth))
+    return rows >= at.fewest and columns >= at.narrowest and depth > 0 and (constant or packs(op, rows, columns, depth))
 
 
 def _is_small(op: Op) -> bool:
     """Whether the right operand of a contraction stays in cache between blocks of rows."""
     rows, columns, depth = extents(op)
-    return rows >= ROWS and depth * columns <= RIGHT
+    return rows >= at.rows_of_block and depth * columns <= at.cached_right
 
 
 def may_end(op: Op) -> bool:
@@ -155,10 +146,11 @@ def assemble(found: Product, look: Look, outs: Mapping[Value, Array], shop: Work
         rows, columns, depth = extents(found.dot)
         over = depth <= kernels().GEMM_DEPTH
         work, (_, into) = rows * columns * depth, contraction(found.dot, look, shop, steps)
-    least = threads.WORTH if conv is not None and conv.is_depthwise else threads.PRODUCT_WORTH
+    least = at.work if conv is not None and conv.is_depthwise else at.multiplications
     workers = shop.threads if work >= least else 1
     if group is not None:
-        height = max(ROWS, BLOCK // columns // ROWS * ROWS) if conv is not None or _is_small(found.dot) else rows
+        few = max(1, at.block // columns // at.rows_of_block) * at.rows_of_block
+        height = few if conv is not None or _is_small(found.dot) else rows
         steps += _with_group(group, found.made, (rows, columns), into, over, height, workers, look, outs, shop)
         return steps
     assert conv is not None
@@ -176,13 +168,13 @@ def packed(op: Op, right: Callable[[], Data], dtype: DType, shop: Workshop, step
     """The packed right operand of a contraction without batch axes, as `dtype`. A constant is packed now and kept; another
     operand is packed in every run, by all threads or by `workers`."""
     _, rows, _, _, columns, contract = axes_of(op)
-    few = prod(tensor_of(op).static_shape[a] for a in rows) < FEWEST
+    few = prod(tensor_of(op).static_shape[a] for a in rows) < at.fewest
     if (found := constant(op.operands[1])) is not None:
         how = _Packed(found.shape, tuple(contract), tuple(columns), few, dtype, kernels().ISA)
         return found.once(how, right, shop)
     matrix = bits(stack(right(), ([], contract, columns), 0, shop, dtype, steps)[0])
     out = shop.scratch((kernels().packed_size(matrix, few),), F32).view(_words(dtype))
-    workers = workers or (shop.threads if matrix.size >= PACKING_WORTH else 1)
+    workers = workers or (shop.threads if matrix.size >= at.packed_by_all else 1)
     pieces = threads.cuts(matrix.shape[1], workers)
     steps += threads.together([(kernels().pack, (out, matrix, (s.start, s.stop))) for s in pieces], workers)
     return out
@@ -238,13 +230,13 @@ def packed_bytes(op: Op, dtype: DType) -> int:
 
 def packs(op: Op, height: int, width: int, depth: int) -> bool:
     """Whether all threads pack the right operand of a contraction before: if it has many rows and is not too large."""
-    return not axes_of(op)[0] and height >= SOME and width >= NARROWEST and 0 < width * depth <= MOST
+    return not axes_of(op)[0] and height >= at.some and width >= at.narrowest and 0 < width * depth <= at.packed_each_run
 
 
 def each_packs(op: Op, size: int, workers: int) -> bool:
     """Whether each thread packs its own copy of a right operand of this size: it is faster than reading what another one
     packed."""
-    return workers > 1 and size <= OWN and not is_constant(op.operands[1])
+    return workers > 1 and size <= at.packed_by_each and not is_constant(op.operands[1])
 
 
 def narrow(op: Op, ins: Sequence[Data], shop: Workshop, steps: list[Step], may_pack: bool = True) -> tuple[Array, Array, int]:
@@ -261,7 +253,7 @@ def narrow(op: Op, ins: Sequence[Data], shop: Workshop, steps: list[Step], may_p
 def cut(out: Array, left: Array, right: Array, shop: Workshop) -> list[tuple[Array, Array, Array]]:
     """A stack of products divided among the threads: by matrix, or by row if there is one matrix."""
     work = out.size * left.shape[2]
-    workers = shop.threads if work >= threads.PRODUCT_WORTH else 1
+    workers = shop.threads if work >= at.multiplications else 1
     if len(out) == 1:
         return [(out[:, s], left[:, s], right) for s in threads.shares(out.shape[1], workers, work)]
     return [(out[s], left[s], right[s]) for s in threads.cuts(len(out), workers)]

@@ -14,9 +14,9 @@ from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.native import threads
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.numpy.steps import Step, Workshop, dense
+from ptir_tools.engines.thresholds import at
 
 KINDS = "bBhHiIf"  # integers up to 32 bits; f32 on one side
-WORTH = 1 << 15  # elements; for fewer, a second thread costs more than it saves
 
 
 def rescaled(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
@@ -60,7 +60,7 @@ def numbers(op: Op, name: str, missing: float) -> np.ndarray[Any, Any]:
 
 def _pieces(out: Array, x: Array, scaling: Array, along: int, workers: int) -> list[tuple[Array, Array, Array]]:
     """The arrays divided among the threads: by row if scalings are not per row, else one row by elements with one scaling."""
-    count = 2 * workers if workers > 1 and x.size >= WORTH else 1
+    count = 2 * workers if workers > 1 and x.size >= at.quantized else 1
     if scaling.shape[1] == 1:
         flat = [a.reshape(1, -1) for a in (out, x)]
         return [(flat[0][:, s], flat[1][:, s], scaling) for s in threads.cuts(x.size, count)]

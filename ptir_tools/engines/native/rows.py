@@ -12,16 +12,14 @@ from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
 from ptir_tools.core.typed import Any
 from ptir_tools.engines import numpy as numpy_engine
-from ptir_tools.engines.native import fusion, threads, tiles
+from ptir_tools.engines.native import threads, tiles
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.numpy.indexing import inside
 from ptir_tools.engines.numpy.steps import Running, Step, Workshop, dense, run_declared
+from ptir_tools.engines.thresholds import at
 
 COST = 16  # element operations of one element
 LINE = 16  # elements of a line of the cache
-LEAST = 256  # bytes of a row from which the kernel is faster for more than FEW of them
-FEW = 1 << 12
-FEWEST_COLUMNS, MOST_COLUMNS = 64, fusion.MAX_COLUMNS  # of rows that are reduced: NumPy reduces fewer equally fast
 
 
 def layer_norm(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
@@ -32,7 +30,7 @@ def layer_norm(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Worksho
     steps: list[Step] = []
     x, gamma, beta = (dense(a, shop, steps) for a in ins)
     rows, target = (a.reshape(-1, out.shape[-1]) for a in (x, out))
-    pieces = threads.cuts(len(rows), 2 * shop.threads if shop.threads > 1 and COST * out.size >= threads.WORTH else 1)
+    pieces = threads.cuts(len(rows), 2 * shop.threads if shop.threads > 1 and COST * out.size >= at.work else 1)
     parts: list[Step] = [(kernels().layer_norm, (target[s], rows[s], gamma, beta, op.attr("epsilon"))) for s in pieces]
     return [*steps, *threads.together(parts, shop.threads)]
 
@@ -42,8 +40,8 @@ def folded(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
     x, (out,) = ins[0], outs
     plain = x.dtype == out.dtype == np.float32 and op.attr("accum_dtype") in (None, F32) and op.attr("out_dtype") in (None, F32)
     runs = _runs(sorted(a % x.ndim for a in op.attr("axes")))
-    columns = prod(x.shape[runs[-1].start :]) if runs and runs[-1].stop == x.ndim else MOST_COLUMNS
-    if not (plain and x.size and runs and x.flags.c_contiguous and columns >= FEWEST_COLUMNS and _parts(columns)):
+    columns = prod(x.shape[runs[-1].start :]) if runs and runs[-1].stop == x.ndim else at.row
+    if not (plain and x.size and runs and x.flags.c_contiguous and columns >= at.reduced_row and _parts(columns)):
         return numpy_engine.builder(op)(op, ins, outs, shop)
     assert op.defn.kernel is not None
     steps: list[Step] = []
@@ -66,8 +64,8 @@ def folded(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
 
 def _parts(columns: int) -> int:
     """The number of equal parts of a row that each fit into a tile, with their results; 0 if there is none."""
-    least = -(-columns // MOST_COLUMNS)
-    return next((n for n in range(least, min(8 * least, MOST_COLUMNS) + 1) if columns % n == 0), 0)
+    least = -(-columns // at.row)
+    return next((n for n in range(least, min(8 * least, at.row) + 1) if columns % n == 0), 0)
 
 
 def _runs(axes: Sequence[int]) -> list[slice]:
@@ -85,7 +83,7 @@ def _fold(target: Array, source: Array, name: str, shop: Workshop) -> list[Step]
     """The steps of a reduction of the second of three axes."""
     kernel = kernels()
     kind = getattr(kernel, name.rpartition("_")[2].upper())
-    workers = 2 * shop.threads if shop.threads > 1 and source.size >= threads.WORTH else 1
+    workers = 2 * shop.threads if shop.threads > 1 and source.size >= at.work else 1
     if len(source) > 1:
         return threads.together(
             [(kernel.fold, (target[s], source[s], kind)) for s in threads.cuts(len(source), workers)], shop.threads
@@ -102,7 +100,7 @@ def largest(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) 
         return numpy_engine.builder(op)(op, ins, outs, shop)
     steps: list[Step] = []
     source, target = dense(x, shop, steps).reshape(-1, x.shape[-1]), out.reshape(-1)
-    pieces = threads.cuts(len(source), 2 * shop.threads if shop.threads > 1 and x.size >= threads.WORTH else 1)
+    pieces = threads.cuts(len(source), 2 * shop.threads if shop.threads > 1 and x.size >= at.work else 1)
     parts: list[Step] = [(kernels().largest, (target[s], source[s])) for s in pieces]
     return [*steps, *threads.together(parts, shop.threads)]
 
@@ -115,7 +113,7 @@ def taken(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) ->
     dense_ones = x.flags.c_contiguous and indices.flags.c_contiguous
     if (
         not width
-        or (width < LEAST and indices.size > FEW)
+        or (width < at.taken_row and indices.size > at.taken_rows)
         or not indices.size
         or not dense_ones
         or indices.dtype.char not in "bBhHiIlLqQ"
@@ -123,7 +121,7 @@ def taken(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) ->
         return numpy_engine.builder(op)(op, ins, outs, shop)
     numbers = indices.reshape(-1)
     source, target = x.view(np.uint8).reshape(len(x), width), out.reshape(-1).view(np.uint8).reshape(-1, width)
-    pieces = threads.cuts(len(numbers), 2 * shop.threads if shop.threads > 1 and out.nbytes >= threads.WORTH else 1)
+    pieces = threads.cuts(len(numbers), 2 * shop.threads if shop.threads > 1 and out.nbytes >= at.work else 1)
     parts: list[Step] = [(kernels().take, (target[s], source, numbers[s])) for s in pieces]
     return [(take_checked, (op, ins, outs, shop.running, threads.together(parts, shop.threads)))]
 

@@ -15,6 +15,7 @@ from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.numpy import control, movement
 from ptir_tools.engines.numpy.frame import Frame
 from ptir_tools.engines.numpy.steps import Running, Step, run_declared
+from ptir_tools.engines.thresholds import at
 
 NAMES = (
     "gemm",
@@ -33,8 +34,6 @@ NAMES = (
     "tiles",
     "attention",
 )
-FEW = 1 << 12  # elements of a copy element by element, and of operations on integers
-RUN = 64  # contiguous bytes of a longer copy
 MOST_AXES = 8
 WORDS = (1, 2, 4, 8)  # sizes in bytes of elements that can be copied
 
@@ -114,8 +113,8 @@ def _copy(out: Array, x: Array, casting: str = "") -> Task | None:
     x = np.broadcast_to(x, out.shape)
     if not _is_copied(out) or np.may_share_memory(out, x):
         return None
-    in_order = x.ndim and x.strides[-1] == out.strides[-1] == x.itemsize and x.shape[-1] * x.itemsize >= RUN
-    return _copied(out, x) if in_order or x.size <= FEW else None
+    in_order = x.ndim and x.strides[-1] == out.strides[-1] == x.itemsize and x.shape[-1] * x.itemsize >= at.run
+    return _copied(out, x) if in_order or x.size <= at.copied else None
 
 
 def _joined(parts: Sequence[Array], axis: int, out: Array) -> Task | None:
@@ -144,7 +143,7 @@ def _integers(name: str, *arguments: Array) -> Task | None:
     *ins, out = arguments
     x, y = ins[0], ins[-1]
     kinds = {a.dtype.kind for a in ins}
-    if not kinds <= set("iub") or out.size > FEW or not all(_is_apart(a, out) for a in ins):
+    if not kinds <= set("iub") or out.size > at.copied or not all(_is_apart(a, out) for a in ins):
         return None
     unsigned = any(a.dtype == np.uint64 for a in ins)  # 64-bit unsigned
     same = x.dtype == y.dtype

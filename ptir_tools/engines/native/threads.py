@@ -14,6 +14,7 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.engines.numpy.steps import Step
+from ptir_tools.engines.thresholds import at
 
 if TYPE_CHECKING:
     from concurrent import futures
@@ -22,11 +23,7 @@ if TYPE_CHECKING:
 else:
     futures = lazy("concurrent.futures")
 
-WORTH = 1 << 16  # element operations; for fewer, a second thread costs more than it saves
-PRODUCT_WORTH = 1 << 20  # multiplications of a product, likewise
-LONG = 1 << 28  # multiplications of a product during which others may interrupt
 ROWS, BLOCKS = 8, 96  # rows of a kernel's block; rows that it packs at once
-PYTHON_WORTH = 1 << 20  # elements of a step in Python, likewise
 
 
 def count(wanted: int) -> int:
@@ -48,7 +45,7 @@ def cuts(length: int, parts: int, unit: int = 1) -> list[slice]:
 def shares(rows: int, workers: int, work: int) -> list[slice]:
     """The rows of a product in parts for the threads, which begin at blocks of the kernels. With much work, each thread has a
     large part and a small one: others take the small parts, in the middle, from a late thread."""
-    large = 3 * rows // (4 * workers * BLOCKS) * BLOCKS if workers > 1 and work >= LONG else 0
+    large = 3 * rows // (4 * workers * BLOCKS) * BLOCKS if workers > 1 and work >= at.long_product else 0
     if not large:
         return cuts(rows, workers, ROWS)
     last = (rows - (workers - 1) * large) // ROWS * ROWS
@@ -71,7 +68,11 @@ def shared(steps: Sequence[Step], threads: int) -> list[Step]:
 
 def _parts(function: Callable[..., object], arguments: tuple[Any, ...], count: int) -> list[Step]:
     out = arguments[-1]
-    if not isinstance(function, np.ufunc) or not all(isinstance(x, np.ndarray) for x in arguments) or out.size < PYTHON_WORTH:
+    if (
+        not isinstance(function, np.ufunc)
+        or not all(isinstance(x, np.ndarray) for x in arguments)
+        or out.size < at.python_elements
+    ):
         return [(function, arguments)]
     axis = next((a for a, n in enumerate(out.shape) if n >= count), None)
     if axis is None:

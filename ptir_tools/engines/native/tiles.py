@@ -13,9 +13,7 @@ from ptir_tools.engines.native import fusion, threads
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.lowering import INSTRUCTION, ROUNDING, Assembler, lowered
 from ptir_tools.engines.numpy.steps import Look, Step, Workshop
-
-PAST_CACHE = 1 << 23  # bytes of results that do not stay in a usual cache
-SHARE = 16  # the share of the last cache for results
+from ptir_tools.engines.thresholds import at
 
 
 def assemble(group: fusion.Group, look: Look, outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
@@ -32,7 +30,7 @@ def assemble(group: fusion.Group, look: Look, outs: Mapping[Value, Array], shop:
 
 def past_cache() -> int:
     """The smallest size of results that bypass the cache. A large cache keeps them, which is faster."""
-    return max(PAST_CACHE, int(kernels().LAST_CACHE) // SHARE)
+    return max(at.past_cache, int(kernels().LAST_CACHE) // at.share_of_cache)
 
 
 def register_kinds(group: fusion.Group, arrays: Sequence[Array | None], outs: Sequence[Value]) -> list[int]:
@@ -93,7 +91,7 @@ def reduced(out: Array, x: Array, name: str, shop: Workshop) -> list[Step]:
 
 def _pieces(arrays: list[Array], columns: int, work: int, reduces: bool, workers: int) -> list[list[Array]]:
     """The domain divided among the threads: by row, or by column if a single row is not reduced."""
-    chunks = 4 * workers if workers > 1 and work >= threads.WORTH else 1
+    chunks = 4 * workers if workers > 1 and work >= at.work else 1
     rows = len(arrays[0])
     if rows == 1 and not reduces:
         return [[a[:, s] if a.shape[1] == columns else a for a in arrays] for s in threads.cuts(columns, chunks)]

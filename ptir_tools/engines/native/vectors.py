@@ -15,10 +15,9 @@ from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.tiles import bits
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, operand_stack, stack
 from ptir_tools.engines.numpy.steps import Step, Workshop, dense, tensor_of
+from ptir_tools.engines.thresholds import at
 
-WORTH = 1 << 16  # elements of the matrices; for fewer, a second thread costs more than it saves
 COLUMNS = 64  # columns of a part are a multiple of this
-LEAST = 256  # columns of a part, if a thread has several: shorter pieces of rows are read more slowly
 
 
 def product(op: Op, ins: Sequence[Data], out: Array, row: int, shop: Workshop) -> list[Step]:
@@ -42,10 +41,10 @@ def product(op: Op, ins: Sequence[Data], out: Array, row: int, shop: Workshop) -
 
 def _parts(out: Array, x: Array, matrix: Array, workers: int) -> list[Step]:
     """The parts for the threads: by row of the stack, or by column if there is one."""
-    count = 2 * workers if workers > 1 and matrix.size >= WORTH else 1
+    count = 2 * workers if workers > 1 and matrix.size >= at.matrix else 1
     if len(out) > 1:
         return [(kernels().gemv, (out[s], x[s], matrix[s])) for s in threads.cuts(len(out), count)]
-    if out.shape[1] < count * LEAST:
+    if out.shape[1] < count * at.columns_of_part:
         count = min(count, workers)
     blocks = threads.cuts(-(-out.shape[1] // COLUMNS), count)
     slices = [slice(s.start * COLUMNS, min(s.stop * COLUMNS, out.shape[1])) for s in blocks]

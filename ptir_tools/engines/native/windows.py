@@ -14,8 +14,7 @@ from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.native import threads
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.numpy.steps import Step, Workshop, dense
-
-NARROWEST = 8  # channels; for fewer, vectors along them are too short
+from ptir_tools.engines.thresholds import at
 
 
 def pooled(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
@@ -35,14 +34,14 @@ def pooled(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
     places = out.reshape(-1, out.shape[-1])
     weights = image[0, 0]  # none
     work = out.size * prod(op.attr("window_dims"))
-    pieces = threads.cuts(len(places), 2 * shop.threads if work >= threads.WORTH else 1)
+    pieces = threads.cuts(len(places), 2 * shop.threads if work >= at.work else 1)
     parts: list[Step] = [(kernels().windows, (places[s], image, weights, geometry, s.start, kind)) for s in pieces]
     return [*steps, *threads.together(parts, shop.threads)]
 
 
 def _is_pooling(op: Op, x: Array) -> bool:
     """Whether windows are along the two axes before the last one, and combine f32."""
-    if x.dtype != np.float32 or x.ndim < 3 or x.size == 0 or x.shape[-1] < NARROWEST:
+    if x.dtype != np.float32 or x.ndim < 3 or x.size == 0 or x.shape[-1] < at.channels:
         return False
     if op.attr("reduce") == "sum" and op.attr("accum_dtype") not in (None, F32):
         return False

@@ -19,6 +19,7 @@ from ptir_tools.engines.numpy.poison import Poison, Seals
 from ptir_tools.engines.numpy.steps import Builder, Step, Target, declared
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.reference import widest
+from ptir_tools.engines.thresholds import at
 from ptir_tools.plan import BlockPlan, Method, Plan, plan_block
 from ptir_tools.plan.liveness import Unit
 
@@ -48,7 +49,6 @@ def builder(op: Op) -> Builder:
     return declared if op.defn.view is None else movement.copied
 
 
-SCRATCH = 1 << 14  # initial bytes of scratch: a program whose steps need more may be built twice
 TARGET = Target(builder, one_by_one)
 
 
@@ -145,7 +145,7 @@ class Executable:
         self.plan = Plan(method=Method("quick"))
         self.own: BlockPlan = plan_block(function, self.plan, target.partition)
         self.kept: dict[Hashable, Array] = {}  # packed and converted constants, made once
-        self.scratch = SCRATCH  # bytes of scratch of the widest step; known when bound
+        self.scratch = at.scratch  # bytes of scratch of the widest step; known when bound
         self.poisons = options.poison
 
     @property

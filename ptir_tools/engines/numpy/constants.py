@@ -21,10 +21,9 @@ from ptir_tools.core.strides import dense_strides
 from ptir_tools.core.typed import Any, Protocol
 from ptir_tools.core.types import TensorType
 from ptir_tools.engines.numpy.steps import Workshop
+from ptir_tools.engines.thresholds import at
 from ptir_tools.plan.search import kernel
 from ptir_tools.rewrite.vocabulary import tensor_type
-
-LEAST = 1 << 12  # bytes of a literal that is freed, at least
 
 
 class Conversion(Protocol):
@@ -92,8 +91,6 @@ class Constant(NamedTuple):
 class _Freed:
     """Freed literals leave holes in the heap. The C library returns them to the system only on request."""
 
-    ENOUGH = 1 << 22  # freed bytes; for fewer, scanning the heap costs too much
-
     def __init__(self) -> None:
         self.pending = 0
 
@@ -109,12 +106,12 @@ _freed = _Freed()
 
 def settle() -> None:
     """Return the freed memory of literals to the system if it is large. Literals that are being packed still have their bytes."""
-    if _freed.pending >= _freed.ENOUGH:
+    if _freed.pending >= at.trimmed:
         _freed.now()
 
 
 def _is_worth(literal: Literal) -> bool:
-    return not literal.splat and literal.type.nbytes >= LEAST
+    return not literal.splat and literal.type.nbytes >= at.freed_literal
 
 
 def _is_kept(literal: Literal, dtype: DType) -> bool:
