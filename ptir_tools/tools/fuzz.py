@@ -57,7 +57,7 @@ _LONGEST_PIPELINE = 4
 _FAULTY = 4  # a run of one program in so many may end in an error
 _BATCH = 500  # cases of one IR per child process, which shares its loaded modules and caches
 _NETWORKS = 20  # networks per child process, each with another instruction set
-_RUNS = ("near", "threads", "session", "optimized")  # probes that differ from `run` in circumstances
+_RUNS = ("near", "poison", "threads", "session", "optimized")  # probes that differ from `run` in circumstances
 _UNITS = 16  # in the last place of the largest element: a smaller difference needs no bounds
 _NATIVE = "ptir_tools._native"
 _SHARE = 0.3  # of the probes that not every case has
@@ -276,6 +276,7 @@ def network_probes(ir: str, seed: int) -> Iterator[str]:
     draw = random.Random(f"networks {ir} {seed}")
     yield "verify"
     yield f"{'run' if draw.random() < _BOUNDED else 'near'} auto"
+    yield "poison auto"
     others = ["threads 1", "threads 2", "session auto", "near numpy", "optimized", f"optimized {_pipeline(ir, draw)}"]
     yield from (probe for probe in others if draw.random() < _SHARE)
     yield from (probe for probe in ("special auto", "strict auto", "opt") if draw.random() < _BOUNDED)
@@ -291,6 +292,7 @@ def _others(ir: str, draw: random.Random) -> Iterator[str]:
     yield f"special {draw.choice(ways)}"
     if DIALECTS[ir].executor is None:
         yield f"strict {draw.choice(ways)}"
+        yield f"poison {draw.choice(ways)}"
     yield from (f"translate {target}" for target in DIALECTS if convert.route(ir, target))
 
 
@@ -390,6 +392,7 @@ def command(finding: Finding) -> str:
         "oracle": f"{run} --engine reference %s",
         "run": f"{run} {way} %s",
         "near": f"{run} {way} %s",
+        "poison": f"{run} {way} --check-memory %s",
         "threads": f"{run} --threads {how} --compare reference %s",
         "session": f"{run} {way} %s",
         "optimized": f"ptir opt{pipeline} %s | {run} --compare reference -",
@@ -444,9 +447,10 @@ def _run(program: Program, way: str, special: bool = False, strict: bool = False
     return _judged(expected, options, ordered, screened=False)
 
 
-def _near(program: Program, way: str, threads: int = 0) -> Problem | None:
-    """As `_run`, but bounds, which take longer than all else, are computed only for a difference that is not tiny."""
-    return _judged(_expected(program), run_options.RunOptions(engine=way, threads=threads))
+def _near(program: Program, way: str, threads: int = 0, poison: bool = False) -> Problem | None:
+    """As `_run`, but bounds, which take longer than all else, are computed only for a difference that is not tiny. With `poison`,
+    dead memory is overwritten after each step."""
+    return _judged(_expected(program), run_options.RunOptions(engine=way, threads=threads, poison=poison))
 
 
 class _Expected:
@@ -602,6 +606,7 @@ _PROBES: dict[str, Callable[[Program, str], Problem | None]] = {
     "fmt": _fmt,
     "run": _run,
     "near": _near,
+    "poison": lambda program, way: _near(program, way, poison=True),
     "threads": lambda program, count: _near(program, "auto", int(count)),
     "session": _session,
     "optimized": _optimized,
