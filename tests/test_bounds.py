@@ -367,6 +367,25 @@ def test_what_overflows_in_some_order_is_not_compared_nor_what_is_made_of_it() -
     assert compare.compare(outputs, {name: np.asarray(x) for name, x in other.items()}, tolerances)
 
 
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_product_of_a_sum_that_overflowed_has_no_bound(side: int) -> None:
+    """-inf here; in f32 an infinity on the way makes the sum a NaN, and so the product that reads it."""
+    g = api.Graph()
+    x = g.input("x", "f32", (2, 3))
+    sums = x.dot_general(g.constant(np.ones((3, 2), np.float32)), contract_lhs=[1], contract_rhs=[0])
+    w = g.constant(np.array([[0.5, -1], [2, 0.25]], np.float32))
+    y = (
+        sums.dot_general(w, contract_lhs=[1], contract_rhs=[0])
+        if side == 0
+        else w.dot_general(sums, contract_lhs=[1], contract_rhs=[0])
+    )
+    given = [np.array([[3e38, 3e38, -np.inf], [1, 2, 3]], np.float32)]
+    outputs, tolerances = compare.reference_outputs(g.returns(y.named("y")), given, RunOptions())
+    bound = np.broadcast_to(tolerances["y"].absolute, (2, 2))
+    assert not np.isfinite(outputs["y"][0]).any() and np.isposinf(bound[0]).all()
+    assert np.isposinf(bound[1]).all() == (side == 1)
+
+
 @pytest.mark.parametrize("x, infinite", [([3e38, 3e38], True), ([1e38, 1e38], False)])
 def test_a_mean_overflows_where_its_sum_does(x: list[float], infinite: bool) -> None:
     program = parse(

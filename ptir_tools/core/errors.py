@@ -529,9 +529,19 @@ def products(terms: Callable[[Step], int]) -> Rule:
         overflowing = _overflowing(
             step, total, lambda: step.sizes([step.absolute(0, finite=True), step.absolute(1, finite=True)])
         )
-        return [np.where(overflowing | _open_signs(step, a, b), np.inf, error)]
+        return [np.where(overflowing | _open_signs(step, a, b) | _of_unknown(step, a, b), np.inf, error)]
 
     return rule
+
+
+def _of_unknown(step: Step, a: Array, b: Array) -> bool | Array:
+    """Where a factor is infinite or NaN here, and may be anything elsewhere."""
+    result: bool | Array = False
+    for k, (x, other) in enumerate(((a, b), (b, a))):
+        if step.errors[k] is not EXACT and (open_ := ~np.isfinite(x) & np.isinf(step.error(k))).any():
+            pair = [open_.astype(np.float64), np.ones(other.shape)]
+            result = result | (step.sizes(pair if k == 0 else pair[::-1]) > 0)
+    return result
 
 
 def _open_signs(step: Step, a: Array, b: Array) -> bool | Array:
