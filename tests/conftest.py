@@ -11,8 +11,10 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -39,6 +41,7 @@ EVERY_FORMAT = [
     "testdata/pto/01_vector_add_subview.pto",
 ]
 
+LARGE = 24  # cases of a test from which --share draws
 PEERS = ("iree", "jax", "torch")  # the extra `oracle`: tests/test_oracle_jax*.py need jax, and so on
 
 
@@ -66,14 +69,43 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--bless", action="store_true", help="rewrite golden files and generated pages from what the tool prints now"
     )
     parser.addoption(
+        "--share", type=int, default=1, metavar="N", help="of the cases of a test that has many, run one in N, drawn by the day"
+    )
+    parser.addoption("--day", default=date.today().isoformat(), help="the day that --share draws by; today")
+    parser.addoption(
         "--expected-skips", type=Path, metavar="FILE", help="fail when a test is skipped that this file does not list"
     )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With --bless, what has no file to rewrite does not run."""
+    """With --bless, what has no file to rewrite does not run; with --share, a share of the cases of large tests runs."""
     if config.getoption("--bless"):
         items[:] = [item for item in items if "bless" in getattr(item, "fixturenames", ())]
+    if (share := config.getoption("--share")) > 1:
+        left_out = {*shared_out([item.nodeid for item in items], share, config.getoption("--day"))}
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
+        items[:] = [item for item in items if item.nodeid not in left_out]
+
+
+def shared_out(names: Iterable[str], share: int, day: str) -> list[str]:
+    """The cases that do not run on a day: of a test with at least `LARGE` cases all but one in `share`, drawn by the day."""
+    cases: dict[str, list[str]] = {}
+    for name in names:
+        cases.setdefault(name.partition("[")[0], []).append(name)
+    left_out: list[str] = []
+    for drawn in cases.values():
+        if len(drawn) >= LARGE:
+            drawn.sort(key=lambda name: crc32(f"{day} {name}".encode()))
+            left_out += drawn[-(-len(drawn) // share) :]
+    return left_out
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """What repeats a run of a share."""
+    if (share := config.getoption("--share")) > 1:
+        terminalreporter.write_line(
+            f"one in {share} of the cases of large tests: --share {share} --day {config.getoption('--day')}"
+        )
 
 
 def pytest_collection_finish() -> None:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, unexpected
+from conftest import LARGE, ROOT, shared_out, unexpected
 
 SKIPS = ROOT / ".ci" / "skips"
 TEST = "import pytest\n\ndef test_one():\n    pytest.skip('no reason')\n\ndef test_two():\n    pass\n"
@@ -37,6 +37,15 @@ def test_every_expected_skip_is_one_of_a_test_that_there_is() -> None:
 def test_a_line_stands_for_a_file_or_a_test_with_all_its_cases(skipped: str, left: list[str]) -> None:
     listed = "# why\ntests/test_a.py  needs a printer\ntests/test_b.py::test_x  needs the moon\n#tests/test_c.py  not listed\n"
     assert unexpected([skipped], listed) == left
+
+
+def test_a_share_is_of_every_large_test_and_in_time_of_every_case() -> None:
+    names = [*(f"t.py::large[{i}]" for i in range(100)), *(f"t.py::small[{i}]" for i in range(LARGE - 1)), "t.py::one"]
+    assert shared_out(names, 1, "2026-01-01") == []
+    runs = [{*names} - {*shared_out(names, 4, f"2026-01-{day:02}")} for day in range(1, 41)]
+    assert all({name for name in names if "large" not in name} <= run and len(run) == len(names) - 75 for run in runs)
+    assert set().union(*runs) == {*names} and runs[0] != runs[1]
+    assert runs[0] == {*names} - {*shared_out(names[::-1], 4, "2026-01-01")}
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])
