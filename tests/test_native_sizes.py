@@ -418,7 +418,7 @@ def test_values_of_rows_between_phases(seed: int) -> None:
 
 def _forward(rng: np.random.Generator, kind: str) -> tuple[Operands, list[str], Callable[..., list[np.ndarray]]]:
     """A program of some products, reductions and views, and its exact results."""
-    m, k, n = (int(rng.choice(x)) for x in ((8, 33, 100, 260), (16, 65, 300), (8, 48, 97)))
+    m, k, n = (int(rng.choice(x)) for x in ((8, 100, 700, 700), (16, 65, 300), (8, 48, 97)))
     g = Operands(rng)
     x, w, bias = small(rng, (m, k), kind), small(rng, (k, n), kind), small(rng, (n,), kind)
     given = [g.of(x, kind), g.of(w, kind), g.of(bias, kind)]
@@ -463,7 +463,7 @@ def test_calls_one_after_the_other(seed: int, reuse: bool) -> None:
     kind = str(rng.choice(["f32", "f32", "bf16", "f16"]))
     g, names, exact = _forward(rng, kind)
     call = ptir.compile(g.graph.program, engine="native", threads=int(rng.integers(1, 3)), reuse=reuse)
-    held, before = [g.given[name].copy() for name in names], list[tuple[list[np.ndarray], list[np.ndarray]]]()
+    held, before = [g.given[name].copy() for name in names], list[list[tuple[np.ndarray, np.ndarray]]]()
     for number in range(7):
         for i, x in enumerate(held):
             how = rng.integers(4)
@@ -474,14 +474,15 @@ def test_calls_one_after_the_other(seed: int, reuse: bool) -> None:
             elif how == 2:
                 held[i] = _placed(rng, small(rng, x.shape, kind))
         given = dict(zip(names, held, strict=True)) if rng.integers(2) else held
-        found, wanted = [*call(given).values()], exact(*held)
-        for at, (y, want) in enumerate(zip(found, wanted, strict=True)):
+        results = dict(enumerate(zip(call(given).values(), exact(*held), strict=True)))
+        for at, (y, want) in results.items():
             same(y, want, (kind, number, at))
-        if not reuse:  # results belong to the caller
-            before.append((found, wanted))
-            for ys, wants in before[:: max(1, int(rng.integers(1, 3)))]:
-                for y, want in zip(ys, wants, strict=True):
-                    same(y, want, (kind, number, "an earlier result"))
+        if not reuse:  # results belong to the caller, who may keep any of them
+            before.append([pair for pair in results.values() if rng.integers(2)])
+        del results, y
+        for kept in before[-3:]:
+            for pair in kept:
+                same(*pair, (kind, number, "an earlier result"))
 
 
 # ---- Every instruction set
