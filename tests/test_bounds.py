@@ -728,3 +728,18 @@ def test_a_product_that_underflows_where_sums_are_accumulated_is_within_the_boun
     for engine in FAST:
         assert not compare.compare(outputs, run(program, given, RunOptions(engine=engine)), tolerances)
     assert np.max(tolerances["d"].absolute) < 8 * np.finfo(np.float32).smallest_subnormal
+
+
+def test_a_product_with_what_may_be_any_number_is_not_compared() -> None:
+    """The sum is infinity, or infinity less infinity, as the products are rounded."""
+    text = """func @f(%x: tensor<f64, 1x3>, %y: tensor<f64, 3x1>, %z: tensor<f64, 1x1>) -> tensor<f64, 1x1> {
+  %p = dot_general(%x, %y) contract_lhs[1] contract_rhs[0] -> tensor<f64, 1x1>
+  %q = dot_general(%p, %z) contract_lhs[1] contract_rhs[0] -> tensor<f64, 1x1>
+  return %q
+}
+"""
+    most = np.finfo(np.float64).max
+    given = [np.array([[most, -most, 1]]), np.array([[2.0], [2.0], [1.0]]), np.ones((1, 1))]
+    outputs, tolerances = compare.reference_outputs(parse(text, "ptir"), given, RunOptions())
+    for x in (np.inf, np.nan, -np.inf):
+        assert compare.compare(outputs, {"q": np.array([[x]])}, tolerances) == []

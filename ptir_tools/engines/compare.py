@@ -112,6 +112,7 @@ class Verdict:
     elements: Counter[str] = field(default_factory=Counter)
     unbounded: Counter[str] = field(default_factory=Counter)
     vague: Counter[str] = field(default_factory=Counter)
+    bounded: int = 0  # elements with a bound
     failed: bool = False
 
     def compared(
@@ -126,16 +127,22 @@ class Verdict:
         self.failed |= bool(divergence)
         return divergence
 
-    def count(self, expected: Mapping[str, Array], tolerances: Mapping[str, Tolerance]) -> None:
-        """Count the elements of outputs, and those whose bound says nothing."""
+    def count(self, expected: Mapping[str, Array], tolerances: Mapping[str, Tolerance], special: bool = False) -> None:
+        """Count the elements of outputs, and those whose bound says nothing. With `special` inputs only the elements are counted:
+        near infinities bounds say nothing about the program."""
         self.elements.update({name: x.size for name, x in expected.items()})
-        self.unbounded.update(unbounded(expected, tolerances))
-        self.vague.update({name: n for name, x in expected.items() if (n := _count(tolerances.get(name, EXACT).vague, x))})
+        if special:
+            return
+        open_ = unbounded(expected, tolerances)
+        self.bounded += sum(x.size for x in expected.values()) - sum(open_.values())
+        self.unbounded.update(open_)
+        vague = {name: _count(tolerances.get(name, EXACT).vague & np.isfinite(_wide(x)), x) for name, x in expected.items()}
+        self.vague.update({name: n for name, n in vague.items() if n})
 
     @property
     def compared_nothing(self) -> bool:
         """Whether there are elements, and none has a bound."""
-        return 0 < self.elements.total() == self.unbounded.total()
+        return self.elements.total() > 0 and not self.bounded
 
     @property
     def open(self) -> int:
@@ -359,11 +366,13 @@ def check(
 ) -> Check:
     """Run both programs on the same random inputs, `runs` times, and compare outputs by position.
 
-    Unbound symbols get distinct small sizes. `constants` are inputs with known values, by name. Floats are drawn again, all
-    positive, where that compares more: fewer elements without a finite bound, then fewer NaN. `finite`: the change assumes finite
-    numbers, so elements that are not finite before are not compared. `carried`: integers may be in a wider dtype after, as in
-    another dialect. The program before runs on the reference, that after on `engine`, or by `execute`, which is a peer. Stops at
-    the first run that differs. Raises like `engines.run`: a program that cannot run has not been checked.
+    Unbound symbols get distinct small sizes. If there are several runs, and no peer, the inputs of the last have special values
+    (`random_inputs`); between dialects, whose integers differ in width, only floats do. `constants` are inputs with known values,
+    by name. Floats are drawn again, all positive, where that compares more: fewer elements without a bound, then fewer NaN.
+    `finite`: the change assumes finite numbers, so elements that are not finite before are not compared. `carried`: integers may
+    be in a wider dtype after, as in another dialect. The program before runs on the reference, that after on `engine`, or by
+    `execute`, which is a peer. Stops at the first run that differs. Raises like `engines.run`: a program that cannot run has not
+    been checked.
     """
     options, constants = options or RunOptions(), constants or {}
     report = Check(sizes=common_sizes(before, after, options.bindings))
@@ -376,6 +385,9 @@ def check(
     for i in range(runs):
         with using(options.limits), rejecting(Diagnostics(before.source), Context()):
             drawn = random_inputs(before, seed + i, fixed, options.function, options.bindings)
+            special = 0 < i == runs - 1 and execute is None
+            if special:
+                drawn = _with_specials(before, after, drawn, seed + i, fixed, options)
         inputs, expected, tolerances = _comparable_inputs(before, drawn, fixed, options)
         given = arguments(after, {name: x for name, x in inputs.items() if name not in fixed}, constants, numbers)
         actual = run(after, given, options.on(engine)) if execute is None else execute(given)
@@ -383,7 +395,7 @@ def check(
             actual = _results(actual, expected)
         report.runs, report.inputs, report.inputs_after = i + 1, inputs, given
         report.expected = dict(zip(actual, expected.values(), strict=False))
-        report.verdict.count(expected, tolerances)
+        report.verdict.count(expected, tolerances, special)
         if finite:
             tolerances = {name: replace(t, finite=True) for name, t in tolerances.items()}
             report.skipped.update({name: n for name, x in expected.items() if (n := _not_finite(x))})
@@ -396,6 +408,13 @@ def check(
             report.tolerance = tolerances.get(report.diverged[0].name, EXACT)
             break
     return report
+
+
+def _with_specials(
+    before: Program, after: Program, drawn: dict[str, Array], seed: int, fixed: Mapping[str, Array], options: RunOptions
+) -> dict[str, Array]:
+    special = random_inputs(before, seed, fixed, options.function, options.bindings, special=True)
+    return {name: special[name] if _floats(x) or before.dialect is after.dialect else x for name, x in drawn.items()}
 
 
 def entries(before: Program, after: Program) -> list[tuple[Program, Program]]:
