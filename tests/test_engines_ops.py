@@ -556,3 +556,22 @@ def test_complex_extremes_are_those_of_the_bodies(name, dtype, engine):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
         zero = theirs == 0
         assert (np.signbit(ours[zero]) == np.signbit(theirs[zero])).all()
+
+
+@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize("dtype", ["si8", "ui8", "si16", "si32", "si64", "f32", "f64", "f16"])
+def test_the_larger_and_the_smaller_of_a_repeated_element(engine, dtype):
+    """One element, or a row of them, against a matrix, on either side."""
+    kind = np.dtype(dtype.replace("si", "int").replace("ui", "uint").replace("f", "float"))
+    x = (np.arange(35).reshape(5, 7) % 11).astype(kind)
+    g = ptir.Graph()
+    a = g.input("x", dtype, (5, 7))
+    one, row = np.array(4, kind), (np.arange(7) + 2).astype(kind)
+    made, wanted = [], []
+    for number in (one, row):
+        b = g.constant(number).broadcast_like(a)
+        made += [a.maximum(b), b.maximum(a), a.minimum(b), b.minimum(a)]
+        wanted += [np.maximum(x, number)] * 2 + [np.minimum(x, number)] * 2
+    program = g.returns(*(y.named(f"y{i}") for i, y in enumerate(made)))
+    for got, want in zip(run(program, [x], RunOptions(engine=engine)).values(), wanted, strict=True):
+        np.testing.assert_array_equal(got, want)

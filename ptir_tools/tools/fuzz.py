@@ -196,7 +196,8 @@ def _isas() -> Sequence[str]:
 
 
 def _choose(isa: str) -> None:
-    """Let the native engine, when this process loads it, use an instruction set."""
+    """Overwrite dead memory in runs of this process, and let the native engine, when it is loaded, use an instruction set."""
+    os.environ.setdefault("PTIR_POISON", "1")
     if isa and _NATIVE not in sys.modules:
         os.environ["PTIR_ISA"] = isa
 

@@ -47,9 +47,10 @@ def _larger_or_smaller(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop:
     steps: list[Step] = []
     x, y = sorted(ins, key=_is_single)
     extreme, (out,) = extreme_of(op), outs
+    rows = [_row(v, shop, steps) for v in (x, y)]
     if not _is_single(y) or y.dtype.kind in "biu":
-        return [*steps, (extreme, (_row(x, shop, steps), _row(y, shop, steps), out))]
-    return [*steps, (extreme.with_number, (_row(x, shop, steps), _row(y, shop, steps), _single(y), out))]
+        return [*steps, (extreme, (*rows, out))]
+    return [*steps, (extreme.with_number, (*rows, _single(y), out))]
 
 
 def _clamp(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
