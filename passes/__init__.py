@@ -358,20 +358,24 @@ def _with_added(run: Run, patterns: FrozenPatternSet, program: Program, context:
         faults = Diagnostics(program.source)
         if context.verify_each and not verify(program, faults):
             raise PassFailure(context.running, faults)
+        was_right = context.verify_each or verify(program, Diagnostics(program.source))
         changed, ran = 0, set[str]()
         for rw in context.rewriters(program):
-            stats = context.drive(rw, patterns, context.greedy())
+            with additions.blamed(patterns):
+                stats = context.drive(rw, patterns, context.greedy())
             changed += stats.rewrites
             ran.update(stats.patterns)
             context.tally(stats)
-        if changed and context.verify_each and not verify(program, faults):
-            used = [p for p in patterns.patterns if p.name in ran]
+        if was_right and not verify(program, faults):
+            used = [p for p in patterns.patterns if p.name in ran] or patterns.patterns
             rules = ", ".join(f"`{p.name}`" for p in used)
             message = f"the rules of plug-ins that ran ({rules}) break the program {PassFailure(context.running, faults)}"
-            raise PluginFault(getattr(used[0], "function", type(used[0]).match_and_rewrite), message)
+            raise additions.fault(used[0], message)
         if not changed or context.steps_left == 0:
             return
-    context.unfinished(f"added rules and `{context.running}` undo each other: stopped after {_ADDED_ROUNDS} rounds")
+    used = [p for p in patterns.patterns if p.name in ran]
+    message = f"the rules of plug-ins that ran ({', '.join(f'`{p.name}`' for p in used)}) and `{context.running}` undo each other"
+    raise additions.fault(used[0], f"{message}: stopped after {_ADDED_ROUNDS} rounds")
 
 
 def _keeps_definers(program: Program, context: PassContext, faults: Diagnostics) -> bool:

@@ -11,7 +11,7 @@ import os
 import sys
 from types import ModuleType
 
-from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.core.diagnostics import PLUGIN_FILES, UsageError, is_plugin
 from ptir_tools.core.lazy import late, lazy
 from ptir_tools.core.typed import TYPE_CHECKING
 
@@ -67,6 +67,7 @@ def load(path: str | os.PathLike[str]) -> ModuleType:
     if spec is None or spec.loader is None:
         raise UsageError(f"--load {shown}: this is no Python file: its name ends in .py")
     module = sys.modules[name] = _loaded[full] = util.module_from_spec(spec)
+    PLUGIN_FILES.append(_files_of(full))
     try:
         spec.loader.exec_module(module)
     except Exception as error:
@@ -76,15 +77,19 @@ def load(path: str | os.PathLike[str]) -> ModuleType:
     return module
 
 
+def _files_of(full: str) -> str:
+    """The plug-in's file, or the folder of its package."""
+    return os.path.dirname(full) + os.sep if full.endswith("__init__.py") else full
+
+
 def _syntax(error: Exception) -> str:
     return f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) else ""
 
 
 def place(error: BaseException) -> str | None:
     """`file:line` of the innermost line of a plug-in that an error came through, or None."""
-    folders = [os.path.dirname(full) + os.sep if full.endswith("__init__.py") else full for full in _loaded]
     frames = traceback.extract_tb(error.__traceback__)
-    inside = [f for f in frames if any(os.path.realpath(f.filename).startswith(folder) for folder in folders)]
+    inside = [f for f in frames if is_plugin(f.filename)]
     return f"{inside[-1].filename}:{inside[-1].lineno}" if inside else None
 
 
@@ -103,7 +108,9 @@ def load_installed() -> None:
         except Exception as error:
             raise UsageError(f"plug-in {entry.name} ({entry.value}): {type(error).__name__}: {error}") from error
         if isinstance(module, ModuleType) and module.__file__:
-            _loaded[os.path.realpath(module.__file__)] = module
+            full = os.path.realpath(module.__file__)
+            _loaded[full] = module
+            PLUGIN_FILES.append(_files_of(full))
 
 
 def _names_plugins(folder: str) -> bool:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from conftest import ROOT, run_ptir
@@ -208,3 +212,141 @@ def test_a_file_of_an_index_is_below_the_programs_folder(tmp_path: Path) -> None
     (tmp_path / "p" / "a.ptir").write_text(WEIGHTED.replace("FILE", "w.safetensors.index.json"))
     ran = run_ptir("verify", tmp_path / "p" / "a.ptir")
     assert ran.status == 1 and "a link out of the program's folder" in ran.err
+
+
+LEVELS = 24  # of regions and functions, each of which runs the one below twice
+
+
+def doubling_regions(levels: int = LEVELS) -> str:
+    t = "tensor<f32, 2>"
+    call = "{} = cond(%p, %p, {}) true_region[^r{}] false_region[^r{}] -> " + t
+    lines = [f"program @main (spec_version = ptir.v0.4) {{\n  func @main(%a: {t}, %p: tensor<i1>) -> {t} {{"]
+    lines += ["    " + call.format("%z", "%a", levels, levels), "    return %z\n  }"]
+    for i in range(levels, -1, -1):
+        twice = [call.format("%y", "%a", i - 1, i - 1), call.format("%z", "%y", i - 1, i - 1)]
+        body = "\n    ".join(twice if i else [f"%z = exp(%a) -> {t}"])
+        lines.append(f"  region ^r{i}(%p: tensor<i1>, %a: {t}) -> {t} {{\n    {body}\n    return %z\n  }}")
+    return "\n".join([*lines, "}\n"])
+
+
+def doubling_calls() -> str:
+    t = "tensor<2xf32>"
+    call = "  {} = func.call @f{}({}) : (" + t + ") -> " + t
+    lines = [f"func.func public @main(%a: {t}) -> {t} {{", call.format("%0", LEVELS, "%a"), f"  return %0 : {t}\n}}"]
+    for i in range(LEVELS, -1, -1):
+        twice = [call.format("%0", i - 1, "%a"), call.format("%1", i - 1, "%0"), f"  return %1 : {t}"]
+        once = [f"  %0 = stablehlo.exponential %a : {t}", f"  return %0 : {t}"]
+        lines += [f"func.func private @f{i}(%a: {t}) -> {t} {{", *(twice if i else once), "}"]
+    return "\n".join([*lines, ""])
+
+
+@pytest.mark.parametrize("text", [doubling_regions(), doubling_calls()], ids=["regions", "calls"])
+def test_what_doubles_with_every_level_hits_a_limit(text: str) -> None:
+    ran = run_ptir("opt", "--max-expanded", "5000", stdin=text.encode())
+    assert ran.status == 3 and "--max-expanded" in ran.err and ran.text == ""
+
+
+def test_a_region_that_is_run_often_is_copied_where_it_is_small() -> None:
+    ran = run_ptir("opt", stdin=doubling_regions(5).encode())
+    assert ran.status == 0 and "cond" not in ran.text and ran.text.count("exp(") == 2**5
+
+
+def test_an_archive_says_how_large_its_arrays_are_before_memory_is_taken(tmp_path: Path) -> None:
+    import numpy as np
+
+    np.savez_compressed(tmp_path / "w.npz", z=np.zeros(1 << 22, "u1"))
+    (tmp_path / "p.ptir").write_text(PROGRAM)
+    ran = run_ptir("run", tmp_path / "p.ptir", "--random", "0", "--expect", tmp_path / "w.npz", "--max-memory", "1M")
+    assert ran.status == 3 and "--max-memory" in ran.err
+
+
+NAME = "]]>\x1b[31m\x07\u202e\x9b</script><b>\"&'\ufffe"
+TINY = {
+    "uops": [
+        {"id": "a", "uop": "INPUT", "arg": {"tensor_id": NAME, "dtype": "fp32", "shape": [2]}},
+        {"id": NAME, "uop": "NEG", "src": ["a"]},
+    ],
+    "outputs": [NAME],
+}
+
+
+@pytest.mark.parametrize("line", ["info", "run --random 0", "plan", "stats", "plan --to svg", "graph --to svg", "graph --to dot"])
+def test_names_from_files_are_escaped_where_they_are_shown(line: str) -> None:
+    ran = run_ptir(*line.split(), stdin=json.dumps(TINY).encode())
+    shown = ran.text + ran.err
+    assert ran.status in (0, 1) and (ran.status or ran.text)
+    assert not set("\x1b\x07\u202e\x9b\ufffe") & {*shown}, shown
+    if line.endswith("svg"):
+        ElementTree.fromstring(ran.text)
+
+
+def test_the_page_of_a_graph_does_not_end_its_data_early() -> None:
+    ran = run_ptir("graph", "--to", "html", stdin=json.dumps(TINY).encode())
+    plain = run_ptir("graph", "--to", "html", stdin=PROGRAM.encode())
+    assert ran.status == 0 and ran.text.count("</script>") == plain.text.count("</script>")
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc/x", "a/../../x", "..\\x", "C:x", "a\nb", "a//b"])
+def test_members_of_an_archive_stay_in_their_folder(name: str, tmp_path: Path) -> None:
+    text = json.dumps(TINY).replace(json.dumps(NAME), json.dumps(name))
+    assert run_ptir("run", "--random", "0", "-o", tmp_path / "o.npz", stdin=text.encode()).status == 0
+    (member,) = zipfile.ZipFile(tmp_path / "o.npz").namelist()
+    assert member.isprintable() and "/" not in member and "\\" not in member and ":" not in member
+
+
+def test_plain_members_keep_their_names(tmp_path: Path) -> None:
+    text = json.dumps(TINY).replace(json.dumps(NAME), json.dumps("layer/out..1"))
+    assert run_ptir("run", "--random", "0", "-o", tmp_path / "o.npz", stdin=text.encode()).status == 0
+    assert zipfile.ZipFile(tmp_path / "o.npz").namelist() == ["layer/out..1.npy"]
+
+
+URI = "file:///nowhere/a.ptir"
+METHODS = ["hover", "definition", "references", "rename", "completion", "formatting", "codeAction", "inlayHint", "documentSymbol"]
+
+
+def frame(content: bytes) -> bytes:
+    return b"Content-Length: %d\r\n\r\n" % len(content) + content
+
+
+def message(**members: object) -> bytes:
+    return frame(json.dumps({"jsonrpc": "2.0", **members}).encode())
+
+
+def hostile_messages() -> bytes:
+    """What a client must not send."""
+    place = {"textDocument": {"uri": URI}, "position": {"line": -5, "character": 10**12}, "newName": "x"}
+    ends = {"start": {"line": 9, "character": -1}, "end": {"line": 1, "character": 0}}
+    options = {"tabSize": 1, "insertSpaces": True}
+    wide = place | {"context": {"includeDeclaration": True, "diagnostics": []}, "range": ends, "options": options}
+    device = {"textDocument": {"uri": "file:///dev/zero"}, "position": {"line": 0, "character": 0}}
+    text = b"".join(map(frame, [b"{", b"[]", b"null", b"3", b'"x"', b'{"jsonrpc":"2.0"}', b"\xff\xfe", b"[" * 100_000]))
+    text += b"Content-Length: 99999999999999999999999999\r\n\r\n" + b"Content-Length: x\r\n" + b"nothing\r\n" * 3
+    for method in METHODS:
+        wrong: list[object] = [{}, None, [], 3, wide, device, {"textDocument": {"uri": URI}, "position": {"line": "a"}}]
+        text += b"".join(message(id=5, method=f"textDocument/{method}", params=params) for params in wrong)
+    text += message(id={"a": 1}, method="none", params={}) + message(id=9, result=3) + message(id=10, error={"code": 1})
+    change = {"range": {"start": {"line": 99, "character": 0}, "end": {"line": 1, "character": 5}}, "text": "zz"}
+    return text + message(
+        method="textDocument/didChange", params={"textDocument": {"uri": URI, "version": 2}, "contentChanges": [change]}
+    )
+
+
+def served(content: bytes, *options: str) -> subprocess.CompletedProcess[bytes]:
+    start = [sys.executable, "-P", "-m", "ptir_tools", "lsp", *options]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(start, input=content, capture_output=True, timeout=300, check=False, env=environment)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pygls") is None, reason="pygls is not installed (extra `lsp`)")
+def test_the_language_server_survives_what_it_is_sent_and_ends_with_0() -> None:
+    given = {"uri": URI, "languageId": "ptir", "version": 1, "text": PROGRAM}
+    before = message(id=1, method="initialize", params={"capabilities": {}, "rootUri": None, "processId": None})
+    opened = message(method="initialized", params={}) + message(method="textDocument/didOpen", params={"textDocument": given})
+    end = message(id=2, method="shutdown") + message(method="exit")
+    large = b"Content-Length: 200000\r\n\r\n" + b"x" * 200_000
+    ran = served(before + opened + hostile_messages() + large + end, "--max-file-bytes", "150000")
+    assert ran.returncode == 0 and b"Traceback" not in ran.stderr, ran.stderr.decode()
+    assert b'"id": 2' in ran.stdout and b'"result": null' in ran.stdout
+    for cut in (b"Content-Length: 1000000000000\r\n\r\n{", before[:-20], b""):
+        ran = served(cut)
+        assert ran.returncode == 0 and b"Traceback" not in ran.stderr, ran.stderr.decode()

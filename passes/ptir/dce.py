@@ -39,7 +39,7 @@ def prune_regions(program: Program, context: PassContext, *, joins: bool) -> boo
     """Remove unused values from loops and branches and, with `joins`, values that they have twice. Whether any was removed."""
     if not program.regions:
         return False
-    shared = sharing.Sharing(program)
+    shared = sharing.Sharing(program, context.expanding(program))
     return sum(pruning.prune(rw, shared, context, joins=joins) for rw in context.rewriters(program)) > 0
 
 

@@ -24,7 +24,7 @@ from ptir_tools.rewrite.rewriter import Rewriter
 
 def run(program: Program, context: PassContext) -> None:
     """Move loop-invariant ops out of loops."""
-    sharing = Sharing(program)
+    sharing = Sharing(program, context.expanding(program))
     for rw in context.rewriters(program):
         for op in rw.body():
             if isinstance(op.defn.control, Loop) and _by_results(rw, op):

@@ -25,7 +25,7 @@ _DEEPEST = 8  # levels of regions that an op moves into: each branch of a chain 
 
 def run(program: Program, context: PassContext) -> None:
     """Move ops into the only branch that needs them, and ops with big results to their first use."""
-    sharing = Sharing(program)
+    sharing = Sharing(program, context.expanding(program))
     edits = -1
     while program.regions and edits != context.edits:  # a value with several users may now have one
         edits = context.edits

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import sys
 
 from ptir_tools.cli import checking
 from ptir_tools.cli.options import argument, check_runs_option, option, subcommand
+from ptir_tools.cli.output import write_text
 from ptir_tools.cli.report import Leave
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
@@ -37,6 +37,6 @@ def command(session: Session, before: str, after: str, run: bool, check_runs: in
         raise UsageError(f"one is a {first.dialect.name} program, the other {second.dialect.name}; --run compares those")
     old, new = (plain_text(p, session.options).splitlines(keepends=True) for p in (first, second))
     lines = list(difflib.unified_diff(old, new, before, after))
-    sys.stdout.writelines(lines)
+    write_text(None, lines)
     if lines:
         raise Leave(1)

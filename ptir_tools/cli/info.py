@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ptir_tools.cli.options import file_argument, json_option, output_option, subcommand
 from ptir_tools.cli.output import write_text
 from ptir_tools.cli.session import Session
+from ptir_tools.core.render import clean
 from ptir_tools.core.typed import Any
 from ptir_tools.tools.info import describe
 
@@ -26,7 +27,7 @@ def command(session: Session, file: str, output: str | None, as_json: bool) -> N
     """
     program, _ = session.load(file)
     facts = describe(program)
-    text = json.dumps(facts, indent=2, ensure_ascii=False) if as_json else "\n".join(_lines(facts))
+    text = json.dumps(facts, indent=2, ensure_ascii=False) if as_json else "\n".join(map(clean, _lines(facts)))
     write_text(output, [text, "\n"])
 
 

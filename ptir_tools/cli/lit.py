@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 from ptir_tools.cli.opt import allow_writes_option
 from ptir_tools.cli.options import files_argument, option, subcommand
+from ptir_tools.cli.output import write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.tools import lit
@@ -40,7 +39,7 @@ def command(session: Session, files: tuple[str, ...], pipeline: str | None, allo
         outcomes = lit.run(source, diagnostics, pipeline, options=session.options, parse=session.parse, writes=allow_writes)
         for outcome in outcomes:
             status = max(status, session.reporter.status(diagnostics))
-            sys.stdout.writelines(outcome.lines)
+            write_text(None, outcome.lines)
             tests, failed = tests + 1, failed + (not outcome.passed)
         status = max(status, session.reporter.status(diagnostics))
         if not session.reporter.quiet:

@@ -15,6 +15,7 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.files import named, replacing
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import NamedTuple
+from ptir_tools.core.render import clean_lines
 from ptir_tools.core.source import Source
 from ptir_tools.core.typed import IO, TYPE_CHECKING
 from ptir_tools.dialects import FORMATS
@@ -56,7 +57,8 @@ def require_one_end(output: str | None, in_place: bool, **looks: bool) -> None:
 def print_diff(path: str, before: str, after: str, what: str) -> None:
     """Print the differences as a unified diff. Only a newline ends a line; `splitlines` would split at more characters."""
     result = difflib.unified_diff(_lines(before), _lines(after), path, f"{path} ({what})")
-    sys.stdout.writelines(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in result)
+    lines = [line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in result]
+    write_text(None, lines)
 
 
 def _lines(text: str) -> list[str]:
@@ -82,7 +84,7 @@ def distinct(read: Sequence[str], **paths: str | None) -> None:
 def write_text(path: str | None, pieces: Iterable[str]) -> None:
     """Write `pieces` to the file `path`, or to standard output (None and `-`). Raises OSError."""
     if to_stdout(path):
-        sys.stdout.writelines(pieces)
+        sys.stdout.writelines(map(clean_lines, pieces) if sys.stdout.isatty() else pieces)
         return
     with replacing(path) as file:
         file.writelines(piece.encode("utf-8") for piece in pieces)

@@ -123,7 +123,7 @@ class Reporter:
             self._write(diagnostic)
         else:
             shown = f"error: {message}" + (f"\n  = help: {help}" if help and self.form == "text" else "")
-            self.say("\n".join(map(render.clean, shown.split("\n"))))
+            self.say(shown)
 
     def reads(self, source: Source) -> None:
         """Note that `source` is being read; a part of a text has its own places."""
@@ -132,6 +132,9 @@ class Reporter:
 
     def say(self, line: str) -> None:
         """Write a requested line to standard error: a summary, a timing."""
+        self._put(render.clean_lines(line))
+
+    def _put(self, line: str) -> None:
         self._clear()
         sys.stderr.write(line + "\n")
 
@@ -175,7 +178,7 @@ class Reporter:
         if stream.isatty() and os.environ.get("TERM") != "dumb":
             tables.draw(stream, drawn(), wants_color(self.color, stream))
         else:
-            stream.writelines(plain)
+            stream.writelines(map(render.clean_lines, plain))
 
     def finish(self) -> None:
         """Write what was held back, once, at the end of a command line: SARIF is one document, also after an error."""
@@ -195,13 +198,13 @@ class Reporter:
         if self.form == "sarif":
             self.held.append(d)
         elif self.form == "json":
-            self.say(render.json_line(d))
+            self._put(render.json_line(d))
         elif self.form == "short":
-            self.say(render.short(d))
+            self._put(render.short(d))
         elif self.form == "github":
-            self.say(render.github(d))
+            self._put(render.github(d))
         else:
-            self.say(("\n" if self.shown else self.gap) + render.text(d, color=wants_color(self.color, sys.stderr)))
+            self._put(("\n" if self.shown else self.gap) + render.text(d, color=wants_color(self.color, sys.stderr)))
         self.shown += 1
 
 

@@ -30,6 +30,7 @@ from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import late, lazy, np
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass, replace
+from ptir_tools.core.render import clean
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import ShapedType, Type
 from ptir_tools.core.violations import Violation
@@ -480,7 +481,8 @@ def _summarize(program: Program, outputs: Mapping[str, Array], style: Flags) -> 
     """Name, type and values of each output, on standard output."""
     types = {p.name: p.type for p in (*signature(program, style.function), *results(program, style.function))}
     for name, array in outputs.items():
-        sys.stdout.write(f"{name}: {program.dialect.type_text(_shaped(types.get(name), array))}\n{_values(array, style)}\n")
+        title = clean(f"{name}: {program.dialect.type_text(_shaped(types.get(name), array))}")
+        sys.stdout.write(f"{title}\n{_values(array, style)}\n")
 
 
 def _values(array: Array, style: Flags) -> str:

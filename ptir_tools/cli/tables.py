@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ptir_tools.core.records import dataclass, replace
+from ptir_tools.core.render import clean
 from ptir_tools.core.typed import TextIO
 
 _NARROWEST = 60
@@ -33,6 +34,7 @@ def draw(stream: TextIO, tables: Iterable[Table], color: bool) -> None:
     screen = Console(file=stream, color_system="auto" if color else None, highlight=False, emoji=False, markup=False)
     screen.width = max(screen.width, _NARROWEST)
     for each in tables:
+        each = replace(each, rows=[[*map(clean, row)] for row in each.rows], title=clean(each.title))
         if each.title:
             screen.print(Text(each.title, style="bold"))
         screen.print(_drawn(_cut(each, screen.width) if each.one_line else each))

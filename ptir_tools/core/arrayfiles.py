@@ -32,7 +32,7 @@ from ptir_tools.core.dtypes import (
 )  # fmt: skip
 from ptir_tools.core.files import open_data, require_regular
 from ptir_tools.core.lazy import lazy, ml_dtypes, np
-from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.limits import LimitExceeded, require_memory
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.typed import IO, TYPE_CHECKING
 from ptir_tools.core.violations import Violation
@@ -40,11 +40,11 @@ from ptir_tools.core.violations import Violation
 if TYPE_CHECKING:
     import json
     import zipfile
-
-
+    from urllib import parse
 else:
     json = lazy("json")
     zipfile = lazy("zipfile")
+    parse = lazy("urllib.parse")
 
 # Checks key, shape and dtype of an array before its data are read; raises if they do not fit.
 Fits = Callable[[str, tuple[int, ...], "np.dtype"], None]
@@ -156,6 +156,7 @@ class Archive:
             fits(key, entry.shape, dtype)
         if entry.end - entry.start != want:
             raise ValueError(f"`{key}` has the bytes {entry.start} to {entry.end}, its type {want}")
+        require_memory(want)
         file.seek(self.start + entry.start)
         return np.frombuffer(file.read(want), dtype).reshape(entry.shape)
 
@@ -175,10 +176,19 @@ def save(path: str, file: IO[bytes], arrays: Mapping[str, Array]) -> None:
     elif path.endswith(".npz"):
         with zipfile.ZipFile(file, "w") as archive:
             for name, array in arrays.items():
-                with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                with archive.open(zipfile.ZipInfo(f"{member_name(name)}.npy"), "w", force_zip64=True) as member:
                     _write_npy(member, widened(array))
     else:
         raise UsageError(f"{path}: arrays are written to {', '.join(SUFFIXES)} files")
+
+
+def member_name(name: str) -> str:
+    """The name of an array in an archive. One that would leave the folder where the archive is unpacked, or that has control
+    characters, is escaped as in a URL."""
+    parts = name.split("/")
+    if name.isprintable() and "\\" not in name and ":" not in parts[0][1:2] and not {"", ".", ".."} & {*parts}:
+        return name
+    return parse.quote(name, safe="")
 
 
 def widened(array: Array) -> Array:
@@ -308,6 +318,7 @@ def _read_npy(file: IO[bytes], size: int, fits: Fits | None, key: str) -> Array:
         raise ValueError(f"its header says {want} bytes, the file has {size}")
     if fits is not None:
         fits(key, shape, dtype)
+    require_memory(want)
     data, filled = np.empty(want, np.uint8), 0
     while filled < want and (piece := file.read(min(want - filled, _PIECE))):
         data[filled : filled + len(piece)] = np.frombuffer(piece, np.uint8)

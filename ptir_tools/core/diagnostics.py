@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator
 from enum import StrEnum
 
@@ -103,6 +104,15 @@ class PluginFault(UsageError):
     def __init__(self, function: object, message: str) -> None:
         code = getattr(getattr(function, "func", function), "__code__", None)
         super().__init__(message if code is None else f"{code.co_filename}:{code.co_firstlineno}: {message}")
+
+
+PLUGIN_FILES: list[str] = []  # the real paths of plug-ins; those of packages are folders, and end with a separator
+
+
+def is_plugin(path: str) -> bool:
+    """Whether the file at `path` belongs to a plug-in."""
+    real = os.path.realpath(path)
+    return any(real == place or (place.endswith(os.sep) and real.startswith(place)) for place in PLUGIN_FILES)
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> UsageError:

@@ -1,5 +1,6 @@
 """Every limit of the toolkit, in one record. A command that hits one exits with 3; each has a flag."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -8,6 +9,7 @@ from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Loc, Source
 
 ELEMENTS = 2**63 - 1  # the largest index
+_GROWTH = 16  # ops that each op of a text may become
 DIGITS = 4300  # of an integer: CPython refuses to convert more
 
 
@@ -18,6 +20,7 @@ class Limits:
     file_bytes: int = 256 << 20
     nesting: int = 256  # regions, types, JSON values
     ops: int = 10_000_000
+    expanded: int = 100_000  # ops that copies of functions and regions make, besides 16 for each op that is written
     operands: int = 10_000  # of one op
     rank: int = 64
     name_length: int = 4096
@@ -56,6 +59,22 @@ def using(limits: Limits) -> Iterator[None]:
         _in_force.reset(before)
 
 
+class Expansion:
+    """Counts the ops that calls, functions and unrolled loops of a program of `written` ops become, so that a small file cannot
+    grow without end."""
+
+    def __init__(self, written: int) -> None:
+        self.most = current().expanded + _GROWTH * written
+        self.count = 0
+
+    def charge(self, ops: int = 1, loc: Loc = 0) -> None:
+        """Count `ops`, before they are made. Raises LimitExceeded."""
+        self.count += ops
+        if self.count > self.most:
+            message = f"functions, calls and loops that are put in line make more than {self.most} ops"
+            raise LimitExceeded(message, "--max-expanded", loc)
+
+
 class LimitExceeded(Exception):
     """A limit of `Limits` was hit. `flag` is the command-line option that raises it; `loc` is the place in the program, if
     any; `source` is its text, if known."""
@@ -83,3 +102,19 @@ def integer(text: str, base: int = 10) -> int:
 def too_many_digits(count: int, loc: Loc = 0) -> LimitExceeded:
     """The error for an integer of `count` digits."""
     return LimitExceeded(f"an integer of {count} digits", "--max-integer-digits" if count <= DIGITS else None, loc)
+
+
+def require_memory(need: int) -> None:
+    """Raise LimitExceeded if `need` bytes are above the limit (by default half of the machine's memory)."""
+    limit = current().memory
+    if limit is None:
+        limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    if need > limit:
+        raise LimitExceeded(f"needs {size_text(need)} of memory, the limit is {size_text(limit)}", "--max-memory")
+
+
+def size_text(count: int) -> str:
+    """Bytes for people: `4.0 EiB`."""
+    units = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+    power = min(max(count.bit_length() - 1, 0) // 10, len(units) - 1)
+    return f"{count} bytes" if not power else f"{count / 1024**power:.1f} {units[power]}"

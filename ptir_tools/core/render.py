@@ -273,7 +273,12 @@ def _escape(c: str) -> str:
 
 
 def clean(message: str) -> str:
-    """A message that cannot control the terminal: control characters in it are shown as escapes."""
+    """A line that cannot control the terminal, and that XML can hold: control characters in it are shown as escapes."""
     if message.isascii() and message.isprintable():
         return message
-    return "".join(_glyph(c, 0) for c in message)
+    return "".join(_escape(c) if ord(c) & 0xFFFE == 0xFFFE else _glyph(c, 0) for c in message)
+
+
+def clean_lines(text: str) -> str:
+    """As `clean`, but line ends stay."""
+    return text if text.isascii() and text.replace("\n", "").isprintable() else "\n".join(map(clean, text.split("\n")))

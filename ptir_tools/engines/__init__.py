@@ -11,13 +11,12 @@ from ptir_tools.core.diagnostics import Diagnostics, Rejected
 from ptir_tools.core.dialect import Executable, Program, clone
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.lazy import np
-from ptir_tools.core.limits import LimitExceeded, using
+from ptir_tools.core.limits import LimitExceeded, require_memory, using
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.core.verify import legalized
 from ptir_tools.core.violations import Violation
 from ptir_tools.engines import signature as ports
 from ptir_tools.engines.choose import prepare
-from ptir_tools.engines.memory import require_memory
 from ptir_tools.engines.options import ENGINES, RunOptions
 from ptir_tools.engines.trace import traced
 

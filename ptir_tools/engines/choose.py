@@ -8,14 +8,14 @@ from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity, UsageEr
 from ptir_tools.core.dialect import Executable, Program, clone
 from ptir_tools.core.ir import CALLS, Function
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.limits import current
+from ptir_tools.core.limits import current, require_memory
 from ptir_tools.core.records import replace
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects.ptir import DIALECT as PTIR
 from ptir_tools.dialects.ptir.check import missing_payloads
 from ptir_tools.engines import native, reference
 from ptir_tools.engines import numpy as numpy_engine
-from ptir_tools.engines.memory import require_memory, widest_empty
+from ptir_tools.engines.memory import widest_empty
 from ptir_tools.engines.options import SPREADS, RunOptions
 from ptir_tools.passes import Floats, PassContext, run_pipeline
 

@@ -17,11 +17,11 @@ from ptir_tools.core.errors import distances, leaf_dtypes, unit
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Loop, operand_type
 from ptir_tools.core.lazy import np
-from ptir_tools.core.limits import using
+from ptir_tools.core.limits import require_memory, using
 from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.core.types import ShapedType, Sym, sym
 from ptir_tools.core.violations import Violation
-from ptir_tools.engines import bounds, execute, rejecting, require_memory, run, specialized
+from ptir_tools.engines import bounds, execute, rejecting, run, specialized
 from ptir_tools.engines import signature as ports
 from ptir_tools.engines.choose import require_runnable, without_dead
 from ptir_tools.engines.inputs import random_inputs

@@ -11,11 +11,11 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.lazy import np
-from ptir_tools.core.limits import LimitExceeded, using
+from ptir_tools.core.limits import LimitExceeded, require_memory, using
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.core.violations import Violation
-from ptir_tools.engines import rejecting, require_memory, specialized
+from ptir_tools.engines import rejecting, specialized
 from ptir_tools.engines import signature as ports
 from ptir_tools.engines.choose import prepare
 from ptir_tools.engines.numpy import Bound, Executable, owner

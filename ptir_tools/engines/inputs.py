@@ -25,11 +25,12 @@ from ptir_tools.core.ir import (
     operand_type,
 )
 from ptir_tools.core.lazy import ml_dtypes, np
+from ptir_tools.core.limits import require_memory
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import NumericType, Shape, ShapedType, Sym, TensorType, Type, is_memory, leaves
 from ptir_tools.core.violations import Violation
-from ptir_tools.engines.memory import addressed, require_memory
+from ptir_tools.engines.memory import addressed
 from ptir_tools.engines.signature import Port, entry, given_extents, signature
 
 __all__ = ["Port", "random_array", "random_inputs", "signature"]

@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from math import prod
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.limits import LimitExceeded, current
 from ptir_tools.core.types import TensorType, leaves
-
-
-def require_memory(need: int) -> None:
-    """Raise LimitExceeded if `need` bytes are above the limit (by default half of the machine's memory)."""
-    limit = current().memory
-    if limit is None:
-        limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    if need > limit:
-        raise LimitExceeded(f"needs {size_text(need)} of memory, the limit is {size_text(limit)}", "--max-memory")
-
-
-def size_text(count: int) -> str:
-    """Bytes for people: `4.0 EiB`."""
-    units = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-    power = min(max(count.bit_length() - 1, 0) // 10, len(units) - 1)
-    return f"{count} bytes" if not power else f"{count / 1024**power:.1f} {units[power]}"
 
 
 def addressed(dtype: DType, shape: Iterable[int]) -> int:

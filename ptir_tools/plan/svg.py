@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.render import clean
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.plan.liveness import Buffer
 from ptir_tools.plan.record import BlockPlan, Plan
@@ -34,7 +35,7 @@ def to_svg(plan: Plan) -> Iterator[str]:
 
 def _chart(title: str, block: BlockPlan, top: float) -> Iterator[str]:
     caption = f"peak {block.peak} bytes, lower bound {block.lower_bound}, ratio {block.ratio:.4f}"
-    yield f'<text x="{_LEFT:g}" y="{top + 18:g}">{html.escape(f"{title}: {caption}" if title else caption)}</text>\n'
+    yield f'<text x="{_LEFT:g}" y="{top + 18:g}">{html.escape(clean(f"{title}: {caption}" if title else caption))}</text>\n'
     yield f'<rect x="{_LEFT:g}" y="{top + _TOP:g}" width="{_WIDTH:g}" height="{_HEIGHT:g}" fill="#f4f4f4" stroke="#888"/>\n'
     placed = [b for b in block.placed() if b.nbytes]
     if not placed:
@@ -50,8 +51,8 @@ def _box(b: Buffer, color: str, left: float, bottom: float, scale: tuple[float, 
     x, width = left + b.start * scale[0], (b.end + 1 - b.start) * scale[0]
     y, height = bottom - (offset + b.nbytes) * scale[1], b.nbytes * scale[1]
     about = f"{shown(b)}: {b.nbytes} bytes at {offset}, live {b.start}-{b.end}, {b.usage}"
-    yield f'<g><title>{html.escape(about)}</title><rect x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}"'
+    yield f'<g><title>{html.escape(clean(about))}</title><rect x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}"'
     yield f' fill="{color}" fill-opacity="0.8" stroke="white"/>'
     if height >= 14 and width >= _LABEL * len(shown(b)):
-        yield f'<text x="{x + 3:.2f}" y="{y + height / 2 + 4:.2f}" fill="white">{html.escape(shown(b))}</text>'
+        yield f'<text x="{x + 3:.2f}" y="{y + height / 2 + 4:.2f}" fill="white">{html.escape(clean(shown(b)))}</text>'
     yield "</g>\n"

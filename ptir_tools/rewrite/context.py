@@ -10,7 +10,7 @@ from enum import StrEnum
 from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Attribute, Function, Op, Region
-from ptir_tools.core.limits import Limits, current
+from ptir_tools.core.limits import Expansion, Limits, current
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc
 from ptir_tools.core.typed import TYPE_CHECKING, Any
@@ -88,7 +88,14 @@ class PassContext:
     step_limit: int | None = None
     unnamed: Unnamed = field(default_factory=dict, repr=False)  # of the current pass, for the log
     undefined: set[tuple[str, str]] | None = field(default=None, repr=False)  # before the pass: (function, symbol)
+    expansion: Expansion | None = None
     kept: dict[Region, Rewriter] = field(default_factory=dict, repr=False)  # while a pipeline runs: passes share them
+
+    def expanding(self, program: Program) -> Expansion:
+        """The count of ops that copies of regions make, in all passes on `program`."""
+        if self.expansion is None:
+            self.expansion = Expansion(sum(len(block.body) for block in program.blocks()))
+        return self.expansion
 
     def count(self, what: str, n: int = 1) -> None:
         """Add `n` to the statistic `what` of the current pass."""

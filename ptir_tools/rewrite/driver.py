@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Container, Iterator, Sequence
 
+from ptir_tools.core.diagnostics import PluginFault, is_plugin
 from ptir_tools.core.ir import ELEMENTWISE, Literal, Op, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded, current
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 else:
     random = lazy("random")
 
+OURS = "ptir"  # the owner of rules that no plug-in adds
 _AGAIN = 1024  # rewrites at one location, besides one for each op
 _WIDE = 16  # operands; an op with more is delayed
 _SEED, _NEW = -1, -2  # distances: what uses the op is on the worklist, too, and if it is new, perhaps nothing does
@@ -71,8 +73,8 @@ def apply_patterns_and_fold_greedily(rw: Rewriter, patterns: FrozenPatternSet, c
     """Rewrite the block of `rw` and the blocks nested in it to a fixpoint, or until `max_iterations`.
 
     A pattern or fold that raises is reported as a warning "BrokenRule"; the block is restored and driven again without that rule.
-    Under expensive checks, or where `rw` has no diagnostics, the exception propagates. Raises LimitExceeded, naming the patterns,
-    when they undo each other; BrokenPattern under expensive checks.
+    One of a plug-in is a PluginFault. Under expensive checks, or where `rw` has no diagnostics, the exception propagates. Raises
+    Endless, naming the patterns, when they undo each other; BrokenPattern under expensive checks.
     """
     config, broken = config or GreedyConfig(), set[str]()
     if config.expensive_checks or rw.diagnostics is None:
@@ -83,6 +85,8 @@ def apply_patterns_and_fold_greedily(rw: Rewriter, patterns: FrozenPatternSet, c
             return _Driver(rw, patterns, config, broken).run()
         except _Failed as fault:
             rw.restore(before)
+            if is_plugin(fault.owner.rpartition(":")[0]):
+                raise PluginFault(None, f"{fault.owner}: the rule `{fault.rule}` failed: {fault}") from None
             broken.add(fault.rule)
             message = f"the rule `{fault.rule}` failed and was left out, which is a fault of {fault.owner}: {fault}"
             rw.diagnostics.warning("BrokenRule", message, fault.loc)
@@ -92,13 +96,21 @@ def apply_patterns_and_fold_greedily(rw: Rewriter, patterns: FrozenPatternSet, c
                 config.log({"event": "failed", **record})
 
 
+class Endless(LimitExceeded):
+    """The patterns called `rules` are applied without end."""
+
+    def __init__(self, message: str, rules: Sequence[str], loc: Loc) -> None:
+        super().__init__(message, loc=loc)
+        self.rules = rules
+
+
 class _Failed(Exception):
     """A pattern or fold, called `rule`, raised at `op`."""
 
-    def __init__(self, rule: str, op: Op, error: Exception) -> None:
+    def __init__(self, rule: str, op: Op, error: Exception, owner: str = "") -> None:
         super().__init__(f"{type(error).__name__}: {error}")
         self.rule, self.root, self.loc = rule, op_text(op), op.loc
-        self.owner = _owner(error)
+        self.owner = owner or _owner(error)
 
 
 def _owner(error: Exception) -> str:
@@ -112,7 +124,15 @@ def _owner(error: Exception) -> str:
         if not module.startswith("ptir_tools.rewrite."):
             break
         at = at.tb_next
-    return "ptir"
+    return OURS
+
+
+def _place_of(p: Pattern) -> str:
+    """The owner of a pattern: `ptir`, or its file and line in a plug-in."""
+    function = getattr(p, "function", type(p).match_and_rewrite)
+    if function.__module__.startswith("ptir_tools."):
+        return OURS
+    return f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
 
 
 def _on_constants(op: Op) -> bool:
@@ -175,9 +195,11 @@ class _Driver:
             raise self.endless(allowed, 0)
         return self.stats
 
-    def endless(self, rewrites: int, loc: Loc) -> LimitExceeded:
-        names = ", ".join(f"`{n}`" for n in sorted(set(self.recent)))
-        return LimitExceeded(f"{rewrites} rewrites reach no fixpoint: {names} undo each other", loc=loc)
+    def endless(self, rewrites: int, loc: Loc) -> Endless:
+        rules = sorted(set(self.recent))
+        names = ", ".join(f"`{n}`" for n in rules)
+        how = "undo each other" if len(rules) > 1 else "is applied again and again"
+        return Endless(f"{rewrites} rewrites reach no fixpoint: {names} {how}", rules, loc)
 
     def check_fixpoint(self) -> None:
         """Try all patterns once more. Raises BrokenPattern for a pattern that matches now: it looks deeper than its `depth` or
@@ -188,7 +210,8 @@ class _Driver:
                 floats = has_floats(op)
                 for p in result.patterns:
                     if (p.effect <= self.effect or not floats) and p.match_and_rewrite(op, self.rw):
-                        raise BrokenPattern(f"`{p.name}` matches {op_text(op)} and was not tried again: is its depth {p.depth}?")
+                        message = f"`{p.name}` matches {op_text(op)} and was not tried again: is its depth {p.depth}?"
+                        raise BrokenPattern(message, p.name)
 
     # The worklist
 
@@ -366,10 +389,15 @@ class _Driver:
         for p in patterns:
             if p.depth <= distance or (self.broken and p.name in self.broken):
                 continue
+            edits = self.rw.edits
             try:
                 done = p.match_and_rewrite(op, self.rw) if self.watch is None else self.watched(op, p)
             except Exception as error:
                 raise self.failed(p.name, op, error) from error
+            if done is not True and done is not False:
+                raise self.lied(p, op, f"it returned {done!r}, not True or False")
+            if not done and self.rw.edits != edits and _place_of(p) != OURS:  # it would be tried again for ever
+                raise self.lied(p, op, "it changed the program and returned False")
             if done:
                 self.stats.rewrites += 1
                 self.stats.patterns[p.name] += 1
@@ -389,6 +417,10 @@ class _Driver:
             error.add_note(f"in pattern `{rule}` at {op_text(op)}")
             return error
         return _Failed(rule, op, error)
+
+    def lied(self, p: Pattern, op: Op, how: str) -> Exception:
+        """The exception to raise after a pattern returned what is not so."""
+        return TypeError(how) if self.broken is None else _Failed(p.name, op, TypeError(how), _place_of(p))
 
     def may_fold(self, op: Op) -> bool:
         """Whether ops like `op` may be folded: it is enabled and has not failed."""

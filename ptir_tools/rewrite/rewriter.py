@@ -70,6 +70,8 @@ class Rewriter(Inspector):
         live = live and self._definers is None
         super().__init__(block, live=live)
         self.dialect = dialect
+        self.program = program
+        self._runs: dict[Region, int] | None = None
         self.diagnostics = diagnostics
         self.listen: Callable[[Op, Event], None] | None = None
         self.edits = 0  # the number of edits since it was made or resumed
@@ -94,6 +96,20 @@ class Rewriter(Inspector):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is None:
             self.finish()
+
+    def runs(self, region: Region) -> int:
+        """How often the ops of the program run `region`: at least as often as now."""
+        if self._runs is None:
+            self._runs = {}
+            blocks = self.program.blocks() if self.program is not None else ()
+            for r in (r for b in blocks for op in b.body if op.regions for r in op.regions):
+                self.runs_again(r)
+        return self._runs.get(region, 0)
+
+    def runs_again(self, region: Region) -> None:
+        """Count one more op that runs `region`, where runs are counted."""
+        if self._runs is not None:
+            self._runs[region] = self._runs.get(region, 0) + 1
 
     # Ops that may fail
 
@@ -547,6 +563,7 @@ class Rewriter(Inspector):
             return False
         self._earlier += self.edits
         self.edits = self._written = 0
+        self._runs = None
         self._annotations = Annotations(self.block, self.diagnostics)
         return True
 

@@ -16,7 +16,11 @@ Unnamed = dict[Value, int]  # values that are named when the pass ends, numbered
 
 
 class BrokenPattern(Exception):
-    """A pattern broke a rule of the driver: a fault of the pattern, found by the expensive checks."""
+    """The pattern `rule` broke a rule of the driver: a fault of the pattern, found by the expensive checks."""
+
+    def __init__(self, message: str, rule: str) -> None:
+        super().__init__(message)
+        self.rule = rule
 
 
 class Watch:
@@ -39,9 +43,9 @@ class Watch:
         try:
             success = action()
         except TypeError as error:
-            raise BrokenPattern(f"`{name}`: {error}") if self.checks else error from error
+            raise BrokenPattern(f"`{name}`: {error}", name) if self.checks else error from error
         if self.checks and not isinstance(success, bool):
-            raise BrokenPattern(f"`{name}` returned {success!r}, not True or False")
+            raise BrokenPattern(f"`{name}` returned {success!r}, not True or False", name)
         if self.checks:
             self._check(name, success, before)
         if success and self.log is not None:
@@ -64,9 +68,10 @@ class Watch:
 
     def _check(self, name: str, success: bool, before: object) -> None:
         if success is not (fingerprint(self.rw) != before):
-            raise BrokenPattern(f"`{name}` {'succeeded and changed nothing' if success else 'failed and changed the program'}")
+            how = "succeeded and changed nothing" if success else "failed and changed the program"
+            raise BrokenPattern(f"`{name}` {how}", name)
         if success and (faults := [fault for fault in self.rw.verify() if fault not in self.known]):
-            raise BrokenPattern(f"after `{name}`: {faults[0]}")
+            raise BrokenPattern(f"after `{name}`: {faults[0]}", name)
 
 
 def fingerprint(rw: Inspector) -> tuple[object, ...]:

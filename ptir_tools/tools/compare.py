@@ -11,14 +11,13 @@ from ptir_tools.core.diagnostics import UsageError, unknown_name
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.ir import Op, Value, result_names
 from ptir_tools.core.lazy import lazy, np
-from ptir_tools.core.limits import using
+from ptir_tools.core.limits import require_memory, using
 from ptir_tools.core.records import NamedTuple, replace
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TensorType, Type
 from ptir_tools.engines import RunOptions, run
 from ptir_tools.engines.compiled import Compiled
 from ptir_tools.engines.inputs import random_inputs
-from ptir_tools.engines.memory import require_memory
 from ptir_tools.engines.numpy import Bound
 from ptir_tools.engines.options import PEERS, SPREADS
 from ptir_tools.engines.signature import order, signature

@@ -17,12 +17,13 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import CF32, CF64, F32, F64, PTIR_DTYPES, DType, Kind
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy, np, regex
+from ptir_tools.core.limits import require_memory
 from ptir_tools.core.records import dataclass, replace
 from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import Dim, NumericType, ShapedType, TensorType, Type, is_memory
 from ptir_tools.core.violations import Violation
 from ptir_tools.engines.inputs import random_array, random_inputs
-from ptir_tools.engines.memory import addressed, require_memory
+from ptir_tools.engines.memory import addressed
 from ptir_tools.engines.signature import Port, entry, given_extents, signature
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 
 from ptir_tools import __version__
@@ -9,7 +10,7 @@ from ptir_tools.core.diagnostics import Diagnostic, Fix
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Span
-from ptir_tools.core.typed import TYPE_CHECKING
+from ptir_tools.core.typed import IO, TYPE_CHECKING
 from ptir_tools.tools import manuals
 from ptir_tools.tools.language import Document
 
@@ -21,6 +22,8 @@ else:
     server = lazy("pygls.lsp.server")
 
 _SOURCE = "ptir"
+_LONGEST = 1 << 16  # bytes of a line of a header
+_LENGTH = re.compile(rb"Content-Length:[ \t]*([0-9]{1,18})[ \t]*\r?\n", re.IGNORECASE)
 
 
 class Text:
@@ -73,15 +76,54 @@ class Text:
         return types.Diagnostic(shown, message, severity, d.code, source=_SOURCE, related_information=related)
 
 
+class Messages:
+    """The messages of a client, read from `stream`, as well-formed frames. One that is longer than `most` bytes is skipped, and
+    nothing is read that no length announces."""
+
+    def __init__(self, stream: IO[bytes], most: int) -> None:
+        self.stream, self.most = stream, most
+        self.lines: list[bytes] = []
+        self.body = b""
+
+    def readline(self, _: int = -1) -> bytes:
+        """The next line of a header; empty at the end."""
+        if not self.lines:
+            self._next()
+        return self.lines.pop(0) if self.lines else b""
+
+    def read(self, _: int) -> bytes:
+        """The content of the message whose header was read."""
+        return self.body
+
+    def _next(self) -> None:
+        length: int | None = None
+        while line := self.stream.readline(_LONGEST):
+            if (match := _LENGTH.match(line)) is not None:
+                length = int(match[1])
+            elif not line.strip() and length is not None:
+                skipped = length > self.most
+                self.body = b"" if skipped else self.stream.read(length)
+                if skipped:
+                    self._skip(length)
+                elif len(self.body) == length and length:
+                    self.lines = [b"Content-Length: %d\r\n" % length, b"\r\n"]
+                    return
+                length = None
+
+    def _skip(self, length: int) -> None:
+        while length > 0 and (piece := self.stream.read(min(length, _LONGEST))):
+            length -= len(piece)
+
+
 def serve(options: Options) -> server.LanguageServer:
     """The server, not yet started. Raises ModuleNotFoundError if pygls is not installed."""
     result = server.LanguageServer("ptir", __version__)
     documents: dict[str, Document] = {}
 
     def text_of(uri: str) -> Text:
-        if uri not in documents:
+        if uri not in documents and uri in result.workspace.text_documents:
             changed(uri)
-        return Text(documents[uri])
+        return Text(documents.get(uri) or Document(uri, options))  # what is not open is empty: no file is read
 
     def changed(uri: str) -> None:
         opened = result.workspace.get_text_document(uri)

@@ -23,6 +23,7 @@ from ptir_tools.core.verify import verify
 from ptir_tools.dialects import FORMATS, OWNERS, load_format, reading
 from ptir_tools.tools.isolation import Announce, Died, isolated
 
+from .models import one_client, one_model
 from .mutations import READABLE, corpus, dictionary, mutated
 
 BATCH = 5_000
@@ -92,7 +93,12 @@ def one_command(seed: int) -> str | None:
     return f"`ptir {' '.join(words)}`: exit status {status}: {' '.join(said.split())[:300]}"
 
 
-TRIALS: dict[str, Callable[[int], str | None]] = {"readers": one_reader, "commands": one_command}
+TRIALS: dict[str, Callable[[int], str | None]] = {
+    "readers": one_reader,
+    "commands": one_command,
+    "models": one_model,
+    "clients": one_client,
+}
 
 
 @dataclass(slots=True)

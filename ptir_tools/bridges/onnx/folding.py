@@ -20,6 +20,7 @@ else:
     onnx = lazy("onnx")
     reference = lazy("onnx.reference")
 
+_MOST = 1 << 16  # elements of a folded result
 Found = Array | list[Array] | None
 Fold = Callable[..., Found]
 
@@ -29,6 +30,8 @@ def fold(node: Node, operands: Sequence[Array]) -> list[Array | None] | None:
     if (entry := FOLDS.get(node.op)) is None:
         return None
     try:
+        if _result_size(node, operands) > _MOST:
+            return None
         with np.errstate(all="ignore"):
             result = entry(node, *operands)
     # An unknown extent, or a refusal that the handler explains.
@@ -38,6 +41,32 @@ def fold(node: Node, operands: Sequence[Array]) -> list[Array | None] | None:
     if result is None or node.ignored():
         return None
     return [None if x is None else settled(np.asarray(x)) for x in (result if isinstance(result, list) else [result])]
+
+
+def _result_size(node: Node, operands: Sequence[Array]) -> float:
+    """An upper bound on the elements of the result, without computing it. Raises what malformed operands raise."""
+    if node.op == "ConstantOfShape" or node.op == "Expand":
+        filled = np.prod(np.maximum(np.asarray(_integers(operands[-1]) or 0, np.float64), 1))
+        return float(filled) * max(operands[0].size, 1)
+    if node.op == "Range":
+        start, limit, delta = (float(x.reshape(())) for x in operands if x.dtype != object)
+        return abs((limit - start) / delta)
+    if node.op == "Tile":
+        return operands[0].size * float(np.prod(np.maximum(operands[1].astype(np.float64), 0)))
+    if node.op == "Pad":
+        grown = np.abs(np.asarray(operands[1] if len(operands) > 1 else node.attr("pads") or 0, np.float64)).sum()
+        return float(np.prod([n + grown for n in operands[0].shape]))
+    if node.op == "OneHot":
+        return operands[0].size * abs(float(operands[1].reshape(-1)[0]))
+    if node.op in ("Gather", "GatherND"):
+        axis = node.attr("axis") if node.op == "Gather" else 0
+        return float(operands[0].size / max(operands[0].shape[axis], 1) * operands[1].size)
+    if len(operands) > 1 and node.op not in ("Concat", "Split", "Slice", "Reshape"):
+        shapes = [x.shape for x in operands]
+        rank = max(map(len, shapes))
+        extents = [max((s[i - rank] for s in shapes if len(s) >= rank - i), default=1) for i in range(rank)]
+        return float(np.prod(extents, dtype=np.float64))
+    return 0
 
 
 def _same(ufunc: Callable[..., Array]) -> Fold:

@@ -36,6 +36,7 @@ from ptir_tools.core.dtypes import SI64, DType
 from ptir_tools.core.files import is_below, open_data
 from ptir_tools.core.ir import Element, Literal, Operand, Value
 from ptir_tools.core.lazy import lazy, np, regex
+from ptir_tools.core.limits import Expansion, LimitExceeded, current, require_memory
 from ptir_tools.core.source import Loc, Source, pack
 from ptir_tools.core.typed import TYPE_CHECKING, cast
 from ptir_tools.core.types import Dim, Sym, sym, tensor
@@ -113,6 +114,8 @@ class Values(Scope):
         if dtype is None:
             raise refused(f"PTIR has no {array.dtype}")
         t = tensor(dtype, array.shape)
+        if t.count * dtype.size > current().literal_bytes:
+            raise LimitExceeded(f"a literal of {t}", "--max-literal-bytes", self.importer.place.loc)
         varied = array.size > 1 and array.flat[0] != array.flat[1]
         literal = Literal(t, _bytes(array, dtype)) if varied else arrays.to_literal(array, t)
         return self.block.op("constant", value=literal)
@@ -166,6 +169,8 @@ class Importer:
         self.graph = Graph()
         self.graph.caller = self.place  # type: ignore[assignment]
         self.widened: dict[int, tuple[Array, str]] = {}  # constants of dtypes that PTIR has not, by identity
+        self.expansion = Expansion(0)
+        self.outside_bytes = 0  # of external data that were read
         self.depth = 0
         self.poisoned = _Poisoned()
 
@@ -250,6 +255,7 @@ class Importer:
                         walk(inner, indent + "  ")
 
         walk(graph, "")
+        self.expansion = Expansion(len(self.kept) + sum(len(f.node) for f in self.model.functions))
         self.source.text = "\n".join(lines) + "\n"
 
     def _input(self, value: onnx.ValueInfoProto, loc: Loc) -> Datum:
@@ -336,6 +342,8 @@ class Importer:
             raise Violation("InvalidModel", f"initializer `{t.name}` is kept in {path}, outside of the model's folder")
         count = math.prod(t.dims)
         size = dtype.packed_bytes(count)
+        self.outside_bytes += size
+        require_memory(self.outside_bytes)
         try:
             with open_data(path) as file:  # its bytes become those of the constant: they are in memory once
                 file.seek(int(where.get("offset", 0)))
@@ -374,6 +382,7 @@ class Importer:
     def run(self, nodes: Sequence[onnx.NodeProto], scope: Scope) -> None:
         """Translate nodes in order. A refused node is reported, and nodes that depend on it are skipped."""
         for proto in nodes:
+            self.expansion.charge(1, self.place.loc)
             before = self.place.loc
             self.place.loc = self.locs.get(id(proto), before)
             try:

@@ -21,7 +21,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Function
 from ptir_tools.core.lazy import late, regex
-from ptir_tools.core.limits import LimitExceeded, current
+from ptir_tools.core.limits import Expansion, LimitExceeded, current
 from ptir_tools.core.source import Loc, Source
 from ptir_tools.core.types import UNKNOWN, Sym, TensorType, sym
 from ptir_tools.core.violations import Violation, require
@@ -61,7 +61,7 @@ class Reader:
         self.symbols = 0
         self.symbolic = SymbolicElements()
         self.checks = Checks()
-        self.count = 0
+        self.expansion = Expansion(0)
 
     def collect(self, items: Sequence[Item]) -> None:
         """Note the functions of modules."""
@@ -96,6 +96,7 @@ class Reader:
     def program(self) -> Program | None:
         """The program of the functions; None after reporting errors."""
         roots = self.roots()
+        self.expansion = Expansion(sum(1 for f in self.functions.values() for _ in statements(f.body)))
         if not roots:
             self.diagnostics.error("UndefinedValue", "there is no function that is not called by others", 0)
             return None
@@ -170,9 +171,7 @@ class Reader:
 
     def statement(self, s: Statement, scope: Scope) -> None:
         """Append the translation of an op, and bind its results."""
-        self.count += 1
-        if self.count > current().ops:
-            raise LimitExceeded(f"calls that are inlined make more than {current().ops} ops", "--max-ops", s.loc)
+        self.expansion.charge(1, s.loc)
         before, self.here.loc = self.here.loc, s.loc
         try:
             values = self.values(s, scope)

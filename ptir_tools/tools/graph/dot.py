@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from ptir_tools.core.render import clean_lines
 from ptir_tools.tools.graph.drawing import Drawing, Edge, Kind, Node, Style
 
 _SHAPES = {Kind.PARAMETER: "ellipse", Kind.RESULTS: "ellipse"}
@@ -68,4 +69,4 @@ def label(node: Node) -> str:
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return json.dumps(clean_lines(text), ensure_ascii=False)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator
-from html import escape
 from itertools import groupby
 
 from ptir_tools.core.records import NamedTuple
+from ptir_tools.core.render import clean_lines
 from ptir_tools.tools.graph.dot import label
 from ptir_tools.tools.graph.drawing import Drawing, Edge, Kind, Node, Style
 
@@ -27,6 +28,11 @@ class Box(NamedTuple):
     y: float
     width: float
     height: float
+
+
+def escape(text: str) -> str:
+    """`text` in XML, without characters that XML forbids."""
+    return html.escape(clean_lines(text))
 
 
 def svg(drawing: Drawing) -> Iterator[str]:

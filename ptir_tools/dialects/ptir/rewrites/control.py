@@ -16,6 +16,8 @@ from ptir_tools.rewrite.rewriter import Rewriter
 from ptir_tools.rewrite.step_log import fingerprint
 from ptir_tools.rewrite.uses import operands_of
 
+_COPIED = 256  # the most ops of a region that are copied where others run it, too
+
 
 def inline(rw: Rewriter, root: Op, block: Region, arguments: Sequence[Operand]) -> list[Operand]:
     """Insert copies of the ops of `block` before `root`, with `arguments` for its parameters; the operands that replace its
@@ -24,6 +26,8 @@ def inline(rw: Rewriter, root: Op, block: Region, arguments: Sequence[Operand]) 
     for op in copies:
         op.loc = op.loc or root.loc
         rw.insert_before(root, op)
+        for region in op.regions:
+            rw.runs_again(region)
     return results
 
 
@@ -97,6 +101,12 @@ def _element(op: OpView, x: Operand, by: dict[int, Operand]) -> Operand:
     return by.get(x.index, x) if isinstance(x, Element) and x.value is op.result else x
 
 
+def is_spread(rw: Rewriter, root: Op, block: Region) -> bool:
+    """Whether `block` is large and ops other than `root` run it, too. It is not copied: copies of copies would double the program
+    with every level of regions."""
+    return len(block.body) > _COPIED and rw.runs(block) > sum(r is block for r in root.regions)
+
+
 def inlinable(block: Region, arguments: Sequence[Operand], loops: bool = True) -> bool:
     """Whether the ops may be outside their region. No tuple argument is an element of another tuple, and no constant argument
     makes an op fail. Nothing draws random numbers: in a region of `loops` they depend on the iteration."""
@@ -144,7 +154,7 @@ def used_as_tuple(op: OpView) -> bool:
 
 def _inlined(op: OpView, block: Region) -> bool:
     arguments = op.root.operands[1:]
-    if used_as_tuple(op) or not inlinable(block, arguments, loops=False):
+    if used_as_tuple(op) or is_spread(op.rw, op.root, block) or not inlinable(block, arguments, loops=False):
         return False
     if not users_accept(op, results_of(block, arguments), read_by(block, arguments)):
         return False

@@ -14,6 +14,7 @@ from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.dialects.ptir.rewrites.control import (
     inlinable,
     inline,
+    is_spread,
     read_by,
     replaced,
     results_of,
@@ -61,6 +62,8 @@ def _computable(op: Op) -> bool:
 def while_few(op: OpView) -> bool:
     """A loop whose condition fails at once, or after one trip, is inlined."""
     condition, body = op.root.regions
+    if any(is_spread(op.rw, op.root, r) for r in op.root.regions):
+        return False
     flag, *kept = _computed(condition, [_constant(x) for x in op.root.operands])
     if flag is None or used_as_tuple(op) or not inlinable(condition, op.root.operands):
         return False
@@ -106,7 +109,11 @@ def scan_once(op: OpView) -> bool:
         return False
     slices = [create(OPS["ptir.reshape"], (x,), {"new_shape": helpers.shape(x)[1:]}) for x in inputs]
     given = (*carries, *(op.results[0] for op in slices))
-    if not inlinable(block, given) or any(not isinstance(operand_type(x), TensorType) for x in block.results[n:]):
+    if (
+        is_spread(op.rw, op.root, block)
+        or not inlinable(block, given)
+        or any(not isinstance(operand_type(x), TensorType) for x in block.results[n:])
+    ):
         return False
     found = results_of(block, given)
     stacks = [create(OPS["ptir.reshape"], (x,), {"new_shape": (1, *helpers.shape(x))}).results[0] for x in found[n:]]

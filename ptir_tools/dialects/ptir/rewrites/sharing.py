@@ -8,6 +8,7 @@ from collections.abc import Container, Sequence
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Literal, Operand, Region, Value, clone_blocks, create
+from ptir_tools.core.limits import Expansion
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.rewrite.rewriter import Rewriter
 
@@ -15,15 +16,17 @@ from ptir_tools.rewrite.rewriter import Rewriter
 class Sharing:
     """The number of references to each region of `program`, and the names of the regions."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, expansion: Expansion) -> None:
+        self.program, self.expansion = program, expansion
         self.references = Counter(r for block in program.blocks() for op in block.body for r in op.regions)
         self.names = {r.name for r in program.regions}
         self.numbers: Counter[str] = Counter()  # the last number that made a name of a region new
 
     def own(self, region: Region) -> tuple[Region, dict[Value, Value]]:
         """A copy of `region` for one of the ops that refer to it, and the map from its values to those of the copy. The copy
-        replaces the region, and has its name, when there is no other reference."""
+        replaces the region, and has its name, when there is no other reference. Raises LimitExceeded where copies of copies
+        would double the program with every level."""
+        self.expansion.charge(len(region.body) if self.references[region] > 1 else 0, region.loc)
         values: dict[Value, Value] = {}
         (copy,) = clone_blocks([region], values)
         for mine, op in zip(copy.body, region.body, strict=True):
