@@ -26,7 +26,8 @@ from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Span, pack
 from ptir_tools.core.typed import TYPE_CHECKING
-from ptir_tools.grammars.parser import Parser, Table, expression
+from ptir_tools.grammars.expressions import expression, of_this_python
+from ptir_tools.grammars.parser import Parser, Table
 
 if TYPE_CHECKING:
     import lark
@@ -107,7 +108,10 @@ def lines(name: str) -> re.Pattern[str]:
 @cache
 def _table(name: str) -> Table:
     saved = _saved(name)
-    return _automaton(name) if saved is None else Table(*marshal.loads(saved[0]))
+    if saved is None:
+        return _automaton(name)
+    table = Table(*marshal.loads(saved[0]))
+    return table._replace(compiled=of_this_python(name, table.compiled))
 
 
 def _saved(name: str) -> tuple[bytes, str, bytes] | None:
@@ -250,6 +254,10 @@ def _listing(words: list[str]) -> str:
 
 def write_tables() -> None:
     """What the build step does: write `<name>.tables` for every grammar."""
+    for file_name in sorted(os.listdir(HERE)):
+        name, _, suffix = file_name.rpartition(".")
+        if suffix == "tables":
+            os.remove(os.path.join(HERE, file_name))
     for file_name in sorted(os.listdir(HERE)):
         name, _, suffix = file_name.rpartition(".")
         if suffix == "lark":

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import marshal
 import re
-import re._compiler as sre_compiler  # type: ignore[import-not-found]
 import re._parser as sre  # type: ignore[import-not-found]
 import sys
 from collections.abc import Iterable
@@ -26,7 +25,8 @@ from lark.lexer import BasicLexer
 
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.typed import Any, TypeAlias
-from ptir_tools.grammars.parser import VERSION, RuleText, Table
+from ptir_tools.grammars.expressions import saved
+from ptir_tools.grammars.parser import RuleText, Table
 
 _PRAGMA = regex(r"^// (usual|part) (\w+): (.*)$", re.MULTILINE)
 _WORDS = regex(r'"([^"]*)"|([a-z_]+)(?![a-z_=])')  # of a shape: quoted text, parts
@@ -114,18 +114,6 @@ def _shared(data: Any, known: dict[object, Any]) -> Any:
         parts = [_shared(value, known) for value in data]
         return parts if isinstance(data, list) else (*parts,)
     return known.setdefault((type(data), data), sys.intern(data) if isinstance(data, str) else data)
-
-
-def saved(pattern: str) -> bytes:
-    """What `parser.expression` makes the regular expression of without compiling it, in this version of Python."""
-    parsed = sre.parse(pattern)
-    code = sre_compiler._code(parsed, 0)
-    state = parsed.state
-    names: list[str | None] = [None] * state.groups
-    for name, number in state.groupdict.items():
-        names[number] = name
-    flags = int(sre_compiler.compile(pattern).flags)
-    return marshal.dumps((VERSION, flags, list(map(int, code)), state.groups - 1, dict(state.groupdict), tuple(names)))
 
 
 def _rule(rule: Rule) -> RuleText:

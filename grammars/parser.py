@@ -5,16 +5,14 @@ A text that it refuses is given to Lark, which says what is wrong (`grammars.rep
 
 from __future__ import annotations
 
-import _sre  # type: ignore[import-not-found]
-import marshal
 import re
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from ptir_tools.core.limits import LimitExceeded, integer
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Loc, pack
 from ptir_tools.core.typed import Any, TypeAlias
+from ptir_tools.grammars.expressions import expression
 
 
 class Token(str):
@@ -100,18 +98,6 @@ class Nodes:
 
 class Refused(Exception):
     """The text is not of the language."""
-
-
-VERSION = (*sys.version_info[:2], _sre.MAGIC, sys.implementation.name)  # in which what is compiled means the same
-
-
-def expression(pattern: str, compiled: Mapping[str, bytes]) -> re.Pattern[str]:
-    """A regular expression, as the build step compiled it, or compiled now."""
-    version, *made = marshal.loads(compiled[pattern]) if pattern in compiled else ((),)
-    if version != VERSION:
-        return re.compile(pattern)
-    found: re.Pattern[str] = _sre.compile(pattern, *made)
-    return found
 
 
 # Of a rule: what it makes, how many symbols, the action or nothing, the children that are kept (with those that are lists to be

@@ -2,6 +2,8 @@
 
 import marshal
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import lark
@@ -9,8 +11,9 @@ import pytest
 from lark.exceptions import UnexpectedInput
 
 from ptir_tools import grammars
-from ptir_tools.grammars import building
-from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused, Table, expression
+from ptir_tools.grammars import building, expressions
+from ptir_tools.grammars.expressions import expression, of_this_python
+from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused, Table
 
 WORDS = """
 items: _item*
@@ -121,6 +124,25 @@ def test_an_expression_that_the_build_compiled_is_the_one_of_its_text(name):
     for text, made in table.compiled.items():
         assert expression(text, {text: made}) == re.compile(text)
         assert expression(text, {text: marshal.dumps((("another version",), *marshal.loads(made)[1:]))}) == re.compile(text)
+
+
+def test_another_python_compiles_the_expressions_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it compiles is kept next to the tables; where it cannot be kept, expressions are compiled when they are used."""
+    built = {text: marshal.dumps((("another version",), 0, [])) for text in ("a+", "(?P<b>b)|c")}
+    monkeypatch.setattr(expressions, "HERE", str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert of_this_python("x", built) is built and not list(tmp_path.iterdir())
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    found = of_this_python("x", built)
+    assert all(expression(text, found) == re.compile(text) for text in built)
+    (file,) = tmp_path.iterdir()
+    monkeypatch.setattr(expressions, "saved", None)
+    assert of_this_python("x", built) == found and of_this_python("y", found) is found
+    monkeypatch.undo()
+    monkeypatch.setattr(expressions, "HERE", str(tmp_path))
+    for content in (b"", b"nothing", marshal.dumps({}), marshal.dumps(built), marshal.dumps(7)):
+        file.write_bytes(content)
+        assert of_this_python("x", built) == found
 
 
 @pytest.mark.parametrize("name", ["mind", "ptir", "ptir_dump", "pto", "json"])
