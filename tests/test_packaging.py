@@ -118,6 +118,8 @@ def test_one_wheel_serves_every_python(wheel: zipfile.ZipFile) -> None:
     """The stable ABI of the oldest Python: in the wheel's name and in that of the extension, where it was compiled."""
     assert wheel.filename is not None and "-cp311-abi3-" in Path(wheel.filename).name
     assert all(".abi3." in n or n.endswith(".pyd") for n in wheel.namelist() if "/_native." in n)
+    made = [n for n in wheel.namelist() if "/compiled/" in n or n.endswith(".tables")]
+    assert len(made) > 10 and not [n for n in made if "cpython" in n], "rule lists and tables are the same for every version"
 
 
 def test_the_recipe_of_the_wheels_names_what_is_there() -> None:
