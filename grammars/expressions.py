@@ -10,6 +10,8 @@ import _sre  # type: ignore[import-not-found]
 import marshal
 import os
 import re
+import re._compiler as sre_compiler  # type: ignore[import-not-found]
+import re._parser as sre  # type: ignore[import-not-found]
 import sys
 from collections.abc import Mapping
 
@@ -30,9 +32,6 @@ def expression(pattern: str, compiled: Mapping[str, bytes]) -> re.Pattern[str]:
 
 def saved(pattern: str) -> bytes:
     """What `expression` makes the regular expression of without compiling it, in this version of Python."""
-    import re._compiler as sre_compiler  # type: ignore[import-not-found]
-    import re._parser as sre  # type: ignore[import-not-found]
-
     parsed = sre.parse(pattern)
     code = sre_compiler._code(parsed, 0)
     state = parsed.state
