@@ -1006,3 +1006,35 @@ def test_a_dynamic_slice_is_read_back_as_written() -> None:
         feeds = {"x": noise(10, 4), "i": np.array(start, np.int32)}
         for x, y in zip(ptir.run(before, feeds).values(), ptir.run(after, feeds).values(), strict=True):
             assert x.tolist() == y.tolist()
+
+
+def test_a_fault_of_a_handler_is_not_one_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ptir_tools.bridges.onnx import ops
+    from ptir_tools.bridges.onnx.table import HANDLERS
+
+    assert ops.__name__  # which registers the handlers
+
+    def broken(node: Any) -> Any:
+        return node.missing
+
+    monkeypatch.setitem(HANDLERS, ("", "Neg"), broken)
+    with pytest.raises(AttributeError):
+        ptir.from_onnx(model([node("Neg", "x", "y")], {"x": [2]}, ["y"]))
+    with pytest.raises(ptir.Rejected, match="TENSOR|type"):  # ONNX itself finds this one wrong
+        ptir.from_onnx(model([node("Neg", "x", "y")], {"x": (TensorProto.BOOL, [2])}, ["y"]))
+
+
+@pytest.mark.parametrize(
+    ("indices", "fits"), [([1, 3], True), ([1, 4], False), ([-1, 0], False), ([[0, 1], [1, 1]], True), ([[0, 2], [1, 1]], False)]
+)
+def test_sparse_initializers(indices: Any, fits: bool) -> None:
+    values = numpy_helper.from_array(np.array([5, 7], np.float32), "w")
+    m = model([node("Add", "x w", "y")], {"x": [2, 2]}, ["y"])
+    m.graph.sparse_initializer.append(helper.make_sparse_tensor(values, numpy_helper.from_array(np.array(indices), "i"), [2, 2]))
+    if not fits:
+        assert "do not fit its shape" in _refused(m)
+        return
+    assert ptir.run(ptir.from_onnx(m), {"x": np.zeros((2, 2), np.float32)})["y"].tolist() == [[0, 5], [0, 7]]
+    m.graph.sparse_initializer[0].indices.data_location = 1
+    m.graph.sparse_initializer[0].indices.external_data.add(key="location", value="../secret.bin")
+    assert "outside" in _refused(m)

@@ -407,21 +407,23 @@ class View(NamedTuple):
 
 
 class Need(NamedTuple):
-    """A constraint on a value: in [0, bound) for `bounds` (one for all elements, or one each of a vector), and not 0."""
+    """A constraint on a value: in [low, bound) for `bounds` (one for all elements, or one each of a vector), and not 0."""
 
     bounds: Extents = ()
     nonzero: bool = False
+    low: int = 0
 
     def __or__(self, other: Need) -> Need:
         both = self.bounds or other.bounds
         if self.bounds and other.bounds:
             same = len(self.bounds) == len(other.bounds)
             both = tuple(map(min, self.bounds, other.bounds)) if same else (min(*self.bounds, *other.bounds),)
-        return Need(both, self.nonzero or other.nonzero)
+        low = max(x.low for x in (self, other) if x.bounds) if both else 0
+        return Need(both, self.nonzero or other.nonzero, low)
 
     def loosely(self) -> Need:
         """The part of the need that still holds after elements are permuted."""
-        return Need((min(self.bounds),) if self.bounds else (), self.nonzero)
+        return Need((min(self.bounds),) if self.bounds else (), self.nonzero, self.low)
 
 
 NOTHING = Need()

@@ -96,7 +96,8 @@ def random_array(
     drawn: Array
     if need.bounds:
         bounds = need.bounds if shape[-1:] == (len(need.bounds),) else (min(need.bounds),)
-        drawn = stream.integers(0, np.maximum(np.array(bounds, np.int64), 1), shape)
+        low = need.low if dtype.is_signed else max(need.low, 0)
+        drawn = stream.integers(low, np.maximum(np.array(bounds, np.int64), low + 1), shape)
     elif dtype.is_complex:
         drawn = _uniform(stream, shape, dtype, np.dtype(np.float64)) + 1j * _uniform(stream, shape, dtype, np.dtype(np.float64))
     elif dtype.is_float:

@@ -75,14 +75,10 @@ def translated(model: onnx.ModelProto | None, source: Source, diagnostics: Diagn
     if any(between):
         model = submodel.submodel(model, *between)
     with collector_paused():
-        try:
-            result = importer.Importer(model, source, diagnostics, options).program()
-            if result is not None and any(between):
-                result.attrs["part"] = between
-            return result
-        except importer.MALFORMED as error:
-            diagnostics.error("InvalidModel", f"the model is malformed: {error}")
-            return None
+        result = importer.Importer(model, source, diagnostics, options).program()
+    if result is not None and any(between):
+        result.attrs["part"] = between
+    return result
 
 
 def encode(program: Program, diagnostics: Diagnostics, options: Options) -> bytes:

@@ -57,8 +57,8 @@ _INTEGERS_STAY = ("Add", "Ceil", "Concat", "Floor", "Gather", "Mul", "Neg", "Res
 _BINDING = 1 << 12  # the most elements of an array that is folded
 
 
-# The exceptions of handlers for a node whose operands or attributes do not fit its operator.
-MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+# The exceptions of handlers for a node whose operands or attributes do not fit its operator, or which are faults of a handler.
+_FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class _Poisoned(Exception):
@@ -312,7 +312,11 @@ class Importer:
                 self.diagnostics.violation(violation, None)
                 scope.values[t.name] = _POISON
         for s in graph.sparse_initializer:
-            scope.values[s.values.name] = self.dense(s)
+            try:
+                scope.values[s.values.name] = self.dense(s)
+            except Violation as violation:
+                self.diagnostics.violation(violation, None)
+                scope.values[s.values.name] = _POISON
 
     def outside(self, scope: Scope, name: str) -> str:
         """The name of the dtype of a constant that PTIR lacks and that is stored in a wider one; else ""."""
@@ -358,12 +362,15 @@ class Importer:
 
     def dense(self, s: onnx.SparseTensorProto) -> Array:
         """The array of a SparseTensorProto."""
-        values, indices = self.array(s.values), onnx.numpy_helper.to_array(s.indices)
+        values, indices, shape = self.array(s.values), self.array(s.indices), np.array(s.dims, np.int64)
+        bounds = shape if indices.ndim == 2 else np.array([math.prod(s.dims)])
+        fits = indices.dtype == np.int64 and values.ndim == 1 and len(indices) == len(values) and (shape >= 0).all()
+        if not fits or indices.shape[1:] not in ((), shape.shape) or not ((indices >= 0) & (indices < bounds)).all():
+            raise Violation(
+                "InvalidModel", f"the indices of the sparse tensor `{s.values.name}` do not fit its shape {list(s.dims)}"
+            )
         out = np.zeros(tuple(s.dims), values.dtype)
-        if indices.ndim == 1:
-            out.reshape(-1)[indices] = values
-        else:
-            out[tuple(indices.T)] = values
+        out[tuple(indices.T) if indices.ndim == 2 else np.unravel_index(indices, out.shape)] = values
         return out
 
     def _results(self, scope: Scope, name: str) -> list[tuple[str, Tensor]]:
@@ -394,8 +401,10 @@ class Importer:
                 violation.message += called
                 self.diagnostics.violation(violation, self.place.loc)
                 outputs = None
-            except MALFORMED as error:
-                self.diagnostics.error("InvalidModel", self._malformed(proto, scope, error), self.place.loc)
+            except _FAULTS:
+                if not (message := self._malformed(proto, scope)):
+                    raise  # a fault of this toolkit: ONNX finds nothing wrong
+                self.diagnostics.error("InvalidModel", message, self.place.loc)
                 outputs = None
             for k, name in enumerate(proto.output):
                 if name:
@@ -410,16 +419,28 @@ class Importer:
             return _POISON
         return self._named(outputs[k], proto.output[k], scope)
 
-    def _malformed(self, proto: onnx.NodeProto, scope: Scope, error: Exception) -> str:
-        """The message of ONNX's checker for a malformed node, else that of the exception."""
+    def _malformed(self, proto: onnx.NodeProto, scope: Scope) -> str:
+        """What ONNX's checker, or its inference of types, finds wrong with a node; "" if nothing."""
         context = onnx.checker.C.CheckerContext()
         context.ir_version, context.opset_imports = self.model.ir_version or 1, dict(scope.opsets)
         try:
             onnx.checker.check_node(proto, context)
-        except (onnx.checker.ValidationError, *MALFORMED) as result:
-            lines = str(result).strip().splitlines()
-            return lines[0] if lines else f"{proto.op_type} is malformed"
-        return f"{proto.op_type} cannot be read: {type(error).__name__}: {error}"
+        except onnx.checker.ValidationError as result:
+            return _first_line(result, proto)
+        known = {name: scope.values.get(name) for name in proto.input if name}
+        constant = [
+            onnx.numpy_helper.from_array(x, n) for n, x in known.items() if isinstance(x, np.ndarray) and x.dtype != object
+        ]
+        typed = [onnx.ValueInfoProto(name=n, type=_type_proto(x)) for n, x in known.items() if x is not None and x is not _POISON]
+        outputs = [onnx.ValueInfoProto(name=name) for name in proto.output if name]
+        graph = onnx.helper.make_graph([proto], "one", typed, outputs, constant)
+        opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in scope.opsets.items()]
+        try:
+            whole = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=self.model.ir_version or 1)
+            onnx.shape_inference.infer_shapes(whole, check_type=True, strict_mode=True, data_prop=True)
+        except (onnx.shape_inference.InferenceError, ValueError) as result:
+            return _first_line(result, proto)
+        return ""
 
     def _named(self, datum: Datum, name: str, scope: Scope) -> Datum:
         fresh = isinstance(datum, Tensor) and isinstance(datum.operand, Value) and datum.operand.op is not None
@@ -586,6 +607,10 @@ class Importer:
                 stack.extend(value.op.operands)
             elif value in params:
                 self.needed[value.name] = None
+
+
+def _first_line(error: Exception, proto: onnx.NodeProto) -> str:
+    return next(iter(str(error).strip().splitlines()), f"{proto.op_type} is malformed")
 
 
 def free_names(graph: onnx.GraphProto) -> Iterator[str]:

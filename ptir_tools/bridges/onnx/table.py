@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ptir_tools.bridges import extents
 from ptir_tools.bridges.onnx.protocols import Attribute, Datum, Items, Scope
@@ -190,6 +190,19 @@ class Node:
         self.read.add(name)
         return self._attrs.get(name, default)
 
+    def choice(self, name: str, choices: Collection[str], default: str | None = None) -> str:
+        """An attribute that is one of some words. Raises Violation when it is another."""
+        word: str = self.attr(name, default)
+        if word not in choices:
+            raise Violation("InvalidModel", f"`{name}` of {self.op} is `{word}`, not one of {', '.join(choices)}")
+        return word
+
+    def ranked(self, i: int, rank: int) -> Tensor:
+        """Operand `i`, of that rank. Raises Violation."""
+        if (x := self[i]).rank != rank:
+            raise Violation("InvalidModel", f"operand {i} of {self.op} is {x.type}; a rank of {rank} is wanted")
+        return x
+
     def attributes(self) -> Mapping[str, Attribute]:
         """All attributes of the node; all are taken as read."""
         self.read.update(self._attrs)
@@ -273,6 +286,9 @@ def stretched(x: Tensor, shape: Shape) -> Tensor:
     if x.shape == shape:
         return x
     lead = len(shape) - x.rank
+    pairs = zip(x.shape, shape[lead:], strict=True) if lead >= 0 else [(2, 3)]
+    if any(isinstance(d, int) and isinstance(e, int) and d not in (1, e) for d, e in pairs):
+        raise Violation("InvalidModel", f"{x.type} does not broadcast to {list(shape)}")
     target = [d if d == 1 or d == e else e for d, e in zip(x.shape, shape[lead:], strict=True)]
     if tuple(target) != x.shape:
         x = x.reshape(target)

@@ -86,6 +86,7 @@ def gather_elements(node: Node) -> Tensor:
     """GatherElements: one element per index."""
     x = node[0]
     a = axis(node.attr("axis"), x.rank)
+    node.ranked(1, x.rank)
     at = normalized(node, 1, x.shape[a])
     if all(d == e for i, (d, e) in enumerate(zip(x.shape, at.shape, strict=True)) if i != a):
         return x.gather(at, axis=a)
@@ -97,7 +98,7 @@ _SCATTERS: dict[str, Literal["replace", "add", "max", "min"]] = {"none": "replac
 
 def scattered(node: Node, x: Tensor, at: Tensor, updates: Tensor) -> Tensor:
     """`x` with updates at flat indices."""
-    how = node.attr("reduction", "none")
+    how = node.choice("reduction", (*_SCATTERS, "mul"), "none")
     narrow = x.dtype is I1 and how != "none"
     flat = (x.cast(UI8) if narrow else x).reshape([-1])
     targets = at.reshape([-1])
@@ -115,7 +116,8 @@ def scatter_elements(node: Node) -> Tensor:
     """ScatterElements: one update per index."""
     x, updates = node[0], node[2]
     a = axis(node.attr("axis"), x.rank)
-    at, how = normalized(node, 1, x.shape[a]), node.attr("reduction", "none")
+    node.ranked(1, x.rank)
+    at, how = normalized(node, 1, x.shape[a]), node.choice("reduction", (*_SCATTERS, "mul"), "none")
     whole = all(d == e for i, (d, e) in enumerate(zip(x.shape, at.shape, strict=True)) if i != a)
     if whole and x.dtype is not I1 and how != "mul":
         return x.scatter_reduce(at, updates, axis=a, reduce=_SCATTERS[how])

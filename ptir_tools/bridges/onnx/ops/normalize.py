@@ -140,16 +140,21 @@ def instance_norm(node: Node) -> Tensor:
     x = wide(node[0])
     rest, _, variance = centered(x, list(range(2, x.rank)))
     y = rest * stretched((variance + node.attr("epsilon")).rsqrt(), x.shape)
-    return back(y * _per_channel(wide(node[1]), x) + _per_channel(wide(node[2]), x), node[0])
+    return back(y * _per_channel(wide(node.ranked(1, 1)), x) + _per_channel(wide(node.ranked(2, 1)), x), node[0])
 
 
 @handles("GroupNormalization")
 def group_norm(node: Node) -> Tensor:
     """GroupNormalization, per sample and group of channels; scaled per channel (before operator set 21, per group)."""
     x = wide(node[0])
+    if x.rank < 2:
+        raise Violation("InvalidModel", f"GroupNormalization of {x.type}")
     groups, channels = node.attr("num_groups"), x.shape[1]
     if not isinstance(channels, int):
         raise refused(f"GroupNormalization of {channels} channels")
+    if groups < 1 or channels % groups:
+        raise Violation("InvalidModel", f"GroupNormalization of {channels} channels in {groups} groups")
+    node.ranked(1, 1), node.ranked(2, 1)
     split = reshaped(node, x, [of(x.shape[0]), groups, channels // groups, *map(of, x.shape[2:])])
     rest, _, variance = centered(split, list(range(2, split.rank)))
     y = (rest * stretched((variance + node.attr("epsilon")).rsqrt(), split.shape)).reshape(x.shape)

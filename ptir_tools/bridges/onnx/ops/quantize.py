@@ -24,6 +24,8 @@ def spread(v: Tensor, x: Tensor, a: int, block: int) -> Tensor:
         return stretched(v.reshape([]), x.shape)
     if v.rank == 1 and not block:
         return stretched(v.reshape([v.shape[0] if i == a else 1 for i in range(x.rank)]), x.shape)
+    if v.rank != x.rank:
+        raise Violation("InvalidModel", f"scales {v.type} do not fit {x.type}")
     count = v.shape[a]
     assert isinstance(count, int)
     each: list[Dim] = [d for i, d in enumerate(v.shape) for d in ([count, block] if i == a else [d])]

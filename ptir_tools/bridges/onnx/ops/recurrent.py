@@ -55,11 +55,11 @@ def recur(h: Tensor, matrix: Tensor) -> Tensor:
 @handles("RNN", "GRU", "LSTM")
 def recurrent(node: Node) -> list[Tensor]:
     """All states [time, direction, batch, hidden], the last states, and the last cells of an LSTM."""
-    x, batch_first = node[0], bool(node.attr("layout", 0))
+    x, batch_first = node.ranked(0, 3), bool(node.attr("layout", 0))
     if batch_first:
         x = x.transpose([1, 0, 2])
     time, batch, _ = x.shape
-    directions, hidden = fixed(node[1].shape[0]), node[2].shape[2]
+    directions, hidden = fixed(node.ranked(1, 3).shape[0]), node.ranked(2, 3).shape[2]
     if node.given("hidden_size", hidden) != hidden or directions != 1 + (node.attr("direction") == "bidirectional"):
         raise Violation("InvalidModel", f"weights {node[2].type} do not fit `hidden_size` and `direction` of {node.op}")
     node.idle("output_sequence")  # of operator sets before 7: whether the states are an output
@@ -89,7 +89,7 @@ def recurrent(node: Node) -> list[Tensor]:
 def _direction(node: Node, x: Tensor, k: int, turned: bool, states: list[Tensor], maps: list[Map]) -> list[Tensor]:
     """One direction: the states of all steps in order of time, the last state, and the last cell."""
     w, r = _row(node[1], k), _row(node[2], k)
-    bias = _row(node[3], k) if node.has(3) else None
+    bias = _row(node.ranked(3, 2), k) if node.has(3) else None
     of_x, of_h = _parts(bias, 2, 0) if bias is not None else (None, None)
     lengths = node.get(4)
     whole = x.dot_general(w, contract_lhs=[2], contract_rhs=[1])  # [time, batch, gates * hidden]

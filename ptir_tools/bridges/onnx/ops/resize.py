@@ -166,7 +166,8 @@ def grid_sample(node: Node) -> Tensor:
     """GridSample: elements at the coordinates of a grid, interpolated."""
     x, grid = wide(node[0]), wide(node[1])
     n, (c, *spatial) = x.shape[0], (fixed(x.shape[a]) for a in range(1, x.rank))
-    mode, padding, corners = node.attr("mode"), node.attr("padding_mode"), bool(node.attr("align_corners"))
+    mode = node.choice("mode", ("nearest", "linear", "bilinear", "cubic", "bicubic"))
+    padding, corners = node.choice("padding_mode", ("zeros", "border", "reflection")), bool(node.attr("align_corners"))
     m, lead = len(spatial), grid.shape[:-1]
     places = []
     for i, d in enumerate(spatial):  # the last axis comes first in the grid

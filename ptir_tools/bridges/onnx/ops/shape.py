@@ -222,7 +222,9 @@ def _moving(node: Node, axes: list[int] | None, steps: list[int] | None) -> Tens
     """A Slice from a computed start to an end that is a constant number of elements after it, as `dynamic_slice`; None for any
     other. The run finds the window inside the axis, or fails: ONNX would give fewer elements."""
     x, start, end = node[0], _offset(node[1]), _offset(node[2])
-    if start[0] is None or start[0] is not end[0] or any(step != 1 for step in steps or ()) or not x.tensor_type.is_static:
+    if start[0] is None or start[0] is not end[0] or any(step != 1 for step in steps or ()):
+        return None
+    if node[1].rank != 1 or not (x.tensor_type.is_static and node[1].tensor_type.is_static):
         return None
     counts = np.broadcast_to(end[1] - start[1], node[1].shape).tolist()
     places = list(range(len(counts))) if axes is None else [axis(a, x.rank) for a in axes]

@@ -8,6 +8,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F64, DType
 from ptir_tools.core.lazy import np
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 
@@ -21,6 +22,8 @@ def transformed(x: Tensor, a: int, n: int, inverse: bool, onesided: bool) -> Ten
     """The transform of length `n` along axis `a` of x […, 1 or 2], in f64. The last axis has real and imaginary parts."""
     if x.dtype is not F64:
         return transformed(x.cast(F64), a, n, inverse, onesided).cast(x.dtype)
+    if n < 1:
+        raise Violation("InvalidModel", f"a transform of length {n}")
     complex_ = x.shape[-1] == 2
     extent = fixed(x.shape[a])
     if inverse and onesided:  # the half of a spectrum that mirrors the other

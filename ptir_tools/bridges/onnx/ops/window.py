@@ -242,6 +242,8 @@ def average_pool(node: Node) -> Tensor:
 def lp_pool(node: Node) -> Tensor:
     """LpPool: the p-norm of each window."""
     x, p = node[0], node.attr("p")
+    if p <= 0:
+        raise Violation("InvalidModel", f"LpPool with p = {p}")
     wide_ = node.block.op("abs", wide(x))
     powers = wide_ if p == 1 else wide_ * wide_ if p == 2 else _power(node, wide_, float(p))
     total = Pool(node, x).reduce(powers, "sum")

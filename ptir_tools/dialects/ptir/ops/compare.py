@@ -12,13 +12,10 @@ from ptir_tools.core.ir import (
     COMMUTES,
     ELEMENTWISE,
     MOVEMENT,
-    NOTHING,
     PURE,
-    Asked,
     Asks,
     InPlace,
     Kernel,
-    Need,
     Op,
     Operand,
     View,
@@ -28,6 +25,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.strides import as_it_is
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import require, result
+from ptir_tools.dialects.ptir.ops import needs
 from ptir_tools.dialects.ptir.ops.elementwise import MAP
 from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.numerics import compute, dtype_of
@@ -156,11 +154,6 @@ def fold_select(op: Op) -> Operand | None:
     return pred if holds and fails else None
 
 
-def select_needs(op: Op, need: Need) -> Asked:
-    """What a user of the result needs of the operands: the same of either branch, nothing of the predicate."""
-    return zip(op.operands, (NOTHING, need, need), strict=True)
-
-
 @op(
     "ptir.select",
     infer=select_type,
@@ -169,7 +162,7 @@ def select_needs(op: Op, need: Need) -> Asked:
     error=errors.pointwise(exact=True),
     kernel=Kernel("map", "select", exact=True),
     inplace=InPlace("select"),
-    asks=Asks(passed=select_needs),
+    asks=Asks(passed=needs.selected),
 )
 def select(pred: Array, on_true: Array, on_false: Array) -> Array:
     """`on_true` where `pred` holds, else `on_false`. Contract: Select.

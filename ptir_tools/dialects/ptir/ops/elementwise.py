@@ -15,6 +15,7 @@ from ptir_tools.core.ir import COMMUTES, ELEMENTWISE, PURE, Algebra, Asks, InPla
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import require
+from ptir_tools.dialects.ptir.ops import needs
 from ptir_tools.dialects.ptir.ops.constants import check_divisor, divisor_unknown
 from ptir_tools.dialects.ptir.ops.erf import erf as erf_array
 from ptir_tools.dialects.ptir.ops.kinds import Result
@@ -117,7 +118,7 @@ def of_ordered(*xs: TensorType) -> TensorType:
     algebra=Algebra(parity="odd", monotone="decreasing", involution=True),
     kernel=Kernel("map", "neg", exact=True),
     inplace=InPlace("ufunc", "negative"),
-    asks=Asks(passed=signed),
+    asks=Asks(passed=needs.negated),
 )
 def neg(x: Array, *, result: Result) -> Array:
     """Negate each element. The lowest integer wraps to itself. Contract: ElementwiseUnary.
@@ -227,6 +228,7 @@ def reciprocal(x: Array, *, result: Result) -> Array:
     algebra=Algebra(monotone="increasing", identity=0),
     kernel=Kernel("map", "add", turned="add", pays=True),
     inplace=InPlace("ufunc", "add"),
+    asks=needs.SUM,
 )
 def add(x: Array, y: Array, *, result: Result) -> Array:
     """The sum of the elements. Integers wrap. Contract: ElementwiseBinary."""
@@ -239,6 +241,7 @@ def add(x: Array, y: Array, *, result: Result) -> Array:
     algebra=Algebra(identity=0),
     kernel=Kernel("map", "sub", turned="reverse_sub", pays=True),
     inplace=InPlace("ufunc", "subtract"),
+    asks=needs.DIFFERENCE,
 )
 def sub(x: Array, y: Array, *, result: Result) -> Array:
     """The difference of the elements. Integers wrap. Contract: ElementwiseBinary."""
@@ -252,6 +255,7 @@ def sub(x: Array, y: Array, *, result: Result) -> Array:
     algebra=Algebra(identity=1, absorbing=0),
     kernel=Kernel("map", "mul", turned="mul", pays=True),
     inplace=InPlace("ufunc", "multiply"),
+    asks=needs.PRODUCT,
 )
 def mul(x: Array, y: Array, *, result: Result) -> Array:
     """The product of the elements. Integers wrap. Contract: ElementwiseBinary."""
@@ -268,7 +272,7 @@ def mul(x: Array, y: Array, *, result: Result) -> Array:
     algebra=Algebra(identity=1),
     kernel=Kernel("map", "div", turned="reverse_div"),
     inplace=InPlace("divide"),
-    asks=divisor(1),
+    asks=Asks(divisor(1).own, needs.QUOTIENT.passed),
 )
 def div(x: Array, y: Array, *, result: Result) -> Array:
     """The quotient of the elements: floats by IEEE, integers toward zero. Contract: ElementwiseBinary.
@@ -288,6 +292,7 @@ def div(x: Array, y: Array, *, result: Result) -> Array:
     algebra=Algebra(monotone="increasing", idempotent=True),
     kernel=Kernel("map", "maximum", pays=True, exact=True),
     inplace=InPlace("larger-or-smaller", "maximum"),
+    asks=needs.EITHER,
 )
 def maximum(x: Array, y: Array, *, result: Result) -> Array:
     """The larger of the elements, 0.0 of two zeros unless both are -0.0; NaN when either is NaN. Contract: ElementwiseBinary."""
@@ -302,6 +307,7 @@ def maximum(x: Array, y: Array, *, result: Result) -> Array:
     algebra=Algebra(monotone="increasing", idempotent=True),
     kernel=Kernel("map", "minimum", pays=True, exact=True),
     inplace=InPlace("larger-or-smaller", "minimum"),
+    asks=needs.EITHER,
 )
 def minimum(x: Array, y: Array, *, result: Result) -> Array:
     """The smaller of the elements, -0.0 of two zeros unless both are 0.0; NaN when either is NaN. Contract: ElementwiseBinary."""
@@ -316,6 +322,7 @@ def minimum(x: Array, y: Array, *, result: Result) -> Array:
     algebra=Algebra(monotone="increasing", idempotent=True),
     kernel=Kernel("map", "clamp", pays=True, exact=True),
     inplace=InPlace("clamp"),
+    asks=needs.EITHER,
 )
 def clamp(x: Array, lo: Array, hi: Array, *, result: Result) -> Array:
     """`min(max(x, lo), hi)` of the elements; NaN when any of the three is NaN. Contract: Clamp."""

@@ -150,7 +150,7 @@ def gather_type(x: TensorType, indices: TensorType, *, axis: int) -> TensorType:
     generate=drawing.draw_gather,
     inplace=InPlace("gather"),
     factors=factors.off_axis,
-    asks=indices(1, lambda op, shape: (shape[op.attr("axis")],)),
+    asks=Asks(indices(1, lambda op, shape: (shape[op.attr("axis")],)).own, moved),
     fails=indices_unknown(axis_extent),
 )
 def gather(x: Array, indices: Array, *, axis: int) -> Array:

@@ -84,7 +84,7 @@ def concat_needs(op: Op, need: Need) -> Asked:
         t = operand_type(x)
         length = t.shape[0] if isinstance(t, TensorType) else 0
         end = at + (length if isinstance(length, int) else 0)
-        parts.append((x, Need(need.bounds[at:end], need.nonzero) if end > at else need.loosely()))
+        parts.append((x, Need(need.bounds[at:end], need.nonzero, need.low) if end > at else need.loosely()))
         at = end
     return parts
 

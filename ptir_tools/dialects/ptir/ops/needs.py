@@ -1,0 +1,109 @@
+"""Which operands an op of integers needs for a result in bounds: indices are followed back through arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isqrt
+
+from ptir_tools.core import arrays
+from ptir_tools.core.ir import Asked, Asks, Literal, Need, Op, Operand, Value, operand_type
+from ptir_tools.core.lazy import np
+from ptir_tools.core.types import TensorType
+
+Range = tuple[int, int]  # the least and the largest element
+_MOVES = ("broadcast_to", "reshape", "slice", "transpose", "take", "gather")  # results are elements of the first operand
+
+
+def known_range(x: Operand) -> Range | None:
+    """The least and the largest element of a constant, an iota, or elements of these; None for any other value."""
+    while isinstance(x, Value) and x.op is not None and x.op.defn.short in _MOVES:
+        x = x.op.operands[0]
+    if isinstance(x, Value) and x.op is not None and x.op.defn.short == "constant":
+        x = x.op.attr("value")
+    if isinstance(x, Literal):
+        t = x.type
+        if x.data is None or not isinstance(t, TensorType) or not t.dtype.is_integer or 0 in t.shape:
+            return None
+        whole = arrays.from_literal(x)
+        return int(np.min(whole)), int(np.max(whole))
+    if isinstance(x, Value) and x.op is not None and x.op.defn.short == "iota":
+        t = operand_type(x)
+        extent = t.shape[x.op.attr("axis")] if isinstance(t, TensorType) else None
+        return (0, max(extent - 1, 0)) if isinstance(extent, int) else None
+    return None
+
+
+def _within(need: Need, low: int, high: int) -> Need:
+    """A need for elements from `low` to `high`; at least one number is left."""
+    return Need((max(high, low) + 1,), need.nonzero, low)
+
+
+def arithmetic(operand: Callable[[int, int, Range | None, bool], Range]) -> Asks:
+    """Needs of the operands of a binary op. `operand` gives the bounds of one from those of the result and the range of the
+    other, if it is known; the flag says whether it is the first."""
+
+    def passed(op: Op, need: Need) -> Asked:
+        t = operand_type(op.operands[0])
+        if not need.bounds or not isinstance(t, TensorType) or not t.dtype.is_integer:
+            return []
+        ranges = [known_range(x) for x in op.operands]
+        moved = [k for k in (0, 1) if ranges[k] is None] or [0]
+        return [(op.operands[k], _within(need, *operand(need.low, min(need.bounds) - 1, ranges[1 - k], k == 0))) for k in moved]
+
+    return Asks(passed=passed)
+
+
+def _sum(low: int, high: int, other: Range | None, first: bool) -> Range:
+    if other is not None:
+        return low - other[0], high - other[1]
+    return (low - low // 2, high - high // 2) if first else (low // 2, high // 2)
+
+
+def _difference(low: int, high: int, other: Range | None, first: bool) -> Range:
+    if other is not None:
+        return (low + other[1], high + other[0]) if first else (other[1] - high, other[0] - low)
+    return (max(low, high // 2), high) if first else (0, high // 2)
+
+
+def _product(low: int, high: int, other: Range | None, first: bool) -> Range:
+    if other is None:
+        return max(low, 0), isqrt(max(high, 0))
+    if other[0] > 0:
+        return -(-low // other[1]) if low > 0 else -(-low // other[0]), high // other[1]
+    return max(low, 0), high
+
+
+def _quotient(low: int, high: int, other: Range | None, first: bool) -> Range:
+    if not first:
+        return 1, max(high, 1)
+    if other is None or other[0] < 1:
+        return low, high
+    return low * other[1], high * other[0] + other[0] - 1
+
+
+SUM, DIFFERENCE, PRODUCT, QUOTIENT = map(arithmetic, (_sum, _difference, _product, _quotient))
+
+
+def _same_bounds(op: Op, need: Need) -> Asked:
+    return [(x, need) for x in op.operands if known_range(x) is None]
+
+
+EITHER = Asks(passed=_same_bounds)  # the result is one of the operands
+
+
+def negated(op: Op, need: Need) -> Asked:
+    """The needs of the operand of a negation."""
+    inner = _within(need, 1 - min(need.bounds), -need.low) if need.bounds else Need(nonzero=need.nonzero)
+    return [(op.operands[0], inner)]
+
+
+def selected(op: Op, need: Need) -> Asked:
+    """The needs of the branches of a select. Where the predicate compares one of them, it decides about its numbers; the other is
+    made of it, as in indices that count from the end."""
+    pred, *branches = op.operands
+    source = pred.op if isinstance(pred, Value) else None
+    if need.bounds and source is not None and source.defn.short.startswith("compare_"):
+        compared = [x for x in branches if isinstance(x, Value) and x is source.operands[0]]
+        if len(compared) == 1:
+            return [(compared[0], need)]
+    return [(x, need) for x in branches]
