@@ -1020,7 +1020,7 @@ def test_a_fault_of_a_handler_is_not_one_of_the_model(monkeypatch: pytest.Monkey
     monkeypatch.setitem(HANDLERS, ("", "Neg"), broken)
     with pytest.raises(AttributeError):
         ptir.from_onnx(model([node("Neg", "x", "y")], {"x": [2]}, ["y"]))
-    with pytest.raises(ptir.Rejected, match="TENSOR|type"):  # ONNX itself finds this one wrong
+    with pytest.raises(ptir.Rejected, match=r"TENSOR|type"):  # ONNX itself finds this one wrong
         ptir.from_onnx(model([node("Neg", "x", "y")], {"x": (TensorProto.BOOL, [2])}, ["y"]))
 
 

@@ -169,12 +169,12 @@ def split(node: Node) -> list[Tensor]:
     a = axis(node.attr("axis", 0), x.rank)
     n = x.shape[a]
     sizes = node.given("split") or (node.ints(1) if node.has(1) else None)
-    if sizes is not None and (node.given("num_outputs", len(sizes)) != len(sizes) or len(sizes) != node.outputs):
-        raise Violation("InvalidModel", f"Split in {len(sizes)} parts has {node.outputs} outputs")
+    count = node.attr("num_outputs") or node.outputs if sizes is None else len(sizes)
+    if count != node.outputs or node.given("num_outputs", count) != count:
+        raise Violation("InvalidModel", f"Split in {count} parts has {node.outputs} outputs")
     if sizes is None:
         if not isinstance(n, int):
             raise refused(f"Split of the symbolic extent {n} in equal parts", "give the symbols with --bind")
-        count = node.attr("num_outputs") or node.outputs
         each = -(-n // count)
         sizes = [max(min(each, n - i * each), 0) for i in range(count)]
     starts = np.cumsum([0, *sizes]).tolist()
