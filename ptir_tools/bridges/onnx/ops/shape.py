@@ -11,13 +11,14 @@ from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, fixed, handles, 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import I1, SI32, SI64
-from ptir_tools.core.ir import Literal, Operand, Value, operand_type
+from ptir_tools.core.ir import Literal, Operand, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Dim, tensor
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.attributes import Number
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.rewrite.constants import literal_of
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 _FAR = 1 << 30  # bounds of a slice beyond this mean its end
 _FIELDS = ("value", "value_float", "value_floats", "value_int", "value_ints", "sparse_value")
@@ -226,7 +227,7 @@ def _moving(node: Node, axes: list[int] | None, steps: list[int] | None) -> Tens
         return None
     if node[1].rank != 1 or not (x.tensor_type.is_static and node[1].tensor_type.is_static):
         return None
-    counts = np.broadcast_to(end[1] - start[1], node[1].shape).tolist()
+    counts = np.broadcast_to(end[1] - start[1], (fixed(node[1].shape[0]),)).tolist()
     places = list(range(len(counts))) if axes is None else [axis(a, x.rank) for a in axes]
     shape = [fixed(d) for d in x.shape]
     if any(not 0 <= n <= shape[a] for n, a in zip(counts, places, strict=True)) or len(set(places)) < len(places):
@@ -254,7 +255,7 @@ def _offset(x: Tensor) -> tuple[Operand | None, Array]:
         if kind == "add" and (known := [k for k in (0, 1) if _number(operands[k]) is not None]):
             number = _number(operands[known[-1]])
             added, operand = added + number, operands[1 - known[-1]]
-        elif kind == "reshape" or (kind == "cast" and operand_type(operands[0]).dtype in (SI32, SI64)):
+        elif kind == "reshape" or (kind == "cast" and tensor_type(operands[0]).dtype in (SI32, SI64)):
             operand = operands[0]
         else:
             break

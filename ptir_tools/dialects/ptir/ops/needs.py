@@ -27,8 +27,8 @@ def known_range(x: Operand) -> Range | None:
         whole = arrays.from_literal(x)
         return int(np.min(whole)), int(np.max(whole))
     if isinstance(x, Value) and x.op is not None and x.op.defn.short == "iota":
-        t = operand_type(x)
-        extent = t.shape[x.op.attr("axis")] if isinstance(t, TensorType) else None
+        extents = x.type.shape if isinstance(x.type, TensorType) else ()
+        extent = extents[x.op.attr("axis")] if extents else None
         return (0, max(extent - 1, 0)) if isinstance(extent, int) else None
     return None
 
