@@ -31,9 +31,10 @@ from ptir_tools.engines.choose import prepare
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.numpy import linalg
-from ptir_tools.engines.numpy.constants import LEAST, constant
+from ptir_tools.engines.numpy.constants import constant
 from ptir_tools.engines.numpy.frame import LARGE, PAGE
 from ptir_tools.engines.reference import widest
+from ptir_tools.engines.thresholds import at
 
 pytestmark = pytest.mark.usefixtures("measured")
 
@@ -133,7 +134,7 @@ def unpacked(executable):
     uses = Counter(v for block in (executable.function, *executable.plan.regions) for op in block.body for v in op.values())
     for op, name in executable.kept:
         found = constant(op.operands[1]) if name == "packed" and op.defn.kernel.role == "product" else None
-        if found is not None and found.is_whole and found.literal.type.nbytes >= LEAST:
+        if found is not None and found.is_whole and found.literal.type.nbytes >= at.freed_literal:
             yield found.literal, all(uses[v] == 1 for v in op.values() if v.op is not None)
 
 
