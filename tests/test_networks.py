@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Op, operand_type
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.ptir import networks
-from ptir_tools.engines import RunOptions, native, run
+from ptir_tools.engines import RunOptions, native, run, thresholds
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.native import fusion
 from ptir_tools.tools import fuzz
@@ -95,7 +94,7 @@ FAMILIES = {
 @needs_native
 def test_the_native_engine_fuses_every_kind_of_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it did, step by step, in at most 400 networks; bands need large images, so their threshold is lowered."""
-    monkeypatch.setattr(import_module("ptir_tools.engines.native.bands"), "LARGE", 1 << 8)
+    monkeypatch.setattr(thresholds.at, "pair", 1 << 8)
     seen = set[str]()
     for seed in range(400):
         program = made(seed)
@@ -108,9 +107,9 @@ def test_the_native_engine_fuses_every_kind_of_layer(monkeypatch: pytest.MonkeyP
 @needs_fork
 def test_a_share_of_the_campaign_finds_nothing() -> None:
     """In a process of its own, which has not chosen an instruction set yet."""
-    line = [sys.executable, "-m", "ptir_tools", "fuzz", "--networks", "--seed", str(SHARE), "--count", "60", "--no-reduce"]
+    line = [sys.executable, "-m", "ptir_tools", "fuzz", "--networks", "--seed", str(SHARE), "--count", "50", "--no-reduce"]
     ran = subprocess.run(line, capture_output=True, text=True)
-    assert ran.returncode == 0 and ran.stdout.startswith("ptir: 60 cases, "), ran.stdout + ran.stderr
+    assert ran.returncode == 0 and ran.stdout.startswith("ptir: 50 cases, "), ran.stdout + ran.stderr
 
 
 @needs_fork
@@ -173,7 +172,7 @@ def test_a_call_that_answers_with_an_earlier_result_is_found(monkeypatch: pytest
 @needs_fork
 def test_a_written_case_holds_the_command_that_found_it(tmp_path: Path) -> None:
     """It ends well where there is no fault; the instruction set is in the case, too."""
-    for seed in range(SHARE, SHARE + 3):
+    for seed in (SHARE,):
         text = "".join(fuzz._texts(fuzz.generated("ptir", seed, 6, networks=True), "ptir"))
         for probe in (*fuzz.network_probes("ptir", seed), "threads 2", "session auto", "optimized", "special auto"):
             case = Path(

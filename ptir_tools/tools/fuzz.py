@@ -40,7 +40,7 @@ T = TypeVar("T")
 if TYPE_CHECKING:
     from ptir_tools import engines
     from ptir_tools.core.arrays import Array
-    from ptir_tools.engines import compare, compiled, inputs
+    from ptir_tools.engines import compare, compiled, inputs, thresholds
     from ptir_tools.engines import options as run_options
     from ptir_tools.engines.native import library
 else:
@@ -49,6 +49,7 @@ else:
     compiled = lazy("ptir_tools.engines.compiled")
     inputs = lazy("ptir_tools.engines.inputs")
     library = lazy("ptir_tools.engines.native.library")
+    thresholds = lazy("ptir_tools.engines.thresholds")
     run_options = lazy("ptir_tools.engines.options")
 
 # The kinds of findings. `refused`: a program is accepted before and refused after, or on one engine and not on another.
@@ -57,7 +58,7 @@ _LONGEST_PIPELINE = 4
 _FAULTY = 4  # a run of one program in so many may end in an error
 _BATCH = 500  # cases of one IR per child process, which shares its loaded modules and caches
 _NETWORKS = 20  # networks per child process, each with another instruction set
-_RUNS = ("near", "poison", "threads", "session", "optimized")  # probes that differ from `run` in circumstances
+_RUNS = ("near", "poison", "lowered", "threads", "session", "optimized")  # probes that differ from `run` in circumstances
 _UNITS = 16  # in the last place of the largest element: a smaller difference needs no bounds
 _NATIVE = "ptir_tools._native"
 _SHARE = 0.3  # of the probes that not every case has
@@ -277,7 +278,7 @@ def network_probes(ir: str, seed: int) -> Iterator[str]:
     draw = random.Random(f"networks {ir} {seed}")
     yield "verify"
     yield f"{'run' if draw.random() < _BOUNDED else 'near'} auto"
-    yield "poison auto"
+    yield from ("poison auto", "lowered auto")
     others = ["threads 1", "threads 2", "session auto", "near numpy", "optimized", f"optimized {_pipeline(ir, draw)}"]
     yield from (probe for probe in others if draw.random() < _SHARE)
     yield from (probe for probe in ("special auto", "strict auto", "opt") if draw.random() < _BOUNDED)
@@ -371,8 +372,9 @@ def write_case(finding: Finding, folder: str) -> str:
     path = os.path.join(folder, name + form.suffix)
     message = " ".join(finding.problem.message.split())
     with open(path, "w", encoding="utf-8", newline="\n") as file:
-        isa = f"{mark} PTIR_ISA={finding.isa}\n" if finding.isa else ""
-        file.write(f"{mark} RUN: {command(finding)}\n{isa}{mark} {finding.problem.kind}: {message}\n{finding.text}")
+        settings = f"{mark} PTIR_ISA={finding.isa}\n" if finding.isa else ""
+        settings += f"{mark} PTIR_THRESHOLDS=low\n" if finding.probe.startswith("lowered ") else ""
+        file.write(f"{mark} RUN: {command(finding)}\n{settings}{mark} {finding.problem.kind}: {message}\n{finding.text}")
     return path
 
 
@@ -394,6 +396,7 @@ def command(finding: Finding) -> str:
         "run": f"{run} {way} %s",
         "near": f"{run} {way} %s",
         "poison": f"{run} {way} --check-memory %s",
+        "lowered": f"{run} {way} --check-memory %s",
         "threads": f"{run} --threads {how} --compare reference %s",
         "session": f"{run} {way} %s",
         "optimized": f"ptir opt{pipeline} %s | {run} --compare reference -",
@@ -452,6 +455,12 @@ def _near(program: Program, way: str, threads: int = 0, poison: bool = False) ->
     """As `_run`, but bounds, which take longer than all else, are computed only for a difference that is not tiny. With `poison`,
     dead memory is overwritten after each step."""
     return _judged(_expected(program), run_options.RunOptions(engine=way, threads=threads, poison=poison))
+
+
+def _lowered(program: Program, way: str) -> Problem | None:
+    """As `_near` with poison, where every size at which the engine changes its way is lowered."""
+    with thresholds.lowered():
+        return _near(program, way, poison=True)
 
 
 class _Expected:
@@ -608,6 +617,7 @@ _PROBES: dict[str, Callable[[Program, str], Problem | None]] = {
     "run": _run,
     "near": _near,
     "poison": lambda program, way: _near(program, way, poison=True),
+    "lowered": _lowered,
     "threads": lambda program, count: _near(program, "auto", int(count)),
     "session": _session,
     "optimized": _optimized,
