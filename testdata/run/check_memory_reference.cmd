@@ -1,0 +1,1 @@
+# FAIL[2]: ptir run testdata/run/softmax.ptir --random 0 --engine reference --check-memory
