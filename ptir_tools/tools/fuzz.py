@@ -23,6 +23,7 @@ from ptir_tools.core import arrays, symbols
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity, UsageError
 from ptir_tools.core.dialect import Options, Program, clone
+from ptir_tools.core.dtypes import SI4, UI4
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy, ml_dtypes, np
 from ptir_tools.core.limits import LimitExceeded
@@ -197,8 +198,7 @@ def _isas() -> Sequence[str]:
 
 
 def _choose(isa: str) -> None:
-    """Overwrite dead memory in runs of this process, and let the native engine, when it is loaded, use an instruction set."""
-    os.environ.setdefault("PTIR_POISON", "1")
+    """Let the native engine, when this process loads it, use an instruction set."""
     if isa and _NATIVE not in sys.modules:
         os.environ["PTIR_ISA"] = isa
 
@@ -516,7 +516,7 @@ def _differs(
 
 def _tiny(x: Array) -> compare.Tolerance:
     """A tolerance of some units in the last place of the largest element."""
-    if x.dtype.kind in "iub" or x.dtype.kind == "c" or not x.size:
+    if x.dtype.kind in "iubc" or arrays.holds(x, SI4, UI4) or not x.size:
         return compare.EXACT
     wide = np.abs(x.astype(np.float64))
     scale = float(np.max(wide, where=np.isfinite(wide), initial=0.0))

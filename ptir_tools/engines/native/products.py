@@ -153,15 +153,16 @@ def assemble(found: Product, look: Look, outs: Mapping[Value, Array], shop: Work
         height = few if conv is not None or _is_small(found.dot) else rows
         steps += _with_group(group, found.made, (rows, columns), into, over, height, workers, look, outs, shop)
         return steps
-    assert conv is not None
     (out,) = outs.values()
-    wide = out if out.dtype == np.float32 and conv.is_natural else shop.scratch((rows, columns), F32)
+    is_natural = conv is None or conv.is_natural
+    wide = out if out.dtype == np.float32 and is_natural else shop.scratch((rows, columns), F32)
     target = wide.reshape(rows, columns)
     pieces = threads.shares(rows, workers, work)
     room = [shop.scratch((kernels().PACKED_SCRATCH,), F32) for _ in pieces]
     parts = [step for s, own in zip(pieces, room, strict=True) for step in into(s, target[s], own, ())]
     steps += threads.together(parts, workers)
-    return steps if wide is out else [*steps, *shop.copied(out, conv.unnatural(target).reshape(out.shape))]
+    made = target if conv is None else conv.unnatural(target)
+    return steps if wide is out else [*steps, *shop.copied(out, made.reshape(out.shape))]
 
 
 def packed(op: Op, right: Callable[[], Data], dtype: DType, shop: Workshop, steps: list[Step], workers: int = 0) -> Array:
