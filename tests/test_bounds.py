@@ -743,3 +743,14 @@ def test_a_product_with_what_may_be_any_number_is_not_compared() -> None:
     outputs, tolerances = compare.reference_outputs(parse(text, "ptir"), given, RunOptions())
     for x in (np.inf, np.nan, -np.inf):
         assert compare.compare(outputs, {"q": np.array([[x]])}, tolerances) == []
+
+
+def test_the_bits_of_a_scalar_zero_of_either_sign_are_not_compared() -> None:
+    text = """func @f(%x: tensor<f32>) -> tensor<ui32> {
+  %z = sub(%x, %x) -> tensor<f32>
+  %b = bitcast(%z) dtype[ui32] -> tensor<ui32>
+  return %b
+}
+"""
+    outputs, tolerances = compare.reference_outputs(parse(text, "ptir"), [np.float32(1)], RunOptions())
+    assert compare.compare(outputs, {"b": np.array(1 << 31, np.uint32)}, tolerances) == []

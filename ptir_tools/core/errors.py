@@ -329,7 +329,7 @@ def bits(step: Step) -> list[Error]:
     wide = arrays.widen(x)
     open_ = np.isnan(wide) | (wide == 0) if step.sign_may_flip(0) else np.isnan(wide)
     if x.shape == result.shape[: x.ndim] and x.dtype.kind != "c":
-        open_ = open_.reshape(*x.shape, *[1] * (result.ndim - x.ndim))
+        open_ = open_.reshape((*x.shape, *[1] * (result.ndim - x.ndim)))
         return [np.broadcast_to(np.where(open_, np.inf, 0.0), result.shape)]
     return unknown(step) if step.sign_may_flip(0) or open_.any() else discrete(step)
 

@@ -248,8 +248,11 @@ class Measured(Proven):
             errors = [EXACT if not _inexact(x.value) else x.error for x in operands]
             calm = errors_of(replace(seen, errors=errors, sampled=True))
         samples = [_unrounded(seen, [x.sample(k) for x in operands], context) for k in range(SAMPLES)]
-        several = zip(seen.results, seen.dtypes, own, worst, calm, map(list, zip(*samples, strict=True)), strict=True)
-        return [self._joined(*one, direct, bool(d.traits & ELEMENTWISE)) for one in several]
+        elementwise = bool(d.traits & ELEMENTWISE)
+        return [
+            self._joined(x, dtype, own[i], worst[i], calm[i], [made[i] for made in samples], direct, elementwise)
+            for i, (x, dtype) in enumerate(zip(seen.results, seen.dtypes, strict=True))
+        ]
 
     def _rewritten(self, seen: Step, operands: list[Approximate], context: Context) -> list[Approximate] | None:
         """The results of the ops to which the op's rule lowers it, if it does."""
@@ -294,10 +297,11 @@ class Measured(Proven):
             gaps = [distances(_float(x), wide) for x in samples]
             spread = np.maximum.reduce(gaps)
             likely = _likely(gaps, spread) + base
+            open_: Array = np.zeros(value.shape, np.bool_)
             if worst is EXACT:
-                error, open_ = likely, np.zeros(value.shape, np.bool_)
+                error = likely
             else:
-                open_ = np.isposinf(worst)
+                open_ = open_ | np.isposinf(worst)
                 if direct:  # where all samples agree, but the worst case is far: a jump
                     open_ |= (spread == 0) & (worst > 2 * base + _JUMP * unit(dtype) * np.abs(wide))
                 if calm is not worst:
@@ -412,10 +416,11 @@ def _in_range(x: Array, dtype: DType) -> Array:
 
 def _likely(gaps: list[Array], most: Array) -> Array:
     """What an engine's distance may be, from the distances of samples and the largest of them."""
-    square = np.mean(np.square(gaps), axis=0)
+    square: Array = np.mean(np.square(gaps), axis=0)
     if square.ndim and square.size:
         square = (square + np.median(square, axis=-1, keepdims=True)) / 2
-    return np.maximum(DEVIATIONS * np.sqrt(square), FACTOR * most)
+    result: Array = np.maximum(DEVIATIONS * np.sqrt(square), FACTOR * most)
+    return result
 
 
 def wild(found: Approximate) -> Array:
