@@ -32,7 +32,7 @@ KINDS: dict[str, np.dtype[Any]] = {
 }
 ROWS = (1, 2, 3, 5, 7, 8, 9, 13, 24, 31, 33, 64, 97, 100, 193)
 DEPTHS = (1, 5, 47, 63, 100, 255, 257, 385, 511, 513, 515, 600, 769, 1030, 1100)
-COLUMNS = (1, 3, 5, 15, 17, 31, 33, 47, 49, 65, 97, 129, 527, 529, 577, 1001, 1030, 1057, 1100)
+COLUMNS = (1, 3, 5, 15, 17, 31, 33, 47, 49, 65, 97, 129, 527, 529, 577, 1001, 1025, 1030, 1040, 1057, 1100)
 WORK = 1 << 24  # products of a program, at most
 SHARE = int(os.environ.get("PTIR_SHARE_OF_SEEDS", "1"))  # one seed of so many
 
@@ -197,9 +197,10 @@ def test_products_with_parts_of_one_weight(seed: int) -> None:
     n = k if rng.integers(2) else max(n, wide)  # a square and the same turned have one shape
     w = rng.integers(-4, 5, (2 * k, 2 * n)).astype(np.int8 if kind == "si8" else KINDS[kind])
     g = Operands(rng)
-    weight = g.of(w, kind, bool(rng.integers(4)))
+    weights = [(g.of(x, kind, bool(rng.integers(4))), x) for x in (w, w[::-1].copy())]  # two of the same shape
     exact, found = list[np.ndarray](), list[Tensor]()
     for _ in range(int(rng.integers(2, 7))):
+        weight, w = weights[rng.integers(2)]
         m = int(rng.choice([1, 3, 8, 23, 24, 40, 100]))
         how = rng.integers(7)
         if how == 0:  # a part by columns
@@ -288,8 +289,10 @@ def test_attention(seed: int) -> None:
         top = s.reduce_max([at], keepdims=True).broadcast_like(s)
         e = (s - top).exp()
         p = e / e.reduce_sum([at], keepdims=True).broadcast_like(s)
-        y = p.dot_general(values, batch_lhs=batch, batch_rhs=batch, contract_lhs=[at], contract_rhs=[at - 1])
         weights = _weights(exact, kind)
+        if len(lead) == 2 and rng.integers(2):  # the weights of one head, the values of another
+            p, weights = p.transpose([1, 0, 2, 3]), weights.swapaxes(0, 1)
+        y = p.dot_general(values, batch_lhs=batch, batch_rhs=batch, contract_lhs=[at], contract_rhs=[at - 1])
         wanted, size = weights @ v.astype(float), weights @ abs(v.astype(float))
     (found,) = called(g.graph.returns(y), g.given, int(rng.integers(1, 3)))
     unit, least = {"f32": (2.0**-17, 0.0), "f16": (2.0**-8, 2.0**-24), "bf16": (2.0**-5, 0.0)}[kind]  # of weights, too
