@@ -113,9 +113,13 @@ def _ended(rng: np.random.Generator, g: Operands, y: Tensor, exact: np.ndarray, 
         bias = small(rng, exact.shape[-1:], kind)
         z = (y + g.of(bias, kind, bool(rng.integers(2))).broadcast_like(y)).maximum(0.0)
         return z, np.maximum(rounded(exact + bias.astype(float), kind), 0)
-    if how == 2:  # a residual
+    if how == 2:  # a residual, given or made before by another product, so that its memory may be that of the result
         more = small(rng, exact.shape, kind)
-        return y + g.of(more, kind), rounded(exact + more.astype(float), kind)
+        if rng.integers(2):
+            return y + g.of(more, kind), rounded(exact + more.astype(float), kind)
+        other = small(rng, (exact.shape[-1], exact.shape[-1]), kind, 1)
+        before = rounded(more.astype(float) @ other.astype(float), kind)
+        return g.of(more, kind) @ g.of(other, kind) + y, rounded(exact + before, kind)
     if how == 3:  # a factor by row, then the largest of each row taken off
         factor = small(rng, (*exact.shape[:-1], 1), kind, 2)
         z = y * g.of(factor, kind).broadcast_like(y)
