@@ -183,10 +183,9 @@ def save(path: str, file: IO[bytes], arrays: Mapping[str, Array]) -> None:
 
 
 def member_name(name: str) -> str:
-    """The name of an array in an archive. One that would leave the folder where the archive is unpacked, or that has control
+    """The name of an array in an archive. One that would lead out of the folder where the archive is unpacked, or has control
     characters, is escaped as in a URL."""
-    parts = name.split("/")
-    if name.isprintable() and "\\" not in name and ":" not in parts[0][1:2] and not {"", ".", ".."} & {*parts}:
+    if name.isprintable() and "\\" not in name and ".." not in name.split("/"):
         return name
     return parse.quote(name, safe="")
 

@@ -20,7 +20,7 @@ class Limits:
     file_bytes: int = 256 << 20
     nesting: int = 256  # regions, types, JSON values
     ops: int = 10_000_000
-    expanded: int = 100_000  # ops that copies of functions and regions make, besides 16 for each op that is written
+    expanded: int = 50_000  # ops that copies of functions and regions make, besides 16 for each op that is written
     operands: int = 10_000  # of one op
     rank: int = 64
     name_length: int = 4096

@@ -8,12 +8,16 @@ from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F64, DType
 from ptir_tools.core.lazy import np
+from ptir_tools.core.limits import LimitExceeded, current
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 
 def _twiddles(rows: int, n: int, sign: int) -> tuple[Array, Array]:
-    """Cosines and sines of the angles of a transform of length `n`, in `rows` rows; the angle is reduced exactly."""
+    """Cosines and sines of the angles of a transform of length `n`, in `rows` rows; the angle is reduced exactly.
+    Raises LimitExceeded."""
+    if rows * n * 8 > current().literal_bytes:
+        raise LimitExceeded(f"a transform of length {n} takes a matrix of {rows * n * 8} bytes", "--max-literal-bytes")
     angle = (np.arange(rows)[:, None] * np.arange(n)) % n * (2 * np.pi / n) * sign
     return np.cos(angle), np.sin(angle)
 
