@@ -1,0 +1,1 @@
+# RUN: ptir plan --from csv testdata/plan/quoted.csv
