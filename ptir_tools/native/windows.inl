@@ -11,9 +11,13 @@ enum { NEAR = 8, MOST_TAPS = 5, MOST_LINES = 8 };
 #define UNROLLED_WIDE
 #endif
 
+enum { LARGEST_VALUE = 16 }; /* the kind of a maximum whose zeros may have any sign */
+
 /* What `so_far` is with one more element. */
 PTIR_INLINE floats combined(floats so_far, floats x, floats weight, int kind)
 {
+    if (kind == LARGEST_VALUE)
+        return larger_value(so_far, x);
     if (kind == PTIR_WEIGHTED)
         return so_far + x * weight;
     if (kind == PTIR_SUM)
@@ -21,15 +25,16 @@ PTIR_INLINE floats combined(floats so_far, floats x, floats weight, int kind)
     return kind == PTIR_MAX ? larger(so_far, x) : smaller(so_far, x);
 }
 
+typedef floats sums_of_places[BLOCK_X][SPAN];
+
 /* `vectors` vectors of channels from `channel` on, of `count` places of one line from place j on; of the last vector `last` channels
  * are there. Windows that are inside along the line, `inside`, are read without asking tap by tap. */
-PTIR_INLINE void places_of(float *out, size_t step, const ptir_patches *x, const float *image, ptrdiff_t top, size_t j, int inside,
-                           size_t channel, const float *weights, size_t n, int kind, int count, int vectors, size_t last)
+PTIR_INLINE void combine_places(sums_of_places sum, const ptir_patches *x, const float *image, ptrdiff_t top, size_t j, int inside,
+                                size_t channel, const float *weights, size_t n, int kind, int count, int vectors, size_t last)
 {
     static const float zeros[SPAN * W];
-    const float nothing = kind == PTIR_MAX ? -INFINITY : kind == PTIR_MIN ? INFINITY : 0.0f;
+    const float nothing = kind == PTIR_MAX || kind == LARGEST_VALUE ? -INFINITY : kind == PTIR_MIN ? INFINITY : 0.0f;
     ptrdiff_t left = (ptrdiff_t)(j * x->stride[1]) - x->low[1], apart = (ptrdiff_t)x->stride[1] * x->column;
-    floats sum[BLOCK_X][SPAN];
     for (int i = 0; i < count; i++)
         for (int v = 0; v < vectors; v++)
             sum[i][v] = (floats){0} + nothing;
@@ -53,6 +58,34 @@ PTIR_INLINE void places_of(float *out, size_t step, const ptir_patches *x, const
                     sum[i][v] = combined(sum[i][v], whole ? *(const floats *)p : some_of(p, last), w, kind);
                 }
             }
+        }
+    }
+}
+
+/* The same for a maximum with ordered zeros. */
+static PTIR_APART void order_zeros(sums_of_places sum, const ptir_patches *x, const float *image, ptrdiff_t top, size_t j, int inside,
+                                   size_t channel, int count, int vectors, size_t last)
+{
+    combine_places(sum, x, image, top, j, inside, channel, NULL, 0, PTIR_MAX, count, vectors, last);
+}
+
+/* The same to memory. A maximum that is not -0.0 is right in whatever order zeros came. */
+PTIR_INLINE void places_of(float *out, size_t step, const ptir_patches *x, const float *image, ptrdiff_t top, size_t j, int inside,
+                           size_t channel, const float *weights, size_t n, int kind, int count, int vectors, size_t last)
+{
+    sums_of_places sum;
+    combine_places(sum, x, image, top, j, inside, channel, weights, n, kind == PTIR_MAX ? LARGEST_VALUE : kind, count, vectors, last);
+    if (kind == PTIR_MAX) {
+        ints lost = {0};
+        for (int i = 0; i < count; i++)
+            for (int v = 0; v < vectors; v++)
+                lost |= (ints)sum[i][v] == ~MAGNITUDE;
+        if (__builtin_expect(is_any(lost), 0)) {
+            sums_of_places again; /* another, so that `sum` may stay in registers */
+            order_zeros(again, x, image, top, j, inside, channel, count, vectors, last);
+            for (int i = 0; i < count; i++)
+                for (int v = 0; v < vectors; v++)
+                    sum[i][v] = again[i][v];
         }
     }
     for (int i = 0; i < count; i++)
