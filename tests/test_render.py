@@ -122,7 +122,7 @@ def test_json_record() -> None:
         "severity": "error", "code": "Code", "message": "message", "file": "f.ptir",
         "line": 1, "column": 1, "end_line": 2, "end_column": 2, "notes": ["n"], "help": "h",
         "labels": [{"message": "l", "line": 2, "column": 1, "end_line": 2, "end_column": 2}],
-        "fix": {"replacement": "zz", "line": 1, "column": 1, "end_line": 1, "end_column": 3},
+        "fix": {"replacement": "zz", "line": 1, "column": 1, "end_line": 1, "end_column": 3, "safe": False},
     }  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptir_tools.cli.options import diff_option, files_argument, in_place_option, output_option, subcommand
+from ptir_tools.cli.options import diff_option, files_argument, in_place_option, option, output_option, subcommand
 from ptir_tools.cli.output import print_diff, require_one_end, write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
@@ -14,9 +14,13 @@ from ptir_tools.tools.fix import fixed_text
     output_option,
     in_place_option,
     diff_option,
+    option("--unsafe", is_flag=True, help="Apply all proposed edits, also those that may change what the program means."),
 )
-def command(session: Session, files: tuple[str, ...], output: str | None, in_place: bool, diff: bool) -> None:
-    """Apply the edits that diagnostics propose, and print the edited text. Diagnostics without an edit are reported.
+def command(session: Session, files: tuple[str, ...], output: str | None, in_place: bool, diff: bool, unsafe: bool) -> None:
+    """Apply the safe edits that diagnostics propose, and print the edited text. Other diagnostics are reported.
+
+    A safe edit corrects the spelling of syntax: an arrow, comma, bracket, `%`, colon or quote, the case of letters, or a
+    declared result type. Another op, name, value or dtype is a guess, which needs --unsafe.
 
     \b
     Examples:
@@ -34,7 +38,7 @@ def command(session: Session, files: tuple[str, ...], output: str | None, in_pla
             return session.reporter.status(diagnostics)
         if source.data is not None:
             raise UsageError(f"{source.name} is in a binary format: it has no text to edit")
-        after = fixed_text(source, session.parse, diagnostics, session.options)
+        after = fixed_text(source, session.parse, diagnostics, session.options, unsafe)
         changed = after != source.text
         if diff and changed:
             print_diff(path, source.written, after, "fixed")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 from enum import StrEnum
 
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.core.source import Loc, Source, Span
 from ptir_tools.core.spelling import did_you_mean, nearest, proposed
@@ -43,11 +43,15 @@ class Label(NamedTuple):
 
 
 class Fix(NamedTuple):
-    """An edit of the source that corrects the error: replace `span` by `text`; `also` are further edits that belong to it."""
+    """An edit of the source that corrects the error: replace `span` by `text`; `also` are further edits that belong to it.
+
+    A `safe` edit only mends the spelling of syntax. Any other one is a guess at what was meant: another op, name or value.
+    """
 
     span: Span
     text: str
     also: tuple[Fix, ...] = ()
+    safe: bool = False
 
 
 @dataclass(slots=True, frozen=True)
@@ -124,6 +128,17 @@ def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") ->
     return UsageError(f"no {kind} `{name}`{where}{hint}", None if hint else _LISTS.get(kind))
 
 
+_WORDS = regex(r"\w+|[^\w\s,()\[\]{}<>%:;\"'`=]")
+
+
+def _keeps_words(text: str, fix: Fix, code: str) -> bool:
+    """Whether an edit changes only punctuation, and the case of letters that are no name of the program's own."""
+    before, after = (_WORDS.findall(t.replace("->", " ")) for t in (text[fix.span.start : fix.span.end], fix.text))
+    if code.startswith("Undefined") or fix.text.startswith(("%", "^", "@")):
+        return before == after
+    return [w.casefold() for w in before] == [w.casefold() for w in after]
+
+
 @dataclass(slots=True)
 class Diagnostics:
     """Collects diagnostics. Code that finds errors reports them and continues."""
@@ -164,11 +179,14 @@ class Diagnostics:
         instead: str | None = None,
         source: Source | None = None,
     ) -> None:
-        """Add a diagnostic about the place `at` of the source. `instead` is the text that must be written there."""
+        """Add a diagnostic about the place `at` of the source. `instead` is the text that must be written there. An edit is safe
+        if it corrects an error and is known to be safe, or changes punctuation or the case of letters only."""
         source = source or self.source
         if instead is not None and (span := _span(source, at)) is not None:
             fix = fix or Fix(span, instead)
             help = help or did_you_mean([instead.strip('"')])
+        if fix is not None and severity is Severity.ERROR and source is not None:
+            fix = fix._replace(safe=fix.safe or all(_keeps_words(source.text, f, code) for f in (fix, *fix.also)))
         shown = tuple(Label(s, text) for where, text in labels if (s := _span(source, where)) is not None)
         self.add(Diagnostic(severity, code, message, source, at, shown, tuple(notes), help, fix))
 
@@ -202,7 +220,8 @@ class Diagnostics:
         if instead is not None and v.was is not None and source is not None and place is not None:
             written, was = ("".join(text.split()) for text in (source.text[place.start : place.end], v.was))
             instead = instead if written == was else None
-        self.report(severity, v.code, v.message, place or whole, labels=labels, help=v.help, instead=instead)
+        fix = Fix(place, instead, safe=True) if instead is not None and v.was is not None and place is not None else None
+        self.report(severity, v.code, v.message, place or whole, labels=labels, help=v.help, instead=instead, fix=fix)
 
     def dropped(self, annotation: Annotation, why: str) -> None:
         """Report that an annotation was dropped, and `why`: a warning if it is required, else a note."""

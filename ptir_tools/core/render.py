@@ -6,7 +6,7 @@ import os
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ptir_tools.core.diagnostics import Diagnostic, Severity
+from ptir_tools.core.diagnostics import Diagnostic, Fix, Severity
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Source, Span
@@ -83,7 +83,7 @@ def record(diagnostic: Diagnostic) -> dict[str, object]:
     more: dict[str, object] = {"labels": labels} if labels else {}
     if d.fix is not None:
         edit, *also = ({"replacement": f.text, **_place(d.source, f.span)} for f in (d.fix, *d.fix.also))
-        more["fix"] = {**edit, "also": also} if also else edit
+        more["fix"] = {**edit, "safe": d.fix.safe, **({"also": also} if also else {})}
     file = d.source.name if d.source else None
     head = {"severity": str(d.severity), "code": d.code, "message": d.message, "file": file}
     return {**head, **place, "notes": list(d.notes), "help": d.help, **more}
@@ -143,10 +143,19 @@ def _sarif_result(d: Diagnostic) -> dict[str, object]:
         result["locations"] = [_sarif_location(d.source, d.span)]
         related = [_sarif_location(d.source, label.span) | {"message": {"text": label.text}} for label in d.labels]
         result |= {"relatedLocations": related} if related else {}
+        if d.fix is not None:
+            result["fixes"] = [_sarif_fix(d.source, d.fix, d.help or d.message)]
     return result
 
 
-def _sarif_location(source: Source, span: Span | None) -> dict[str, object]:
+def _sarif_fix(source: Source, fix: Fix, about: str) -> dict[str, object]:
+    places = [(_sarif_location(source, f.span)["physicalLocation"], f.text) for f in (fix, *fix.also)]
+    replacements = [{"deletedRegion": p["region"], "insertedContent": {"text": text}} for p, text in places]
+    change = {"artifactLocation": places[0][0]["artifactLocation"], "replacements": replacements}
+    return {"description": {"text": about}, "artifactChanges": [change], "properties": {"safe": fix.safe}}
+
+
+def _sarif_location(source: Source, span: Span | None) -> dict[str, dict[str, object]]:
     physical: dict[str, object] = {"artifactLocation": {"uri": parse.quote(os.fsencode(source.name))}}
     if span is not None:
         (line, column), (end_line, end_column) = _utf16(source, span.start), _utf16(source, span.end)

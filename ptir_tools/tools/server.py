@@ -12,6 +12,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Span
 from ptir_tools.core.typed import IO, TYPE_CHECKING
 from ptir_tools.tools import manuals
+from ptir_tools.tools.fix import separate
 from ptir_tools.tools.language import Document
 
 if TYPE_CHECKING:
@@ -202,7 +203,11 @@ def serve(options: Options) -> server.LanguageServer:
                 continue
             title = (d.help or d.message).split("\n")[0]
             edit = types.WorkspaceEdit({uri: text.edits([d.fix])})
-            made_of.append(types.CodeAction(title, types.CodeActionKind.QuickFix, [text.diagnostic(d, uri)], edit=edit))
+            kind, about = types.CodeActionKind.QuickFix, [text.diagnostic(d, uri)]
+            made_of.append(types.CodeAction(title, kind, about, is_preferred=d.fix.safe, edit=edit))
+        if safe := separate([d.fix for d in text.document.diagnostics if d.fix is not None and d.fix.safe]):
+            edit = types.WorkspaceEdit({uri: text.edits(safe)})
+            made_of.append(types.CodeAction("Apply all safe edits", types.CodeActionKind.SourceFixAll, edit=edit))
         return made_of
 
     def _hints(params: types.InlayHintParams) -> list[types.InlayHint]:

@@ -128,7 +128,7 @@ def _usual_mistake(assembly: Assembly, start: int, end: int, fault: Fault) -> bo
     if at == end and _wants_type(fault) and re.search(r"=\s*\w+\s*\(.*[)\]]\s*\Z", before):
         implied, last = _implied_type(assembly, before), Span(max(start, end - 1), end)
         help = f"write `-> {implied}`" if implied else _RESULT_TYPE
-        fix = Fix(Span(end, end), f" -> {implied}") if implied else None
+        fix = Fix(Span(end, end), f" -> {implied}", safe=True) if implied else None
         assembly.error(CODES.syntax, "`->` and the result type are missing", last, help=help, fix=fix)
         return True
     return reported(_MISTAKES, fault, assembly.diagnostics, CODES.syntax, start, end, at)
@@ -222,7 +222,9 @@ class _Items(Nodes):
         keyword, name, params, results, _ = children
         if keyword.type == "FUNCTION_KEYWORD":
             span = Span(keyword.start_pos, keyword.end_pos)
-            self.assembly.error(CODES.syntax, "a function begins with `func`", span, help="write func", fix=Fix(span, "func"))
+            self.assembly.error(
+                CODES.syntax, "a function begins with `func`", span, help="write func", fix=Fix(span, "func", safe=True)
+            )
         self.open(self.assembly.open_function, _function_name(name), params, results, self.item(start, end))
 
     @located
