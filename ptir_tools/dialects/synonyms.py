@@ -13,8 +13,19 @@ _SAME_OP = (
     "cast convert astype", "select where", "abs absolute", "log logarithm ln", "exp exponential", "constant const",
     "compareeq eq equal", "comparene ne notequal", "comparelt cmplt lt less", "comparele le lessequal", "comparegt gt greater",
     "comparege ge greaterequal", "broadcastto broadcast broadcastindim expand", "concat concatenate cat", "transpose permute",
-    "reducesum sum reduceadd", "slice shrink", "reverse flip",
+    "reducesum sum reduceadd", "slice shrink", "reverse flip", "reduceor reduceany any", "reduceand reduceall all",
 )  # fmt: skip
+
+# Functions that are no misspelling of another one.
+_FUNCTIONS = frozenset(
+    word
+    for row in (
+        "sqrt rsqrt cbrt exp exp2 exp10 expm1 log log2 log10 log1p erf erfc erfinv sin cos",
+        "tan sinh cosh tanh asin acos atan atan2 asinh acosh atanh floor ceil round trunc sign",
+        "abs mod rem fmod pow any all max min argmax argmin cummax cummin cumsum cumprod",
+    )
+    for word in row.split()
+)
 
 
 def op_meant(name: str, known: Iterable[str]) -> str | None:
@@ -24,7 +35,10 @@ def op_meant(name: str, known: Iterable[str]) -> str | None:
 
 @lru_cache
 def _meant(name: str, known: tuple[str, ...]) -> str | None:
-    return same_op(name, known) or nearest(name, known)
+    if same := same_op(name, known):
+        return same
+    found = nearest(name, known)
+    return None if found is not None and _plain(name) in _FUNCTIONS and _plain(found) != _plain(name) else found
 
 
 def same_op(name: str, known: Iterable[str]) -> str | None:

@@ -67,7 +67,8 @@ def command_line(seed: int, form: str) -> list[str]:
     small = ["--random", "0", "--timeout", "2", "--max-memory", "64M", "--max-iterations", "1000"]
     return draw.choice((
         ["verify"], ["verify", "--diagnostics", "json"], ["verify", "--max-nesting", "5000"], ["fmt"], ["info", "--json"],
-        ["stats"], ["hash"], ["plan"], ["plan", "--order", "min-peak"], ["graph", "--to", "dot"], ["fix"], ["fix", "--unsafe"], ["canonicalize"],
+        ["stats"], ["hash"], ["plan"], ["plan", "--order", "min-peak"], ["graph", "--to", "dot"], ["fix"], ["canonicalize"],
+        ["fix", "--unsafe"],
         ["opt"], ["opt", "-p", chosen], ["lit"],
         ["opt", "--check", "--check-runs", "1", "--max-iterations", "1000"], ["verify", "--split-input"],
         ["run", *small], ["run", "--engine", "reference", *small], ["verify", "--from", draw.choice(READABLE)],
