@@ -348,14 +348,15 @@ def test_quantized_operators() -> None:
 
 
 @pytest.mark.slow
-def test_a_share_of_the_node_tests() -> None:
-    """Every sixth; `python -m tests.suites onnx` runs all."""
+@pytest.mark.parametrize("share", range(6))
+def test_the_node_tests(share: int) -> None:
+    """A sixth of them, on NumPy and on the default engine."""
     from tests.suites import onnx_nodes
 
     with warnings.catch_warnings(action="ignore"):
-        report = onnx_nodes.run(every=6, native=3)
+        report = onnx_nodes.run(every=6, first=share)
     assert not report.wrong and not report.errors
-    assert len(report.right) > 0.87 * (len(report.right) + len(report.refused))
+    assert len(report.right) > 0.85 * (len(report.right) + len(report.refused))
 
 
 def test_malformed_nodes_give_diagnostics() -> None:

@@ -52,10 +52,11 @@ def _translated(model: Any, diagnostics: Diagnostics, frozen: dict[str, Any]) ->
     return program, [names[n] for n in made.needed]
 
 
-def run(part: str = "", every: int = 1, native: int = 10) -> Report:
-    """The counts for the cases whose names have `part`, every so many of them."""
+def run(part: str = "", every: int = 1, native: int = 1, first: int = 0) -> Report:
+    """The counts for the cases whose names have `part`, every so many of them from the `first` on. Every `native`-th runs on the
+    default engine, too."""
     report = Report("onnx node tests")
-    chosen = [c for c in cases() if part in c.name][::every]
+    chosen = [c for c in cases() if part in c.name][first::every]
     for k, case in enumerate(chosen):
         engines = ("numpy", "native") if native and k % native == 0 else ("numpy",)
         _one(case, report, engines)
