@@ -294,8 +294,9 @@ def _others(ir: str, draw: random.Random) -> Iterator[str]:
     yield f"special {draw.choice(ways)}"
     if DIALECTS[ir].executor is None:
         yield f"strict {draw.choice(ways)}"
-        yield f"poison {draw.choice(ways)}"
     yield from (f"translate {target}" for target in DIALECTS if convert.route(ir, target))
+    if DIALECTS[ir].executor is None:
+        yield f"poison {draw.choice(ways)}"
 
 
 def _pipeline(ir: str, draw: random.Random) -> str:
