@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from ptir_tools.bridges.onnx import wire
 from ptir_tools.convert.options import LOSSY
@@ -72,13 +73,30 @@ def translated(model: onnx.ModelProto | None, source: Source, diagnostics: Diagn
     if model is None:
         return None
     between = options[FROM_VALUES], options[TO_VALUES]
-    if any(between):
-        model = submodel.submodel(model, *between)
-    with collector_paused():
-        result = importer.Importer(model, source, diagnostics, options).program()
+    try:
+        if any(between):
+            model = submodel.submodel(model, *between)
+        with collector_paused():
+            result = importer.Importer(model, source, diagnostics, options).program()
+    except (TypeError, UnicodeDecodeError):
+        if _has_texts(model):
+            raise
+        diagnostics.error("InvalidModel", "a name is not UTF-8: the file is damaged")
+        return None
     if result is not None and any(between):
         result.attrs["part"] = between
     return result
+
+
+def _has_texts(message: protobuf.Message) -> bool:
+    """Whether all strings of a message are UTF-8; protobuf gives others as bytes."""
+    for field, value in message.ListFields():
+        values = value if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) else [value]
+        if field.type == field.TYPE_STRING and not all(isinstance(x, str) for x in values):
+            return False
+        if field.type == field.TYPE_MESSAGE and not all(map(_has_texts, values)):
+            return False
+    return True
 
 
 def encode(program: Program, diagnostics: Diagnostics, options: Options) -> bytes:
