@@ -38,7 +38,12 @@ def _meant(name: str, known: tuple[str, ...]) -> str | None:
     if same := same_op(name, known):
         return same
     found = nearest(name, known)
-    return None if found is not None and _plain(name) in _FUNCTIONS and _plain(found) != _plain(name) else found
+    return None if found is not None and is_function(name) and _plain(found) != _plain(name) else found
+
+
+def is_function(name: str) -> bool:
+    """Whether a name is that of a function elsewhere, and no misspelling."""
+    return _plain(name) in _FUNCTIONS
 
 
 def same_op(name: str, known: Iterable[str]) -> str | None:

@@ -23,7 +23,7 @@ from ptir_tools.core.violations import OP_NAME, Place, Violation, attribute
 from ptir_tools.core.violations import key as key_of
 from ptir_tools.dialects import jsonc
 from ptir_tools.dialects.jsonc import Json
-from ptir_tools.dialects.synonyms import op_meant
+from ptir_tools.dialects.synonyms import is_function, op_meant
 from ptir_tools.dialects.tiny import DIALECT
 from ptir_tools.dialects.tiny import ops as _ops  # noqa: F401  (declares them)
 from ptir_tools.dialects.tiny.immediates import WORDS, untyped
@@ -62,6 +62,9 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
     if (at := jsonc.first_comment(source.text)) is not None:
         diagnostics.note("JsonComment", "JSON has no comments; they are read, and only fmt keeps them", Span(at, at + 2))
     return _Reader(source, diagnostics, options).graph(value, listed)
+
+
+_WITHOUT = "Tiny has no such function; `ptir translate --to tiny` writes it as a formula"
 
 
 class _Reader:
@@ -210,7 +213,15 @@ class _Reader:
             kind = node.uop.upper().removeprefix("REDUCE").strip("_")
             near = None if kind in KINDS else op_meant(node.uop, (*self.ops, "INPUT"))
             advice = f'write REDUCE with "arg":{{"op":"{kind}","axes":[0],"dtype":"fp32"}}'
-            help = advice if kind in KINDS else None if near else f"the vocabulary is INPUT {' '.join(self.ops)}"
+            help = (
+                advice
+                if kind in KINDS
+                else None
+                if near
+                else _WITHOUT
+                if is_function(node.uop)
+                else f"the vocabulary is INPUT {' '.join(self.ops)}"
+            )
             raise Violation("UnknownUop", f"`{node.uop}` is not a UOp", at=OP_NAME, help=help, instead=near and f'"{near}"')
         operands = [self.operand(node, i, x) for i, x in enumerate(node.src)]
         if node.bad:
