@@ -104,7 +104,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     """What repeats a run of a share."""
     if (share := config.getoption("--share")) > 1:
         terminalreporter.write_line(
-            f"one in {share} of the cases of large tests: --share {share} --day {config.getoption('--day')}"
+            f"one in {share} of the cases of large tests: --share={share} --day={config.getoption('--day')}"
         )
 
 

@@ -84,3 +84,10 @@ def test_the_two_set_up_commands_of_the_readme_are_those_that_run() -> None:
     assert len(commands) == 2
     assert " pip install . && ptir run testdata/" in commands[0]
     assert commands[1].startswith("pip install -e '.[test]' && python -m pytest")
+
+
+def test_options_of_our_own_are_given_with_an_equals_sign() -> None:
+    # After a blank, pytest takes the value for a test to run, and then does not load the file that declares the option.
+    texts = [(ROOT / name).read_text("utf-8") for name in (".ci/run", "docs/testing.md", "README.md")]
+    assert not [m for text in texts for m in re.findall(r"--(?:expected-skips|share|day) ", text)]
+    assert "--expected-skips=" in texts[0]
