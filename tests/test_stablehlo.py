@@ -14,11 +14,14 @@ from conftest import ROOT, run_ptir
 
 import ptir_tools as ptir
 from ptir_tools.bridges.stablehlo.literals import dense
+from ptir_tools.bridges.stablehlo.syntax import parse
 from ptir_tools.bridges.stablehlo.table import HANDLERS, REFUSED
 from ptir_tools.bridges.stablehlo.types import DTYPES, SPELLING, type_of, type_text
 from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dtypes import PTIR_DTYPES
 from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.core.source import Source
 from ptir_tools.core.types import tensor
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.sniff import sniff
@@ -1102,7 +1105,7 @@ def test_calls_that_multiply_hit_the_limit() -> None:
         "func.func private @f30(%a: tensor<f32>) -> tensor<f32> "
         "{\n  %0 = stablehlo.negate %a : tensor<f32>\n  return %0 : tensor<f32>\n}\n"
     )
-    with pytest.raises(LimitExceeded, match="inlined"):
+    with pytest.raises(LimitExceeded, match="put in line"):
         ptir.read(text, limits=Limits(ops=1000))
 
 
@@ -1576,3 +1579,32 @@ def test_a_bound_of_too_many_digits_exceeds_a_limit() -> None:
     assert ptir.read(text.format(1)).main.body
     with pytest.raises(LimitExceeded, match="5000 digits"):
         ptir.read(text.format("1" * 5000))
+
+
+TYPES = """module {
+  func.func public @main(%x: tensor<2x4xf32> {a.b = "c"}, %y: tensor<?x4xf32, #stablehlo.bounds<4, ?>>) -> (tensor<f32>) {
+    %0 = stablehlo.exponential %x : tensor<2x4xf32>
+    %1 = "stablehlo.add"(%0, %0) {a = tensor<4xf32>, b = 1} : (tensor<2x4xf32>, tensor<2x4xf32>) -> tensor<2x4xf32>
+    %2 = stablehlo.uniform_quantize %x : (tensor<2x4xf32>) -> tensor<2x4x!quant.uniform<i8:f32, 0.1>> loc("a > b")
+    %3 = stablehlo.custom_call @f(%0) : (tuple<tensor<2xcomplex<f32>>, tuple<tensor<i32>>>) -> tuple<tensor<f32>>
+    %4 = stablehlo.slice %x [0:1, 0:2] : (tensor<2x4xf32>) -> tensor<1x2xf32>
+    %5:2 = stablehlo.while(%i = %x, %j = %3) : tensor<2x4xf32>, tensor<i32> cond {
+      stablehlo.return %i : tensor<i1>
+    } do {
+      stablehlo.return %i, %j : tensor<2x4xf32>, !stablehlo.token
+    }
+    return %1 : tensor<f32>
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("at", [m.start() for m in re.finditer(r"(?<![- ])>", TYPES)])
+def test_a_type_without_its_end_is_shown_where_it_ends(at: int) -> None:
+    broken = TYPES[:at] + TYPES[at + 1 :]
+    found = Diagnostics(Source("case", broken))
+    assert parse(found.source, found, "SyntaxError") is None  # type: ignore[arg-type]
+    (error,) = found
+    assert error.message.startswith("`>` is missing after") and error.fix is not None and error.span is not None
+    assert error.fix.span.start == error.span.start  # where several `>` follow each other, any of them may be missing
+    assert broken[: error.span.start] + ">" + broken[error.span.start :] == TYPES

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
 from types import SimpleNamespace
 
 from ptir_tools import grammars
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import LimitExceeded, current, integer
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.core.source import Loc, Source, pack
+from ptir_tools.core.source import Loc, Source, Span, pack
 from ptir_tools.core.typed import Any
 from ptir_tools.core.violations import Violation
 from ptir_tools.grammars.parser import Parser, Refused, Token, located, token
@@ -318,7 +319,9 @@ def parse(source: Source, diagnostics: Diagnostics, code: str) -> list[Item] | N
     try:
         items: list[Item | Alias] = _parser().parse(source.text, "file")
     except Refused:
-        grammars.report("stablehlo", grammars.refused("stablehlo", source.text, "file"), diagnostics, code, NAMES)
+        fault = grammars.refused("stablehlo", source.text, "file")
+        if not _reported_unclosed(source.text, fault.at, diagnostics, code):
+            grammars.report("stablehlo", fault, diagnostics, code, NAMES)
         return None
     aliases = _Aliases(diagnostics)
     for item in items:
@@ -328,3 +331,59 @@ def parse(source: Source, diagnostics: Diagnostics, code: str) -> list[Item] | N
     if aliases.values:
         aliases.resolve(rest)
     return rest
+
+
+_OPENING = regex(r"([!#]?[A-Za-z_][\w.$]*)\s*<(?!\{)")
+_NAME_AT_END = regex(r"[!#]?[A-Za-z_][\w.$]*\s*\Z")
+_SHOWN = 40  # characters of a type in a message
+# What goes on with a type, besides what is in `<…>`: of a tensor, of a tuple, and of the dialects' types and attributes.
+_IN_TENSOR = r"""[^\s<>,()\[\]{}="-]+|-(?!>)|"[^"\n]*"(?!\s*=)|,\s*(?:(?=[#"])|\{[^{}<>]*\})"""
+_IN_TUPLE = rf"{_IN_TENSOR}|\s*,\s*"
+_IN_OTHERS = r"""[^\n<>,:()\[\]{}"%-]+|(?<!\s):|-(?!>)|->(?=\[)|"[^"\n]*"|,\s*|[\[({][^\[\](){}<>]*[\])}]"""
+_GOES_ON = (
+    (regex(r"(?:tensor|complex|vector|memref)\s*\Z"), regex(_IN_TENSOR)),
+    (regex(r"\btuple\s*\Z"), regex(_IN_TUPLE)),
+    (regex(""), regex(_IN_OTHERS)),
+)
+
+
+def _reported_unclosed(text: str, at: int, diagnostics: Diagnostics, code: str) -> bool:
+    """Report the type or attribute at `at`, where the grammar gave up, whose `<` nothing closes; False when there is none."""
+    start = max(0, at - 80) if text[at : at + 1] == "<" else at
+    if start < at and (name := _NAME_AT_END.search(text[start:at])) is not None:
+        at = start + name.start()
+    opening = _OPENING.match(text, at)
+    if opening is None or (place := _unclosed(text, opening.end() - 1)) is None:
+        return False
+    opened, end = place
+    begin = max(at, *(text.rfind(c, 0, opened) + 1 for c in " <,(\n"))
+    written = text[begin:end] if end - begin <= _SHOWN else f"{text[begin : begin + _SHOWN]}…"
+    diagnostics.error(
+        code,
+        f"`>` is missing after `{written}`",
+        Span(end, min(len(text), end + 1)),
+        labels=[(Span(opened, opened + 1), "opened here")],
+        help="write `>`",
+        fix=Fix(Span(end, end), ">"),
+    )
+    return True
+
+
+def _unclosed(text: str, at: int) -> tuple[int, int] | None:
+    """The first `<` that is not closed, of the one at `at` and those inside of it, and where its `>` belongs; None when all
+    are closed."""
+    opened: list[tuple[int, re.Pattern[str]]] = []
+    while True:
+        if text[at : at + 1] == "<":
+            kind = next(goes_on for name, goes_on in _GOES_ON if name.search(text[max(0, at - 20) : at]))
+            opened.append((at, kind))
+            at += 1
+        elif text[at : at + 1] == ">":
+            opened.pop()
+            at += 1
+            if not opened:
+                return None
+        elif (m := opened[-1][1].match(text, at)) is not None and m.end() > at:
+            at = m.end()
+        else:
+            return opened[-1][0], len(text[:at].rstrip(", \t\r\n"))
