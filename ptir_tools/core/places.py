@@ -160,7 +160,7 @@ def _attribute(text: str, at: Place, op: Op | None) -> Found:
     for entry in at.entry:
         if not whole and text[value[0] : value[0] + 1] not in ("[", "("):
             return value
-        pieces = list(_split(text, *(value if whole else (value[0] + 1, value[1] - 1))))
+        pieces = list(items(text, *(value if whole else (value[0] + 1, value[1] - 1))))
         if not 0 <= entry < len(pieces):
             return value
         value, whole = pieces[entry], False
@@ -186,7 +186,7 @@ def _ends(text: str, start: int) -> Iterator[int]:
             yield m.start()
 
 
-def _split(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+def items(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """The pieces between commas of text[start:end], without blanks around them."""
     begin = start
     for stop in [*(p for p in _commas(text, start, end)), end]:
@@ -224,7 +224,7 @@ def _result(text: str, at: Place, op: Op | None) -> Found:
             break
     if start is None:
         return None
-    pieces = list(_split(text, start, len(text)))
+    pieces = list(items(text, start, len(text)))
     wanted = int(at.key)
     count = len(op.results) if op is not None else 1
     if not arrow and len(pieces) > count:  # types of operands come before those of results

@@ -60,7 +60,7 @@ _TYPES = (
         f"{_X}{_N}%2 = Relu (%1)\noutputs: %2\n",
         f"{_X}{_N}%2 = Relu (%0)\noutputs: %2\n",
     ),
-    _of_x("E2007", "The number of operands is wrong.", "Neg (%0, %0)", "Neg (%0)"),
+    _of_x("E2007", "The number of operands is wrong, or one is not a value.", "Neg (%0, %0)", "Neg (%0)"),
 )
 
 _SHAPES = (

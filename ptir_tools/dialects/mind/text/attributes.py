@@ -111,6 +111,25 @@ def element(raw: object, dtype: DType) -> bytes:
         raise Violation("E4005", f"{shown} is out of the range of {name}") from None
 
 
+def constant_text(raw: object, written: str, dtype: DType | None) -> str | None:
+    """The instruction for the constant that is `written`, of `dtype`, else f32 or i64; None for what no constant holds."""
+    shape, first = list[int](), raw
+    while _is_list(first):
+        shape.append(len(first))
+        first = first[0] if first else None
+    if not (type(first) is int or isinstance(first, float)):
+        return None
+    try:
+        dtype = dtype or DTYPES["f32" if isinstance(first, float) or "." in written else "i64"]
+        tensor_literal(raw, tensor(dtype, shape))
+    except Violation:
+        return None
+    scalar = next((opcode for opcode, d in SCALARS.items() if d is dtype and not shape), None)
+    if scalar is not None:
+        return f"{scalar} {{value={written}}}"
+    return f"ConstTensor {{dtype={NAMES[dtype]}, shape={shape}, value={written if shape else f'[{written}]'}}}"
+
+
 # ---- of one instruction
 
 Given = dict[str, tuple[Raw, Token]]  # by the attribute: its value as written, and its key, or the opcode where it has none

@@ -6,15 +6,17 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
+from itertools import chain, count, islice
 
 from ptir_tools import grammars
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core import places
+from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.dialect import Program, Scope
-from ptir_tools.core.dtypes import SI64
+from ptir_tools.core.dtypes import SI64, DType
 from ptir_tools.core.ir import Function, Literal, Op, Value
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.source import Loc, Source, pack
+from ptir_tools.core.source import Loc, Source, Span, pack
 from ptir_tools.core.spelling import attribute_meant, dtype_meant
 from ptir_tools.core.typed import TypeVar
 from ptir_tools.core.types import POISON, UNTYPED, TensorType, tensor
@@ -22,7 +24,7 @@ from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind.check import NO_OUTPUTS
 from ptir_tools.dialects.mind.text import syntax
-from ptir_tools.dialects.mind.text.attributes import ALIASES, BINARY, OPCODES, Given, fill, keys, named
+from ptir_tools.dialects.mind.text.attributes import ALIASES, BINARY, OPCODES, Given, constant_text, fill, keys, named
 from ptir_tools.dialects.mind.text.syntax import ID_DIGITS, Raw, canonical_id, integer, split_comment
 from ptir_tools.dialects.mind.types import DTYPES
 from ptir_tools.dialects.synonyms import op_meant
@@ -95,6 +97,8 @@ class Reader:
         self.missing: set[str] = set()  # names that are not defined where they were used, and reported
         self.unread = False  # what a line defines, or whether it is the outputs, is not known
         self.repeats = Repeats(*SAID)
+        self.fresh = (f"c{n or ''}" for n in count())  # names of constants that fixes make
+        self.inferred = 0  # instructions whose types are inferred
 
     def read(self, listed: Iterable[Line]) -> Program:
         """The program that the lines of the text are; what is in error in it has the type POISON."""
@@ -227,7 +231,8 @@ class Reader:
         if name not in self.scope.values and not self.in_order(name):
             message = f"%{name} is defined after %{self.last_id}; canonical ids ascend"
             self.diagnostics.note("ValueIdOrder", message, name.loc)
-        opcode, given = self.attempt(line, self.given, node) or (word, None)
+        known = self.values_only(node, word, line)
+        opcode, given = (self.attempt(line, self.given, node) if known else None) or (word, None)
         self.sliced = self.sliced or opcode == "Slice"
         annotation = node.part("annotation")
         declared = None if annotation is None else self.attempt(line, self.declared, annotation, opcode)
@@ -250,6 +255,59 @@ class Reader:
     def index(self) -> int:
         """The number of the instruction at hand."""
         return len(self.function.params) + len(self.function.body)
+
+    def values_only(self, node: Node, opcode: Token, line: Line) -> bool:
+        """Whether no operand is a literal; each that is one is reported."""
+        arguments = node.part("arguments")
+        defn = OPCODES.get(OPERATION if opcode == "BinOp" else opcode)
+        if arguments is None or defn is None or defn.is_constant:
+            return True
+        attributes = [x for part in node.parts("attributes") for x in part.children]
+        spans = list(places.items(self.source.text, arguments.start + 1, arguments.end - 1))
+        written = list(zip(arguments.children, spans, strict=False))
+        if opcode == "BinOp" and not any(key == "op" for key, _ in attributes):
+            operation = next((i for i, (x, _) in enumerate(written) if isinstance(x, str) and not isinstance(x, Token)), None)
+            written = [x for i, x in enumerate(written) if i != operation]
+        literals = [(i, x, Span(*at)) for i, (x, at) in enumerate(written) if not isinstance(x, Token)]
+        if defn.attrs:  # they may be attributes by position
+            few = len(written) - len(literals) < len(defn.groups)
+            many = len(literals) + len(attributes) > len(defn.attrs)
+            literals = [(i, x, at) for i, x, at in literals if few and i < len(defn.groups) and (many or _is_number(x))]
+        for i, x, at in literals:
+            known = chain((y for y, _ in written if isinstance(y, Token)), (p.name for p in self.function.params))
+            dtypes = () if opcode == "Gather" and i else filter(None, map(self.dtype, known))
+            self.literal(opcode, x, at, next(iter(dtypes), None), line)
+        return not literals
+
+    def literal(self, opcode: str, raw: Raw, at: Span, dtype: DType | None, line: Line) -> None:
+        """Report an operand that is a literal. `dtype` is that of the other operands, or inputs."""
+        text = self.source.text[at.start : at.end]
+        shown = text if len(text) <= 30 else f"{text[:29]}…"
+        message = f"`{shown}` is not a value; the operands of {opcode} are values like %0"
+        inputs = dict(zip(self.names, (p.name for p in self.function.params), strict=False))
+        meant = text if text in self.scope.values else inputs.get(text)
+        if meant is not None and isinstance(raw, str):
+            self.diagnostics.error("E2007", message, at, instead=f"%{meant}")
+            return
+        constant = constant_text(raw, text, dtype) or constant_text(raw, text, None)
+        if constant is None:
+            help = "a constant is an instruction of its own: %c = ConstF32 {value=1.0}"
+            self.diagnostics.error("E2007", message, at, help=help)
+            return
+        name = next(name for name in self.fresh if name not in self.scope.values and name not in self.later)
+        constant = f"%{name} = {constant}"
+        definition = Fix(Span(line.start, line.start), f"{constant}\n")
+        help = f"make a constant of it: {constant}" if len(constant) <= 100 else "make it a ConstTensor"
+        self.diagnostics.error("E2007", message, at, help=help, fix=Fix(at, f"%{name}", (definition,)))
+
+    def dtype(self, name: str) -> DType | None:
+        """The dtype of the value called `name`, as far as it is known here."""
+        for op in islice(self.function.body, self.inferred, None):
+            if op.result.type is UNTYPED:
+                infer(op)
+        self.inferred = len(self.function.body)
+        value = self.scope.values.get(name)
+        return value.type.dtype if value is not None and isinstance(value.type, TensorType) else None
 
     def given(self, node: Node) -> tuple[Token, Given]:
         """The opcode, BinOp resolved, and its attributes; those that it does not have are kept aside. Raises Violation."""
@@ -318,6 +376,11 @@ class Reader:
         self.function.params.append(value)
 
 
+def _is_number(raw: object) -> bool:
+    return isinstance(raw, (int, float)) and not isinstance(raw, bool)
+
+
+OPERATION = BINARY[0]  # stands for all that BinOp can be
 _HAS = "Core v1 has Add, Sub and Mul"
 
 
