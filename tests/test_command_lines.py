@@ -20,6 +20,7 @@ Read = tuple[dict[str, Any], list[Given]]
 VALUES = (
     "1",
     "a3",
+    "numpy",
     "0",
     "-1",
     "1_0",

@@ -46,6 +46,11 @@ def is_below(path: str, folder: str) -> bool:
     return real == root or real.startswith(os.path.join(root, ""))
 
 
+def is_same(path: str, other: str) -> bool:
+    """Whether two paths, links followed, name one file."""
+    return os.path.realpath(path) == os.path.realpath(other)
+
+
 @contextlib.contextmanager
 def replacing(path: str | None) -> Iterator[IO[bytes]]:
     """A new file that replaces `path` if the block ends without an error. A symbolic link is followed and the mode kept; a
