@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, InError, Rule
 from ptir_tools.convert.inlining import require_few
-from ptir_tools.convert.ptir_to_tiny.elementwise import with_a_node
+from ptir_tools.convert.ptir_to_tiny.elementwise import one_of_two
 from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit, named_leaves
 from ptir_tools.convert.ptir_to_tiny.movement import concatenated
 from ptir_tools.core.arrays import from_literal, to_literal
@@ -61,7 +61,7 @@ def _choice(emit: TinyEmit, pred: Operand, a: Data, b: Data, t: Type) -> Data:
         return a if any(pred.data or b"") else b
     if t.shape:
         pred = emit("EXPAND", pred, result_shape=t.shape, broadcast_dimensions=())
-    return emit("WHERE", pred, *with_a_node(emit, (a, b)))
+    return emit("WHERE", *one_of_two(emit, pred, a, b))
 
 
 def _scan(emit: TinyEmit, op: Op, *operands: Data) -> Data:

@@ -35,6 +35,9 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
         if other is not program.main:
             diagnostics.error(NOT_TRANSLATABLE, f"a graph is one function; @{other.name} is not the entry", other.loc)
     rules = EXACT | contract_formulas.FUNCTIONS | (PERIODIC | PAIRS if options[LOSSY] else {})
+    for op in (op for block in program.blocks() for op in block.body if op.defn.short in contract_formulas.FUNCTIONS):
+        becomes = f"{op.defn.short} becomes a formula, in fp32, within 4 units of the last place"
+        diagnostics.note("ConditionalTranslation", becomes, op.loc)
     program = decomposed(program, rules)
     new = TinyEmit(RULES, program.main, diagnostics, options, patterns=PATTERNS).run()
     return new if diagnostics.errors == before else None

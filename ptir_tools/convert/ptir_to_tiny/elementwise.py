@@ -9,7 +9,9 @@ from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule
 from ptir_tools.convert.patterns import splat_of
 from ptir_tools.convert.ptir_to_tiny.emit import CARRIED, WRAPPED, Data, TinyEmit
 from ptir_tools.convert.series import ERF, ERFC
+from ptir_tools.core.arrays import from_literal, to_literal
 from ptir_tools.core.dtypes import F32, I1, SI32, DType, lossless
+from ptir_tools.core.extremes import MAXIMUM
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.tiny.immediates import immediate
@@ -22,12 +24,42 @@ def same(uop: str) -> Rule:
 
 
 def with_a_node(emit: TinyEmit, operands: Sequence[Data]) -> list[Operand]:
-    """`operands`, at least one of them a node that gives the immediates their dtype; the condition of a WHERE does not."""
+    """`operands`, at least one of them a node, which gives the immediates their dtype."""
     mix = [emit.operand(x) for x in operands]
-    first = 1 if len(mix) == 3 else 0
-    if all(isinstance(x, Literal) for x in mix[first:]):
-        mix[first] = emit.node(operands[first])
+    if all(isinstance(x, Literal) for x in mix):
+        mix[0] = emit.node(operands[0])
     return mix
+
+
+def converted(emit: TinyEmit, x: Operand, dtype: DType) -> Operand:
+    """A node cast to `dtype`, or a number as an immediate of it."""
+    if isinstance(x, Value):
+        return emit.cast(x, dtype)
+    value = splat_of(x)
+    return immediate(float(value) if dtype.is_float else int(value), dtype)
+
+
+def one_of_two(emit: TinyEmit, condition: Operand, x: Data, y: Data) -> list[Operand]:
+    """The operands of a WHERE. If `x` and `y` are both numbers, `x` is the result of another WHERE: where the condition holds it
+    is `x`, and elsewhere the cast condition, which is not chosen."""
+    a, b = emit.operand(x), emit.operand(y)
+    if isinstance(a, Literal) and isinstance(b, Literal):
+        if isinstance(condition, Value):
+            mask = emit.cast(condition, tensor_type(a).dtype)  # 1 where the condition holds
+            a = mask if splat_of(a) == 1 else emit("WHERE", condition, a, mask)
+        else:
+            a = emit.node(x)
+    return [condition, a, b]
+
+
+def _select(emit: TinyEmit, op: Op, condition: Data, x: Data, y: Data) -> Value:
+    """WHERE; a mask of 1 and 0 is a CAST."""
+    test = emit.operand(condition)
+    if isinstance(test, Value) and all(isinstance(v, Literal) for v in (x, y)):
+        first, second = (emit.operand(v) for v in (x, y))
+        if splat_of(first) == 1 and isinstance(second, Literal) and not any(second.data or b"\1") and emit.type.dtype is not I1:
+            return emit.settled(emit.cast(test, emit.type.dtype))
+    return emit.last("WHERE", *one_of_two(emit, test, x, y))
 
 
 def _constant(emit: TinyEmit, op: Op) -> Literal:
@@ -64,20 +96,18 @@ def _division(emit: TinyEmit, op: Op, x: Data, y: Data) -> Value:
 def divided(emit: TinyEmit, op: Op, x: Data, y: Data) -> tuple[Value, Value, Value]:
     """An integer quotient, its excess over the quotient toward zero, and the remainder. The fp32 quotient, corrected by that of
     its remainder, is off by at most 1, which the signs tell. A divisor 0, an error in PTIR, gives any number."""
-    a, b = emit.node(x), emit.operand(y)
+    a, b = with_a_node(emit, (x, y))
     if not isinstance(b, Literal):
         emit.note("integers are divided: a divisor 0 gives any number")
-    n = splat_of(b)
-    floats = emit.cast(b, F32) if isinstance(b, Value) else immediate(float(n), F32)
+    floats = converted(emit, b, F32)
 
-    def step(a: Value) -> tuple[Value, Value]:
-        q = emit("CAST", emit("FDIV", emit.cast(a, F32), floats), to=SI32)
+    def step(a: Operand) -> tuple[Value, Value]:
+        q = emit("CAST", emit("FDIV", converted(emit, a, F32), floats), to=SI32)
         return q, emit("SUB", a, emit("MUL", q, b))
 
     first, left = step(a)
     second, left = step(left)
-    side = _sign(emit, a)
-    turn = _sign(emit, b) if isinstance(b, Value) else immediate(1 if n > 0 else -1, SI32)
+    side, turn = _sign(emit, a), _sign(emit, b)
     off = emit("MAX", emit("NEG", emit("MUL", side, _sign(emit, left))), immediate(0, SI32))  # 1 where the signs differ
     return emit("ADD", first, second), emit("MUL", off, emit("MUL", side, turn)), left
 
@@ -89,8 +119,11 @@ def left_over(emit: TinyEmit, op: Op, x: Data, y: Data) -> Value:
     return emit("ADD", left, emit("MUL", back, emit.operand(y)))
 
 
-def _sign(emit: TinyEmit, x: Value) -> Value:
+def _sign(emit: TinyEmit, x: Operand) -> Operand:
     """-1, 0 or 1."""
+    if not isinstance(x, Value):
+        value = splat_of(x)
+        return immediate((value > 0) - (value < 0), SI32)
     return emit("MIN", emit("MAX", x, immediate(-1, SI32)), immediate(1, SI32))
 
 
@@ -102,8 +135,7 @@ def _remainder(emit: TinyEmit, op: Op, x: Data, y: Data) -> Value:
 def _modulo(emit: TinyEmit, op: Op, x: Data, y: Data) -> Value:
     """The remainder, and the divisor once more where that has the other sign."""
     left, b = left_over(emit, op, x, y), emit.operand(y)
-    turn = _sign(emit, b) if isinstance(b, Value) else immediate(1 if splat_of(b) > 0 else -1, SI32)
-    other = emit("MAX", emit("NEG", emit("MUL", _sign(emit, left), turn)), immediate(0, SI32))
+    other = emit("MAX", emit("NEG", emit("MUL", _sign(emit, left), _sign(emit, b))), immediate(0, SI32))
     return emit.settled(emit("ADD", left, emit("MUL", other, b)))
 
 
@@ -135,7 +167,11 @@ def in_range(rule: Rule) -> Rule:
 
 
 def _clamp(emit: TinyEmit, op: Op, x: Data, low: Data, high: Data) -> Value:
-    return emit.last("MIN", emit("MAX", *with_a_node(emit, (x, low))), emit.operand(high))
+    a, b = emit.operand(x), emit.operand(low)
+    if isinstance(a, Literal) and isinstance(b, Literal):
+        larger = to_literal(MAXIMUM(from_literal(a), from_literal(b)), a.type)
+        return emit.last("MIN", *with_a_node(emit, (larger, high)))
+    return emit.last("MIN", emit("MAX", a, b), emit.operand(high))
 
 
 def _stop_gradient(emit: TinyEmit, op: Op, x: Data) -> Data:
@@ -145,20 +181,22 @@ def _stop_gradient(emit: TinyEmit, op: Op, x: Data) -> Data:
 
 # Comparisons by RELU, MAX and casts to bool: a float is above another where the RELU of their difference is not 0, which
 # holds for infinities, both zeros and subnormals. Of a NaN RELU makes 0. A difference of integers may wrap, but is 0 only for
-# equal ones.
+# equal ones. The difference from a finite number is 0 only for this number, and NaN only for a NaN, which as a bool is true.
 
 
-def _comparison(build: Callable[[TinyEmit, Value, Value], Value]) -> Rule:
-    """A comparison of two values."""
+def _comparison(build: Callable[[TinyEmit, Operand, Operand], Value]) -> Rule:
+    """A comparison of two values, one of which may be a number."""
 
     def rule(emit: TinyEmit, op: Op, x: Data, y: Data) -> Value:
-        a, b = (emit.cast(v, SI32) if tensor_type(v).dtype is I1 else v for v in (emit.node(x), emit.node(y)))
+        a, b = with_a_node(emit, (x, y))
+        if tensor_type(a).dtype is I1:
+            a, b = converted(emit, a, SI32), converted(emit, b, SI32)
         return emit.settled(build(emit, a, b))
 
     return rule
 
 
-def above(emit: TinyEmit, x: Value, y: Value) -> Value:
+def above(emit: TinyEmit, x: Operand, y: Operand) -> Value:
     """x > y."""
     if tensor_type(x).dtype.is_float:
         return emit.cast(emit("RELU", emit("SUB", x, y)), I1)
@@ -170,7 +208,7 @@ def negated(emit: TinyEmit, x: Value) -> Value:
     return emit.cast(emit("SUB", immediate(1, SI32), emit.cast(x, SI32)), I1)
 
 
-def numbers(emit: TinyEmit, x: Value, y: Value) -> Value:
+def numbers(emit: TinyEmit, x: Operand, y: Operand) -> Value:
     """Whether neither is a NaN."""
     dtype = tensor_type(x).dtype
     both = x if x is y else emit("MAX", x, y)
@@ -178,22 +216,33 @@ def numbers(emit: TinyEmit, x: Value, y: Value) -> Value:
     return emit.cast(emit("RELU", emit("ADD", bounded, immediate(2, dtype))), I1)
 
 
-def _at_least(emit: TinyEmit, x: Value, y: Value) -> Value:
+def _finite(x: Operand) -> bool:
+    """Whether it is one finite number."""
+    return isinstance(x, Literal) and math.isfinite(splat_of(x))
+
+
+def _at_least(emit: TinyEmit, x: Operand, y: Operand) -> Value:
     """x >= y."""
+    if not tensor_type(x).dtype.is_float:
+        return negated(emit, above(emit, y, x))
+    if _finite(y):
+        return negated(emit, emit.cast(emit("SUB", y, emit("MIN", x, y)), I1))
+    if _finite(x):
+        return negated(emit, emit.cast(emit("SUB", emit("MAX", x, y), x), I1))
     within = negated(emit, above(emit, y, x))
-    return emit("WHERE", within, numbers(emit, x, y), within) if tensor_type(x).dtype.is_float else within
+    return emit("WHERE", within, numbers(emit, x, y), within)
 
 
-def _differs(emit: TinyEmit, x: Value, y: Value) -> Value:
+def _differs(emit: TinyEmit, x: Operand, y: Operand) -> Value:
     """x != y, true for a NaN."""
-    if tensor_type(x).dtype.is_float:
+    if tensor_type(x).dtype.is_float and not (_finite(x) or _finite(y)):
         return negated(emit, _equals(emit, x, y))
     return emit.cast(emit("SUB", x, y), I1)
 
 
-def _equals(emit: TinyEmit, x: Value, y: Value) -> Value:
+def _equals(emit: TinyEmit, x: Operand, y: Operand) -> Value:
     """x == y."""
-    if not tensor_type(x).dtype.is_float:
+    if not tensor_type(x).dtype.is_float or _finite(x) or _finite(y):
         return negated(emit, _differs(emit, x, y))
     first, second = negated(emit, above(emit, x, y)), negated(emit, above(emit, y, x))
     neither = emit("WHERE", first, second, first)
@@ -306,7 +355,7 @@ FUNCTIONS: dict[str, Rule] = {
     "constant": _constant, "neg": same("NEG"), "rsqrt": same("RSQRT"), "reciprocal": _reciprocal, "abs": _abs,
     "exp": _in_f32(_exp), "log": _in_f32(_log), "tanh": _in_f32(_tanh), "erf": _in_f32(_erf),
     "add": same("ADD"), "sub": same("SUB"), "mul": same("MUL"), "rem": _remainder, "mod": _modulo,
-    "div": _division, "maximum": same("MAX"), "minimum": same("MIN"), "clamp": _clamp, "select": same("WHERE"), "cast": _cast,
+    "div": _division, "maximum": same("MAX"), "minimum": same("MIN"), "clamp": _clamp, "select": _select, "cast": _cast,
     "stop_gradient": _stop_gradient, "compare_gt": _comparison(above), "compare_ge": _comparison(_at_least),
     "compare_lt": _comparison(lambda emit, x, y: above(emit, y, x)),
     "compare_le": _comparison(lambda emit, x, y: _at_least(emit, y, x)),
