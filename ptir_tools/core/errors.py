@@ -229,11 +229,6 @@ def pointwise(
         error: Error = _spread(step, result, results, ulp, rounds=not exact) if results or not exact else EXACT
         if near:
             error = error + near * 2 * ulp * fine(step.dtypes[0])
-        for k in off:  # a NaN that may be any number
-            known = step.errors[k] is EXACT or step.operands[k].dtype.kind in "iub"
-            if step.operands[k].shape == result.shape and not known:
-                lost = np.isnan(arrays.widen(step.operands[k])) & np.isposinf(step.errors[k])
-                error = np.where(lost, np.inf, error)
         if pole is not None and step.errors[pole] is not EXACT:
             error = np.where(step.absolute(pole) <= step.errors[pole], np.inf, error)
         return [error]
@@ -253,7 +248,7 @@ def _with_zeros_flipped(corner: list[Array]) -> Iterator[Array]:
 
 
 def _shifted(x: Array, e: Error) -> Iterator[Array]:
-    """`x` plus and minus its error."""
+    """`x` plus and minus its error. A float without a bound may be any number: also NaN, or 0 where it is NaN here."""
     if e is EXACT:
         return iter((arrays.widen(x),))
     if x.dtype.kind == "b":
@@ -264,8 +259,12 @@ def _shifted(x: Array, e: Error) -> Iterator[Array]:
         return iter(
             [np.clip(wide.astype(np.float64) + s * e, info.min, float(info.max) / 1.001).astype(wide.dtype) for s in (-1, 1)]
         )
-    wide = np.where(np.isnan(wide) & np.isposinf(e), 0, wide)
-    return iter([wide + s * e for s in (_TURNS if wide.dtype.kind == "c" else (-1, 1))])
+    unknown = np.isposinf(e)
+    around = np.where(unknown, 0, wide)
+    corners = [around + s * e for s in (_TURNS if wide.dtype.kind == "c" else (-1, 1))]
+    if unknown.any():
+        corners.append(np.where(unknown, np.where(np.isnan(wide), 0, np.nan), wide))
+    return iter(corners)
 
 
 def lipschitz(ulp: float = 0.0) -> Rule:
@@ -346,7 +345,7 @@ def monotone(step: Step) -> list[Error]:
 
 
 def rising(exact: bool = False) -> Rule:
-    """Each result increases with every operand: all errors up, and all down."""
+    """Each result increases with every operand: all errors up, and all down. Also NaN for what has no bound."""
 
     def rule(step: Step) -> list[Error]:
         shifted = [_ends(x, e) for x, e in zip(step.operands, step.errors, strict=True)]
@@ -362,12 +361,10 @@ def rising(exact: bool = False) -> Rule:
     return rule
 
 
-def _ends(x: Array, e: Error) -> tuple[Array, Array]:
-    if e is EXACT:
-        wide = arrays.widen(x)
-        return wide, wide
-    both = list(_shifted(x, e))
-    return both[0], both[1]
+def _ends(x: Array, e: Error) -> list[Array]:
+    """The corners of `x`, as many for every operand: down, up, and for floats without a bound as in `_shifted`."""
+    corners = list(_shifted(x, e))
+    return [*corners, *[arrays.widen(x)] * (3 - len(corners))] if e is not EXACT else corners * 3
 
 
 def _spread(step: Step, r: Array, results: list[Array], ulp: float, rounds: bool = True, at: int = 0) -> Array:
@@ -529,32 +526,30 @@ def products(terms: Callable[[Step], int]) -> Rule:
         overflowing = _overflowing(
             step, total, lambda: step.sizes([step.absolute(0, finite=True), step.absolute(1, finite=True)])
         )
-        return [np.where(overflowing | _open_signs(step, a, b) | _of_unknown(step, a, b), np.inf, error)]
+        return [np.where(overflowing | _open(step, a, b), np.inf, error)]
 
     return rule
 
 
-def _of_unknown(step: Step, a: Array, b: Array) -> bool | Array:
-    """Where a factor is infinite or NaN here, and may be anything elsewhere."""
-    result: bool | Array = False
-    for k, (x, other) in enumerate(((a, b), (b, a))):
-        if step.errors[k] is not EXACT and (open_ := ~np.isfinite(x) & np.isinf(step.error(k))).any():
-            pair = [open_.astype(np.float64), np.ones(other.shape)]
-            result = result | (step.sizes(pair if k == 0 else pair[::-1]) > 0)
-    return result
+def _open(step: Step, a: Array, b: Array) -> bool | Array:
+    """Where a term may be anything: a factor has no bound, or an infinity is multiplied by a value that may be 0 or of either
+    sign. Not where another term makes the sum NaN on every engine."""
+    open_: bool | Array = False
 
+    def met(k: int, x: Array, other: Array) -> Array:
+        pair = [x.astype(np.float64), other.astype(np.float64)]
+        return step.sizes(pair if k == 0 else pair[::-1]) > 0
 
-def _open_signs(step: Step, a: Array, b: Array) -> bool | Array:
-    """Where an infinity is multiplied by a value that may be 0 or of either sign, and no other term makes the sum NaN."""
-    result: bool | Array = False
-    for k, (x, other) in enumerate(((a, b), (b, a))):
+    sides = ((0, a, b), (1, b, a))
+    for k, x, other in sides:
+        if step.errors[k] is not EXACT and (unknown := np.isposinf(step.error(k))).any():
+            open_ = open_ | met(k, unknown, np.ones(other.shape))
         if step.errors[1 - k] is not EXACT and np.isinf(x).any():
-            pair = [np.isinf(x).astype(np.float64), (other <= step.error(1 - k)).astype(np.float64)]
-            result = result | (step.sizes(pair if k == 0 else pair[::-1]) > 0)
-    if result is not False:
-        unknown = [step.sizes([np.isnan(a), np.ones(b.shape)]), step.sizes([np.ones(a.shape), np.isnan(b)])]
-        result = result & (unknown[0] + unknown[1] == 0)
-    return result
+            open_ = open_ | met(k, np.isinf(x), np.asarray(other <= step.error(1 - k)))
+    if open_ is not False:
+        for k, x, other in sides:
+            open_ = open_ & ~met(k, np.isnan(x) & np.isfinite(step.error(k)), np.ones(other.shape))
+    return open_
 
 
 def by(name: str, **rules: Rule) -> Rule:
@@ -606,7 +601,8 @@ def _multiplied(step: Step, data: tuple[int, ...]) -> list[Error]:
     count = summed(lambda k: np.ones(step.operands[k].shape), 2.0**-12)
     info = _info(step.accumulator_dtype)
     high, low = summed(lambda k: np.maximum(logs(k), 0), 2.0**-8), summed(lambda k: np.maximum(-logs(k), 0), 2.0**-8)
-    leaves = ~((high < info.maxexp - 2) & (low < -info.minexp - 2))
+    unknown_factors = summed(lambda k: np.isposinf(step.error(k)).astype(np.float64), 2.0**-12) > 0
+    leaves = unknown_factors | ~((high < info.maxexp - 2) & (low < -info.minexp - 2))
     off = most - total + count * step.accumulator * most
     error = np.where(np.isfinite(most), off, np.where(np.isfinite(total), np.inf, 0))
     return [np.where(leaves, np.inf, _accumulated(step, np.where(np.isnan(error), 0, error), total))]
@@ -639,7 +635,7 @@ def ranked(axis: str = "axis", places: int = 0, largest: bool = True) -> Rule:
         if e is EXACT:
             return [EXACT] * len(step.results)
         at = step.op.attr(axis) % x.ndim
-        low, high = np.sort(x - e, axis=at), np.sort(x + e, axis=at)
+        low, high = (np.sort(side, axis=at) for side in _ends(x, e)[:2])
         # Where intervals of the sorted axis overlap, the indices may differ.
         touching = np.any(np.take(high, range(x.shape[at] - 1), at) >= np.take(low, range(1, x.shape[at]), at), at, keepdims=True)
         wrong = np.where(touching, np.inf, 0.0) if places else _contested(x, e, at)
