@@ -10,10 +10,13 @@ from tiny_graphs import CONV, codes, good, graph, inputs_of, node, read, run, sa
 
 from ptir_tools.core import expressions as ex
 from ptir_tools.core import symbols
+from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Severity
 from ptir_tools.core.dialect import clone
-from ptir_tools.core.types import sym
+from ptir_tools.core.dtypes import F32
+from ptir_tools.core.types import sym, tensor
 from ptir_tools.core.violations import Violation
+from ptir_tools.dialects import load_dialect
 from ptir_tools.dialects.tiny.ops.rules import type_text
 from ptir_tools.dialects.tiny.sizes import choose
 
@@ -128,6 +131,17 @@ def test_expand_takes_extents_that_are_not_1() -> None:
         node("EXPAND", "w", id="z", result_shape=["a"]),
     ]
     assert inferred(*text, a=2) == {"b": 3}
+
+
+@pytest.mark.parametrize(("shape", "to"), [((3,), None), ((3,), (1,)), ((1, 3), (1,)), ((1, 3), None)])
+def test_expand_determines_before_its_axes_are_completed(shape: tuple[int, ...], to: tuple[int, ...] | None) -> None:
+    program, b = single_function(load_dialect("tiny"))
+    x = b.param(tensor(F32, shape), "x")
+    b.results(b.op("EXPAND", x, result_shape=(sym("a"), sym("b")), broadcast_dimensions=to))
+    assert choose(program, {"a": 2}) == {}
+    numbers = {"a": 2}
+    symbols.specialize(program, numbers)
+    assert numbers == {"a": 2, "b": 3}
 
 
 def test_later_nodes_feed_earlier_ones() -> None:

@@ -14,6 +14,7 @@ from ptir_tools.core.records import dataclass
 from ptir_tools.core.symbols import mentioned, substitute
 from ptir_tools.core.types import POISON, Dim, Shape, Sym, TensorType, Type, sym
 from ptir_tools.core.violations import Violation, require
+from ptir_tools.dialects.tiny.ops.movement import result_axes
 from ptir_tools.dialects.tiny.ops.rules import dim_text
 
 
@@ -171,9 +172,8 @@ def determined(op: Op) -> set[Sym]:
     made = op.attr("result_shape")
     if op.defn.short == "EXPAND":
         source = operand_type(op.operands[0])
-        shape = source.shape if isinstance(source, TensorType) else ()
-        pairs = zip(shape, op.attr("broadcast_dimensions"), strict=True)
-        made = tuple(made[axis] for d, axis in pairs if axis is not None and d != 1)
+        places = _places(op, source) if isinstance(source, TensorType) else ()
+        made = tuple(made[axis] for d, axis in places if axis is not None and d != 1)
     return {n for s in mentioned(made) for n in ex.symbols_in(s)}
 
 
@@ -279,10 +279,15 @@ def _divide(op: Op, before: list[Dim], after: list[Dim]) -> Iterator[tuple[str, 
 def _solve_expand(op: Op, source: TensorType, numbers: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     """An unknown extent of the result gets the known one of its operand axis, unless that is 1."""
     shape = op.attr("result_shape")
-    for d, axis in zip(source.shape, op.attr("broadcast_dimensions"), strict=True):
+    for d, axis in _places(op, source):
         have, want = ex.put(d, numbers), None if axis is None else ex.put(shape[axis], numbers)
         if isinstance(want, Sym) and isinstance(have, int) and have != 1 and ex.names(want.name) == (want.name,):
             yield want.name, have
+
+
+def _places(op: Op, source: TensorType) -> Iterator[tuple[Dim, int | None]]:
+    """Each extent of the operand of an EXPAND with its result axis. A graph that is not legalized may leave these out."""
+    return zip(source.shape, result_axes(source.shape, op.attr("result_shape"), op.attr("broadcast_dimensions")), strict=True)
 
 
 _SOLVERS: dict[str, Solver] = {"RESHAPE": _solve_reshape, "EXPAND": _solve_expand}
