@@ -1137,3 +1137,23 @@ def test_constants_of_a_function_have_no_name_that_memory_of_another_one_has(las
     assert "v0" in params and kept.keys().isdisjoint(params)
     assert bool(kept) is (after.function("other") is not None)
     assert not check(before, after, runs=1, constants={name: arrays.from_literal(x) for name, x in kept.items()}).diverged
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        'custom_call(%x) target["ptir.softmax.v1"] attrs[{axis = 1}]',
+        'custom_call(%x) target["ptir.gelu.v1"] attrs[{}]',
+        'custom_call(%x) target["ptir.silu.v1"] attrs[{}]',
+        'custom_call(%x, %x, %x) target["ptir.attention.v1"] attrs[{scale = 0.25}]',
+    ],
+)
+def test_a_refused_call_names_the_pass_that_helps(call: str) -> None:
+    t = "tensor<f32, 8x8>"
+    called = read(f"func @f(%x: {t}) -> {t} {{\n  %y = {call} -> {t}\n  return %y\n}}\n")
+    found = Diagnostics()
+    assert translate(called, "pto", found) is None
+    (error,) = found
+    assert error.help is not None and error.help.endswith("ptir opt -p decompose")
+    run_pipeline(called, "decompose")
+    assert translate(called, "pto", found) is not None

@@ -8,6 +8,7 @@ refused at once (`NotTranslatable`). The largest blocks that fit are used.
 from __future__ import annotations
 
 from collections.abc import Set
+from shlex import quote
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.naming import spelled
@@ -17,13 +18,22 @@ from ptir_tools.convert.ptir_to_pto.link import linked
 from ptir_tools.convert.ptir_to_pto.outline import Outline, values_of
 from ptir_tools.convert.ptir_to_pto.partition import Partition, Tiler
 from ptir_tools.convert.ptir_to_pto.prepare import prepared
-from ptir_tools.core.diagnostics import Diagnostics, Severity
-from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, Severity, UsageError
+from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.ir import Value
+from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import replace
+from ptir_tools.core.source import Loc, Span
 from ptir_tools.core.types import TensorType
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.pto import TARGET
 from ptir_tools.dialects.pto.targets import A3, Target, find
+from ptir_tools.passes import PassContext, PassFailure, run_pipeline
+
+# Passes that may replace ops which tiles lack, those that round last.
+_F32 = "convert-float{from=f64, to=f32, signature=true}"
+_PASSES = ("decompose", "canonicalize", "raise-strides", _F32, f"decompose, {_F32}")
+_TRIED = 1000  # ops of a program that is tried after each of them, at most
 
 
 def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Program | None:
@@ -68,7 +78,38 @@ def _tiled(
     _report_unheld(outline, diagnostics)
     partition = Partition(outline, Tiler(target, program.source), diagnostics)
     partition.run()
-    return None if diagnostics.errors > before else linked(partition, used, others)
+    if diagnostics.errors > before:
+        _name_passes(program, target, diagnostics, options)
+        return None
+    return linked(partition, used, others)
+
+
+def _name_passes(program: Program, target: Target, diagnostics: Diagnostics, options: Options) -> None:
+    """Give each refusal without a help the name of the first pass after which it is not reported."""
+    options = options.having(**{CONSTANTS.name: None})
+    main = _place(Diagnostic(Severity.NOTE, "", "", program.source, program.main.loc))
+    for pipeline in _PASSES:
+        left = [i for i, d in enumerate(diagnostics.items) if d.code == NOT_TRANSLATABLE and d.help is None]
+        if not left or sum(len(block.body) for block in program.blocks()) > _TRIED:
+            return
+        report = Diagnostics(program.source)
+        try:
+            changed = clone(program)
+            run_pipeline(changed, pipeline, PassContext(verify_each=False))
+            outline = prepared(changed, target, options, report)
+            _report_unheld(outline, report)
+            Partition(outline, Tiler(target, program.source), report).run()
+        except (Violation, LimitExceeded, UsageError, PassFailure, Rejected):
+            continue
+        wrong = {(_place(d), d.message) for d in report if d.severity is Severity.ERROR}
+        for i in left:
+            place, message = _place(d := diagnostics.items[i]), d.message
+            if (place, message) not in wrong and (place == main or all(place != other for other, _ in wrong)):
+                diagnostics.items[i] = replace(d, help=f"run a pass first: ptir opt -p {quote(pipeline)}")
+
+
+def _place(d: Diagnostic) -> Loc | Span | None:
+    return d.span or d.at
 
 
 def _report_unheld(outline: Outline, diagnostics: Diagnostics) -> None:
