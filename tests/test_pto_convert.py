@@ -1143,7 +1143,7 @@ def test_constants_of_a_function_have_no_name_that_memory_of_another_one_has(las
     "call",
     [
         'custom_call(%x) target["ptir.softmax.v1"] attrs[{axis = 1}]',
-        'custom_call(%x) target["ptir.gelu.v1"] attrs[{}]',
+        'custom_call(%x) target["ptir.gelu.v1"] attrs[{approximate = "tanh"}]',
         'custom_call(%x) target["ptir.silu.v1"] attrs[{}]',
         'custom_call(%x, %x, %x) target["ptir.attention.v1"] attrs[{scale = 0.25}]',
     ],
