@@ -212,6 +212,21 @@ def test_powers_of_integers() -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.parametrize("op", ["div", "rem", "mod"])
+@pytest.mark.parametrize(("target", "dtype"), [("mind", "si32"), ("mind", "si64"), ("tiny", "si32")])
+def test_quotients_by_one_number(target: str, dtype: str, op: str) -> None:
+    """As Python's integers, at both ends of the range and around multiples."""
+    low, high = np.iinfo(NUMPY[dtype]).min, np.iinfo(NUMPY[dtype]).max
+    x = [0, 1, -1, 2, -2, 3, -3, 5, -5, 6, 7, -7, 100, -100, 1000003, -1000003, low, high, low + 1, high - 1]
+    for n in (1, -1, 2, -2, 3, -3, 7, -7, 64, -4096, 1000, 1 << 20, low):
+        whole = [abs(v) // abs(n) * (1 if (v < 0) == (n < 0) else -1) for v in x]
+        wanted = {"div": whole, "rem": [v - q * n for v, q in zip(x, whole, strict=True)], "mod": [v % n for v in x]}[op]
+        number = f"dense<{n}> : tensor<{dtype}, {len(x)}>"
+        text = source(op, dtype, 1, str(len(x)), f"{dtype}, {len(x)}").replace("(%x)", f"(%x, {number})")
+        found = translated_result(text, target, [np.array(x, NUMPY[dtype])])
+        np.testing.assert_array_equal(found, [wrapped(v, dtype) for v in wanted], str(n))
+
+
 RUNNING = {"cumsum": np.cumsum, "cumprod": np.cumprod, "cummax": np.maximum.accumulate, "cummin": np.minimum.accumulate}
 
 

@@ -115,8 +115,10 @@ PTIR_TO_MIND: list[Row] = [
     ("C", "div by a constant", DIV3, None),
     ("Y", "div by a count", ptir("div(%s, dense<3.0> : tensor<f32, 2>)", "f32, 2",
                                  more="%s = reduce_sum(%x) axes[1] -> tensor<f32, 2>\n  "), None),
-    *(("Y", f"div of integers by {n}", ptir(f"div(%x, dense<{n}> : tensor<{d}, 2>)", *[f"{d}, 2"] * 2),
-       ptir("div(%x, %y)", *[f"{d}, 2"] * 3)) for d, n in (("si32", 2), ("si64", -77), ("si32", -(2**31)), ("si64", 1))),
+    *(("Y", f"{op} of integers by {n}", ptir(f"{op}(%x, dense<{n}> : tensor<{d}, 2>)", *[f"{d}, 2"] * 2),
+       ptir(f"{op}(%x, %y)", *[f"{d}, 2"] * 3))
+      for op in ("div", "rem", "mod") for d, n in (("si32", 2), ("si64", -77), ("si32", -(2**31)), ("si64", 1))),
+    *(("N", f"{op} of floats", None, ptir(f"{op}(%x, dense<3.0> : tensor<f32, 2x3>)")) for op in ("rem", "mod")),
     ("Y", "maximum with 0", ptir("maximum(%x, dense<0.0> : tensor<f32, 2x3>)"), None),
     ("Y", "minimum", ptir("minimum(%x, %y)", F, F, F), None),
     ("Y", "abs", ptir("abs(%x)"), None),

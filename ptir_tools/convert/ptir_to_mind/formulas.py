@@ -559,13 +559,41 @@ def _division(emit: MindEmit, op: Op, x: Read, y: Read) -> Value:
     if emit.type.dtype in FLOATS:
         emit.note("a quotient becomes a formula through Log, within 3 units of the last place")
         return _div(emit, op, x, y)
+    n = _divisor(op)
+    return emit.value(x) if n == 1 else whole(emit, _quotient(emit, emit.narrow(x), n))
+
+
+def _divisor(op: Op) -> int:
+    """The one number by which integers are divided. Raises Violation."""
     n = splat_of(op.operands[1])
-    require(n not in (None, 0), NOT_TRANSLATABLE, "MIND divides integers by one number that is not 0")
-    assert n is not None
-    if n == 1:
-        return emit.value(x)
-    result = quotient(emit, emit.narrow(x), abs(n))
-    return whole(emit, emit("Neg", result) if n < 0 else result)
+    require(isinstance(n, int) and n != 0, NOT_TRANSLATABLE, "MIND divides integers by one number that is not 0")
+    assert isinstance(n, int)
+    return n
+
+
+def _quotient(emit: MindEmit, x: Value, n: int) -> Value:
+    """x / n, toward zero."""
+    result = quotient(emit, x, abs(n))
+    return emit("Neg", result) if n < 0 else result
+
+
+def _left_over(emit: MindEmit, op: Op, x: Read) -> Value:
+    """The remainder of the quotient toward zero by one number. Raises Violation for floats and other divisors."""
+    dtype = tensor_type(op.operands[0]).dtype
+    require(dtype in INTEGERS, NOT_TRANSLATABLE, f"MIND has no `{op.defn.short}` of {dtype}")
+    v, n = emit.narrow(x), _divisor(op)
+    return emit("Sub", v, emit("Mul", _quotient(emit, v, n), number(emit, n, dtype)))
+
+
+def _rem(emit: MindEmit, op: Op, x: Read, y: Read) -> Value:
+    return whole(emit, _left_over(emit, op, x))
+
+
+def _mod(emit: MindEmit, op: Op, x: Read, y: Read) -> Value:
+    """The remainder, and the divisor once more where that has the other sign."""
+    left, n = _left_over(emit, op, x), _divisor(op)
+    other = negative(emit, left if n > 0 else emit("Neg", left))
+    return whole(emit, emit("Add", left, emit("Mul", other, number(emit, n, tensor_type(left).dtype))))
 
 
 def _rsqrt(emit: MindEmit, op: Op, x: Read) -> Value:
@@ -626,6 +654,8 @@ FORMULAS: dict[str, Rule] = {
     "reduce_window": windowed,
     "abs": _abs,
     "div": _division,
+    "rem": _rem,
+    "mod": _mod,
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
     "gather": _gather,
