@@ -9,10 +9,12 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from ptir_tools import passes
+from ptir_tools.bridges.xla.function import require_jax
 from ptir_tools.cli import invoke
 from ptir_tools.core import render
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
@@ -116,6 +118,8 @@ def fuzz(what: str, seed: int, count: int, minutes: float | None = None) -> Outc
     for form in READABLE:  # once, not in each child
         corpus(), dictionary(form)
         read(form, corpus()[form][0])
+    with suppress(UsageError):  # it takes more address space than a child may
+        require_jax("StableHLO")
     found, start = Outcome(), time.monotonic()
     end, last = start + 60 * (minutes or 1e9), seed + count
     while seed < last and time.monotonic() < end:
