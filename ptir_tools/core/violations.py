@@ -86,6 +86,12 @@ class Violation(Exception):
         self.labels = tuple(labels)
 
 
+def free_axis(named: Iterable[object], rank: int) -> str | None:
+    """The last axis of a tensor that none of `named` is: what may be meant by one that is not there."""
+    taken = {a % rank for a in named if isinstance(a, int) and -rank <= a < rank}
+    return next((str(a) for a in reversed(range(rank)) if a not in taken), None)
+
+
 def require(condition: object, code: str, message: str, *, help: str | None = None, at: str | Place | None = None) -> None:
     """Raise Violation(code, message) unless `condition` holds."""
     if not condition:

@@ -11,7 +11,7 @@ from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TensorType
-from ptir_tools.core.violations import Violation, attribute, operand, require
+from ptir_tools.core.violations import Violation, attribute, free_axis, operand, require
 from ptir_tools.dialects.mind.types import type_text
 
 if TYPE_CHECKING:
@@ -49,11 +49,12 @@ def float_only(op: str, x: TensorType) -> None:
     require(x.dtype.is_float, "E2005", f"{op} needs f32 or f64, got {type_text(x)}")
 
 
-def in_range(axes: Iterable[int], low: int, high: int, x: TensorType) -> None:
+def in_range(axes: Sequence[int], low: int, high: int, x: TensorType) -> None:
     """E3004: every axis is in [low, high)."""
     for i, a in enumerate(axes):
-        message = f"axis {a} is out of range [{low}, {high}) for {type_text(x)}"
-        require(low <= a < high, "E3004", message, at=attribute("axes", i))
+        if not low <= a < high:
+            message = f"axis {a} is out of range [{low}, {high}) for {type_text(x)}"
+            raise Violation("E3004", message, at=attribute("axes", i), instead=free_axis(axes, high))
 
 
 def distinct(axes: Iterable[int], x: TensorType) -> None:

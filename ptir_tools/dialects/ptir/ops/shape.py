@@ -23,7 +23,7 @@ drawing = Later("ptir_tools.dialects.ptir.drawing")
 @rule
 def transpose_type(x: TensorType, *, perm: tuple[int, ...]) -> TensorType:
     """`perm` is a permutation of the axes of `x`."""
-    axes = tuple(axis_of(p, x.rank, "perm", i) for i, p in enumerate(perm))
+    axes = tuple(axis_of(p, x.rank, "perm", i, perm) for i, p in enumerate(perm))
     whole = sorted(axes) == list(range(x.rank))
     attribute(whole, f"perm {list(perm)} is not a permutation of the {x.rank} axes of {x}", "perm")
     return x.with_shape(x.shape[a] for a in axes)

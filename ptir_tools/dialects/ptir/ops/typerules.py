@@ -11,7 +11,7 @@ from ptir_tools.core.ir import Attribute, Derived
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.typed import TypeVar
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType
-from ptir_tools.core.violations import Place, Violation, operand, require
+from ptir_tools.core.violations import Place, Violation, free_axis, operand, require
 from ptir_tools.core.violations import attribute as place
 
 R = TypeVar("R")
@@ -83,16 +83,18 @@ def attribute(condition: object, message: str, at: str | Place | None = None) ->
     require(condition, "InvalidAttributeValue", message, at=at)
 
 
-def axis_of(axis: int, rank: int, at: str = "axis", entry: int = 0) -> int:
-    """`axis` in [0, rank); a negative one counts from the end. Raises Violation("InvalidAttributeValue") outside."""
-    fine = -rank <= axis < rank
-    attribute(fine, f"{at}: {axis} is not an axis of a tensor of rank {rank}", None if fine else place(at, entry))
+def axis_of(axis: int, rank: int, at: str = "axis", entry: int = 0, named: Sequence[int] = ()) -> int:
+    """`axis` in [0, rank); a negative one counts from the end. Raises Violation("InvalidAttributeValue") outside, which proposes
+    an axis that is not `named`."""
+    if not -rank <= axis < rank:
+        message = f"{at}: {axis} is not an axis of a tensor of rank {rank}"
+        raise Violation("InvalidAttributeValue", message, at=place(at, entry), instead=free_axis(named, rank))
     return axis % rank
 
 
 def axes_of(axes: Sequence[int], rank: int, at: str) -> tuple[int, ...]:
     """Distinct axes in [0, rank), in the given order. Raises Violation("InvalidAttributeValue")."""
-    found = tuple(axis_of(a, rank, at, i) for i, a in enumerate(axes))
+    found = tuple(axis_of(a, rank, at, i, axes) for i, a in enumerate(axes))
     if len(set(found)) < len(found):
         second = next(i for i, a in enumerate(found) if a in found[:i])
         attribute(False, f"{at} {list(axes)} names an axis twice", place(at, second))

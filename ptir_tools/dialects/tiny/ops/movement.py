@@ -15,7 +15,7 @@ from ptir_tools.core.ir import MOVEMENT, PURE, Asks, Op, Operand
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.typed import TYPE_CHECKING, cast
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType
-from ptir_tools.core.violations import Place, Violation, attribute, require
+from ptir_tools.core.violations import Place, Violation, attribute, free_axis, require
 from ptir_tools.dialects.tiny import immediates
 from ptir_tools.dialects.tiny.ops.rules import Axes, Destination, Ints, Pads, Scalar, dim_text, shape_text, type_text
 from ptir_tools.rewrite.vocabulary import of_same_type
@@ -136,15 +136,19 @@ def flip_type(x: TensorType, *, axes: Axes) -> TensorType:
 @cache
 def resolve_axes(uop: str, x: TensorType, axes: Axes) -> tuple[int, ...]:
     """Axes as numbers, none twice. Negative ones count from the end; a text names the only axis whose extent is written so."""
-    found = tuple(_resolve_name(uop, x, a) if isinstance(a, str) else _resolve_number(uop, x, a, i) for i, a in enumerate(axes))
+    found = tuple([_resolve_axis(uop, x, axes, i) for i in range(len(axes))])
     written, twice = ", ".join(map(str, axes)), next((i for i, a in enumerate(found) if a in found[:i]), None)
     require(twice is None, "InvalidArg", f"axes [{written}] of {uop} name an axis twice", at=attribute("axes", twice or 0))
     return found
 
 
-def _resolve_number(uop: str, x: TensorType, axis: int, entry: int) -> int:
-    inside = -x.rank <= axis < x.rank
-    require(inside, "AxisOutOfRange", f"{uop}: {type_text(x)} has no axis {axis}", at=attribute("axes", entry))
+def _resolve_axis(uop: str, x: TensorType, axes: Axes, entry: int) -> int:
+    axis = axes[entry]
+    if isinstance(axis, str):
+        return _resolve_name(uop, x, axis)
+    if not -x.rank <= axis < x.rank:
+        message = f"{uop}: {type_text(x)} has no axis {axis}"
+        raise Violation("AxisOutOfRange", message, at=attribute("axes", entry), instead=free_axis(axes, x.rank))
     return axis % x.rank
 
 

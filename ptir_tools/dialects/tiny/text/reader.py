@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from ptir_tools.core import places
 from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
@@ -245,7 +246,8 @@ class _Reader:
         if defn.short == "REDUCE" and "dtype" not in arg:  # what else is wrong with it is reported, too
             help = "the accumulator's dtype is `dtype`, not `acc_dtype`" if "acc_dtype" in arg else 'add "dtype":"fp32"'
             message = "REDUCE needs the accumulator's dtype"
-            self.reject(node, Violation("AccDtypeMissing", message, at=attribute("arg"), help=help))
+            instead = self.with_dtype(node)
+            self.reject(node, Violation("AccDtypeMissing", message, at=attribute("arg"), help=help, instead=instead))
             arg = {k: x for k, x in arg.items() if k != "acc_dtype"} | {"dtype": "fp32"}
         key = (node.uop, jsonc.key(arg))  # two of one text are the same attributes
         if (attrs := self.known.get(key)) is None:
@@ -254,6 +256,17 @@ class _Reader:
         if types and all(isinstance(t, TensorType) for t in types):
             defn.result_types(types, attrs)
         return attrs
+
+    def with_dtype(self, node: Node) -> str | None:
+        """`arg` of a REDUCE as written, with the accumulator's dtype."""
+        source = self.diagnostics.source
+        whole = source.span(node.loc) if source is not None else None
+        span = places.find(source, whole, attribute("arg")) if source is not None and whole is not None else None
+        if source is None or span is None or not (text := source.text[span.start : span.end]).endswith("}"):
+            return None
+        if "acc_dtype" in node.arg:
+            return text.replace('"acc_dtype"', '"dtype"', 1)
+        return f'{text[:-1].rstrip()}{", " if node.arg else ""}"dtype":"fp32"}}'
 
     def operand(self, node: Node, i: int, x: Json) -> Operand:
         """The value or immediate that an entry of `src` is. Raises Violation."""
@@ -326,7 +339,9 @@ def _problems(item: dict[str, Json]) -> Iterator[Violation]:
         ("tag", str, "a string"),
     ):
         if key in item and not isinstance(item[key], kind):
-            yield Violation("InvalidNode", f"`{key}` of a node is {what}", at=attribute(key))
+            only = f"[{json.dumps(item[key])}]" if key == "src" and isinstance(item[key], str) else None
+            help = None if only is None else f"write `{only}`"
+            yield Violation("InvalidNode", f"`{key}` of a node is {what}", at=attribute(key), help=help, instead=only)
     if "uop" not in item and not any(key not in KEYS for key in item):
         yield Violation("InvalidNode", "a node needs a `uop`", at=attribute("id"))
 
