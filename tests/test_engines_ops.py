@@ -526,18 +526,6 @@ def test_reshapes_around_a_transpose_are_two():
     assert y.tolist() == np.arange(24).reshape(4, 6).T.ravel().tolist()
 
 
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="on other processors NumPy takes either zero")
-@pytest.mark.parametrize("engine", ["reference", "numpy", "native"])
-@pytest.mark.parametrize("dtype", [F16, BF16, F32, F64], ids=str)
-def test_of_two_zeros_the_second_is_taken(engine, dtype):
-    first, second = (np.tile(np.array(z), 10).astype(numpy_dtype(dtype)) for z in ([0.0, -0.0], [-0.0, 0.0]))
-    t = tensor(dtype, [20])
-    for op in ("maximum(%a, %b)", "minimum(%a, %b)", "clamp(%a, %b, %b)"):
-        program = ptir.read(f"func @main(%a: {t}, %b: {t}) -> {t} {{\n  %r = {op} -> {t}\n  return %r\n}}\n")
-        found = ptir.run(program, [first, second], engine=engine)["r"].astype(np.float64)
-        assert np.array_equal(np.signbit(found), np.signbit(second.astype(np.float64))), op
-
-
 EXTREMES = [0.0, -0.0, 1.0, -2.0, 5e-324, -1e-40, 3e38, -1e308, np.inf, -np.inf, np.nan]
 
 

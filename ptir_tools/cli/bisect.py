@@ -27,6 +27,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects.writing import program_text
+from ptir_tools.passes import has
 from ptir_tools.tools.bisect import Good, Guilty, bisect, runs_as_before
 from ptir_tools.tools.check_command import CheckCommand
 from ptir_tools.tools.observers import difference, located
@@ -95,11 +96,12 @@ def command(session: Session, file: str, flags: Flags) -> None:
         return "".join(pieces)
 
     check = None if flags.check is None else CheckCommand(flags.check, program.format, flags.timeout)
+    pipeline = Pipeline.from_option(session, flags.pipeline, flags.allow_writes).of(program)
     with nullcontext() if check is None else check.explained():
         diagnostics = bisect(
             program,
-            Pipeline.from_option(session, flags.pipeline, flags.allow_writes).of(program),
-            _criterion(session, program, flags, check, text),
+            pipeline,
+            _criterion(session, program, flags, check, text, not has(pipeline, program.dialect.name, "WIDENS")),
             context=lambda: pass_context(Diagnostics(program.source), flags),
             progress=session.reporter.tell,
         )
@@ -112,12 +114,17 @@ def command(session: Session, file: str, flags: Flags) -> None:
 
 
 def _criterion(
-    session: Session, program: Program, flags: Flags, check: CheckCommand | None, text: Callable[[Program], str]
+    session: Session,
+    program: Program,
+    flags: Flags,
+    check: CheckCommand | None,
+    text: Callable[[Program], str],
+    limits: bool,
 ) -> Good:
-    """The check command, or the comparison of runs."""
+    """The check command, or the comparison of runs, on `limits` of floats, too."""
     if check is None:
         options = engines.RunOptions(bindings=session.bindings)
-        return runs_as_before(program, flags.check_runs, options, flags.fast_math, flags.engine or "reference")
+        return runs_as_before(program, flags.check_runs, options, flags.fast_math, flags.engine or "reference", limits)
 
     def good(result: Program, known: dict[str, Array]) -> bool:
         return check(text(result))

@@ -83,6 +83,7 @@ def check(
     peer: str = "",
     execute: Callable[[Mapping[str, Array]], dict[str, Array]] | None = None,
     engine: str = "reference",
+    limits: bool = True,
     option: str = "--check",
 ) -> compare.Check:
     """The check of the last function. End the command with exit code 1 if outputs differ, and keep the inputs next to a command
@@ -90,7 +91,7 @@ def check(
 
     `finite`: elements that are NaN or infinite before are not compared. `strict`: no rounding may change. `known`: values of
     inputs of the entry that the change depends on. `execute` runs the program after on `peer`, its name for `--compare`; without
-    it `engine` does. Every function that both programs have and nothing calls is run, on a peer only the entry. `option` is what
+    it `engine` does. `limits` is as in `compare.check`. Every function that both programs have and nothing calls is run, on a peer only the entry. `option` is what
     asked for it, for messages.
     """
     options = engines.RunOptions(bindings=session.bindings, strict_fp=strict)
@@ -101,7 +102,15 @@ def check(
         params = {p.name for p in first.main.params}
         own = constants or known if is_entry else {n: x for n, x in constants.items() if n not in params}
         result = compare.check(
-            first, second, runs=runs, options=options, constants=own, finite=finite, execute=execute, engine=engine
+            first,
+            second,
+            runs=runs,
+            options=options,
+            constants=own,
+            finite=finite,
+            execute=execute,
+            engine=engine,
+            limits=limits,
         )
         _report(session, first, second, result, peer, finite, option if is_entry else f"{option} of @{first.entry}", engine)
     return result

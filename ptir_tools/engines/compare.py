@@ -363,12 +363,14 @@ def check(
     carried: bool = False,
     execute: Callable[[Mapping[str, Array]], dict[str, Array]] | None = None,
     engine: str = "reference",
+    limits: bool = True,
 ) -> Check:
     """Run both programs on the same random inputs, `runs` times, and compare outputs by position.
 
     Unbound symbols get distinct small sizes. If there are several runs, and no peer, the inputs of the last have special values
     (`random_inputs`); between dialects, whose integers differ in width, only floats do. `constants` are inputs with known values,
-    by name. Floats are drawn again, all positive, where that compares more: fewer elements without a bound, then fewer NaN.
+    by name. Without `limits` the special floats are not the largest and smallest: values that would overflow inside may not after
+    the change. Floats are drawn again, all positive, where that compares more: fewer elements without a bound, then fewer NaN.
     `finite`: the change assumes finite numbers, so elements that are not finite before are not compared. `carried`: integers may
     be in a wider dtype after, as in another dialect. The program before runs on the reference, that after on `engine`, or by
     `execute`, which is a peer. Stops at the first run that differs. Raises like `engines.run`: a program that cannot run has not
@@ -387,7 +389,7 @@ def check(
             drawn = random_inputs(before, seed + i, fixed, options.function, options.bindings)
             special = 0 < i == runs - 1 and execute is None
             if special:
-                drawn = _with_specials(before, after, drawn, seed + i, fixed, options)
+                drawn = _with_specials(before, after, drawn, seed + i, fixed, options, limits)
         inputs, expected, tolerances = _comparable_inputs(before, drawn, fixed, options)
         given = arguments(after, {name: x for name, x in inputs.items() if name not in fixed}, constants, numbers)
         actual = run(after, given, options.on(engine)) if execute is None else execute(given)
@@ -411,9 +413,15 @@ def check(
 
 
 def _with_specials(
-    before: Program, after: Program, drawn: dict[str, Array], seed: int, fixed: Mapping[str, Array], options: RunOptions
+    before: Program,
+    after: Program,
+    drawn: dict[str, Array],
+    seed: int,
+    fixed: Mapping[str, Array],
+    options: RunOptions,
+    limits: bool,
 ) -> dict[str, Array]:
-    special = random_inputs(before, seed, fixed, options.function, options.bindings, special=True)
+    special = random_inputs(before, seed, fixed, options.function, options.bindings, special=True, limits=limits)
     return {name: special[name] if _floats(x) or before.dialect is after.dialect else x for name, x in drawn.items()}
 
 
