@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-
 import numpy as np
 import pytest
 from engine_programs import FAST

@@ -91,8 +91,8 @@ def check(
 
     `finite`: elements that are NaN or infinite before are not compared. `strict`: no rounding may change. `known`: values of
     inputs of the entry that the change depends on. `execute` runs the program after on `peer`, its name for `--compare`; without
-    it `engine` does. `limits` is as in `compare.check`. Every function that both programs have and nothing calls is run, on a peer only the entry. `option` is what
-    asked for it, for messages.
+    it `engine` does. `limits` is as in `compare.check`. Every function that both programs have and nothing calls is run,
+    on a peer only the entry. `option` is what asked for it, for messages.
     """
     options = engines.RunOptions(bindings=session.bindings, strict_fp=strict)
     kept = session.options[convert.CONSTANTS] or {}

@@ -49,8 +49,9 @@ def random_inputs(
 ) -> dict[str, Array]:
     """An array for every input that `given` leaves out, by name: floats uniform in [-1, 1), i1 fair, integers in [-8, 8)
     (unsigned [0, 16)), indices inside their extent, divisors not 0. With `special`, many elements of the others are the limits of
-    their dtype (floats only with `limits`), zeros of both signs, infinities and NaN. An input that is an extent has its value. Each other input has its own
-    stream, keyed by `seed` and position. Symbols are bound from `bindings`, the program's `dims` and the shapes of `given`.
+    their dtype (floats only with `limits`), zeros of both signs, infinities and NaN. An input that is an extent has its value.
+    Each other input has its own stream, keyed by `seed` and position. Symbols are bound from `bindings`, the program's `dims` and
+    the shapes of `given`.
     Raises Violation("UnboundSymbol") for an extent that stays open, and LimitExceeded when memory would not suffice.
     """
     given = given or {}
