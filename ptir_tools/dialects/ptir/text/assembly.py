@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import (
     ELEMENTWISE,
@@ -181,7 +181,7 @@ class Assembly:
             if self.returned is None and not self.damaged:
                 if not self.unread:  # that may have been it
                     message, help = f"{self.title(self.block)} does not end with `return`", "write what it returns"
-                    self.error(CODES.syntax, message, at, labels=self.opened(), help=help)
+                    self.error(CODES.syntax, message, at, labels=self.opened(), help=help, fix=self.returning(self.block, at))
                 self.returns_unknown(at)
             if len(self.block.body) > self.limits.ops:
                 raise LimitExceeded(f"{self.title(self.block)} has {len(self.block.body)} ops", "--max-ops", self.block.loc)
@@ -192,6 +192,17 @@ class Assembly:
             self.braces = None
         else:
             self.stray("there is nothing to close", at, "drop the brace")
+
+    def returning(self, block: Region, at: Loc) -> Fix | None:
+        """The edit that returns the last value, where that alone has the declared type, before the brace `at`."""
+        span, types = self.source.span(at), block.result_types
+        last = block.body[-1].results if block.body else []
+        if span is None or self.holes or len(types) != 1 or [v.type for v in last] != [*types]:
+            return None
+        start = self.source.text.rfind("\n", 0, span.start) + 1
+        alone = not self.source.text[start : span.start].strip()
+        place, indent = (start, self.source.text[start : span.start]) if alone else (span.start, "")
+        return Fix(Span(place, place), f"{'' if alone else chr(10)}{indent}  return %{last[0].name}\n")
 
     def stray(self, message: str, at: Loc, help: str | None = None) -> None:
         """Report what is outside any block or section, once until the next header."""
