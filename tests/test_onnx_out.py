@@ -533,9 +533,9 @@ def test_a_part_of_a_model(tmp_path: Path) -> None:
     onnx.save(branched(), path)
     assert run_ptir("verify", str(path)).status == 1  # NonZero
     whole = run_ptir("info", str(path), "--to-value", "y")
-    assert whole.status == 0 and "input   in_x  tensor<f32, ?Nx4>" in whole.text and "output  y  tensor<f32, ?Nx3>" in whole.text
+    assert whole.status == 0 and "input   in/x  tensor<f32, ?Nx4>" in whole.text and "output  y  tensor<f32, ?Nx3>" in whole.text
     tail = run_ptir("info", str(path), "--from-value", "h/0", "--to-value", "y")
-    assert "input   h_0  tensor<f32, ?Nx3>" in tail.text and "2 ops" not in whole.text.splitlines()[1]
+    assert "input   h/0  tensor<f32, ?Nx3>" in tail.text and "2 ops" not in whole.text.splitlines()[1]
     ran_ = run_ptir(
         "run", str(path), "--from-value", "h/0", "--to-value", "y", "--random", "0", "--bind", "N=2", "--compare", "onnxruntime"
     )
@@ -582,7 +582,9 @@ def test_the_first_value_that_differs_is_reported(tmp_path: Path, monkeypatch: p
     assert run_ptir(*how).status == 0
     monkeypatch.setitem(HANDLERS, ("", "Relu"), lambda node: node[0].block.op("abs", node[0]))
     found = run_ptir(*how)
-    assert found.status == 1 and "the first value that differs: r[" in found.err and "m.onnx:3:1" in found.err, found.err
+    assert found.status == 1 and "the first value that differs on onnxruntime: r[" in found.err and "m.onnx:3:1" in found.err, (
+        found.err
+    )
     alone = run_ptir("run", str(FOLDER / "resnet.ptir"), "--random", "0", "--all-values")
     assert alone.status == 2 and "it needs --compare" in alone.err
     assert run_ptir("run", str(FOLDER / "resnet.ptir"), "--random", "0", "--compare", "native", "--all-values").status == 0
@@ -640,7 +642,7 @@ def test_idioms_of_programs_that_were_never_onnx(operator: str, lines: str, orac
         own = next(iter(ptir.run(q, {"x": _ODD}, engine="reference").values()))
         for y in (found, own):
             np.testing.assert_allclose(y, wanted.astype(y.dtype), rtol=1e-6, atol=3e-7)
-        if found.dtype == np.float32:
+        if found.dtype == np.float32 and operator != "Relu":  # ONNX does not say which zero that gives
             zero = (found == 0) & (own == 0)
             np.testing.assert_array_equal(np.signbit(found[zero]), np.signbit(own[zero]), err_msg=f"{_ODD[zero]}")
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import ptir_tools as ptir
 from ptir_tools.engines.native import available, threads
+from ptir_tools.engines.thresholds import at
 
 PRODUCT = """func @f(%x: tensor<f32, 301x257>, %w: tensor<f32, 257x999>) -> tensor<f32, 301x999> {
   %y = dot_general(%x, %w) contract_lhs[1] contract_rhs[0] -> tensor<f32, 301x999>
@@ -58,7 +59,7 @@ def test_cuts_cover_everything_once(length: int, parts: int) -> None:
 
 @given(rows=st.integers(1, 5000), workers=st.integers(1, 9), much=st.booleans())
 def test_shares_of_a_product_cover_everything_once_in_whole_blocks(rows: int, workers: int, much: bool) -> None:
-    shares = threads.shares(rows, workers, threads.LONG if much else 1)
+    shares = threads.shares(rows, workers, at.long_product if much else 1)
     assert [i for s in shares for i in range(s.start, s.stop)] == list(range(rows))
     assert all(s.start % threads.ROWS == 0 and s.start < s.stop for s in shares)
 

@@ -361,8 +361,9 @@ class Execution:
         if f.all_values and f.other_engine is not None:
             first = outcome.first_diverging(program, inputs, f.other_engine, self.options())
             if first is not None:
-                engine = "the default engine" if first.engine == "auto" else f"the engine {first.engine}"
-                only = self.fuses(program) and outcome.only_fused(program, inputs, self.options().on(first.engine))
+                named = first.engine if first.engine in PEERS else f"the engine {first.engine}"
+                engine = "the default engine" if first.engine == "auto" else named
+                only = self.fuses(program) and outcome.only_fused(program, inputs, first.engine, self.options())
                 message = f"the first value that differs on {engine}: {first.divergence}"
                 self.diagnostics.error("OutputMismatch", message, first.op.loc, notes=[_FUSED] if only else [])
         if f.expect is not None:

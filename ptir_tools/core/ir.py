@@ -646,7 +646,7 @@ class OpDef:
                 cached = violation
             self.cache[key] = cached
         if isinstance(cached, Violation):
-            raise cached
+            raise cached.with_traceback(None)  # not the one of an earlier caller
         return cached
 
     def _infer(self, types: tuple[Type, ...], attrs: tuple[object, ...], regions: tuple[Region, ...]) -> tuple[Type, ...]:
