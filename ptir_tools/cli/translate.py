@@ -174,7 +174,8 @@ def _check(session: Session, program: Program, after: Program, pieces: list[str]
         name, run = peer
         checking.check(session, program, after, flags.check_runs, peer=name, execute=run)
     else:
-        checking.check(session, program, checking.written(session, after, flags.to, pieces), flags.check_runs)
+        written = checking.written(session, after, flags.to, pieces)
+        checking.check(session, program, written, flags.check_runs, finite=session.options[convert.LOSSY])
 
 
 def _convert(session: Session, program: Program, dialect: str, diagnostics: Diagnostics) -> Program:
