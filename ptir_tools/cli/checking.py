@@ -122,9 +122,6 @@ def tested(what: str, engine: str) -> str:
     return f"it tested the {what}, on the engine {engine}; {alone}"
 
 
-_ALLOWS = {False: "--fast-math", True: "--lossy"}  # whether special values may change, by the option that says so
-
-
 def _report(
     session: Session,
     before: Program,
@@ -141,10 +138,9 @@ def _report(
     if result.sizes:
         say(f"{what} chose {listed(result.sizes)}")
     say_unbounded(session, what, result.verdict)
+    assumes = "--lossy" if session.options[convert.LOSSY] else "--fast-math"
     for name, n in result.skipped.items():
-        say(
-            f"{what} did not compare {n} elements of {name} that are NaN or infinite: {_ALLOWS[session.options[convert.LOSSY]]} may change them"
-        )
+        say(f"{what} did not compare {n} elements of {name} that are NaN or infinite: {assumes} may change them")
     diagnostics = Diagnostics(before.source)
     if result.compared_nothing and not result.diverged:
         diagnostics.error("CheckFailed", f"{what}: {compare.NOTHING}")
@@ -155,9 +151,7 @@ def _report(
             commands = [f"{commands[0]} --compare {peer}"]
         notes = [f"the programs and the inputs are in {folder}", *(f"see it again: {c}" for c in commands)]
         if finite:
-            notes.append(
-                f"with {_ALLOWS[session.options[convert.LOSSY]]} integers and i1 computed from a NaN or an infinity may differ, too"
-            )
+            notes.append(f"{assumes} assumes finite numbers: integers and i1 computed from a NaN or an infinity may differ, too")
         diagnostics.error("CheckFailed", f"{what} run {result.runs}: {result.diverged[0]}", notes=notes)
     if not diagnostics.errors:
         return
