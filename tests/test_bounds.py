@@ -21,10 +21,12 @@ from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics, Rejected
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import PTIR_DTYPES
+from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import ELEMENTWISE
 from ptir_tools.dialects import load_dialect
 from ptir_tools.dialects.ptir.kernels.targets import TARGETS, Target
 from ptir_tools.engines import bounds, compare, run
+from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.options import RunOptions
 
 # The divisor x - y + z is small where terms cancel, and then has the error of two roundings of about 1.
@@ -793,3 +795,18 @@ def test_the_bits_of_a_scalar_zero_of_either_sign_are_not_compared() -> None:
 """
     outputs, tolerances = compare.reference_outputs(parse(text, "ptir"), [np.float32(1)], RunOptions())
     assert compare.compare(outputs, {"b": np.array(1 << 31, np.uint32)}, tolerances) == []
+
+
+def test_an_op_that_does_not_round_keeps_the_errors_of_its_elements() -> None:
+    t = "tensor<f32, 4x64x2>"
+    text = f"""func @f(%x: {t}, %b: {t}) -> ({t}, {t}) {{
+  %a = add(%x, %b) -> {t}
+  %s = sub(%x, %a) -> {t}
+  %p = extract_patches(%s) window[1] -> {t}
+  return %s, %p
+}}"""
+    program = parse(text, "ptir")
+    measured = bounds.Executable(program, program.main, RunOptions(), measured=True)
+    measured(list(random_inputs(program, 5).values()), Context())
+    before, after = measured.errors
+    np.testing.assert_array_equal(before, after)

@@ -64,7 +64,7 @@ class Step:
         result."""
         dtype = self.dtypes[0]
         same = all(leaf_dtypes(operand_type(x)) == [dtype] for x in self.op.operands)
-        return self.strict and dtype.is_float and same and all(e is EXACT for e in self.errors)
+        return self.strict and not self.sampled and dtype.is_float and same and all(e is EXACT for e in self.errors)
 
     @property
     def dtypes(self) -> list[DType]:

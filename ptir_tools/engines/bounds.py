@@ -241,8 +241,8 @@ class Measured(Proven):
         worst = errors_of(replace(seen, sampled=True))
         d = seen.op.defn
         one = sum(x.error is not EXACT for x in operands) == 1 or (d.algebra.monotone and d.algebra.idempotent)
-        direct = bool(d.traits & MOVEMENT or (d.traits & ELEMENTWISE and one))
-        own = errors_of(replace(seen, errors=[EXACT] * len(operands)))
+        own = errors_of(replace(seen, errors=[EXACT] * len(operands), sampled=True))
+        direct = all(e is EXACT for e in own) or bool(d.traits & ELEMENTWISE and one)  # what does not round moves its elements
         calm = worst
         if any(x.error is not EXACT and not _inexact(x.value) for x in operands):
             errors = [EXACT if not _inexact(x.value) else x.error for x in operands]
