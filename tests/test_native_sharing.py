@@ -29,7 +29,7 @@ UNIT = {"f32": 1e-5, "f16": 4e-3, "bf16": 3e-2}
 
 
 def weights(x, shape, seed=0, dtype="f32"):
-    """A constant of small numbers beside `x`."""
+    """A constant of small numbers next to `x`."""
     made = x.block.constant((np.random.default_rng(seed).standard_normal(shape) / 4).astype(np.float32))
     return made if dtype == "f32" else made.cast(dtype)
 
@@ -280,7 +280,7 @@ def test_only_what_stays_between_them_makes_a_pair(name):
 
 
 def attention(after, kind="f32", lead=(2, 4), rows=64, depth=16):
-    """softmax(after(q k^T)) v; what `after` returns beside the scores is returned."""
+    """softmax(after(q k^T)) v; what `after` returns next to the scores is returned, too."""
     g = ptir.Graph()
     q, k, v = (g.input(name, kind, (*lead, rows, depth)) for name in "qkv")
     axes = {"batch_lhs": [*range(len(lead))], "batch_rhs": [*range(len(lead))]}

@@ -31,7 +31,7 @@ TEXT = (Path(__file__).parent.parent / "docs" / "translation.md").read_text(enco
 
 
 def marks(op: str) -> set[str]:
-    """The marks of the rows that name the op. N stands for what the page refuses elsewhere: ops, and remainders of floats."""
+    """The marks of the rows that name the op. N marks what the page refuses elsewhere: ops, and remainders of floats."""
     found: set[str] = set()
     for row in TEXT.split("## PTIR to Tiny")[1].split("\n## ")[0].splitlines():
         cells = [cell.strip() for cell in row.split(" | ")]

@@ -45,7 +45,7 @@ class Label(NamedTuple):
 class Fix(NamedTuple):
     """An edit of the source that corrects the error: replace `span` by `text`; `also` are further edits that belong to it.
 
-    A `safe` edit only mends the spelling of syntax. Any other one is a guess at what was meant: another op, name or value.
+    A `safe` edit corrects only the spelling of syntax. Any other one guesses what was meant: another op, name or value.
     """
 
     span: Span

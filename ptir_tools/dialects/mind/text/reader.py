@@ -380,7 +380,7 @@ def _is_number(raw: object) -> bool:
     return isinstance(raw, (int, float)) and not isinstance(raw, bool)
 
 
-OPERATION = BINARY[0]  # stands for all that BinOp can be
+OPERATION = BINARY[0]  # represents every op that BinOp can be
 _HAS = "Core v1 has Add, Sub and Mul"
 
 
