@@ -42,7 +42,7 @@ EVERY_FORMAT = [
 ]
 
 LARGE = 24  # cases of a test from which --share draws
-PEERS = ("iree", "jax", "torch")  # the extra `oracle`: tests/test_oracle_jax*.py need jax, and so on
+PEERS = ("iree", "jax", "torch")  # the extra `oracle`: each test_jax*.py needs jax, and so on
 
 
 class WithoutOracle(pytest.Module):
@@ -55,7 +55,7 @@ class WithoutOracle(pytest.Module):
 
 def oracle_of(path: Path) -> str | None:
     """The package that a test file needs to judge numbers, if any."""
-    return next((peer for peer in PEERS if path.name.startswith(f"test_oracle_{peer}")), None)
+    return next((peer for peer in PEERS if path.name.startswith(f"test_{peer}")), None)
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
@@ -133,13 +133,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
 
-# Tests of engines: in their runs dead memory is overwritten after each step, unless a test measures memory or time.
-POISONED = ("test_native", "test_engines", "test_models", "test_networks", "test_oracle_matrix")
-
-
-@pytest.fixture(autouse=True)
-def _poison(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.path.name.startswith(POISONED) and "PTIR_POISON" not in os.environ and "measured" not in request.fixturenames:
+@pytest.fixture
+def poisoned(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dead memory is overwritten after each step of a run, unless a test measures memory or time."""
+    if "PTIR_POISON" not in os.environ and "measured" not in request.fixturenames:
         monkeypatch.setenv("PTIR_POISON", "1")
 
 

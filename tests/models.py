@@ -8,10 +8,10 @@ from types import ModuleType
 
 import ml_dtypes
 import numpy as np
-from conftest import TESTDATA
 from safetensors.numpy import load_file
 
 import ptir_tools as ptir
+from tests.conftest import TESTDATA
 
 FOLDER = TESTDATA / "models"
 sys.path.insert(0, str(FOLDER))

@@ -24,9 +24,8 @@ OPTIONS = {
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
     "TSAN_OPTIONS": "halt_on_error=1:exitcode=66:die_after_fork=0",
 }
-TESTS = ("test_native.py", "test_native_attention.py", "test_native_edges.py", "test_native_narrow.py", "test_native_tiles.py",
-         "test_native_loops.py", "test_native_vectors.py", "test_native_windows.py", "test_native_bands.py",
-         "test_native_sizes.py", "test_engines_ops.py", "test_threads.py", "test_exact.py")  # fmt: skip
+NATIVE = ("native", "attention", "edges", "narrow", "tiles", "loops", "vectors", "windows", "bands", "sizes", "threads")
+TESTS = (*(f"engines/native/test_{name}.py" for name in NATIVE), "engines/test_ops.py", "plan/test_exact.py")
 
 
 def build_copy(folder: Path, env: dict[str, str]) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+
+from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "adding.md").read_text("utf-8")
 _BLOCK = re.compile(r"```(?:py|text)\n(.*?)```", re.DOTALL)

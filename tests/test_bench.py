@@ -7,9 +7,9 @@ import sys
 import ml_dtypes
 import numpy as np
 import pytest
-from conftest import ROOT
 
 from tests.bench._peer_work import WORKLOADS, Numpy, inputs, reference
+from tests.conftest import ROOT
 
 TABLES = sorted(path.stem for path in (ROOT / "tests" / "bench").glob("[!_]*.py"))
 

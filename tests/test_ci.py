@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import LARGE, ROOT, shared_out, unexpected
+
+from tests.conftest import LARGE, ROOT, shared_out, unexpected
 
 SKIPS = ROOT / ".ci" / "skips"
 TEST = "import pytest\n\ndef test_one():\n    pytest.skip('no reason')\n\ndef test_two():\n    pass\n"
@@ -56,7 +57,7 @@ def test_a_skip_that_is_not_listed_fails_and_is_named(tmp_path: Path, workers: s
         "-m",
         "pytest",
         "-p",
-        "conftest",
+        "tests.conftest",
         "-p",
         "no:cacheprovider",
         "-n",
@@ -75,7 +76,7 @@ def test_a_skip_that_is_not_listed_fails_and_is_named(tmp_path: Path, workers: s
 
 def _environment() -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    return kept | {"PYTHONPATH": str(ROOT / "tests")}
+    return kept | {"PYTHONPATH": str(ROOT)}
 
 
 def test_the_two_set_up_commands_of_the_readme_are_those_that_run() -> None:

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, TESTDATA, Ran, run_ptir
 
 import ptir_tools as ptir
 from ptir_tools import convert
 from ptir_tools.cli.commands import COMMANDS
 from ptir_tools.dialects.ptir.ops import shape
+from tests.conftest import ROOT, TESTDATA, Ran, run_ptir
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 _CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -175,7 +175,7 @@ def test_the_contributing_words_are_real() -> None:
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page.name} names `make {target}`"
 
 
-_SHOWN = re.compile(r"`(?:(test_\w+\.py)(?:::(\w+))?|((?:mind|tiny)/[\w/]+))`")
+_SHOWN = re.compile(r"`(?:([\w/]*\btest_\w+\.py)(?:::(\w+))?|((?:mind|tiny)/[\w/]+))`")
 
 
 @pytest.mark.parametrize("page", ["mind.md", "tiny.md", "ptir.md"])

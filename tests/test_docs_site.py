@@ -11,7 +11,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+
+from tests.conftest import ROOT
 
 
 def test_every_page_is_in_the_menu() -> None:

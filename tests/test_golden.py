@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, TESTDATA, run_line
 
 from ptir_tools.cli.commands import COMMANDS
+from tests.conftest import ROOT, TESTDATA, run_line
 
 _COMMAND = re.compile(rb"^(?://|#)\s*(?:RUN|FAIL\[(\d+)\]): (ptir .*)$", re.MULTILINE)
 _EXPECTATIONS = (".out", ".err")

@@ -11,9 +11,9 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
 
 from ptir_tools.dialects import FORMATS, load_dialect
+from tests.conftest import ROOT
 
 # Each room may import the rooms left of it, and itself.
 LAYERS = ("core", "rewrite", "grammars", "dialects", "plan", "passes", "convert", "bridges", "engines", "tools", "api", "cli")

@@ -8,19 +8,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, run_ptir
-from models import FOLDER, MODULES, hold, inputs, program, torch
 
 import ptir_tools as ptir
 from ptir_tools import passes
 from ptir_tools.core.symbols import bind
 from ptir_tools.engines import signature as ports
+from tests.conftest import ROOT, run_ptir
+from tests.models import FOLDER, MODULES, hold, inputs, program, torch
 
 NAMES = sorted(MODULES)
 ENGINES = ("reference", "numpy", "native")
 SYMBOLS = {"gpt2_prefill": {"B": 2, "T": 16}, "quantized_mlp": {"N": 7}}
 OUTPUTS = {n: [port.name for port in ports.results(program(n))] for n in NAMES}
 IN_JSON = [n for n in NAMES if n != "quantized_mlp"]  # gpt.rs has no scales
+pytestmark = pytest.mark.usefixtures("poisoned")
 
 
 @pytest.fixture(scope="module")

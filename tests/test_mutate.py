@@ -10,9 +10,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from mutate import rooms
-from mutate import tests as runs
-from mutate.faults import of_c, of_python
+
+from tests.mutate import rooms
+from tests.mutate import tests as runs
+from tests.mutate.faults import of_c, of_python
 
 SOURCE = '''"""Words."""
 LIMIT = 3

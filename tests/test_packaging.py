@@ -12,7 +12,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+
+from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
 

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, TESTDATA, run_ptir
 
 from ptir_tools import plugins
 from ptir_tools.rewrite import additions
+from tests.conftest import ROOT, TESTDATA, run_ptir
 
 TOY = ROOT / "tests" / "plugins" / "toy"
 MINE = TESTDATA / "plugins" / "mine.py"

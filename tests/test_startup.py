@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+
+from tests.conftest import ROOT
 
 PROGRAM = """func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {
   %y = add(%x, dense<2.0> : tensor<f32, 2>) -> tensor<f32, 2>

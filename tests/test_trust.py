@@ -12,7 +12,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from conftest import ROOT, run_ptir
+
+from tests.conftest import ROOT, run_ptir
 
 PROGRAM = """func @f(%x: tensor<f32, 3>) -> tensor<f32, 3> {
   %y = exp(%x) -> tensor<f32, 3>

@@ -16,7 +16,7 @@ from tests.mutate.native import PLACE, TILES, extension, has_compiler
 from tests.mutate.rooms import ROOT
 
 ISAS = ("amxf32", "amxbf16", "amxint8")
-TESTS = ("tests/test_native_sizes.py", "-k", "not instruction_set", "-m", "not campaign")
+TESTS = ("tests/engines/native/test_sizes.py", "-k", "not instruction_set", "-m", "not campaign")
 
 
 def is_possible() -> bool:

@@ -1,7 +1,7 @@
 """The models of testdata/models in torch, on the same weights and inputs, by torch's own layers.
 
 `python tests/torch_models.py` writes what they give in float32 and in float64 beside them: NAME.expect.safetensors and
-NAME.expect64.safetensors. test_oracle_torch_models.py computes it again.
+NAME.expect64.safetensors. test_torch_models.py computes it again.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from ptir_tools.dialects import load_dialect, load_format
 from ptir_tools.engines import RunOptions, native, run
 from ptir_tools.engines.compiled import Compiled
 from tests.bench.exec import measure
-from tests.naive_graphs import attention, convolution, product
+from tests.engines.naive_graphs import attention, convolution, product
 
 
 def read(text):

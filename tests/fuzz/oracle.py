@@ -12,9 +12,9 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.engines import RunOptions, run
 
-from oracles import extension_by_hand, movement_by_hand  # isort: skip  (they declare their meanings)
-from oracles.by_hand import MEANING  # isort: skip
-from oracles.check import check  # isort: skip
+from tests.oracles import extension_by_hand, movement_by_hand  # isort: skip  (they declare their meanings)
+from tests.oracles.by_hand import MEANING  # isort: skip
+from tests.oracles.check import check  # isort: skip
 
 assert extension_by_hand and movement_by_hand
 _CONTROL = ("cond", "while", "scan")  # held to by the tests of control flow

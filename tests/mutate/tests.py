@@ -127,7 +127,7 @@ def marks(path: Path) -> Marks:
 def _stamp() -> int:
     """Another one when a source or what tests share changes."""
     files = {p for parts in ROOMS.values() for part in parts for p in part.files()}
-    files.update(p for p in (ROOT / "tests").glob("*.py") if not p.name.startswith("test_"))
+    files.update(p for p in (ROOT / "tests").rglob("*.py") if not p.name.startswith("test_"))
     return crc32(b"".join(p.read_bytes() for p in sorted(files)))
 
 
@@ -135,7 +135,8 @@ def reach_of(part: Part, kept: Path, change: Change | None) -> tuple[Reach, set[
     """What the tests of a part take and reach, and what is reached before the first one, from `kept` where that is as new as the
     tests and the sources."""
     paths = {
-        name: kept / f"reach-{_stamp():08x}-{crc32((ROOT / name).read_bytes()):08x}-{Path(name).stem}.json"
+        name: kept
+        / f"reach-{_stamp():08x}-{crc32((ROOT / name).read_bytes()):08x}-{name.removesuffix('.py').replace('/', '-')}.json"
         for name in names(part)
     }
     if change is not None:
@@ -162,7 +163,7 @@ def reach_of(part: Part, kept: Path, change: Change | None) -> tuple[Reach, set[
 
 def names(part: Part) -> list[str]:
     """The test files of a part."""
-    return [f"tests/test_{name}.py" for name in part.tests]
+    return [str(Path("tests", name).with_name(f"test_{Path(name).name}.py")) for name in part.tests]
 
 
 class Watch:

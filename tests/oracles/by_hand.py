@@ -8,9 +8,9 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from ptir_oracle import COMPLEX, FLOATS, INTEGERS, NAME, NUMPY, rounded, wrap
 
-from oracles.check import Want, default_accum, saturated, wide
+from tests.oracles.check import Want, default_accum, saturated, wide
+from tests.ptir.oracle import COMPLEX, FLOATS, INTEGERS, NAME, NUMPY, rounded, wrap
 
 Meaning = Callable[..., Any]
 MEANING: dict[str, Meaning] = {}

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from ptir_oracle import DTYPES, FLOATS, INTEGERS, NUMPY, sample
 
-from oracles.table import Row
+from tests.oracles.table import Row
+from tests.ptir.oracle import DTYPES, FLOATS, INTEGERS, NUMPY, sample
 
 # From small to large. The first are the bounded share that always runs.
 SHAPES = ((3, 1, 5), (2, 0, 3), (), (7,), (0,), (1,), (2, 1, 3, 4), (2, 3, 1, 2, 3), (3, 1031))

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from ptir_oracle import BITS, COMPLEX, FLOATS, NAME, NUMPY, SIGNED, rounded, wrap
+
+from tests.ptir.oracle import BITS, COMPLEX, FLOATS, NAME, NUMPY, SIGNED, rounded, wrap
 
 # Significant bits. The unit roundoff of a dtype is 2 to minus this.
 DIGITS = {"fp8_e4m3": 4, "fp8_e5m2": 3, "bf16": 8, "f16": 11, "f32": 24, "f64": 53, "cf32": 24, "cf64": 53}

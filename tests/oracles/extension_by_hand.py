@@ -8,10 +8,10 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from ptir_oracle import BITS, COMPLEX, INTEGERS, NAME, NUMPY, rounded, wrap
 
-from oracles.by_hand import converted, each, fold, larger, means, name_of, numbers, plus, quotient, smaller, start_of
-from oracles.check import DIGITS, Want, default_accum, wide
+from tests.oracles.by_hand import converted, each, fold, larger, means, name_of, numbers, plus, quotient, smaller, start_of
+from tests.oracles.check import DIGITS, Want, default_accum, wide
+from tests.ptir.oracle import BITS, COMPLEX, INTEGERS, NAME, NUMPY, rounded, wrap
 
 CURVES: dict[str, Callable[..., Any]] = {
     "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh,

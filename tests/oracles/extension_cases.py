@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
-from ptir_oracle import BITS, DTYPES, FLOATS, INTEGERS, NUMPY, sample
 
-from oracles.cases import SHAPES, Drawn, draws, located, nonzero, others, plain, two
-from oracles.movement_cases import added
+from tests.oracles.cases import SHAPES, Drawn, draws, located, nonzero, others, plain, two
+from tests.oracles.movement_cases import added
+from tests.ptir.oracle import BITS, DTYPES, FLOATS, INTEGERS, NUMPY, sample
 
 
 @draws("sin cos tan asin acos atan sinh cosh asinh acosh atanh log1p expm1 cbrt")

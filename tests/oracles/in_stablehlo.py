@@ -15,10 +15,10 @@ import numpy as np
 from jax._src.interpreters import mlir
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
-from ptir_oracle import COMPLEX, FLOATS, INTEGERS, NAME, NUMPY, UNSIGNED
 
-from oracles.by_hand import start_of
-from oracles.cases import Case
+from tests.oracles.by_hand import start_of
+from tests.oracles.cases import Case
+from tests.ptir.oracle import COMPLEX, FLOATS, INTEGERS, NAME, NUMPY, UNSIGNED
 
 _SPELLED = {"fp8_e4m3": "f8E4M3FN", "fp8_e5m2": "f8E5M2", "cf32": "complex<f32>", "cf64": "complex<f64>", "i1": "i1"}
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from ptir_oracle import COMPLEX, FLOATS, INTEGERS, NAME
 
-from oracles.cases import Case
+from tests.oracles.cases import Case
+from tests.ptir.oracle import COMPLEX, FLOATS, INTEGERS, NAME
 
 Tensor = torch.Tensor
 MEANING: dict[str, Callable[..., Any]] = {}

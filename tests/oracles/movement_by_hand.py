@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from ptir_oracle import COMPLEX, FLOATS, INTEGERS, NAME, wrap
 
-from oracles.by_hand import each, larger, means, numbers, plus, smaller
-from oracles.check import Want, default_accum
+from tests.oracles.by_hand import each, larger, means, numbers, plus, smaller
+from tests.oracles.check import Want, default_accum
+from tests.ptir.oracle import COMPLEX, FLOATS, INTEGERS, NAME, wrap
 
 Place = tuple[int, ...]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from ptir_oracle import COMPLEX, DTYPES, sample
 
-from oracles.cases import RANKED, SHAPES, Drawn, draws, indices, plain
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
+from tests.oracles.cases import RANKED, SHAPES, Drawn, draws, indices, plain
+from tests.ptir.oracle import COMPLEX, DTYPES, sample
 
 
 @draws("reshape")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from ptir_oracle import NUMPY
 
-from oracles.in_stablehlo import Body, Value, initial, means, region
-from oracles.movement_by_hand import scalar
+from tests.oracles.in_stablehlo import Body, Value, initial, means, region
+from tests.oracles.movement_by_hand import scalar
+from tests.ptir.oracle import NUMPY
 
 
 def reshaped(b: Body, x: Value, shape: Any) -> Value:

@@ -7,12 +7,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from ptir_oracle import typed
 
-from oracles import extension_by_hand, extension_cases, movement_by_hand, movement_cases
-from oracles.by_hand import MEANING
-from oracles.cases import Case
-from oracles.check import check
 from ptir_tools.core.arrays import to_literal
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Diagnostics
@@ -20,6 +15,11 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.engines import RunOptions, native, run
+from tests.oracles import extension_by_hand, extension_cases, movement_by_hand, movement_cases
+from tests.oracles.by_hand import MEANING
+from tests.oracles.cases import Case
+from tests.oracles.check import check
+from tests.ptir.oracle import typed
 
 assert movement_by_hand and movement_cases and extension_by_hand and extension_cases  # which declare theirs
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ptir_oracle import ALL, COMPLEX, FLOATS, INTEGERS, NUMERIC, SIGNED
+from tests.ptir.oracle import ALL, COMPLEX, FLOATS, INTEGERS, NUMERIC, SIGNED
 
 REAL = INTEGERS + FLOATS
 INEXACT = FLOATS + COMPLEX

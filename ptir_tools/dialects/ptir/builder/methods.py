@@ -1,5 +1,5 @@
 """The methods of tensors and blocks, one per declared op. `methods.pyi` has their signatures for editors and type checkers
-(generated: `pytest tests/test_ptir_build.py --bless`)."""
+(generated: `pytest tests/ptir/test_build.py --bless`)."""
 
 from __future__ import annotations
 

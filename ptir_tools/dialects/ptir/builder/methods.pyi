@@ -1,6 +1,6 @@
 """The methods of a builder's values and blocks, for editors and type checkers.
 
-Generated from the op declarations: `pytest tests/test_ptir_build.py --bless` writes it.
+Generated from the op declarations: `pytest tests/ptir/test_build.py --bless` writes it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,0 +1,1 @@
+"""Tests. docs/testing.md describes the rooms."""

@@ -1,0 +1,1 @@
+"""Tests of bridges to other formats."""

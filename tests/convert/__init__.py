@@ -1,0 +1,1 @@
+"""Tests of translation between the IRs."""

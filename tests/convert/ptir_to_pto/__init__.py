@@ -1,0 +1,1 @@
+"""Tests of translation of PTIR to tiles."""

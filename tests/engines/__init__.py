@@ -1,0 +1,1 @@
+"""Tests of engines, and what is computed."""

@@ -1,0 +1,1 @@
+"""Tests of grammars and all that recognizes text."""

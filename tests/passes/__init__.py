@@ -1,0 +1,1 @@
+"""Tests of passes of PTIR, MIND and Tiny."""

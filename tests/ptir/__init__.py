@@ -1,0 +1,1 @@
+"""Tests of PTIR: its ops, texts and builder."""

@@ -1,0 +1,1 @@
+"""Tests of PTO IR: its ops, text, order, memory, machine and passes."""

@@ -1,0 +1,252 @@
+"""What editors ask: on the text itself, and through a client of the Language Server Protocol where pytest-lsp is installed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ptir_tools.tools.language import Document
+from ptir_tools.tools.server import Text
+from tests.conftest import ROOT, run_ptir
+
+PTIR = """// a program
+program @main (spec_version = ptir.v0.4) {
+  func @main(%x: tensor<f32, 2>, %p: tensor<i1>) -> tensor<f32, 2> {
+    %y = neg(%x) -> tensor<f32, 2> // %x again
+    %z = cond(%p, %y) true_region[^r0] false_region[^r0] -> tensor<f32, 2>
+    return %z
+  }
+  region ^r0(%x: tensor<f32, 2>) -> tensor<f32, 2> {
+    %e = exp(%x) -> tensor<f32, 2>
+    return %e
+  }
+}
+"""
+PTO = """func.func @f(%a: pto.memref<32x32xf32>) {
+  %c0 = pto.constant 0 : index
+  %t = pto.tile.load %a[%c0, %c0] : pto.memref<32x32xf32>, tile<32x32xf32>
+  pto.tile.store %t, %a[%c0, %c0] : pto.memref<32x32xf32>, tile<32x32xf32>
+  return
+}
+"""
+MIND = "%0 = Input {name=x} : tensor<f32[3]>\n%1 = Relu (%0)\noutputs: %1\n"
+TINY = (
+    '{"uops":[\n {"id":"a","uop":"INPUT","arg":{"tensor_id":"A","dtype":"fp32","shape":[2,3]}},\n'
+    ' {"id":"b","uop":"NEG","src":["a"]}\n]}\n'
+)
+
+
+def opened(text: str) -> Document:
+    document = Document("case")
+    document.change(text)
+    return document
+
+
+def at(text: str, word: str, number: int = 0) -> int:
+    """Where `word` is for the time `number`, counted from 0."""
+    place = -1
+    for _ in range(number + 1):
+        place = text.index(word, place + 1)
+    return place
+
+
+def lines(document: Document, offset: int) -> list[int]:
+    return [document.text.count("\n", 0, span.start) + 1 for span in document.uses(offset)]
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "number", "defined", "used"),
+    [
+        (PTIR, "%x", 1, 3, [3, 4]),  # not in the comment, not in the region
+        (PTIR, "%x", 4, 8, [8, 9]),
+        (PTIR, "%y", 1, 4, [4, 5]),
+        (PTIR, "^r0", 0, 8, [5, 5, 8]),
+        (PTO, "%c0", 2, 2, [2, 3, 3, 4, 4]),
+        (PTO, "%a", 1, 1, [1, 3, 4]),
+        (MIND, "%0", 1, 1, [1, 2]),
+        (MIND, "%1", 1, 2, [2, 3]),
+        (TINY, '"a"', 1, 2, [2, 3]),
+    ],
+)
+def test_names_are_found_in_their_block(text: str, word: str, number: int, defined: int, used: list[int]) -> None:
+    document, offset = opened(text), at(text, word, number)
+    found = document.definition(offset)
+    assert found is not None and text.count("\n", 0, found.start) + 1 == defined
+    assert lines(document, offset) == used
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "number", "type"),
+    [
+        (PTIR, "%y", 1, "tensor<f32, 2>"),
+        (PTO, "%t", 1, "tile<32x32xf32>"),
+        (MIND, "%1", 1, "tensor<f32[3]>"),
+        (TINY, '"a"', 1, "fp32[2, 3]"),
+    ],
+)
+def test_hover_knows_the_type_of_a_value(text: str, word: str, number: int, type: str) -> None:
+    found = opened(text).hover(at(text, word, number) + 1)
+    assert found is not None and found.value is not None and found.type == type
+
+
+@pytest.mark.parametrize(("text", "word"), [(PTIR, "neg"), (PTO, "pto.tile.load"), (MIND, "Relu"), (TINY, '"NEG"')])
+def test_hover_knows_the_op(text: str, word: str) -> None:
+    found = opened(text).hover(at(text, word) + 1)
+    assert found is not None and found.op is not None and found.op.short in word
+
+
+def test_renaming_leaves_a_program_that_means_the_same() -> None:
+    for text, word, name in ((PTIR, "%y", "longer"), (PTO, "%t", "%tile0"), (MIND, "%1", "7"), (TINY, '"a"', "first")):
+        document = opened(text)
+        after = text
+        for fix in reversed(document.rename(at(text, word), name)):
+            after = after[: fix.span.start] + fix.text + after[fix.span.end :]
+        changed = opened(after)
+        assert after != text and name.strip("%") in after and not [d for d in changed.diagnostics if d.severity == "error"], (
+            changed.diagnostics
+        )
+    assert not opened(PTIR).rename(at(PTIR, "%y"), "two words") and not opened(PTIR).rename(at(PTIR, "neg"), "x")
+
+
+def test_a_text_with_errors_keeps_what_was_known() -> None:
+    document = opened(PTIR)
+    document.change(broken := PTIR.replace("neg(%x)", "nge(%x)"))
+    assert [d.code for d in document.diagnostics] == ["UnknownOp"] and document.diagnostics[0].fix is not None
+    assert document.definition(at(broken, "%y", 1)) is not None
+    document.change("")
+    assert document.layout() is None or document.layout() == ""
+
+
+def test_completion_offers_values_ops_and_attributes() -> None:
+    text = PTIR.replace("neg(%x)", "neg(%")
+    document = opened(PTIR)
+    document.text = text
+    offered = document.completions(at(text, "neg(%") + 5)
+    assert {"%x", "%p"} <= {t for t, kind, _ in offered if kind == "value"}
+    start = at(text, "%y = ") + 5
+    document.text = text[:start]
+    assert {"neg", "exp", "dot_general"} <= {t for t, kind, _ in document.completions(start) if kind == "op"}
+    document.text = "func @f(%x: tensor<f32, 2>) -> tensor<f32> {\n  %y = reduce_sum(%x) "
+    assert ("axes", "attribute", "reduce_sum") in document.completions(len(document.text))
+
+
+def test_a_type_that_is_not_written_is_a_hint() -> None:
+    assert list(opened(MIND).hints()) == [(MIND.index("(%0)") + 4, "tensor<f32[3]>")]
+    assert [t for _, t in opened(TINY).hints()] == ["fp32[2, 3]"]
+    assert not list(opened(PTIR).hints())
+
+
+def test_functions_and_regions_are_symbols() -> None:
+    assert [name for name, _ in opened(PTIR).symbols()] == ["func @main", "region ^r0"]
+
+
+def test_positions_are_counted_in_code_units_of_utf_16() -> None:
+    """Each place of each line, before, in and behind characters that take two units."""
+    types = pytest.importorskip("lsprotocol.types")
+    text = "// \U0001f600 \u00e9\u4e2d\U00010000x\U0001f600\U0001f600\n\n\U0001f600%x = a\n" + PTIR
+    seen = Text(opened(text))
+    for offset in range(len(text) + 1):
+        before = text[:offset].rpartition("\n")[2]
+        position = seen.position(offset)
+        assert (position.line, position.character) == (text.count("\n", 0, offset), len(before.encode("utf-16-le")) // 2)
+        assert seen.offset(position) == offset
+    assert seen.offset(types.Position(0, 999)) == text.index("\n") and seen.offset(types.Position(999, 0)) == len(text)
+
+
+def test_layout_is_that_of_fmt() -> None:
+    assert opened(PTIR.replace("    %y", "  %y")).layout() == PTIR
+
+
+def test_the_command_names_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pygls"] + ["pygls"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    ran = run_ptir("lsp")
+    assert ran.status == 2 and "pip install 'ptir-tools[lsp]'" in ran.err
+
+
+# ---- a real client
+
+
+async def _session(text: str, ask: Any) -> Any:
+    from lsprotocol import types
+    from pytest_lsp import LanguageClient, client_capabilities, make_test_lsp_client
+
+    client: LanguageClient = make_test_lsp_client()
+    await client.start_io(sys.executable, "-m", "ptir_tools", "lsp", cwd=ROOT, env=dict(os.environ))
+    try:
+        await client.initialize_session(
+            types.InitializeParams(capabilities=client_capabilities("visual_studio_code"), root_uri=Path(ROOT).as_uri())
+        )
+        uri = "file:///case.ptir"
+        client.text_document_did_open(types.DidOpenTextDocumentParams(types.TextDocumentItem(uri, "ptir", 1, text)))
+        await client.wait_for_notification("textDocument/publishDiagnostics")
+        answer = await ask(client, uri, types)
+        await client.shutdown_session()
+        return answer
+    finally:
+        if client._server and client._server.returncode is None:
+            client._server.kill()
+
+
+def ask(text: str, question: Any) -> Any:
+    pytest.importorskip("pygls")
+    pytest.importorskip("pytest_lsp")
+    return asyncio.run(asyncio.wait_for(_session(text, question), 120))
+
+
+def test_a_client_gets_findings_and_their_fixes() -> None:
+    text = PTIR.replace("neg(%x)", "nge(%x)")
+
+    async def question(client: Any, uri: str, types: Any) -> Any:
+        (found,) = client.diagnostics[uri]
+        asked = types.CodeActionParams(types.TextDocumentIdentifier(uri), found.range, types.CodeActionContext([found]))
+        actions = await client.text_document_code_action_async(asked)
+        return found, actions
+
+    found, (action,) = ask(text, question)
+    assert found.code == "UnknownOp" and found.range.start.line == 3 and found.range.start.character == 9
+    (edit,) = next(iter(action.edit.changes.values()))
+    assert edit.new_text == "neg" and action.title == "did you mean `neg`?"
+
+
+def test_a_client_gets_everything_else() -> None:
+    async def question(client: Any, uri: str, types: Any) -> Any:
+        doc = types.TextDocumentIdentifier(uri)
+        on_y, on_op = types.Position(4, 19), types.Position(3, 10)
+        asked: dict[str, Any] = {
+            "hover": await client.text_document_hover_async(types.HoverParams(doc, on_y)),
+            "op": await client.text_document_hover_async(types.HoverParams(doc, on_op)),
+            "definition": await client.text_document_definition_async(types.DefinitionParams(doc, on_y)),
+            "references": await client.text_document_references_async(
+                types.ReferenceParams(types.ReferenceContext(True), doc, on_y)
+            ),
+            "rename": await client.text_document_rename_async(types.RenameParams(doc, on_y, "longer")),
+            "completion": await client.text_document_completion_async(types.CompletionParams(doc, on_y)),
+            "format": await client.text_document_formatting_async(
+                types.DocumentFormattingParams(doc, types.FormattingOptions(2, True))
+            ),
+            "symbols": await client.text_document_document_symbol_async(types.DocumentSymbolParams(doc)),
+        }
+        client.text_document_did_change(
+            types.DidChangeTextDocumentParams(
+                types.VersionedTextDocumentIdentifier(2, uri),
+                [types.TextDocumentContentChangeWholeDocument(PTIR.replace("exp(", "xep("))],
+            )
+        )
+        await client.wait_for_notification("textDocument/publishDiagnostics")
+        asked["after"] = client.diagnostics[uri]
+        return asked
+
+    found = ask(PTIR.replace("  // a", "// a").replace("    %y", "   %y"), question)
+    assert "%y : tensor<f32, 2>" in found["hover"].contents.value and "ptir.neg" in found["op"].contents.value
+    assert found["definition"].range.start.line == 3
+    assert [place.range.start.line for place in found["references"]] == [3, 4]
+    assert len(next(iter(found["rename"].changes.values()))) == 2
+    assert "%x" in {item.label for item in found["completion"].items}
+    assert found["format"][0].new_text == PTIR and [s.name for s in found["symbols"]] == ["func @main", "region ^r0"]
+    assert [d.code for d in found["after"]] == ["UnknownOp"]
