@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 import ptir_tools as ptir
+from ptir_tools.core.lazy import lazy
 from tests.models import MODULES, hold, inputs, program
 from tests.torch_models import outputs
+
+torch = lazy("torch")
 
 
 @pytest.mark.parametrize("name", sorted(MODULES))

@@ -9,12 +9,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
 from safetensors.numpy import save
-from torch.nn import functional as F
 
+from ptir_tools.core.lazy import lazy
+
+torch, F = lazy("torch"), lazy("torch.nn.functional")
 FOLDER = Path(__file__).parent.parent / "testdata" / "models"
 sys.path.insert(0, str(FOLDER))
 
@@ -25,7 +27,7 @@ import quantized_mlp  # noqa: E402
 import resnet  # noqa: E402
 
 Arrays = dict[str, np.ndarray]
-Tensors = dict[str, torch.Tensor]
+Tensors = dict[str, Any]  # tensors of torch
 
 
 def tensors(arrays: Arrays, dtype: torch.dtype) -> Tensors:

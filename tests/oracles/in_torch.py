@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 
+from ptir_tools.core.lazy import lazy
 from tests.oracles.cases import Case
 from tests.ptir.oracle import COMPLEX, FLOATS, INTEGERS, NAME
 
-Tensor = torch.Tensor
+torch, F = lazy("torch"), lazy("torch.nn.functional")
+Tensor = Any  # of torch
 MEANING: dict[str, Callable[..., Any]] = {}
 
 
@@ -58,9 +58,10 @@ def said(case: Case) -> Any:
 
 UNARY = ("neg", "abs", "exp", "log", "tanh", "erf", "rsqrt", "reciprocal")
 BINARY = ("add", "sub", "mul", "maximum", "minimum", "clamp")
-MEANING |= {name: getattr(torch, name) for name in UNARY + BINARY}
-MEANING |= {f"compare_{kind}": getattr(torch, kind) for kind in ("lt", "le", "eq", "ge", "gt", "ne")}
-MEANING |= {"select": torch.where, "stop_gradient": Tensor.detach}
+SPELLED = {name: name for name in UNARY + BINARY}
+SPELLED |= {f"compare_{kind}": kind for kind in ("lt", "le", "eq", "ge", "gt", "ne")}
+SPELLED |= {"select": "where", "stop_gradient": "detach"}
+MEANING |= {op: lambda *xs, name=name: getattr(torch, name)(*xs) for op, name in SPELLED.items()}
 
 
 @means("div")

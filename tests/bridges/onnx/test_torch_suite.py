@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import numpy as np
 import pytest
-import torch
 
 import ptir_tools as ptir
+from ptir_tools.core.lazy import lazy
 
-pytest.importorskip("onnx")
-pytest.importorskip("onnxscript")
-pytest.importorskip("onnxruntime")
-from tests.suites import torch as suite
+torch, suite = lazy("torch"), lazy("tests.suites.torch")
+NEEDED = ("onnx", "onnxscript", "onnxruntime")
+if absent := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+    pytest.skip(f"{absent[0]} is not installed", allow_module_level=True)
 
 
 @pytest.mark.parametrize("name", ["whisper_step", "mobilenet_v3"])
@@ -28,13 +30,12 @@ def test_what_is_off_is_wrong() -> None:
     assert suite.off({"y0": exact["y0"]}, wanted) == "1 outputs, 2 are wanted"
 
 
-class Distances(torch.nn.Module):
-    """What torch 2.13 has no translation for."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cdist(x, x)
-
-
 def test_what_torch_does_not_export_is_reported() -> None:
+    class Distances(torch.nn.Module):
+        """What torch 2.13 has no translation for."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cdist(x, x)
+
     with pytest.raises(ptir.UsageError, match=r"torch does not export this module: .*_cdist_forward"):
         ptir.from_torch(Distances(), (torch.ones(2, 3),))
