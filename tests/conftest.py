@@ -41,6 +41,7 @@ EVERY_FORMAT = [
     "testdata/pto/01_vector_add_subview.pto",
 ]
 
+_STARTED = pytest.StashKey[float]()
 LARGE = 24  # cases of a test from which --share draws
 PEERS = ("iree", "jax", "torch")  # the extra `oracle`: each test_jax*.py needs jax, and so on
 
@@ -72,6 +73,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--share", type=int, default=1, metavar="N", help="of the cases of a test that has many, run one in N, drawn by the day"
     )
     parser.addoption("--day", default=date.today().isoformat(), help="the day that --share draws by; today")
+    parser.addoption("--costs", action="store_true", help="say at the end what the tests of each room took")
     parser.addoption(
         "--expected-skips", type=Path, metavar="FILE", help="fail when a test is skipped that this file does not list"
     )
@@ -100,8 +102,49 @@ def shared_out(names: Iterable[str], share: int, day: str) -> list[str]:
     return left_out
 
 
+def _processor() -> float:
+    """The seconds of processor time of this process, and of those that it started and that have ended."""
+    return sum(os.times()[:4])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
+    """The report of a test's end says what the test took (a worker's reports are all that the first process sees)."""
+    item.stash[_STARTED] = _processor()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[Any]:
+    """See above."""
+    report = yield
+    if call.when == "teardown":
+        report.user_properties.append(("processor", _processor() - item.stash[_STARTED]))
+    return report
+
+
+def room_of(name: str) -> str:
+    """The room of a test, by its name; `tests` for those of the whole."""
+    return name.rpartition("/test_")[0].removeprefix("tests/")
+
+
+def _costs(reports: Iterable[pytest.TestReport]) -> dict[str, tuple[int, float]]:
+    """How many tests of each room ran, and their seconds of processor time."""
+    found: dict[str, tuple[int, float]] = {}
+    for report in reports:
+        for kind, took in report.user_properties:
+            if kind == "processor":
+                count, sum_ = found.get(room := room_of(report.nodeid), (0, 0.0))
+                found[room] = count + 1, sum_ + float(took)  # type: ignore[arg-type]
+    return dict(sorted(found.items()))
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """What repeats a run of a share."""
+    """What each room took, and what repeats a run of a share."""
+    if config.getoption("--costs"):
+        reports = [r for kept in terminalreporter.stats.values() for r in kept if getattr(r, "when", "") == "teardown"]
+        for room, (count, took) in _costs(reports).items():
+            terminalreporter.write_line(f"{took:8.1f} CPU-s  {count:6} tests  {room}")
     if (share := config.getoption("--share")) > 1:
         terminalreporter.write_line(
             f"one in {share} of the cases of large tests: --share={share} --day={config.getoption('--day')}"

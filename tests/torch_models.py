@@ -1,6 +1,6 @@
 """The models of testdata/models in torch, on the same weights and inputs, by torch's own layers.
 
-`python tests/torch_models.py` writes what they give in float32 and in float64 beside them: NAME.expect.safetensors and
+`python -m tests.torch_models` writes what they give in float32 and in float64 beside them: NAME.expect.safetensors and
 NAME.expect64.safetensors. test_torch_models.py computes it again.
 """
 
@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from ptir_tools.core.lazy import lazy
+from tests.peers import F, torch
 
-torch, F = lazy("torch"), lazy("torch.nn.functional")
 FOLDER = Path(__file__).parent.parent / "testdata" / "models"
 sys.path.insert(0, str(FOLDER))
 

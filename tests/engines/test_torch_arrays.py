@@ -8,9 +8,8 @@ import pytest
 import ptir_tools as ptir
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import UsageError
-from ptir_tools.core.lazy import lazy
+from tests import peers
 
-torch = lazy("torch")
 TEXT = "func @f(%x: tensor<{0}, 2x3>) -> tensor<{0}, 2x3> {{\n  %y = neg(%x) -> tensor<{0}, 2x3>\n  return %y\n}}\n"
 
 
@@ -21,7 +20,7 @@ TEXT = "func @f(%x: tensor<{0}, 2x3>) -> tensor<{0}, 2x3> {{\n  %y = neg(%x) -> 
     ],
 )  # fmt: skip
 def test_a_tensor_of_torch_goes_in(name: str, dtype: str) -> None:
-    x = torch.tensor([[1.0, -2.5], [0.5, 7.0], [-0.25, 3.0]]).T.to(getattr(torch, dtype))  # no contiguous one
+    x = peers.torch.tensor([[1.0, -2.5], [0.5, 7.0], [-0.25, 3.0]]).T.to(getattr(peers.torch, dtype))  # no contiguous one
     (y,) = ptir.run(ptir.read(TEXT.format(name)), [x]).values()
     assert np.array_equal(arrays.widen(y), -x.float().numpy())
 
@@ -29,6 +28,6 @@ def test_a_tensor_of_torch_goes_in(name: str, dtype: str) -> None:
 def test_what_numpy_makes_no_array_of_is_reported_with_the_reason() -> None:
     program = ptir.read(TEXT.format("f32"))
     with pytest.raises(UsageError, match=r"input `x` is tensor<f32, 2x3>.*requires grad"):
-        ptir.run(program, [torch.ones(2, 3, requires_grad=True)])
+        ptir.run(program, [peers.torch.ones(2, 3, requires_grad=True)])
     with pytest.raises(UsageError, match=r"got an array of bfloat16"):
-        ptir.run(program, [torch.ones(2, 3, dtype=torch.bfloat16)])
+        ptir.run(program, [peers.torch.ones(2, 3, dtype=peers.torch.bfloat16)])

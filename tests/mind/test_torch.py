@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -12,17 +13,19 @@ from ptir_tools.core.choices import Seeded
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dtypes import F64, SI32, SI64
 from ptir_tools.core.ir import Op, create
-from ptir_tools.core.lazy import lazy
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.mind.generate import generate
 from ptir_tools.dialects.mind.ops.linear import pads
 from ptir_tools.passes import PassContext, run_pipeline
+from tests import peers
 from tests.conftest import TESTDATA
 from tests.mind.programs import good, run, show
 
-torch = lazy("torch")
+if TYPE_CHECKING:
+    from torch import Tensor
+
 # name -> (shapes of the inputs, instructions after the inputs, the same in torch)
-CASES: dict[str, tuple[list[list[int]], list[str], Callable[..., torch.Tensor]]] = {
+CASES: dict[str, tuple[list[list[int]], list[str], Callable[..., Tensor]]] = {
     "add": ([[2, 3], [3]], ["Add(%0, %1)", "Mul(%2, %2)", "Sum(%3, [], false)"], lambda x, y: ((x + y) ** 2).sum()),
     "sub": ([[1, 3], [2, 1]], ["Sub(%0, %1)", "Mul(%2, %2)", "Sum(%3, [], false)"], lambda x, y: ((x - y) ** 2).sum()),
     "mul": ([[2, 3], []], ["Mul(%0, %1)", "Mul(%2, %0)", "Sum(%3, [], false)"], lambda x, y: (x * y * x).sum()),
@@ -61,12 +64,12 @@ CASES: dict[str, tuple[list[list[int]], list[str], Callable[..., torch.Tensor]]]
             "Exp(%2)",
             "Sum(%3, [], false)",
         ],
-        lambda x: x[torch.tensor([[3, 0, 3], [1, 3, 0]])].exp().sum(),
+        lambda x: x[peers.torch.tensor([[3, 0, 3], [1, 3, 0]])].exp().sum(),
     ),
     "conv": (
         [[2, 6, 7, 3], [3, 2, 3, 4]],
         ["Conv2d(%0, %1, [2, 1], Custom([[1, 1], [2, 2]]))", "Mul(%2, %2)", "Sum(%3, [], false)"],
-        lambda x, w: (torch.conv2d(x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1), stride=(2, 1), padding=(1, 2)) ** 2).sum(),
+        lambda x, w: (peers.torch.conv2d(x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1), stride=(2, 1), padding=(1, 2)) ** 2).sum(),
     ),
     "two layers": (
         [[5, 3], [3, 4], [4], [4, 2]],
@@ -87,7 +90,7 @@ def test_gradients(name: str) -> None:
 
     rng = np.random.default_rng(5)
     inputs = [rng.uniform(-1, 1, s) for s in shapes]
-    leaves = [torch.tensor(x, requires_grad=True) for x in inputs]
+    leaves = [peers.torch.tensor(x, requires_grad=True) for x in inputs]
     loss = formula(*leaves)
     loss.backward()
     for got, want in zip(run(program, inputs), [loss.detach(), *(leaf.grad for leaf in leaves)], strict=True):
@@ -106,9 +109,9 @@ def gradients(text: str, inputs: list[np.ndarray]) -> list[np.ndarray]:
     return list(run(program, inputs))
 
 
-def by_torch(formula: Callable[..., torch.Tensor], inputs: list[np.ndarray]) -> list[np.ndarray]:
+def by_torch(formula: Callable[..., Tensor], inputs: list[np.ndarray]) -> list[np.ndarray]:
     """The same by torch."""
-    leaves = [torch.tensor(x, requires_grad=True) for x in inputs]
+    leaves = [peers.torch.tensor(x, requires_grad=True) for x in inputs]
     loss = formula(*leaves)
     loss.backward()
     return [
@@ -173,7 +176,7 @@ def test_gradients_of_reductions(axes: list[int], keep: bool, op: str) -> None:
         "%3 = Sum(%2, [], false)\noutputs: %3\n"
     )
     inputs = [np.random.default_rng(1).uniform(-1, 1, (2, 3, 4))]
-    reduce = torch.sum if op == "Sum" else torch.mean
+    reduce = peers.torch.sum if op == "Sum" else peers.torch.mean
     wanted = by_torch(lambda x: reduce(x, tuple(axes) or (0, 1, 2)).exp().sum(), inputs)
     for got, want in zip(gradients(text, inputs), wanted, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
@@ -197,13 +200,13 @@ def test_gradients_of_what_broadcasts(shapes: tuple[tuple[int, ...], tuple[int, 
     text += f"%2 = {op}(%0, %1)\n%3 = Exp(%2)\n%4 = Sum(%3, [], false)\noutputs: %4\n"
     rng = np.random.default_rng(2)
     inputs = [rng.uniform(-1, 1, s) for s in shapes]
-    combine = {"Add": torch.add, "Sub": torch.sub, "Mul": torch.mul}[op]
+    combine = {"Add": peers.torch.add, "Sub": peers.torch.sub, "Mul": peers.torch.mul}[op]
     wanted = by_torch(lambda x, y: combine(x, y).exp().sum(), inputs)
     for got, want in zip(gradients(text, inputs), wanted, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
 
 
-FORWARD: dict[str, tuple[list[list[int]], str, Callable[..., torch.Tensor]]] = {
+FORWARD: dict[str, tuple[list[list[int]], str, Callable[..., Tensor]]] = {
     "conv, Valid": ([[2, 7, 6, 3], [3, 2, 3, 4]], "Conv2d(%0, %1, [2, 1], Valid)", lambda x, w: conv(x, w, (2, 1), (0, 0, 0, 0))),
     "conv, Custom": (
         [[1, 5, 5, 2], [3, 3, 2, 3]],
@@ -227,10 +230,10 @@ FORWARD: dict[str, tuple[list[list[int]], str, Callable[..., torch.Tensor]]] = {
 }
 
 
-def conv(x: torch.Tensor, w: torch.Tensor, strides: tuple[int, int], pads: tuple[int, int, int, int]) -> torch.Tensor:
+def conv(x: Tensor, w: Tensor, strides: tuple[int, int], pads: tuple[int, int, int, int]) -> Tensor:
     """torch's convolution (NCHW, OIHW) of NHWC by HWCF; `pads` are left, right, top, bottom."""
-    padded = torch.nn.functional.pad(x.permute(0, 3, 1, 2), pads)
-    return torch.nn.functional.conv2d(padded, w.permute(3, 2, 0, 1), stride=strides).permute(0, 2, 3, 1)
+    padded = peers.torch.nn.functional.pad(x.permute(0, 3, 1, 2), pads)
+    return peers.torch.nn.functional.conv2d(padded, w.permute(3, 2, 0, 1), stride=strides).permute(0, 2, 3, 1)
 
 
 @pytest.mark.parametrize("name", FORWARD)
@@ -240,25 +243,25 @@ def test_values(name: str) -> None:
     program = good(f"{text}%9 = {line}\noutputs: %9\n")
     rng = np.random.default_rng(6)
     inputs = [rng.uniform(-1, 1, s) for s in shapes]
-    want = formula(*map(torch.tensor, inputs)).numpy()
+    want = formula(*map(peers.torch.tensor, inputs)).numpy()
     np.testing.assert_allclose(run(program, inputs)[0], want, rtol=1e-12, atol=1e-13)
 
 
 def mlp(x, w1, b1, w2, b2, y):  # type: ignore[no-untyped-def]
-    return ((torch.relu(x @ w1 + b1) @ w2 + b2 - y) ** 2).mean()
+    return ((peers.torch.relu(x @ w1 + b1) @ w2 + b2 - y) ** 2).mean()
 
 
 def cnn(x, f1, f2, w, y):  # type: ignore[no-untyped-def]
-    first = torch.relu(conv(x, f1, (2, 1), (1, 1, 0, 1)))
-    second = torch.relu(conv(first, f2, (1, 2), (0, 2, 1, 0)))
+    first = peers.torch.relu(conv(x, f1, (2, 1), (1, 1, 0, 1)))
+    second = peers.torch.relu(conv(first, f2, (1, 2), (0, 2, 1, 0)))
     return ((second.mean((1, 2)) @ w - y) ** 2).mean()
 
 
 def attention(table, tokens, wq, wk, wv):  # type: ignore[no-untyped-def]
     rows = table[tokens]
-    weights = torch.softmax((rows @ wq) @ (rows @ wk).T * 0.5, 1)
-    scores = torch.log_softmax(weights @ (rows @ wv) @ table.T, 1)
-    return -scores[:4][torch.arange(4), tokens[1:]].mean()
+    weights = peers.torch.softmax((rows @ wq) @ (rows @ wk).T * 0.5, 1)
+    scores = peers.torch.log_softmax(weights @ (rows @ wv) @ table.T, 1)
+    return -scores[:4][peers.torch.arange(4), tokens[1:]].mean()
 
 
 EXAMPLES = {"60_mlp_loss": mlp, "61_cnn_loss": cnn, "62_attention_loss": attention}
@@ -275,8 +278,8 @@ def test_examples(name: str, rate: float) -> None:
              for p in program.main.params]  # fmt: skip
     run_pipeline(program, f"autodiff{{rate={rate}}},canonicalize", context)
     assert verify(program, context.diagnostics)
-    leaves = [torch.tensor(x, requires_grad=x.dtype == np.float64) for x in whole]
-    loss = EXAMPLES[name](*(x.long() if x.dtype == torch.int32 else x for x in leaves))
+    leaves = [peers.torch.tensor(x, requires_grad=x.dtype == np.float64) for x in whole]
+    loss = EXAMPLES[name](*(x.long() if x.dtype == peers.torch.int32 else x for x in leaves))
     loss.backward()
     floats = [x for x in leaves if x.requires_grad]
     wanted = [(x - rate * x.grad if rate else x.grad).detach().numpy() for x in floats]
@@ -284,26 +287,26 @@ def test_examples(name: str, rate: float) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
 
 
-PLAIN: dict[str, Callable[..., torch.Tensor]] = {
+PLAIN: dict[str, Callable[..., Tensor]] = {
     "Add": lambda x, y: x + y, "Sub": lambda x, y: x - y, "Mul": lambda x, y: x * y, "Neg": lambda x: -x,
     "Exp": lambda x: x.exp(), "Log": lambda x: x.log(), "Dot": lambda x, y: x @ y, "MatMul": lambda x, y: x @ y,
-    "Relu": lambda x: torch.where(x > 0, x, torch.zeros_like(x)),
+    "Relu": lambda x: peers.torch.where(x > 0, x, peers.torch.zeros_like(x)),
     "Gather": lambda x, i: x[i.long()],
 }  # fmt: skip
 
 
-def in_torch(op: Op, *operands: torch.Tensor) -> torch.Tensor:
+def in_torch(op: Op, *operands: Tensor) -> Tensor:
     """What an instruction of Core v1 gives, by torch."""
-    short, named, x = op.defn.short, op.defn.named(op.attrs), operands[0] if operands else torch.zeros(())
+    short, named, x = op.defn.short, op.defn.named(op.attrs), operands[0] if operands else peers.torch.zeros(())
     if op.defn.is_constant:
-        return torch.tensor(np.array(from_literal(named["value"])))
+        return peers.torch.tensor(np.array(from_literal(named["value"])))
     if short in PLAIN:
         return PLAIN[short](*operands)
     if short in ("Sum", "Mean"):
         axes = [a % x.ndim for a in named["axes"]] or list(range(x.ndim))
         total = x.sum(axes, keepdim=bool(named["keepdims"] and named["axes"])) if axes else x
         n = int(np.prod([x.shape[a] for a in axes]))
-        whole = torch.div(total, n, rounding_mode=None if x.dtype.is_floating_point else "trunc")
+        whole = peers.torch.div(total, n, rounding_mode=None if x.dtype.is_floating_point else "trunc")
         return total if short == "Sum" else whole
     if short == "Transpose":
         return x.permute(*named["permutation"]) if x.ndim else x
@@ -313,12 +316,12 @@ def in_torch(op: Op, *operands: torch.Tensor) -> torch.Tensor:
         bounds = zip(named["starts"], named["ends"], named["steps"], strict=True)
         for axis, (a, b, step) in enumerate(bounds):
             places = range(max(a, 0), min(max(b, 0), x.shape[axis]), step)
-            x = x.index_select(axis, torch.tensor(list(places), dtype=torch.int64))
+            x = x.index_select(axis, peers.torch.tensor(list(places), dtype=peers.torch.int64))
         return x
     if short == "Conv2d":
         (top, bottom), (left, right) = pads(tuple(x.shape), tuple(operands[1].shape), named["strides"], named["padding"])
-        image = torch.nn.functional.pad(x.permute(0, 3, 1, 2), (left, right, top, bottom)).double().contiguous()
-        found = torch.conv2d(image, operands[1].permute(3, 2, 0, 1).double().contiguous(), stride=named["strides"])
+        image = peers.torch.nn.functional.pad(x.permute(0, 3, 1, 2), (left, right, top, bottom)).double().contiguous()
+        found = peers.torch.conv2d(image, operands[1].permute(3, 2, 0, 1).double().contiguous(), stride=named["strides"])
         return found.permute(0, 2, 3, 1).to(x.dtype)
     return x.reshape(op.result.type.static_shape)
 
@@ -348,7 +351,7 @@ def test_gradients_of_generated_modules(seed: int) -> None:
         rng.uniform(0.2, 1.5, p.type.static_shape) if p.type.dtype is F64 else np.asarray(rng.integers(0, 2, p.type.static_shape))
         for p in main.params
     ]
-    known = {p: torch.tensor(x, requires_grad=x.dtype.kind == "f") for p, x in zip(main.params, inputs, strict=True)}
+    known = {p: peers.torch.tensor(x, requires_grad=x.dtype.kind == "f") for p, x in zip(main.params, inputs, strict=True)}
     leaves = [x for x in known.values() if x.requires_grad]
     try:
         for op in main.body:
@@ -356,9 +359,9 @@ def test_gradients_of_generated_modules(seed: int) -> None:
     except IndexError:  # data that is no index
         return
     loss = known[main.results[0]]
-    if not bool(torch.isfinite(loss)):
+    if not bool(peers.torch.isfinite(loss)):
         return
-    found = torch.autograd.grad(loss, leaves, allow_unused=True) if loss.requires_grad else [None] * len(leaves)
+    found = peers.torch.autograd.grad(loss, leaves, allow_unused=True) if loss.requires_grad else [None] * len(leaves)
     run_pipeline(program, "autodiff,canonicalize", context := PassContext())
     assert verify(program, context.diagnostics)
     with np.errstate(all="ignore"):

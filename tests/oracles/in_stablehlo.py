@@ -12,14 +12,14 @@ from math import inf
 from typing import Any
 
 import numpy as np
-from jax._src.interpreters import mlir
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
 
+from ptir_tools.core.lazy import lazy
 from tests.oracles.by_hand import start_of
 from tests.oracles.cases import Case
 from tests.ptir.oracle import COMPLEX, FLOATS, INTEGERS, NAME, NUMPY, UNSIGNED
 
+mlir, ir = lazy("jax._src.interpreters.mlir"), lazy("jaxlib.mlir.ir")
+stablehlo = lazy("jaxlib.mlir.dialects.stablehlo")
 _SPELLED = {"fp8_e4m3": "f8E4M3FN", "fp8_e5m2": "f8E5M2", "cf32": "complex<f32>", "cf64": "complex<f64>", "i1": "i1"}
 
 
@@ -128,7 +128,7 @@ def said(case: Case) -> np.ndarray:
 
 
 @cache
-def context() -> ir.Context:
+def context() -> Any:
     """MLIR with the dialects of the interpreter."""
     made = mlir.make_ir_context()
     made.enable_multithreading(False)

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ptir_tools.core.lazy import lazy
 from tests.oracles.cases import Case
+from tests.peers import F, torch
 from tests.ptir.oracle import COMPLEX, FLOATS, INTEGERS, NAME
 
-torch, F = lazy("torch"), lazy("torch.nn.functional")
 Tensor = Any  # of torch
 MEANING: dict[str, Callable[..., Any]] = {}
 
