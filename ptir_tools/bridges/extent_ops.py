@@ -32,7 +32,7 @@ def _measured(block: Block, p: Poly, dtype: DType) -> Tensor:
     if (number := p.value) is not None:
         return block.constant(np.asarray(number), dtype)
     terms = []
-    for m, n in p.terms:
+    for m, n in p.monomials:
         if not m:
             terms.append(block.constant(np.asarray(n), dtype))
             continue
@@ -41,7 +41,7 @@ def _measured(block: Block, p: Poly, dtype: DType) -> Tensor:
     return reduce(operator.add, terms)
 
 
-def _factor(block: Block, f: Atom, dtype: DType) -> Tensor:
+def _factor(block: Block, f: Atom[str], dtype: DType) -> Tensor:
     if isinstance(f, str):
         one = Tensor(block, arrays.to_literal(np.ones((), arrays.numpy_dtype(dtype)), tensor(dtype)))
         return block.op("broadcast_to", one, result_shape=[sym(f)]).reduce_sum([0])
@@ -63,11 +63,11 @@ def repeated(x: Tensor, axis: int, n: Size, refuse: Refuse) -> Tensor:
     gives `n`."""
     if not isinstance(n, Extent) or n.symbol:
         return x.broadcast_to([dim(n) if a == axis else d for a, d in enumerate(x.shape)])
-    if any(m < 0 for p, m in n.poly.terms if p):
+    if any(m < 0 for p, m in n.poly.monomials if p):
         raise refuse(f"an axis of extent {n}, a difference of symbols, cannot be made")
-    less = -min(dict(n.poly.terms).get((), 0), 0)
+    less = -min(n.poly.const, 0)
     whole = n + less
-    parts = [_product(x, axis, p, m, refuse) for p, m in poly(whole).terms]
+    parts = [_product(x, axis, p, m, refuse) for p, m in poly(whole).monomials]
     have = parts[0] if len(parts) == 1 else x.block.op("concat", parts, axis=axis, types=[_type(x, axis, whole)])
     return fewer(have, axis, less, 1, n) if less else have
 
@@ -94,7 +94,7 @@ def _type(x: Tensor, axis: int, n: Size) -> TensorType:
     return x.tensor_type.with_shape(dim(n) if a == axis else d for a, d in enumerate(x.shape))
 
 
-def _product(x: Tensor, axis: int, product: Monomial, times: int, refuse: Refuse) -> Tensor:
+def _product(x: Tensor, axis: int, product: Monomial[str], times: int, refuse: Refuse) -> Tensor:
     """`x` repeated along an axis, as often as the product."""
     if not product:
         return x.broadcast_to([times if a == axis else d for a, d in enumerate(x.shape)])
@@ -115,7 +115,7 @@ def _by(x: Tensor, axis: int, n: Dim, whole: Size) -> Tensor:
     return wide.reshape([*shape[:axis], dim(whole), *shape[axis + 1 :]])
 
 
-def _divided(x: Tensor, axis: int, f: Quotient, refuse: Refuse) -> Tensor:
+def _divided(x: Tensor, axis: int, f: Quotient[str], refuse: Refuse) -> Tensor:
     """`x` repeated along an axis, as often as the quotient."""
     by, whole = f.right.value, Extent(term((f,)))
     if f.op != "//" or by is None:

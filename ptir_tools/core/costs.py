@@ -25,7 +25,7 @@ def count(shape: Iterable[Dim]) -> Poly:
 
 def text(cost: Poly) -> str:
     """A cost as a number or a formula, such as `4*K*M + N`."""
-    return " + ".join(str(term(*t)) for t in sorted(cost.terms, key=lambda t: list(map(str, t[0])))) or "0"
+    return " + ".join(str(term(*t)) for t in sorted(cost.monomials, key=lambda t: list(map(str, t[0])))) or "0"
 
 
 def elements(*types: Type) -> Poly:

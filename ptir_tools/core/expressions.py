@@ -1,8 +1,8 @@
 """Integer expressions over symbols: extents (`H*D`, `Cout//G`) and the entries of a VIEW's index map.
 
-An expression is kept as a polynomial in normal form whose atoms are names and quotients. So equal polynomials have equal text,
-and a core symbol named by that text is one object per polynomial. `//` and `%` round toward minus infinity. The axes
-of an index map are atoms named `@0`, `@1`, …, which no program can write.
+An expression is kept as a polynomial in normal form (`Sum`). Its atoms are quotients, and names or other unknowns. So equal
+polynomials have equal text, and a core symbol named by that text is one object per polynomial. `//` and `%` round toward minus
+infinity. The axes of an index map are atoms named `@0`, `@1`, …, which no program can write.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from itertools import product as pairs
 from math import gcd, prod
@@ -18,6 +18,7 @@ from math import gcd, prod
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.typed import Generic, TypeAlias, TypeVar
 from ptir_tools.core.types import Dim, Sym, sym
 from ptir_tools.core.violations import Violation
 
@@ -35,195 +36,253 @@ class NoDivisor(Violation):
     """A number below 1 divides."""
 
 
+A = TypeVar("A", bound="Hashable")  # what is not computed further: a name, or an unknown value
+
+
 @dataclass(slots=True, frozen=True)
-class Quotient:
+class Quotient(Generic[A]):
     """`left // right` or `left % right`, as an atom."""
 
     op: str
-    left: Poly
-    right: Poly
+    left: Sum[A]
+    right: Sum[A]
 
     def __str__(self) -> str:
         left = str(self.left) if self.left.is_plain else f"({self.left})"
         return f"{left}{self.op}{self.right if self.right.is_plain else f'({self.right})'}"
 
 
-Atom = str | Quotient
-Monomial = tuple[Atom, ...]
+class Sum(Generic[A]):
+    """A number and a sum of products of atoms with integer coefficients; build it with `constant`, `name` and the operators.
 
+    `terms` has the coefficients, none of which is 0, in no order. Its keys are atoms, and tuples of two or more of them for
+    products. Equal sums have equal parts, if atoms of a product with equal text are equal.
+    """
 
-@dataclass(slots=True, frozen=True)
-class Poly:
-    """A sum of monomials with integer coefficients; build it with `constant`, `name` and the operators."""
+    __slots__ = ("_hash", "_ordered", "const", "terms")
 
-    terms: tuple[tuple[Monomial, int], ...]
+    def __init__(self, const: int, terms: Mapping[Key[A], int]) -> None:
+        self.const = const
+        self.terms = terms
 
-    def __add__(self, other: Poly) -> Poly:
-        return _collect((*self.terms, *other.terms))
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sum) and self.const == other.const and self.terms == other.terms
 
-    def __neg__(self) -> Poly:
-        return _collect((m, -c) for m, c in self.terms)
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            self._hash: int = hash((self.const, frozenset(self.terms.items())))
+            return self._hash
 
-    def __sub__(self, other: Poly) -> Poly:
-        return self + -other
+    def __repr__(self) -> str:
+        return f"Sum({self})"
 
-    def __mul__(self, other: Poly) -> Poly:
-        return _collect(((*a, *b), c * d) for (a, c), (b, d) in pairs(self.terms, other.terms))
+    def __add__(self, other: Sum[A]) -> Sum[A]:
+        if not other.terms:
+            return Sum(self.const + other.const, self.terms) if other.const else self
+        terms = dict(self.terms)
+        for m, c in other.terms.items():
+            terms[m] = terms.get(m, 0) + c
+        return _checked(Sum(self.const + other.const, {m: c for m, c in terms.items() if c}))
 
-    def __floordiv__(self, other: Poly) -> Poly:
+    def __neg__(self) -> Sum[A]:
+        return self * -1
+
+    def __sub__(self, other: Sum[A]) -> Sum[A]:
+        return self + other * -1
+
+    def __mul__(self, other: Sum[A] | int) -> Sum[A]:
+        if isinstance(other, Sum) and other.terms and self.terms:
+            return _collect(((*a, *b), c * d) for (a, c), (b, d) in pairs(self.monomials, other.monomials))
+        k, sum = (other, self) if isinstance(other, int) else (self.const, other) if other.terms else (other.const, self)
+        if k == 1:
+            return sum
+        return Sum(sum.const * k, {m: c * k for m, c in sum.terms.items()} if k else {})
+
+    def __floordiv__(self, other: Sum[A]) -> Sum[A]:
         return _quotient("//", self, other)
 
-    def __mod__(self, other: Poly) -> Poly:
+    def __mod__(self, other: Sum[A]) -> Sum[A]:
         return _quotient("%", self, other)
 
     @property
     def value(self) -> int | None:
         """The number it is, or None."""
-        if not self.terms:
-            return 0
-        return self.terms[0][1] if self.terms == (((), self.terms[0][1]),) else None
+        return None if self.terms else self.const
+
+    @property
+    def monomials(self) -> tuple[tuple[Monomial[A], int], ...]:
+        """The atoms and the coefficient of each term, also of the number (which has no atoms) unless it is 0: in one order."""
+        try:
+            return self._ordered
+        except AttributeError:
+            found = [(_atoms(m), c) for m, c in self.terms.items()] + ([((), self.const)] if self.const else [])
+            if len(found) > 1:
+                found.sort(key=lambda t: (t[1] < 0, -len(t[0]), _monomial_text(t[0], 1)))
+            self._ordered: tuple[tuple[Monomial[A], int], ...] = tuple(found)
+            return self._ordered
 
     @property
     def is_plain(self) -> bool:
         """Whether it needs no parentheses as an operand: a name or a number that is not negative."""
-        if self.value is not None:
-            return self.value >= 0
-        return len(self.terms) == 1 and self.terms[0][1] == 1 and len(m := self.terms[0][0]) == 1 and isinstance(m[0], str)
+        if not self.terms or self.const:
+            return not self.terms and self.const >= 0
+        (m, c), *others = self.terms.items()
+        return c == 1 and not others and not isinstance(m, tuple | Quotient)
 
-    def names(self) -> Iterator[str]:
+    def names(self) -> Iterator[A]:
         """The names in it, in order, with repetitions."""
-        for m, _ in self.terms:
+        for m, _ in self.monomials:
             for a in m:
-                if isinstance(a, str):
-                    yield a
-                else:
+                if isinstance(a, Quotient):
                     yield from a.left.names()
                     yield from a.right.names()
+                else:
+                    yield a
 
     def quotients(self) -> int:
         """How many `//` and `%` there are in it."""
-        inner = [a for m, _ in self.terms for a in m if isinstance(a, Quotient)]
+        inner = [a for m, _ in self.monomials for a in m if isinstance(a, Quotient)]
         return len(inner) + sum(a.left.quotients() + a.right.quotients() for a in inner)
 
-    def put(self, values: Mapping[str, Poly]) -> Poly:
+    def put(self, values: Mapping[A, Sum[A]]) -> Sum[A]:
         """It with names replaced by expressions."""
-        total = constant(0)
-        for m, c in self.terms:
-            product = constant(c)
-            for a in m:
-                product = product * (values.get(a, name(a)) if isinstance(a, str) else _put_quotient(a, values))
+        total: Sum[A] = Sum(self.const, {})
+        for m, c in self.terms.items():
+            product: Sum[A] = Sum(c, {})
+            for a in _atoms(m):
+                product = product * (_put_quotient(a, values) if isinstance(a, Quotient) else values.get(a) or term((a,)))
             total = total + product
         return total
 
-    def evaluate(self, values: Mapping[str, Integers]) -> Integers:
+    def evaluate(self, values: Mapping[A, Integers]) -> Integers:
         """Its value where every name is an integer or an array of integers."""
-        total: Integers = 0
-        for m, c in self.terms:
+        total: Integers = self.const
+        for m, c in self.terms.items():
             product: Integers = c
-            for a in m:
-                product = product * (values[a] if isinstance(a, str) else _evaluate_quotient(a, values))
+            for a in _atoms(m):
+                product = product * (_evaluate_quotient(a, values) if isinstance(a, Quotient) else values[a])
             total = total + product
         return total
 
-    def interval(self, ranges: Mapping[str, Interval]) -> Interval:
+    def interval(self, ranges: Mapping[A, Interval]) -> Interval:
         """Bounds, both inclusive, of its values where every name lies in its range and every divisor is positive."""
-        low = high = 0
-        for m, c in self.terms:
+        low = high = self.const
+        for m, c in self.terms.items():
             a, b = c, c
-            for atom in m:
-                ends = [x * y for x in (a, b) for y in (ranges[atom] if isinstance(atom, str) else _bounds(atom, ranges))]
+            for atom in _atoms(m):
+                ends = [x * y for x in (a, b) for y in (_bounds(atom, ranges) if isinstance(atom, Quotient) else ranges[atom])]
                 a, b = min(ends), max(ends)
             low, high = low + a, high + b
         return low, high
 
-    def magnitude(self, ranges: Mapping[str, Interval]) -> int:
+    def magnitude(self, ranges: Mapping[A, Interval]) -> int:
         """A bound on the absolute value of every intermediate result where every name lies in its range."""
-        return sum(abs(c) * prod(_atom_magnitude(a, ranges) for a in m) for m, c in self.terms)
+        return abs(self.const) + sum(abs(c) * prod(_atom_magnitude(a, ranges) for a in _atoms(m)) for m, c in self.terms.items())
 
     def __str__(self) -> str:
-        if not self.terms:
+        if not self.monomials:
             return "0"
-        text = "".join(("-" if c < 0 else "+") + _monomial_text(m, abs(c), c < 0) for m, c in self.terms)
+        text = "".join(("-" if c < 0 else "+") + _monomial_text(m, abs(c), c < 0) for m, c in self.monomials)
         return text.removeprefix("+")
+
+
+Atom: TypeAlias = "A | Quotient[A]"
+Monomial: TypeAlias = "tuple[Atom[A], ...]"
+Key: TypeAlias = "Atom[A] | tuple[Atom[A], ...]"  # of a sum: an atom by itself, or several
+Poly = Sum[str]  # over the names of symbols
 
 
 def constant(value: int) -> Poly:
     """The polynomial of a number."""
-    return Poly((((), value),) if value else ())
+    return Sum(value, {})
 
 
 def name(text: str) -> Poly:
     """The polynomial of a name."""
-    return term((text,))
+    return Sum(0, {text: 1})
 
 
-def term(m: Monomial, coefficient: int = 1) -> Poly:
-    """The polynomial of one term; the coefficient is not 0."""
-    return Poly(((m, coefficient),))
+def term(m: Monomial[A], coefficient: int = 1) -> Sum[A]:
+    """The sum that is one term; the coefficient is not 0."""
+    return Sum(0, {_key(m): coefficient}) if m else Sum(coefficient, {})
 
 
 def total(addends: Iterable[Poly]) -> Poly:
     """A sum of any number of terms; the operators refuse one of more than MAX_TERMS."""
-    return _collect((t for p in addends for t in p.terms), sys.maxsize)
+    return _collect((t for p in addends for t in p.monomials), sys.maxsize)
 
 
-def _collect(terms: Iterable[tuple[Monomial, int]], most: int = MAX_TERMS) -> Poly:
-    totals: dict[Monomial, int] = {}
-    for m, c in terms:
-        m = tuple(sorted(m, key=str)) if len(m) > 1 else m
-        totals[m] = totals.get(m, 0) + c
-    if len(totals) > most:
+def _atoms(m: Key[A]) -> Monomial[A]:
+    return m if isinstance(m, tuple) else (m,)
+
+
+def _key(m: Monomial[A]) -> Key[A]:
+    return m[0] if len(m) == 1 else tuple(sorted(m, key=str))
+
+
+def _checked(made: Sum[A], most: int = MAX_TERMS) -> Sum[A]:
+    if len(made.terms) > most:
         raise Violation("InvalidArg", f"an expression of more than {MAX_TERMS} terms")
-    kept = [(m, c) for m, c in totals.items() if c]
-    return Poly(tuple(kept if len(kept) < 2 else sorted(kept, key=lambda t: (t[1] < 0, -len(t[0]), _monomial_text(t[0], 1)))))
+    return made
 
 
-def _monomial_text(m: Monomial, coefficient: int, negative: bool = False) -> str:
+def _collect(terms: Iterable[tuple[Monomial[A], int]], most: int = MAX_TERMS) -> Sum[A]:
+    const = 0
+    totals: dict[Key[A], int] = {}
+    for m, c in terms:
+        if m:
+            key = _key(m)
+            totals[key] = totals.get(key, 0) + c
+        else:
+            const += c
+    return _checked(Sum(const, {m: c for m, c in totals.items() if c}), most)
+
+
+def _monomial_text(m: Monomial[A], coefficient: int, negative: bool = False) -> str:
     alone = len(m) == 1 and coefficient == 1 and not negative  # a leading minus binds closer than `//`
-    factors = [str(a) if isinstance(a, str) or alone else f"({a})" for a in m]
+    factors = [f"({a})" if isinstance(a, Quotient) and not alone else str(a) for a in m]
     return "*".join(([str(coefficient)] if coefficient != 1 or not m else []) + factors)
 
 
-def _quotient(op: str, left: Poly, right: Poly) -> Poly:
+def _quotient(op: str, left: Sum[A], right: Sum[A]) -> Sum[A]:
     """The quotient, rounded down, or its remainder, for every positive divisor. Terms that the divisor divides are taken out of a
     quotient and dropped from a remainder; then a common factor is canceled. Raises NoDivisor."""
     divisor = right.value
     if divisor is not None and divisor <= 0:
         raise NoDivisor("InvalidArg", f"the divisor of `{left}{op}{right}` is not positive")
-    whole, rest = (constant(1), constant(0)) if left == right else _taken_out(left, right)
-    if divisor is not None and (number := rest.value) is not None:
-        return constant(number % divisor) if op == "%" else whole + constant(number // divisor)
-    if not rest.terms:
+    whole, rest = _taken_out(left, right)
+    if divisor is not None and not rest.terms:
+        return Sum(rest.const % divisor, {}) if op == "%" else whole + Sum(rest.const // divisor, {})
+    if not rest.terms and not rest.const:
         return whole if op == "//" else rest
-    common = gcd(*(c for p in (rest, right) for _, c in p.terms))
-    rest, right = (Poly(tuple((m, c // common) for m, c in p.terms)) for p in (rest, right))
-    atom = term((Quotient(op, rest, right),))
-    return whole + atom if op == "//" else atom * constant(common)
+    common = gcd(*(c for p in (rest, right) for c in (p.const, *p.terms.values())))
+    rest, right = (Sum(p.const // common, {m: c // common for m, c in p.terms.items()}) for p in (rest, right))
+    atom: Sum[A] = Sum(0, {Quotient(op, rest, right): 1})
+    return whole + atom if op == "//" else atom * common
 
 
-def _taken_out(left: Poly, right: Poly) -> tuple[Poly, Poly]:
-    """The terms of `left` that the only term of `right` divides, divided by it, and the other terms."""
-    if len(right.terms) != 1:
-        return constant(0), left
-    (by, n), whole, rest = right.terms[0], list[tuple[Monomial, int]](), list[tuple[Monomial, int]]()
-    for m, c in left.terms:
-        if c % n or Counter(by) - Counter(m):
-            rest.append((m, c))
-        else:
-            whole.append((tuple((Counter(m) - Counter(by)).elements()), c // n))
-    return _collect(whole), Poly(tuple(rest))
+def _taken_out(left: Sum[A], right: Sum[A]) -> tuple[Sum[A], Sum[A]]:
+    """The terms of `left` that the only term of `right` divides, divided by it, and the other terms. What divides itself is 1."""
+    if left == right:
+        return Sum(1, {}), Sum(0, {})
+    (by, n), *others = right.monomials
+    divided = [(m, c) for m, c in left.monomials if not (others or c % n or Counter(by) - Counter(m))]
+    rest = [t for t in left.monomials if t not in divided]
+    return _collect((tuple((Counter(m) - Counter(by)).elements()), c // n) for m, c in divided), _collect(rest)
 
 
-def _put_quotient(a: Quotient, values: Mapping[str, Poly]) -> Poly:
+def _put_quotient(a: Quotient[A], values: Mapping[A, Sum[A]]) -> Sum[A]:
     return _quotient(a.op, a.left.put(values), a.right.put(values))
 
 
-def _evaluate_quotient(a: Quotient, values: Mapping[str, Integers]) -> Integers:
+def _evaluate_quotient(a: Quotient[A], values: Mapping[A, Integers]) -> Integers:
     left, right = a.left.evaluate(values), a.right.evaluate(values)
     return left // right if a.op == "//" else left % right
 
 
-def _bounds(a: Quotient, ranges: Mapping[str, Interval]) -> Interval:
+def _bounds(a: Quotient[A], ranges: Mapping[A, Interval]) -> Interval:
     ends, divisors = a.left.interval(ranges), [max(d, 1) for d in a.right.interval(ranges)]
     quotients = [n // d for n in ends for d in divisors]
     if a.op == "//":
@@ -232,10 +291,10 @@ def _bounds(a: Quotient, ranges: Mapping[str, Interval]) -> Interval:
     return (ends[0] % divisors[0], ends[1] % divisors[0]) if same else (0, divisors[1] - 1)
 
 
-def _atom_magnitude(a: Atom, ranges: Mapping[str, Interval]) -> int:
-    if isinstance(a, str):
-        return max(map(abs, ranges[a]))
-    return a.left.magnitude(ranges) + a.right.magnitude(ranges)
+def _atom_magnitude(a: Atom[A], ranges: Mapping[A, Interval]) -> int:
+    if isinstance(a, Quotient):
+        return a.left.magnitude(ranges) + a.right.magnitude(ranges)
+    return max(map(abs, ranges[a]))
 
 
 _TOKEN = regex(r"\s*(?:(?P<number>\d+)|(?P<name>@?[^\W\d][\w']*|@\d+)|(?P<op>//|[-+*%(),])|(?P<end>\Z)|(?P<bad>.))", re.S)
@@ -365,7 +424,7 @@ def symbols_in(s: Sym) -> tuple[Sym, ...]:
 def linear(p: Poly, unknown: str) -> tuple[Poly, Poly] | None:
     """`a` and `b`, which have no `unknown`, where `p` is `a * unknown + b`; None where it is not, or `a` is 0."""
     scale, rest = constant(0), constant(0)
-    for m, c in p.terms:
+    for m, c in p.monomials:
         having = [a for a in m if a == unknown or (isinstance(a, Quotient) and unknown in (*a.left.names(), *a.right.names()))]
         if not having:
             rest = rest + term(m, c)
@@ -373,14 +432,15 @@ def linear(p: Poly, unknown: str) -> tuple[Poly, Poly] | None:
             scale = scale + term(tuple(a for a in m if a != unknown), c)
         else:
             return None
-    return (scale, rest) if scale.terms else None
+    return (scale, rest) if scale != constant(0) else None
 
 
 def solve_power(p: Poly, total: int) -> tuple[str, int | None] | None:
     """The same for a number times a power of one name, as `D*D` is."""
-    if len(p.terms) != 1 or len({*p.terms[0][0]}) != 1 or not isinstance(unknown := p.terms[0][0][0], str):
+    (m, by), *others = p.monomials or (((), 0),)
+    if others or len({*m}) != 1 or not isinstance(unknown := m[0], str):
         return None
-    power, (whole, rest) = len(p.terms[0][0]), divmod(total, p.terms[0][1])
+    power, (whole, rest) = len(m), divmod(total, by)
     root = round(abs(whole) ** (1 / power))
     return unknown, root if rest == 0 and root**power == whole else None
 
@@ -391,10 +451,8 @@ def solve_linear(p: Poly, total: int) -> tuple[str, int | None] | None:
     None when `p` has not exactly one name or is not linear in it.
     """
     unknowns = set(p.names())
-    if len(unknowns) != 1 or any(m and (len(m) > 1 or not isinstance(m[0], str)) for m, _ in p.terms):
+    if len(unknowns) != 1 or len(p.terms) > 1 or not unknowns.issuperset(p.terms):
         return None
     (unknown,) = unknowns
-    by = dict(p.terms)
-    scale, offset = by[(unknown,)], by.get((), 0)
-    whole, rest = divmod(total - offset, scale)
+    whole, rest = divmod(total - p.const, p.terms[unknown])
     return unknown, whole if rest == 0 and whole >= 0 else None

@@ -119,10 +119,10 @@ class SymbolicElements:
 
     def _even(self, rest: Extent) -> bool:
         """A symbol plus a number is divisible: replace the symbol by a multiple of the quotient."""
-        (product, _), *others = rest.poly.terms
+        (product, _), *others = rest.poly.monomials
         if others or len(product) != 1 or not isinstance(f := product[0], Quotient) or f.op != "%" or f.right.value is None:
             return False
-        offset = constant(dict(f.left.terms).get((), 0))
+        offset = constant(f.left.const)
         if not isinstance(symbol := size(f.left - offset), Extent) or symbol.symbol is None:
             return False
         whole = Extent(f.left // f.right * f.right - offset)

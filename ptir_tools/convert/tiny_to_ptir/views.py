@@ -157,7 +157,7 @@ def _read(emit: PtirEmit, x: Operand, maps: Sequence[Poly], moved: bool, last: C
 def _number(emit: PtirEmit, p: Poly) -> Value:
     """`p` at every index of the result, in si32. Raises Violation("UnboundSymbol")."""
     total: Value | None = None
-    for monomial, coefficient in _of_extents(emit, p).terms:
+    for monomial, coefficient in _of_extents(emit, p).monomials:
         factors = [_atom(emit, atom) for atom in monomial]
         if (coefficient != 1 and (coefficient != -1 or total is None)) or not factors:
             factors.append(emit.full(immediate(coefficient, SI32)))
@@ -185,7 +185,7 @@ def _of_extents(emit: PtirEmit, p: Poly) -> Poly:
     return p
 
 
-def _atom(emit: PtirEmit, atom: str | Quotient) -> Value:
+def _atom(emit: PtirEmit, atom: str | Quotient[str]) -> Value:
     """An axis index, the value of a symbol, or a floor quotient of these."""
     if isinstance(atom, Quotient):
         x, y = _number(emit, atom.left), _number(emit, atom.right)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from ptir_tools.core.dtypes import Kind
+from ptir_tools.core.expressions import Sum
 from ptir_tools.core.ir import Literal, Op, Operand, Value
-from ptir_tools.core.records import dataclass
+from ptir_tools.core.typed import cast
 from ptir_tools.dialects.pto.types import INDEX_TYPE
 
 DEPTH = 64  # how far definitions are followed
@@ -21,34 +22,23 @@ class Natural(Value):
     __slots__ = ()
 
 
-@dataclass(slots=True)
-class Linear:
-    """`const` plus the sum of `terms[v] * v`. No term is zero."""
-
-    const: int
-    terms: Mapping[Value, int]
-
-    def __add__(self, other: Linear) -> Linear:
-        if not other.terms:
-            return Linear(self.const + other.const, self.terms) if other.const else self
-        terms = dict(self.terms)
-        for v, k in other.terms.items():
-            terms[v] = terms.get(v, 0) + k
-        return Linear(self.const + other.const, {v: k for v, k in terms.items() if k})
-
-    def __mul__(self, k: int) -> Linear:
-        if k == 1:
-            return self
-        return Linear(self.const * k, {v: n * k for v, n in self.terms.items()} if k else {})
-
-    def __sub__(self, other: Linear) -> Linear:
-        return self + other * -1
+Linear = Sum[Value]  # over values, none of which is multiplied by another
 
 
 @lru_cache(4096)
 def number(n: int) -> Linear:
     """The constant expression `n`."""
-    return Linear(n, {})
+    return Sum(n, {})
+
+
+def parts(x: Linear) -> Iterable[tuple[Value, int]]:
+    """The values in an expression that `linear` made, each with its coefficient."""
+    return cast("Mapping[Value, int]", x.terms).items()
+
+
+def atom(v: Value) -> Linear:
+    """The expression that is the value `v`."""
+    return Sum(0, {v: 1})
 
 
 Seen = dict[tuple[Value, int], Linear]  # values with the depth left for them
@@ -63,11 +53,11 @@ def linear(x: Operand, known: Mapping[Value, Linear] | None = None, depth: int =
     if known is not None and (found := known.get(x)) is not None:
         return found
     if x.op is None or not depth:
-        return Linear(0, {x: 1})
+        return atom(x)
     seen = {} if seen is None else seen
     if (found := seen.get((x, depth))) is None:
         made = _of_op(x.op, known, depth - 1, seen)
-        seen[x, depth] = found = _in_type(made, x) if made is not None and abs(made.const) < _WIDE else Linear(0, {x: 1})
+        seen[x, depth] = found = _in_type(made, x) if made is not None and abs(made.const) < _WIDE else atom(x)
     return found
 
 
@@ -100,7 +90,7 @@ def most(x: Operand, counters: Mapping[Value, Op], sign: int = 1, depth: int = D
 def most_of(expression: Linear, counters: Mapping[Value, Op], depth: int = DEPTH) -> int | None:
     """An upper bound of an expression, as `most`."""
     made = expression.const
-    for v, k in expression.terms.items() if depth else ():
+    for v, k in parts(expression) if depth else ():
         end = _most(v, counters, 1 if k > 0 else -1, depth - 1)
         if end is None:
             return None
@@ -158,7 +148,7 @@ def _of_op(op: Op, known: Mapping[Value, Linear] | None, depth: int, seen: Seen)
     if short == "remsi":
         return number(a.const % b.const)
     first = -(-a.const // b.const) if short == "ceildivsi" else a.const // b.const
-    return Linear(first, {v: k // b.const for v, k in a.terms.items()})
+    return Sum(first, {v: k // b.const for v, k in a.terms.items()})
 
 
 def natural(x: Linear) -> bool:

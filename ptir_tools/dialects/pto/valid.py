@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.types import UNKNOWN, Dim, Shape
 from ptir_tools.dialects.pto import rules
-from ptir_tools.dialects.pto.affine import Linear, number
+from ptir_tools.dialects.pto.affine import Linear, atom, number
 from ptir_tools.dialects.pto.facts import Extents, Numbers, facts
 from ptir_tools.dialects.pto.types import INDEX_TYPE, TileType
 
 
 def unknown() -> Linear:
     """An extent of which nothing is known."""
-    return Linear(0, {Value(INDEX_TYPE): 1})
+    return atom(Value(INDEX_TYPE))
 
 
 def of_shape(shape: Shape) -> Extents:

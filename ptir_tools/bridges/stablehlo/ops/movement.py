@@ -278,7 +278,7 @@ def dynamic_reshape(site: Site, x: Tensor, shape: Tensor) -> Tensor:
     target = given_shape(site, shape)
     composite = site.symbolic.composite
     new = [n for n in target if isinstance(n, Sym) and n in composite and n not in x.shape]
-    if len(new) > 1 and all(len(composite[n].poly.terms) == 1 for n in new):  # a run infers one extent at a time
+    if len(new) > 1 and all(len(composite[n].poly.monomials) == 1 for n in new):  # a run infers one extent at a time
         parts = [[*map(site.symbolic.dim, _factors(composite[n]))] if n in new else [n] for n in target]
         x = reshaped(x, [f for part in parts for f in part])
         for k in range(len(target)):
@@ -288,7 +288,7 @@ def dynamic_reshape(site: Site, x: Tensor, shape: Tensor) -> Tensor:
 
 def _factors(n: Extent) -> list[Size]:
     """The factors of a product, the number first."""
-    ((product, times),) = n.poly.terms
+    ((product, times),) = n.poly.monomials
     return [*([times] if times != 1 else []), *(Extent(term((f,))) for f in product)]
 
 

@@ -17,7 +17,7 @@ from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.types import UNKNOWN, Shape
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects.pto.affine import Linear, constant, linear, number
+from ptir_tools.dialects.pto.affine import Linear, atom, constant, linear, number, parts
 from ptir_tools.dialects.pto.ops.memory import static_valid
 from ptir_tools.dialects.pto.rules import group
 from ptir_tools.dialects.pto.structure import is_for, is_view
@@ -83,7 +83,7 @@ class _Bounds:
             e = linear(x)
             if any(v not in ranges for v in e.terms):
                 return False
-            sides = [sorted((k * ranges[v][0], k * ranges[v][-1])) for v, k in e.terms.items()]
+            sides = [sorted((k * ranges[v][0], k * ranges[v][-1])) for v, k in parts(e)]
             least, most = (e.const + sum(side[i] for side in sides) for i in (0, 1))
             if not INDEX.min <= least <= most <= INDEX.max:
                 return False
@@ -129,7 +129,7 @@ def _carried(op: Op, known: Known, trips: int) -> Iterator[Linear | None]:
     for p, given, x in zip(body.params[1:], body.results, op.operands[3:], strict=True):
         there = None
         if p.type is INDEX_TYPE and (first := constant(x, known)) is not None:
-            grows = linear(given, known) - Linear(0, {p: 1})
+            grows = linear(given, known) - atom(p)
             there = None if grows.terms else first + grows.const * trips
         yield None if there is None or not INDEX.min <= there <= INDEX.max else number(there)
 

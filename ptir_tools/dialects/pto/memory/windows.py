@@ -7,7 +7,7 @@ from math import gcd
 
 from ptir_tools.core.ir import Function, Op, Value
 from ptir_tools.core.records import dataclass
-from ptir_tools.dialects.pto.affine import Linear, linear, natural, number
+from ptir_tools.dialects.pto.affine import Linear, atom, linear, natural, number
 from ptir_tools.dialects.pto.carried import Carried, carried
 from ptir_tools.dialects.pto.facts import Extents
 from ptir_tools.dialects.pto.memory.info import infer, tile_bytes
@@ -67,7 +67,7 @@ def composed(op: Op, parent: View, known: Known) -> View:
 def _start(base: Linear, scale: int | None, offset: Linear) -> Linear:
     if scale == 1 and base is _ORIGIN:
         return offset
-    return offset * scale + base if scale is not None else Linear(0, {Value(INDEX_TYPE): 1})
+    return offset * scale + base if scale is not None else atom(Value(INDEX_TYPE))
 
 
 def accessed(op: Op, view: View, known: Known, valid: Extents | None = None) -> Access:

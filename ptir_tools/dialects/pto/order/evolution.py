@@ -15,7 +15,7 @@ from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Op, Operand, Region, Value, operand_type
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.types import Shape
-from ptir_tools.dialects.pto.affine import DEPTH, Linear, linear, natural, number
+from ptir_tools.dialects.pto.affine import DEPTH, Linear, atom, linear, natural, number, parts
 from ptir_tools.dialects.pto.memory.windows import Access, access_of, on_chip
 from ptir_tools.dialects.pto.ops.memory import touches_memory
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
@@ -108,8 +108,8 @@ class Evolutions:
     def linear(self, x: Operand) -> Linear:
         """An index value as an expression of names in the first block."""
         made = linear(x)
-        while (v := next((v for v in made.terms if v in self.aliases), None)) is not None:
-            made = made + Linear(0, {v: -made.terms[v]}) + linear(self.aliases[v]) * made.terms[v]
+        while alias := next((v for v in made.terms if v in self.aliases), None):
+            made = made.put({alias: linear(self.aliases[alias])})
         return made
 
     # Values
@@ -121,7 +121,7 @@ class Evolutions:
     def combined(self, expression: Linear) -> Evolution | None:
         """The evolution of an expression."""
         made = Evolution(low=expression.const, high=expression.const)
-        for v, k in expression.terms.items():
+        for v, k in parts(expression):
             e = self.atom(v)
             if e is None:
                 return None
@@ -156,14 +156,12 @@ class Evolutions:
             return self.carried_evolution(v)
         if v in self.params:
             return self.inner_parameter(v, self.params[v])
-        return self.result(v, v.op) if v.op in self.inner else self.invariant(Linear(0, {v: 1}))
+        return self.result(v, v.op) if v.op in self.inner else self.invariant(atom(v))
 
     def invariant(self, expression: Linear) -> Evolution:
         """The evolution of an expression of values from outside of the loop."""
-        made = Linear(expression.const, {})
-        for v, k in expression.terms.items():
-            made = made + self.known.get(v, Linear(0, {v: 1})) * k
-        unit = gcd(*made.terms.values()) if natural(Linear(0, made.terms)) else 1
+        made = expression.put(self.known)
+        unit = gcd(*made.terms.values()) if natural(made - number(made.const)) else 1
         return Evolution(low=made.const, high=made.const, symbolic=bool(made.terms), unit=unit)
 
     def carried_evolution(self, p: Value) -> Evolution | None:
@@ -207,8 +205,7 @@ class Evolutions:
                 return self.of(head.results[1 + tail.params.index(v)])
             k = head.params.index(v)
             start, again = self.of(inner.operands[k]), linear(tail.results[k])
-            for p in [p for p in again.terms if p in tail.params]:
-                again = again + Linear(0, {p: -again.terms[p]}) + linear(head.results[1 + tail.params.index(p)]) * again.terms[p]
+            again = again.put({p: linear(x) for p, x in zip(tail.params, head.results[1:], strict=True)})
             return start._replace(inexact=True) if start is not None and again.terms == {v: 1} else None
         if not is_for(inner):
             return None
@@ -301,12 +298,8 @@ class Evolutions:
         if _is_i1(op.operands[0]) or apart is None or not apart.slope or apart.slope.denominator != 1:
             return None
         made = self.linear(op.operands[0]) - self.linear(op.operands[1])
-        for v in [v for v in made.terms if v in self.inits]:
-            made = made + Linear(0, {v: -made.terms[v]}) + linear(self.inits[v]) * made.terms[v]
-        known = number(made.const)
-        for v, n in made.terms.items():
-            known = known + self.known.get(v, Linear(0, {v: 1})) * n
-        return known, int(apart.slope)
+        made = made.put({v: linear(self.inits[v]) for v in made.terms if v in self.inits})
+        return made.put(self.known), int(apart.slope)
 
     def settled(self) -> int | None:
         """The iteration from which on no comparison with a number changes its result; None when it is not known."""
@@ -406,7 +399,7 @@ class Evolutions:
             return None
         if slopes == {0}:
             return FIXED
-        rest = {frozenset((v, k) for v, k in a.starts[d].terms.items() if self.has_unknown_part(v)) for a in accesses}
+        rest = {frozenset((v, k) for v, k in parts(a.starts[d]) if self.has_unknown_part(v)) for a in accesses}
         if len(rest) > 1 or any(e.inexact for e in found):
             return None
         sizes = [(a.most[d] or 1) * abs(a.steps[d] or 1) for a in accesses]
@@ -475,12 +468,11 @@ def accesses_of(function: Region) -> Accesses:
 
 def _range(expression: Linear, counters: Mapping[Value, Op], starts: Mapping[Value, Operand]) -> tuple[int, int]:
     for _ in range(DEPTH):
-        if (v := next((v for v in expression.terms if v in starts), None)) is None:
+        if (v := next((v for v, _ in parts(expression) if v in starts), None)) is None:
             break
-        k = expression.terms[v]
-        expression = expression + Linear(0, {v: -k}) + linear(starts[v]) * k
+        expression = expression.put({v: linear(starts[v])})
     low = high = expression.const
-    for v, k in expression.terms.items():
+    for v, k in parts(expression):
         if v in counters:
             lower, upper = (linear(x) for x in counters[v].operands[:2])
             first = lower.const if not lower.terms else 0

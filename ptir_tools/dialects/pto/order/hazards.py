@@ -541,13 +541,11 @@ class HazardWalk(Walk):
                 ways = [(w, (*own, e)) for when, own in ways for also, e in parts if (w := self.both(when, also)) != NEVER]
         if len(ways) > _MAX_ALTERNATIVES:
             return _UNKNOWN
-        found: dict[object, tuple[Number, Extents]] = {}
+        found: dict[Extents, Number] = {}
         for when, own in ways:
             made = valid_of(op, own, self.value)
-            key = tuple([(e.const, frozenset(e.terms.items())) for e in made])
-            before = found.get(key, (NEVER, made))[0]
-            found[key] = (self.decisions.either(before, ALWAYS, when), made)
-        return tuple(found.values())
+            found[made] = self.decisions.either(found.get(made, NEVER), ALWAYS, when)
+        return tuple([(when, made) for made, when in found.items()])
 
     def valid(self, x: Operand) -> Alternatives:
         """The valid region of a tile operand."""

@@ -23,7 +23,7 @@ from ptir_tools.core.limits import current
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Type
-from ptir_tools.dialects.pto.affine import Linear, Natural, constant, linear, most_of, natural, number
+from ptir_tools.dialects.pto.affine import Linear, Natural, atom, constant, linear, most_of, natural, number, parts
 from ptir_tools.dialects.pto.memory.windows import Access, accessed, composed, whole
 from ptir_tools.dialects.pto.ops.memory import is_load, memory_of, touches_memory
 from ptir_tools.dialects.pto.order.clocks import State
@@ -174,7 +174,7 @@ class Walk:
         found: list[Case] = [{}]
         for p in [p for p in function.params if p in steps or (p in begins and ring > 1)]:
             first = int(p in steps)
-            ways = [Linear(first + r, {Natural(p.type, p.name): ring}) for r in range(ring)]
+            ways = [atom(Natural(p.type, p.name)) * ring + number(first + r) for r in range(ring)]
             found = [{**case, p: way} for case in found for way in ways]
         return Cases(found, ring, {p: [op for op in loops if p in linear(op.operands[0]).terms] for p in begins if ring > 1})
 
@@ -202,7 +202,7 @@ class Walk:
         if passed[1] is not None:
             self.index[v] = passed[1]
         elif _is_index(v.type):
-            self.index[v] = Linear(0, {Value(v.type, v.name): 1})
+            self.index[v] = atom(Value(v.type, v.name))
 
     def options(self, x: Operand) -> Alternatives:
         """The tiles, events or memrefs that a value may be, each with its condition."""
@@ -231,12 +231,12 @@ class Walk:
             self.index[v] = expression
         elif v.op is not None and v.op.defn.is_pure and all(_is_index(operand_type(y)) for y in v.op.operands):
             parts = [linear(y, self.index) for y in v.op.operands]
-            key = v.op.defn, v.op.attrs, *[(e.const, frozenset(e.terms.items())) for e in parts]
+            key = v.op.defn, v.op.attrs, *parts
             if (made := self.atoms.get(key)) is None:  # equal for equal operands
-                self.atoms[key] = made = Linear(0, {self.fresh_value(v): 1})
+                self.atoms[key] = made = atom(self.fresh_value(v))
             self.index[v] = made
         elif self.nesting:
-            self.index[v] = Linear(0, {self.fresh_value(v) if again else v: 1})
+            self.index[v] = atom(self.fresh_value(v) if again else v)
 
     def fresh_value(self, v: Value) -> Value:
         """A copy of a value, as the unknown of this iteration."""
@@ -348,7 +348,7 @@ class Walk:
     def merged_value(self, condition: Number, a: BlockValue, b: BlockValue) -> BlockValue:
         """The value that is `a` where the condition holds, else `b`."""
         d = self.decisions
-        index = a[1] if a[1] is not None and b[1] is not None and _same(a[1], b[1]) else None
+        index = a[1] if a[1] is not None and b[1] is not None and a[1] == b[1] else None
         if a[0] is b[0]:
             return a[0], index
         if not isinstance(a[0], tuple) and not isinstance(b[0], tuple):
@@ -408,7 +408,7 @@ class Walk:
                 if self.path_condition == NEVER:
                     break
             i = body.params[0]
-            self.index[i] = lower + step * k if step is not None else Linear(0, {Value(i.type, i.name): 1})
+            self.index[i] = lower + step * k if step is not None else atom(Value(i.type, i.name))
             for p, value in zip(body.params[1:], carried, strict=True):
                 self.bind(p, value)
             carried = self.block(body)
@@ -584,15 +584,11 @@ def _is_index(t: Type) -> bool:
     return dtype is not None and dtype.is_integer and dtype is not I1
 
 
-def _same(a: Linear, b: Linear) -> bool:
-    return a.const == b.const and a.terms == b.terms
-
-
 def _signed_terms(x: Linear) -> tuple[int, frozenset[tuple[Value, int]]]:
     """The sign of the first value's term, and the terms multiplied by it."""
     first = min(x.terms, key=id)
     sign = 1 if x.terms[first] > 0 else -1
-    return sign, frozenset([(v, k * sign) for v, k in x.terms.items()])
+    return sign, frozenset(parts(x * sign))
 
 
 # How long a loop is followed

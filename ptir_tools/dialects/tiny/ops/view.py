@@ -44,7 +44,7 @@ def axes_of(p: Poly) -> list[int]:
 
 def require_affine(p: Poly, text: str) -> None:
     """At most one factor of every product depends on an axis, and no divisor does; else NonAffineIndexMap."""
-    for monomial, _ in p.terms:
+    for monomial, _ in p.monomials:
         bearing = [a for a in monomial if axes_of(ex.term((a,)))]
         require(len(bearing) <= 1, "NonAffineIndexMap", f"`{text}` multiplies axes", at="index_map")
         for a in bearing:
