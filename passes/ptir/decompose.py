@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ptir_tools.core.dialect import Program
-from ptir_tools.dialects.ptir.kernels.expansion import expand, expandable
-from ptir_tools.dialects.ptir.rewrites.decompose import DECOMPOSED
+from ptir_tools.dialects.ptir.composites.calls import expand, expandable
+from ptir_tools.dialects.ptir.composites.decompose import DECOMPOSED
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.patterns import Effect
 

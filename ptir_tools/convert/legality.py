@@ -10,7 +10,7 @@ from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Op, Region, operand_type
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType, Type, leaves
-from ptir_tools.dialects.ptir.rewrites.contract_formulas import Attempt, express
+from ptir_tools.dialects.ptir.composites.express import Rule, express
 from ptir_tools.passes import PassContext, run_pipeline
 
 NOT_TRANSLATABLE = "NotTranslatable"
@@ -80,7 +80,7 @@ def entry_point_name(entry: str, digest: str) -> str:
     return f"{'_' if plain[0].isdigit() else ''}{plain}__{digest[:16]}"
 
 
-def decomposed(program: Program, rules: Mapping[str, Attempt]) -> Program:
+def decomposed(program: Program, rules: Mapping[str, Rule]) -> Program:
     """`program`, or a copy with its layer norms, and what `rules` have a formula for, decomposed."""
     there = {op.defn.short for block in program.blocks() for op in block.body}
     if there.isdisjoint((*rules, "layer_norm")):

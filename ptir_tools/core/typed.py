@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Literal as Literal
     from typing import NoReturn as NoReturn
     from typing import Protocol as Protocol
+    from typing import Self as Self
     from typing import SupportsFloat as SupportsFloat
     from typing import SupportsIndex as SupportsIndex
     from typing import TextIO as TextIO
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from typing import TypeVar as TypeVar
     from typing import cast as cast
 else:
-    Any = ClassVar = NoReturn = SupportsFloat = SupportsIndex = TextIO = TypeAlias = object
+    Any = ClassVar = NoReturn = Self = SupportsFloat = SupportsIndex = TextIO = TypeAlias = object
     _Alias = type(list[int])
 
     class Generic:

@@ -12,7 +12,7 @@ from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.dtypes import F16, F32, F64, SI32
 from ptir_tools.dialects import load_dialect
-from ptir_tools.dialects.ptir.rewrites import contract_formulas
+from ptir_tools.dialects.ptir.composites import express
 from ptir_tools.engines import RunOptions, run
 from tests.convert.translations import agree, parse, prove, reread, translated
 
@@ -284,7 +284,7 @@ def assert_proved(target: str, seeds: range) -> None:
     """Generated programs of these ops, proved without and checked with --lossy."""
     generate = load_dialect("ptir").generate
     assert generate is not None
-    ops = [*contract_formulas.EXACT, *contract_formulas.FUNCTIONS, *contract_formulas.PERIODIC, *contract_formulas.PAIRS]
+    ops = [*express.EXACT, *express.FUNCTIONS, *express.PERIODIC, *express.PAIRS]
     dtypes = (F32, F16, SI32) if target == "tiny" else (F32, F64, SI32)
     accepted = 0
     for seed in seeds:

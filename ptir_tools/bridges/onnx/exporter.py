@@ -17,7 +17,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.typed import IO, TYPE_CHECKING
 from ptir_tools.core.types import TensorType, TupleType, flatten, leaves
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects.ptir.kernels.expansion import expand, expandable
+from ptir_tools.dialects.ptir.composites.calls import expand, expandable
 from ptir_tools.passes import PassContext, run_pipeline
 
 if TYPE_CHECKING:

@@ -31,11 +31,11 @@ from ptir_tools.core.records import dataclass
 from ptir_tools.core.typed import TYPE_CHECKING, Any, TypeVar
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, tensor
 from ptir_tools.core.violations import Violation, require
-from ptir_tools.dialects.ptir.builder.attributes import Number
 from ptir_tools.dialects.ptir.builder.build import Block as Target
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.grammars.parser import Token
+from ptir_tools.rewrite.expression import Number
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -24,7 +24,7 @@ from ptir_tools.core.types import tensor
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.mind.building import arranged
 from ptir_tools.dialects.mind.ops.common import broadcast
-from ptir_tools.dialects.ptir.rewrites.contract_formulas import EXACT, FUNCTIONS, PAIRS, PERIODIC, express
+from ptir_tools.dialects.ptir.composites.express import EXACT, FUNCTIONS, PAIRS, PERIODIC, express
 from ptir_tools.passes import run_pipeline
 from ptir_tools.rewrite.vocabulary import tensor_type
 

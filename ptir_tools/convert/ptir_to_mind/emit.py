@@ -16,7 +16,7 @@ from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.mind.text.attributes import SCALARS
 from ptir_tools.dialects.mind.types import NAMES
-from ptir_tools.dialects.ptir.rewrites.contract_formulas import FUNCTIONS, PAIRS, PERIODIC
+from ptir_tools.dialects.ptir.composites.express import FUNCTIONS, PAIRS, PERIODIC
 from ptir_tools.rewrite.vocabulary import tensor_type
 
 _SCALAR_OPCODES = {dtype: opcode for opcode, dtype in SCALARS.items()}

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from math import factorial, inf, log, pi, sqrt
-from struct import pack
 
 from ptir_tools.convert.patterns import exp2_operand
-from ptir_tools.core.builder import Builder
 from ptir_tools.core.dtypes import F32
-from ptir_tools.core.ir import Literal, Op, Operand, Value
-from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.ptir.rewrites.contract_formulas import PAIRS, PERIODIC, Attempt, Formula, nearest
+from ptir_tools.dialects.ptir.builder.build import Tensor
+from ptir_tools.dialects.ptir.builder.site import Site
+from ptir_tools.dialects.ptir.composites.express import PAIRS, PERIODIC, Rule, in_f32
+from ptir_tools.dialects.ptir.composites.rounding import nearest
+from ptir_tools.rewrite.expression import exp, reciprocal, select, series
 
 _LN2, _BEYOND = 2839 / 4096, 300.0  # ln 2 in 12 bits; where powers of 2 are 0 or infinite
 _SMALL_TANH, _SMALL_ERF = 0.5, 1.0
@@ -20,65 +19,48 @@ _ERFC = (0.0018224833, 0.2597006011, 0.3968021152, -0.0644606962, 0.6366800819, 
 _ERF = tuple((-1) ** n * 2 / sqrt(pi) / (factorial(n) * (2 * n + 1)) for n in range(11))  # of x * x, times x
 
 
-def tanh(b: Builder, x: Value) -> Value:
+def tanh(x: Tensor) -> Tensor:
     """A continued fraction where x is small, else (1 - e) / (1 + e) with e = exp(-2 |x|)."""
-    square = b.op("mul", x, x)
-    above = b.op("mul", x, _polynomial(b, square, (945, 105, 1)))
-    small = b.op("div", above, _polynomial(b, square, (945, 420, 15)))
-    magnitude = b.op("abs", x)
-    e = b.op("exp", b.op("mul", magnitude, _number(x, -2.0)))
-    large = b.op("div", b.op("sub", _number(x, 1.0), e), b.op("add", e, _number(x, 1.0)))
-    return _by_magnitude(b, x, magnitude, small, large, _SMALL_TANH)
+    square = x * x
+    small = x * series(square, (945, 105, 1)) / series(square, (945, 420, 15))
+    size = abs(x)
+    e = exp(size * -2.0)
+    return _by_size(x, size, small, (1.0 - e) / (e + 1.0), _SMALL_TANH)
 
 
-def erf(b: Builder, x: Value) -> Value:
+def erf(x: Tensor) -> Tensor:
     """The power series where x is small, else 1 - erfc |x|."""
-    square = b.op("mul", x, x)
-    small = b.op("mul", x, _polynomial(b, square, _ERF))
-    magnitude = b.op("abs", x)
-    t = b.op("reciprocal", _polynomial(b, magnitude, (1.0, 0.5)))
-    tail = b.op("mul", b.op("exp", b.op("neg", square)), _polynomial(b, t, _ERFC))
-    return _by_magnitude(b, x, magnitude, small, b.op("sub", _number(x, 1.0), tail), _SMALL_ERF)
+    square = x * x
+    small = x * series(square, _ERF)
+    size = abs(x)
+    tail = exp(-square) * series(reciprocal(series(size, (1.0, 0.5))), _ERFC)
+    return _by_size(x, size, small, 1.0 - tail, _SMALL_ERF)
 
 
-def _by_magnitude(b: Builder, x: Value, magnitude: Value, small: Value, large: Value, bound: float) -> Value:
+def _by_size(x: Tensor, size: Tensor, small: Tensor, large: Tensor, bound: float) -> Tensor:
     """An odd function: `small` below the bound, else `large` of the magnitude with the sign of `x`."""
-    signed = b.op("select", b.op("compare_lt", x, _number(x, 0.0)), b.op("neg", large), large)
-    return b.op("select", b.op("compare_lt", magnitude, _number(x, bound)), small, signed)
+    signed = select(x < 0.0, -large, large)
+    return select(size < bound, small, signed)
 
 
-def _polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
-    """The sum of coefficients[n] * x ** n, from the highest power down."""
-    *rest, last = coefficients
-    total = b.op("mul", x, _number(x, last)) if last != 1 else x
-    for c in rest[:0:-1]:
-        total = b.op("mul", b.op("add", total, _number(x, c)), x)
-    return b.op("add", total, _number(x, rest[0]))
-
-
-def _number(like: Value, value: float) -> Literal:
-    """One number for all elements of a value of f32."""
-    assert isinstance(like.type, TensorType)
-    return Literal(like.type, pack("<f", value), splat=True)
-
-
-def exp2(f: Formula, op: Op, _: Operand) -> Operand | None:
-    """A power of 2 that the cast `op` rounds once to f32, without f64: exp(n ln 2 / 2) twice, with an integer n, times the rest.
+def exp2(site: Site, _: Tensor) -> Tensor | None:
+    """A power of 2 that the cast at `site` rounds once to f32, without f64: exp(n ln 2 / 2) twice, with an integer n, times the
+    rest.
 
     `_LN2` has few bits, so that its products by n are exact; half of the power at a time neither overflows nor underflows early.
     """
-    x = exp2_operand(op)
-    if x is None or f.result.dtype is not F32:
+    operand = exp2_operand(site.root)
+    if operand is None or site.result.dtype is not F32:
         return None
-    for test, end in (("compare_gt", _BEYOND), ("compare_lt", -_BEYOND)):
-        x = f.choose(f.op(test, x, end), end, x)
-    n = nearest(f, x)
-    half = f.op("exp", f.op("mul", n, _LN2 / 2))
-    rest = f.op("add", f.op("mul", f.op("sub", x, n), log(2)), f.op("mul", n, log(2) - _LN2))
-    power = f.op("mul", f.op("mul", f.op("exp", rest), half), half)
-    return f.choose(f.op("compare_ge", x, 128), inf, power)
+    x = site(operand)
+    x = select(x > _BEYOND, _BEYOND, x)
+    x = select(x < -_BEYOND, -_BEYOND, x)
+    n = nearest(x)
+    half = exp(n * (_LN2 / 2))
+    rest = (x - n) * log(2) + n * (log(2) - _LN2)
+    return select(x >= 128, inf, exp(rest) * half * half)
 
 
-APPROXIMATIONS: dict[str, Callable[[Builder, Value], Value]] = {"tanh": tanh, "erf": erf}
+APPROXIMATIONS: dict[str, Rule] = {"tanh": in_f32(tanh), "erf": in_f32(erf), "cast": exp2}
 # With --lossy: angles have a limited range, and 0 / 0 is decided by signs.
-LOSSY_FORMULAS: dict[str, Attempt] = {**PERIODIC, "atan2": PAIRS["atan2"]}
+LOSSY_FORMULAS: dict[str, Rule] = {**PERIODIC, "atan2": PAIRS["atan2"]}

@@ -10,7 +10,6 @@ from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.inlining import require_few
 from ptir_tools.convert.naming import spelled
 from ptir_tools.convert.options import CONSTANTS, LOSSY
-from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS
 from ptir_tools.convert.ptir_to_pto.axes import AffineExpr, Extent, Subview
 from ptir_tools.convert.ptir_to_pto.kernel import COUNT, POSITIONS, REDUCTIONS, TAKE, unfit
 from ptir_tools.convert.ptir_to_pto.operands import (
@@ -58,7 +57,6 @@ _OPEN = frozenset(
     (
         *(
             *REDUCTIONS,
-            *APPROXIMATIONS,
             *POSITIONS,
             "dot_general",
             "reduce_and",

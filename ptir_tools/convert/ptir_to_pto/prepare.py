@@ -7,14 +7,13 @@ from collections.abc import Set
 from ptir_tools.convert.legality import decomposed
 from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.ptir_to_pto import integers, loops, moves, ordering, quantized, reductions
-from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS, LOSSY_FORMULAS, exp2
+from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS, LOSSY_FORMULAS
 from ptir_tools.convert.ptir_to_pto.kernel import POSITIONS, REDUCTIONS, TAKE
 from ptir_tools.convert.ptir_to_pto.outline import Outline
 from ptir_tools.convert.ptir_to_pto.preparation import Preparation, Rule
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.dialects.ptir.rewrites.contract_formulas import FUNCTIONS, Attempt
-from ptir_tools.dialects.ptir.rewrites.special_formulas import SPECIAL
+from ptir_tools.dialects.ptir.composites.express import FUNCTIONS, SPECIAL
 from ptir_tools.dialects.pto.targets import Target
 
 
@@ -23,13 +22,12 @@ def prepared(
 ) -> Outline:
     """The live ops of the entry. Constants that are not splats become parameters, whose values go to the option CONSTANTS, else a
     warning lists them. `others` are names that they must not have."""
-    rules: dict[str, Attempt] = {**FUNCTIONS, **SPECIAL, "cast": exp2, **(LOSSY_FORMULAS if options[LOSSY] else {})}
-    return Preparation(decomposed(program, rules), target, options, diagnostics, RULES, others).run()
+    composites = {**FUNCTIONS, **SPECIAL, **APPROXIMATIONS, **(LOSSY_FORMULAS if options[LOSSY] else {})}
+    return Preparation(decomposed(program, composites), target, options, diagnostics, RULES, others).run()
 
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(REDUCTIONS, reductions.reduction),
-    **dict.fromkeys(APPROXIMATIONS, reductions.approximation),
     "dot_general": reductions.product,
     "slice": moves.slice,
     "dynamic_slice": moves.dynamic_slice,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Container
 from math import prod
 
-from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS
 from ptir_tools.convert.ptir_to_pto.axes import usual
 from ptir_tools.convert.ptir_to_pto.kernel import WHOLE
 from ptir_tools.convert.ptir_to_pto.operands import (
@@ -20,15 +19,6 @@ from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.typed import Any
 from ptir_tools.dialects.ptir.ops import scalars as numbers
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
-
-
-def approximation(work: Preparation, op: Op, x: Operand) -> Operand:
-    """A function of floats, in f32."""
-    result = APPROXIMATIONS[op.defn.short](work.b, work.cast(x, F32))
-    if dtype_of(op.result) is not F32:
-        return work.cast(result, dtype_of(op.result), op.result.name)
-    result.name = work.b.name(op.result.name)
-    return result
 
 
 def reduction(work: Preparation, op: Op, x: Operand) -> Value:

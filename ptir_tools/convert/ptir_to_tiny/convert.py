@@ -22,8 +22,8 @@ from ptir_tools.convert.ptir_to_tiny.steps import STEPS
 from ptir_tools.convert.ptir_to_tiny.windows import WINDOWS
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.dialects.ptir.rewrites import contract_formulas
-from ptir_tools.dialects.ptir.rewrites.contract_formulas import EXACT, PAIRS, PERIODIC
+from ptir_tools.dialects.ptir.composites import express
+from ptir_tools.dialects.ptir.composites.express import EXACT, PAIRS, PERIODIC
 
 RULES = {**FUNCTIONS, **MOVEMENT, **REDUCTIONS, **INDEXING, **RANKING, **STEPS, **WINDOWS, **CONTROL}
 
@@ -34,8 +34,8 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     for other in program.functions:
         if other is not program.main:
             diagnostics.error(NOT_TRANSLATABLE, f"a graph is one function; @{other.name} is not the entry", other.loc)
-    rules = EXACT | contract_formulas.FUNCTIONS | (PERIODIC | PAIRS if options[LOSSY] else {})
-    for op in (op for block in program.blocks() for op in block.body if op.defn.short in contract_formulas.FUNCTIONS):
+    rules = EXACT | express.FUNCTIONS | (PERIODIC | PAIRS if options[LOSSY] else {})
+    for op in (op for block in program.blocks() for op in block.body if op.defn.short in express.FUNCTIONS):
         becomes = f"{op.defn.short} becomes a formula, in fp32, within 4 units of the last place"
         diagnostics.note("ConditionalTranslation", becomes, op.loc)
     program = decomposed(program, rules)

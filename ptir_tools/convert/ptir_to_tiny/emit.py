@@ -22,8 +22,8 @@ from ptir_tools.core.source import Loc
 from ptir_tools.core.typed import Any, TypeAlias
 from ptir_tools.core.types import TensorType, Type, leaves, tensor
 from ptir_tools.core.violations import Violation, require
+from ptir_tools.dialects.ptir.composites.express import PAIRS, PERIODIC
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
-from ptir_tools.dialects.ptir.rewrites.contract_formulas import PAIRS, PERIODIC
 from ptir_tools.dialects.tiny.immediates import immediate
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
 from ptir_tools.dialects.tiny.piecewise import Pieces

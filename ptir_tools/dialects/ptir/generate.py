@@ -28,11 +28,11 @@ from ptir_tools.core.lazy import ml_dtypes, np
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, TupleType, Type, leaves, sym, tensor
 from ptir_tools.dialects.ptir import DIALECT
-from ptir_tools.dialects.ptir.builder.attributes import Number
 from ptir_tools.dialects.ptir.check import KINDS, POLICIES
 from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS
+from ptir_tools.rewrite.expression import Number
 
 SYMBOLS = ("N", "M", "batch")  # of inputs; at least 1
 INPUTS = 8  # of a function

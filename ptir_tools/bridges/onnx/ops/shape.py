@@ -15,9 +15,9 @@ from ptir_tools.core.ir import Literal, Operand, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Dim, tensor
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects.ptir.builder.attributes import Number
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.rewrite.constants import literal_of
+from ptir_tools.rewrite.expression import Number
 from ptir_tools.rewrite.vocabulary import tensor_type
 
 _FAR = 1 << 30  # bounds of a slice beyond this mean its end

@@ -15,10 +15,10 @@ from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, SCALAR_KINDS, Attrs, AttrValue
 from ptir_tools.dialects.ptir.text.spelling import DTYPES
+from ptir_tools.rewrite.expression import Number
 
 T = TypeVar("T")
 
-Number = bool | int | float | complex
 _WORDS = {
     "int": "an integer",
     "bool": "True or False",

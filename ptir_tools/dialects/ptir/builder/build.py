@@ -13,8 +13,8 @@ raises Violation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from operator import index as as_integer
 
 from ptir_tools.core import arrays
@@ -40,26 +40,30 @@ from ptir_tools.core.typed import cast
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, TupleType, Type, sym, tensor, tuple_of
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir import DIALECT
-from ptir_tools.dialects.ptir.builder.attributes import Number, attribute, dtype_named, extents, natural, plain
+from ptir_tools.dialects.ptir.builder.attributes import attribute, dtype_named, extents, natural, plain
 from ptir_tools.dialects.ptir.builder.methods import BlockMethods, TensorMethods, positional
 from ptir_tools.dialects.ptir.builder.places import Caller, calling
 from ptir_tools.dialects.ptir.ops import scalars, typerules
 from ptir_tools.dialects.ptir.ops.numerics import dtype_of
 from ptir_tools.dialects.ptir.text.spelling import NAME
+from ptir_tools.rewrite.expression import Expression, Number
 
 _NAME = regex(NAME)
 Build = Callable[..., "Tensor | Sequence[Tensor]"]  # from the values of a region's parameters to its result or results
 
 
-class Tensor(TensorMethods):
+class Tensor(TensorMethods, Expression):
     """A value of a block under construction: a tensor, or a tuple whose elements are `t[0]`, `t[1]`, …"""
 
     __slots__ = ("block", "operand")
-    __array_ufunc__ = None  # an array on the left leaves the operator to us
 
     def __init__(self, block: Block, operand: Operand) -> None:
         self.block = block
         self.operand = operand
+
+    def op(self, name: str, *operands: object, **attrs: Attribute) -> Tensor:
+        """The result of the op `name`, in the block of this value."""
+        return self.block.op(name, *operands, **attrs)
 
     @property
     def type(self) -> Type:
@@ -119,50 +123,8 @@ class Tensor(TensorMethods):
             raise Violation("TupleIndexOutOfRange", f"{t} is not a tuple")
         return (self[i] for i in range(len(t.elements)))
 
-    def __bool__(self) -> bool:
-        raise TypeError("a Tensor has no value yet: choose with `select` or `cond`")
-
     def __repr__(self) -> str:
         return f"<{self.operand!r}>"
-
-    def __neg__(self) -> Tensor:
-        return self.block.op("neg", self)
-
-    def __add__(self, other: Tensor | Number) -> Tensor:
-        return self.block.op("add", self, other)
-
-    def __radd__(self, other: Number) -> Tensor:
-        return self.block.op("add", other, self)
-
-    def __sub__(self, other: Tensor | Number) -> Tensor:
-        return self.block.op("sub", self, other)
-
-    def __rsub__(self, other: Number) -> Tensor:
-        return self.block.op("sub", other, self)
-
-    def __mul__(self, other: Tensor | Number) -> Tensor:
-        return self.block.op("mul", self, other)
-
-    def __rmul__(self, other: Number) -> Tensor:
-        return self.block.op("mul", other, self)
-
-    def __truediv__(self, other: Tensor | Number) -> Tensor:
-        return self.block.op("div", self, other)
-
-    def __rtruediv__(self, other: Number) -> Tensor:
-        return self.block.op("div", other, self)
-
-    def __lt__(self, other: Tensor | Number) -> Tensor:
-        return self.block.op("compare_lt", self, other)
-
-    def __le__(self, other: Tensor | Number) -> Tensor:
-        return self.block.op("compare_le", self, other)
-
-    def __gt__(self, other: Tensor | Number) -> Tensor:
-        return self.block.op("compare_gt", self, other)
-
-    def __ge__(self, other: Tensor | Number) -> Tensor:
-        return self.block.op("compare_ge", self, other)
 
     def __matmul__(self, other: Tensor) -> Tensor:
         """The product of the last two axes. The other axes are batch axes of both, or of the left side alone next to a matrix.
@@ -186,10 +148,10 @@ class Block(BlockMethods):
     def op(
         self, name: str, *arguments: object, regions: Sequence[Region] = (), types: Sequence[Type] | None = None, **named: object
     ) -> Tensor:
-        """Append the op called `name`. `types` declares the result type, which a custom call of an unknown target needs. An
+        """Build the op called `name`. `types` declares the result type, which a custom call of an unknown target needs. An
         extent that the type rule leaves open becomes a new symbol.
 
-        Raises Violation when the op is not well typed; it is not appended then.
+        Raises Violation when the op is not well typed; it is not built then.
         """
         if (defn := OPS.get(f"{DIALECT.name}.{name}")) is None:
             raise Violation("UnknownOp", f"there is no op `{name}`")
@@ -200,16 +162,30 @@ class Block(BlockMethods):
             named |= {a.name: x for a, x in zip(defn.attrs, rest, strict=False)}
             known = {a.name: a for a in defn.attrs}
             given: dict[str, Attribute] = {k: attribute(known[k], x, operands) if k in known else x for k, x in named.items()}
-            self.builder.loc = self.graph.caller.place(calling(1))
-            value = self.builder.op(name, *operands, regions=regions, types=types, **given)
-            if defn.check is not None and value.op is not None:
-                defn.check(value.op)
+            return Tensor(self, self.built(defn, operands, given, regions, types))
+
+    def built(
+        self,
+        defn: OpDef,
+        operands: Sequence[Argument],
+        attrs: Mapping[str, Attribute],
+        regions: Sequence[Region],
+        types: Sequence[Type] | None,
+    ) -> Value:
+        """The result of a new op at the end of the block."""
+        self.builder.loc = self.graph.caller.place(calling(1))
+        value = self.builder.op(defn.short, *operands, regions=regions, types=types, **attrs)
+        if defn.check is not None and value.op is not None:
+            defn.check(value.op)
         value.type = self.graph.settled(value.type)
-        return Tensor(self, value)
+        return value
+
+    def whole(self) -> AbstractContextManager[None]:
+        """A context: after an error in it, none of its ops is appended."""
+        return self._undone()
 
     @contextmanager
-    def whole(self) -> Iterator[None]:
-        """A context: after an error in it, none of its ops is appended."""
+    def _undone(self) -> Iterator[None]:
         ops, regions = len(self.region.body), len(self.graph.program.regions)
         try:
             yield
@@ -234,9 +210,9 @@ class Block(BlockMethods):
     def _own(self, x: object) -> Operand:
         if not isinstance(x, Tensor):
             raise TypeError(f"an operand is a Tensor, not {x!r}")
-        there = "a region sees its parameters only: pass the value in"
-        message = there if x.block.graph is self.graph else "the value belongs to another Graph"
-        require(x.block is self, "UndefinedValue", message)
+        if x.block is not self:
+            there = "a region sees its parameters only: pass the value in"
+            raise Violation("UndefinedValue", there if x.block.graph is self.graph else "the value belongs to another Graph")
         return x.operand
 
     def constant(self, values: object, dtype: str | DType | None = None) -> Tensor:
@@ -258,7 +234,10 @@ class Block(BlockMethods):
     def full(self, value: Number, like: Tensor) -> Tensor:
         """A tensor of the type of `like`, all elements `value`: an inline literal, broadcast. Raises
         Violation("InvalidLiteral")."""
-        t = like.tensor_type
+        return self.filled(value, like.tensor_type)
+
+    def filled(self, value: Number, t: TensorType) -> Tensor:
+        """A tensor of type `t`, all elements `value`. Raises like `full`."""
         scalar = natural(value, t.dtype)
         fits = scalars.representable(scalar, t.dtype) and not (isinstance(value, bool) and t.dtype is not I1)
         require(fits, "InvalidLiteral", f"{value} does not fit {t.dtype}")

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import OpDef
 from ptir_tools.core.types import Dim, Type
-from ptir_tools.dialects.ptir.builder.attributes import Number
 from ptir_tools.dialects.ptir.builder.build import Tensor
+from ptir_tools.rewrite.expression import Number
 
 def methods() -> tuple[list[OpDef], list[OpDef]]: ...
 def positional(defn: OpDef) -> int: ...

@@ -21,7 +21,7 @@ from ptir_tools.dialects.ptir.hints import hints as hints_of
 from ptir_tools.dialects.ptir.ops.quantize import has_scales
 from ptir_tools.dialects.ptir.rewrites.sharing import unused
 
-rules = lazy("ptir_tools.dialects.ptir.rewrites.decompose")
+rules = lazy("ptir_tools.dialects.ptir.composites.decompose")
 
 MAX_ID = 2**32
 

@@ -56,7 +56,7 @@ def custom_call_type(xs: tuple[TensorType, ...], *, target: str, attrs: Attrs) -
     error=errors.through("decompose", late("ptir_tools.dialects.ptir.kernels.targets", "error")),
     generate=drawing.draw_custom_call,
     fails=always,
-    cost=late("ptir_tools.dialects.ptir.kernels.expansion", "cost"),
+    cost=late("ptir_tools.dialects.ptir.composites.calls", "cost"),
 )
 def custom_call(xs: Many, *, target: str, attrs: Attrs = (), result: Result) -> Data:
     """A fused kernel by name; the declared result type is authoritative. Contract: CustomCall.
