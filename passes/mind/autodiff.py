@@ -12,28 +12,41 @@ A gradient is kept as narrow as it is: it has extent 1 where it does not change,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
-from ptir_tools.core.arrays import Array, from_literal
+from ptir_tools.core.arrays import Array, from_literal, numpy_dtype, to_literal
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.dtypes import F32, SI64
-from ptir_tools.core.ir import Function, Op, Value, create
+from ptir_tools.core.dtypes import F32, SI64, DType
+from ptir_tools.core.ir import Attribute, Function, Op, Operand, Value, create
 from ptir_tools.core.lazy import np
-from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.mind import building
+from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.dialects.mind.building import (
+    NAMES,
+    constant,
+    gather,
+    matmul,
+    one_hot,
+    relu,
+    reshaped,
+    spread,
+    stretched,
+    transposed,
+    widened,
+    window,
+)
+from ptir_tools.dialects.mind.building import total as sum_of
 from ptir_tools.dialects.mind.ops.indexing import clamped
 from ptir_tools.dialects.mind.ops.linear import pads
 from ptir_tools.dialects.mind.ops.reduce import normalized_axes
 from ptir_tools.dialects.mind.rewrites import SIMPLIFICATION
 from ptir_tools.passes import PassContext, cse, dce
 from ptir_tools.rewrite.constants import literal_of, scalar_of
+from ptir_tools.rewrite.expression import Number, Sink, Term, exp
 from ptir_tools.rewrite.patterns import Effect
 from ptir_tools.rewrite.rewriter import Rewriter
-from ptir_tools.rewrite.vocabulary import extents as shape
-from ptir_tools.rewrite.vocabulary import tensor_type
 
 OPTIONS = {"wrt": "", "loss": 0, "rate": 0.0}
 
@@ -65,7 +78,7 @@ def run(program: Program, context: PassContext) -> None:
         result = gradients.of(loss)
         if rate := context.options["rate"]:
             result = [gradients.stepped(v, g, rate) for v, g in zip(chosen, result, strict=True)]
-        rewriter.set_results(function, [loss, *result])
+        rewriter.set_results(function, [loss, *(g.operand for g in result)])
     context.apply(program, SIMPLIFICATION, effect=Effect.EXACT)
     cse.run(program, context)
     dce.run(program, context)
@@ -122,182 +135,184 @@ def _refused(active: list[Op], diagnostics: Diagnostics) -> bool:
     return bool(bad)
 
 
-class Gradients:
+class Gradients(Sink):
     """Appends instructions to a module. `gradients` has the gradient of the loss by each value so far; it broadcasts to the
     shape of the value."""
+
+    names = NAMES
 
     def __init__(self, rewriter: Rewriter, active: list[Op], chosen: list[Value]) -> None:
         self.rewriter = rewriter
         self.active = active
         self.chosen = chosen
         self.wanted = {*chosen, *(op.result for op in active)}
-        self.gradients: dict[Value, Value] = {}
+        self.gradients: dict[Value, Term] = {}
 
-    def of(self, loss: Value) -> list[Value]:
+    def of(self, loss: Value) -> list[Term]:
         """The gradients by the chosen inputs; zeros if the loss does not depend on one."""
-        self.gradients[loss] = self.constant(1.0, loss)
+        self.gradients[loss] = Term(self, loss).number(1.0)
         for op in reversed(self.active):
-            g = self.gradients.get(op.result)
-            if g is None or 0 in shape(op.result):  # the loss depends on no input
+            result, g = Term(self, op.result), self.gradients.get(op.result)
+            if g is None or 0 in result.shape:  # the loss depends on no input
                 continue
             operands, rule = list(op.values()), RULES[op.defn.short]
-            parts = rule(self, op, g if rule in NARROW else self.full(g, shape(op.result)), *operands)
-            for v, part in zip(operands, parts, strict=True):
+            terms = [Term(self, v) for v in operands]
+            parts = rule(op, g if rule in NARROW else full(g, result.extents), result, *terms)
+            for v, x, part in zip(operands, terms, parts, strict=True):
                 if v in self.wanted:
-                    self.add(v, part(), shape(op.result) if rule in BROADCASTING else shape(v))
-        return [self.full(self.gradients.get(v) or self.constant(0.0, v), shape(v)) for v in self.chosen]
+                    self.add(v, reduced(part(), result.extents if rule in BROADCASTING else x.extents, x.extents))
+        inputs = [Term(self, v) for v in self.chosen]
+        return [full(self.gradients.get(v, x.number(0.0)), x.extents) for v, x in zip(self.chosen, inputs, strict=True)]
 
-    def add(self, v: Value, part: Value, whole: Shape) -> None:
-        """Add a part to the gradient by `v`; the part is a gradient by `whole`, to which `v` was broadcast."""
-        part = self.reduced(part, whole, shape(v))
-        self.gradients[v] = self("Add", self.gradients[v], part) if v in self.gradients else part
+    def add(self, v: Value, part: Term) -> None:
+        """Add a part to the gradient by `v`."""
+        self.gradients[v] = self.gradients[v] + part if v in self.gradients else part
 
-    def stepped(self, v: Value, g: Value, rate: float) -> Value:
+    def stepped(self, v: Value, g: Term, rate: float) -> Term:
         """`v` after a step against its gradient `g`."""
-        return self("Sub", v, self("Mul", g, self.constant(rate, v)))
+        return Term(self, v) - g * rate
 
-    def __call__(self, opcode: str, *operands: Value, **attrs: object) -> Value:
+    def make(self, name: str, operands: Sequence[Operand], attrs: Mapping[str, Attribute]) -> Value:
         """A new instruction at the end."""
-        return self.rewriter.append(self.rewriter.block, create(OPS[f"mind.{opcode}"], operands, attrs))
+        return self.rewriter.append(self.rewriter.block, create(OPS[f"mind.{name}"], operands, attrs))
 
-    def constant(self, value: object, like: Value) -> Value:
-        """A constant of the dtype of `like`."""
-        return building.constant(self, value, tensor_type(like).dtype)
-
-    def full(self, g: Value, extents: Shape) -> Value:
-        """`g` broadcast to `extents`."""
-        return g if shape(g) == extents else building.stretched(self, g, extents)
-
-    def reduced(self, g: Value, whole: Shape, extents: Shape) -> Value:
-        """The sum of `g`, broadcast to `whole`, over the axes along which a value of shape `extents` was broadcast. Along axes
-        where `g` is constant the sum is a product."""
-        g = building.reshaped(self, g, (1,) * (len(whole) - len(shape(g))) + shape(g))
-        aligned = (1,) * (len(whole) - len(extents)) + extents
-        axes = [i for i, (a, b) in enumerate(zip(whole, aligned, strict=True)) if a != b]
-        summed = tuple(i for i in axes if shape(g)[i] != 1)
-        times = prod(whole[i] for i in axes if i not in summed)
-        if summed:
-            gone = len(whole) - len(extents)  # the axes that the value does not have
-            narrow = tuple(1 if i in summed else d for i, d in enumerate(shape(g)))[gone:]
-            g = self("Sum", g, axes=summed, keepdims=set(summed) != set(range(gone)))
-            g = building.reshaped(self, g, narrow)
-        else:
-            g = building.reshaped(self, g, shape(g)[len(whole) - len(extents) :])
-        return self.product(g, self.constant(float(times), g)) if times != 1 else g
-
-    def product(self, g: Value, y: Value) -> Value:
-        """`g` times `y`; just `y` if `g` is 1, the gradient of the loss by itself."""
-        return y if not shape(g) and scalar_of(g) == 1 else self("Mul", g, y)
-
-    def transposed(self, x: Value) -> Value:
-        """The last two axes swapped."""
-        rank = len(shape(x))
-        return self("Transpose", x, permutation=(*range(rank - 2), rank - 1, rank - 2))
-
-    def convolved(self, x: Value, f: Value, pairs: Pairs) -> Value:
-        """Conv2d with these pads of height and width; a negative pad crops."""
-        cut = [(max(-low, 0), max(-high, 0)) for low, high in ((0, 0), *pairs, (0, 0))]
-        sizes = tuple(d - low - high for d, (low, high) in zip(shape(x), cut, strict=True))
-        x = building.window(self, x, tuple(low for low, _ in cut), sizes)
-        padding = tuple((max(low, 0), max(high, 0)) for low, high in pairs)
-        return self("Conv2d", x, f, strides=(1, 1), padding=padding)
+    def number(self, x: Number, dtype: DType) -> Value:
+        """A scalar constant."""
+        return self.make("ConstTensor", (), {"value": to_literal(np.asarray(x, numpy_dtype(dtype)), tensor(dtype))})
 
 
-# A rule has, for each operand, a function that builds its part of the gradient; it is called only if that is needed.
-Part = Callable[[], Value]
+def full(g: Term, extents: Shape) -> Term:
+    """`g` broadcast to `extents`."""
+    return g if g.extents == extents else stretched(g, extents)
 
 
-def _add(to: Gradients, op: Op, g: Value, x: Value, y: Value) -> list[Part]:
+def reduced(g: Term, whole: Shape, extents: Shape) -> Term:
+    """The sum of `g`, broadcast to `whole`, over the axes along which a value of shape `extents` was broadcast. Along axes where
+    `g` is constant the sum is a product."""
+    g = reshaped(g, (1,) * (len(whole) - len(g.extents)) + g.extents)
+    aligned = (1,) * (len(whole) - len(extents)) + extents
+    axes = [i for i, (a, b) in enumerate(zip(whole, aligned, strict=True)) if a != b]
+    summed = tuple(i for i in axes if g.extents[i] != 1)
+    times = prod(whole[i] for i in axes if i not in summed)
+    gone = len(whole) - len(extents)  # the axes that the value does not have
+    narrow = tuple(1 if i in summed else d for i, d in enumerate(g.extents))[gone:]
+    if summed:
+        g = sum_of(g, axes=summed, keepdims=set(summed) != set(range(gone)))
+    g = reshaped(g, narrow)
+    return product(g, g.number(float(times))) if times != 1 else g
+
+
+def product(g: Term, y: Term) -> Term:
+    """`g` times `y`; just `y` if `g` is 1, the gradient of the loss by itself."""
+    return y if not g.shape and scalar_of(g.operand) == 1 else g * y
+
+
+def swapped(x: Term) -> Term:
+    """The last two axes swapped."""
+    rank = len(x.shape)
+    return transposed(x, (*range(rank - 2), rank - 1, rank - 2))
+
+
+def convolved(x: Term, f: Term, pairs: Pairs) -> Term:
+    """Conv2d with these pads of height and width; a negative pad crops."""
+    cut = [(max(-low, 0), max(-high, 0)) for low, high in ((0, 0), *pairs, (0, 0))]
+    sizes = tuple(d - low - high for d, (low, high) in zip(x.extents, cut, strict=True))
+    x = window(x, tuple(low for low, _ in cut), sizes)
+    padding = tuple((max(low, 0), max(high, 0)) for low, high in pairs)
+    return x.op("Conv2d", x, f, strides=(1, 1), padding=padding)
+
+
+# A rule gets the op, the gradient by its result, the result and the operands. It has, for each operand, a function that builds
+# its part of the gradient; it is called only if that is needed.
+Part = Callable[[], Term]
+
+
+def _add(op: Op, g: Term, y: Term, *xs: Term) -> list[Part]:
     return [lambda: g, lambda: g]
 
 
-def _sub(to: Gradients, op: Op, g: Value, x: Value, y: Value) -> list[Part]:
-    return [lambda: g, lambda: to("Neg", g)]
+def _sub(op: Op, g: Term, y: Term, *xs: Term) -> list[Part]:
+    return [lambda: g, lambda: -g]
 
 
-def _mul(to: Gradients, op: Op, g: Value, x: Value, y: Value) -> list[Part]:
-    return [lambda: to.product(g, y), lambda: to.product(g, x)]
+def _mul(op: Op, g: Term, y: Term, a: Term, b: Term) -> list[Part]:
+    return [lambda: product(g, b), lambda: product(g, a)]
 
 
-def _neg(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
-    return [lambda: to("Neg", g)]
+def _neg(op: Op, g: Term, y: Term, x: Term) -> list[Part]:
+    return [lambda: -g]
 
 
-def _exp(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
-    return [lambda: to.product(g, op.result)]
+def _exp(op: Op, g: Term, y: Term, x: Term) -> list[Part]:
+    return [lambda: product(g, y)]
 
 
-def _log(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
-    return [lambda: to.product(g, to("Exp", to("Neg", op.result)))]
+def _log(op: Op, g: Term, y: Term, x: Term) -> list[Part]:
+    return [lambda: product(g, exp(-y))]
 
 
-def _relu(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
-    def part() -> Value:
-        big = to.constant(2.0 ** (127 if tensor_type(x).dtype is F32 else 1023), x)
-        one = to.constant(1.0, x)
-        above = to("Mul", to("Mul", op.result, big), big)
-        return to.product(g, to("Sub", one, to("Relu", to("Sub", one, above))))
-
-    return [part]
+def _relu(op: Op, g: Term, y: Term, x: Term) -> list[Part]:
+    big = 2.0 ** (127 if x.dtype is F32 else 1023)
+    return [lambda: product(g, 1 - relu(1 - y * big * big))]
 
 
-def _reduction(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
+def _reduction(op: Op, g: Term, y: Term, x: Term) -> list[Part]:
     """Every element gets the gradient of its sum; for Mean, divided by the number of elements."""
-    extents = shape(x)
+    extents = x.extents
     axes = normalized_axes(op.attr("axes"), len(extents))
     kept = tuple(1 if i in axes else d for i, d in enumerate(extents))
 
-    def part() -> Value:
+    def part() -> Term:
         n = prod(extents[a] for a in axes) if op.defn.short == "Mean" else 1
-        each = building.reshaped(to, to.full(g, shape(op.result)), kept) if shape(g) else g
-        return to.product(each, to.constant(1 / n, x)) if n > 1 else each
+        each = reshaped(full(g, y.extents), kept) if g.shape else g
+        return product(each, x.number(1 / n)) if n > 1 else each
 
     return [part]
 
 
-def _reshape(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
-    return [lambda: building.reshaped(to, g, shape(x))]
+def _reshape(op: Op, g: Term, y: Term, x: Term) -> list[Part]:
+    return [lambda: reshaped(g, x.extents)]
 
 
-def _transpose(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
+def _transpose(op: Op, g: Term, y: Term, x: Term) -> list[Part]:
     forward = op.attr("permutation")
-    return [lambda: to("Transpose", g, permutation=tuple(forward.index(i) for i in range(len(forward))))]
+    return [lambda: g.op("Transpose", g, permutation=tuple(forward.index(i) for i in range(len(forward))))]
 
 
-def _slice(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
+def _slice(op: Op, g: Term, y: Term, x: Term) -> list[Part]:
     """Zeros between and around the elements of the slice."""
-    bounds = clamped(shape(x), op.attr("starts"), op.attr("ends"))
-    return [lambda: _spread(to, g, [a for a, _ in bounds], op.attr("steps"), shape(x))]
+    bounds = clamped(x.extents, op.attr("starts"), op.attr("ends"))
+    return [lambda: _spread(g, [a for a, _ in bounds], op.attr("steps"), x.extents)]
 
 
-def _index(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
+def _index(op: Op, g: Term, y: Term, x: Term) -> list[Part]:
     """Zeros around the one element."""
-    ones = (1,) * len(shape(x))
-    return [lambda: _spread(to, building.reshaped(to, g, ones), op.attr("indices"), ones, shape(x))]
+    ones = (1,) * len(x.extents)
+    return [lambda: _spread(reshaped(g, ones), op.attr("indices"), ones, x.extents)]
 
 
-def _spread(to: Gradients, g: Value, starts: Sequence[int], steps: Shape, extents: Shape) -> Value:
+def _spread(g: Term, starts: Sequence[int], steps: Shape, extents: Shape) -> Term:
     """`g` from `starts` on by `steps` among zeros of shape `extents`."""
-    wide = building.spread(to, g, [s - 1 for s in steps])
-    sizes = [(n - 1) * s + 1 for n, s in zip(shape(g), steps, strict=True)]
+    wide = spread(g, [s - 1 for s in steps])
+    sizes = [(n - 1) * s + 1 for n, s in zip(g.extents, steps, strict=True)]
     pairs = [(a, d - a - n) for a, d, n in zip(starts, extents, sizes, strict=True)]
-    return building.reshaped(to, building.widened(to, wide, pairs), extents)
+    return reshaped(widened(wide, pairs), extents)
 
 
-def _gather(to: Gradients, op: Op, g: Value, x: Value, indices: Value) -> list[Part]:
+def _gather(op: Op, g: Term, y: Term, x: Term, indices: Term) -> list[Part]:
     """For each row, the sum over the positions that read it."""
-    rows, count = shape(x)[0], prod(shape(indices))
+    rows, count = x.extents[0], prod(indices.extents)
 
-    def part() -> Value:
-        flat = building.reshaped(to, g, (count, prod(shape(x)[1:])))
-        literal = literal_of(indices)
+    def part() -> Term:
+        flat = reshaped(g, (count, prod(x.extents[1:])))
+        literal = literal_of(indices.operand)
         places = None if literal is None or literal.data is None else _places(from_literal(literal).reshape(-1), rows)
         if places is not None:  # by a table of the positions; the position after the last is a row of zeros
-            wide = building.reshaped(to, building.widened(to, flat, ((0, 1), (0, 0))), (count + 1, shape(flat)[1]))
-            read = to("Gather", wide, building.constant(to, places, SI64))
-            return building.reshaped(to, to("Sum", read, axes=(1,), keepdims=False), shape(x))
-        hot = building.one_hot(to, building.reshaped(to, indices, (count,)), rows, tensor_type(x).dtype)
-        return building.reshaped(to, to("MatMul", to.transposed(hot), flat), shape(x))
+            wide = reshaped(widened(flat, ((0, 1), (0, 0))), (count + 1, flat.extents[1]))
+            read = gather(wide, constant(wide, places, SI64))
+            return reshaped(sum_of(read, axes=(1,), keepdims=False), x.extents)
+        hot = one_hot(reshaped(indices, (count,)), rows, x.dtype)
+        return reshaped(matmul(swapped(hot), flat), x.extents)
 
     return [part, lambda: g]
 
@@ -315,54 +330,53 @@ def _places(indices: Array, rows: int) -> Array | None:
     return table
 
 
-def _matmul(to: Gradients, op: Op, g: Value, x: Value, y: Value) -> list[Part]:
+def _matmul(op: Op, g: Term, y: Term, a: Term, b: Term) -> list[Part]:
     """Each side gets the product of the gradient and the other side; batches that were broadcast are summed."""
 
-    def part(product: Value, v: Value) -> Value:
-        return to.reduced(product, (*shape(product)[:-2], *shape(v)[-2:]), shape(v))
+    def part(found: Term, v: Term) -> Term:
+        return reduced(found, (*found.extents[:-2], *v.extents[-2:]), v.extents)
 
-    return [lambda: part(to("MatMul", g, to.transposed(y)), x), lambda: part(to("MatMul", to.transposed(x), g), y)]
+    return [lambda: part(matmul(g, swapped(b)), a), lambda: part(matmul(swapped(a), g), b)]
 
 
-def _dot(to: Gradients, op: Op, g: Value, x: Value, y: Value) -> list[Part]:
+def _dot(op: Op, g: Term, y: Term, a: Term, b: Term) -> list[Part]:
     """As a MatMul of a row and a column, where an operand is a vector."""
-    row = x if len(shape(x)) == 2 else building.reshaped(to, x, (1, *shape(x)))
-    column = y if len(shape(y)) == 2 else building.reshaped(to, y, (*shape(y), 1))
-    wide = building.reshaped(to, g, (shape(row)[0], shape(column)[1]))
-    by_row, by_column = _matmul(to, op, wide, row, column)
-    return [lambda: building.reshaped(to, by_row(), shape(x)), lambda: building.reshaped(to, by_column(), shape(y))]
+    row = a if len(a.extents) == 2 else reshaped(a, (1, *a.extents))
+    column = b if len(b.extents) == 2 else reshaped(b, (*b.extents, 1))
+    wide = reshaped(g, (row.extents[0], column.extents[1]))
+    by_row, by_column = _matmul(op, wide, y, row, column)
+    return [lambda: reshaped(by_row(), a.extents), lambda: reshaped(by_column(), b.extents)]
 
 
-def _conv2d(to: Gradients, op: Op, g: Value, x: Value, f: Value) -> list[Part]:
+def _conv2d(op: Op, g: Term, y: Term, x: Term, f: Term) -> list[Part]:
     """With g spread by the strides: by the input, a convolution with the reversed filter. By the filter, the input convolved
     by g, with batch and channels exchanged."""
-    strides, window, extents = op.attr("strides"), shape(f)[:2], shape(x)[1:3]
-    padding = pads(shape(x), shape(f), strides, op.attr("padding"))
-    spans = [(n - 1) * s + 1 for n, s in zip(shape(op.result)[1:3], strides, strict=True)]
+    strides, taps, extents = op.attr("strides"), f.extents[:2], x.extents[1:3]
+    padding = pads(x.extents, f.extents, strides, op.attr("padding"))
+    spans = [(n - 1) * s + 1 for n, s in zip(y.extents[1:3], strides, strict=True)]
 
-    def spaced() -> Value:
-        return building.spread(to, g, (0, *(s - 1 for s in strides), 0))
+    def spaced() -> Term:
+        return spread(g, (0, *(s - 1 for s in strides), 0))
 
-    def by_input() -> Value:
-        lows = [k - 1 - low for k, (low, _) in zip(window, padding, strict=True)]
-        pairs = tuple((a, d - n - a + k - 1) for a, d, n, k in zip(lows, extents, spans, window, strict=True))
-        return to.convolved(spaced(), _reversed(to, f), pairs)
+    def by_input() -> Term:
+        lows = [k - 1 - low for k, (low, _) in zip(taps, padding, strict=True)]
+        pairs = tuple((a, d - n - a + k - 1) for a, d, n, k in zip(lows, extents, spans, taps, strict=True))
+        return convolved(spaced(), _reversed(f), pairs)
 
-    def by_filter() -> Value:
-        pairs = tuple((low, k - 1 + n - d - low) for d, n, k, (low, _) in zip(extents, spans, window, padding, strict=True))
-        images = to("Transpose", x, permutation=(3, 1, 2, 0))
-        result = to.convolved(images, to("Transpose", spaced(), permutation=(1, 2, 0, 3)), pairs)
-        return to("Transpose", result, permutation=(1, 2, 0, 3))
+    def by_filter() -> Term:
+        pairs = tuple((low, k - 1 + n - d - low) for d, n, k, (low, _) in zip(extents, spans, taps, padding, strict=True))
+        images = transposed(x, (3, 1, 2, 0))
+        return transposed(convolved(images, transposed(spaced(), (1, 2, 0, 3)), pairs), (1, 2, 0, 3))
 
     return [by_input, by_filter]
 
 
-def _reversed(to: Gradients, f: Value) -> Value:
+def _reversed(f: Term) -> Term:
     """A filter with a reversed window, and its input and output channels exchanged."""
     for order in ((1, 0, 2, 3), (1, 0, 3, 2)):
-        if (n := shape(f)[0]) > 1:
-            f = to("Gather", f, building.constant(to, np.arange(n)[::-1], SI64))
-        f = to("Transpose", f, permutation=order)
+        if (n := f.extents[0]) > 1:
+            f = gather(f, constant(f, np.arange(n)[::-1], SI64))
+        f = transposed(f, order)
     return f
 
 

@@ -37,6 +37,7 @@ from ptir_tools.core.typed import Any, ClassVar, Generic, TypeVar, cast
 from ptir_tools.core.types import Shape, TensorType, Type
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import load_dialect
+from ptir_tools.rewrite.expression import Sink
 from ptir_tools.rewrite.vocabulary import tensor_type
 
 D = TypeVar("D")  # a converted value
@@ -59,7 +60,7 @@ class InError(Exception):
     """An operand was refused before, so the op that reads it is not reported."""
 
 
-class Emit(Generic[D]):
+class Emit(Sink, Generic[D]):
     """Builds a program of the target. `values` maps source values to converted ones (None: refused)."""
 
     dialect: ClassVar[str]  # of the target
@@ -87,7 +88,7 @@ class Emit(Generic[D]):
         self.values: dict[Value, D | None] = {}
         self.refused: set[object] = set()  # the ops or other locations that were reported
         self.matches: dict[Op, Match | None] = {}
-        self.names = self._result_names()
+        self.respelled = self._result_names()
         self.fresh = Names(self.name_of(v) for v in _values(function))
         self._tell_apart()
         self.op: Op | None = None  # the current op
@@ -101,7 +102,7 @@ class Emit(Generic[D]):
 
     def name_of(self, v: Value) -> str:
         """The name of `v` in the target."""
-        return self.names.get(v) or self.spelled(v.name)
+        return self.respelled.get(v) or self.spelled(v.name)
 
     def _own(self) -> Iterator[Value]:
         """The values of the function, without those in regions."""
@@ -113,7 +114,7 @@ class Emit(Generic[D]):
         used = set[str]()
         for v in self._own():
             if (name := self.name_of(v)) in used:
-                self.names[v] = self.fresh.between(name)
+                self.respelled[v] = self.fresh.between(name)
             used.add(name)
 
     def _result_names(self) -> dict[Value, str]:

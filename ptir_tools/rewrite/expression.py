@@ -12,10 +12,13 @@ MIND's ops broadcast by themselves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from ptir_tools.core.ir import Attribute
-from ptir_tools.core.typed import Protocol, Self, TypeVar
+from ptir_tools.core.dtypes import DType
+from ptir_tools.core.ir import Attribute, Operand, Value
+from ptir_tools.core.typed import ClassVar, Protocol, Self, TypeVar, cast
+from ptir_tools.core.types import Shape, TensorType
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 Number = bool | int | float | complex
 
@@ -107,3 +110,60 @@ def series(x: E, coefficients: Sequence[float]) -> E:
     for c in reversed(rest):
         total = x * total + c
     return total
+
+
+class Sink:
+    """Where terms go. `names` are those of ops that the dialect calls otherwise."""
+
+    names: ClassVar[Mapping[str, str]] = {}
+
+    def make(self, name: str, operands: Sequence[Operand], attrs: Mapping[str, Attribute]) -> Value:
+        """The result of a new op. Raises Violation when it is not well typed."""
+        raise NotImplementedError
+
+    def number(self, x: Number, dtype: DType) -> Operand:
+        """A number next to a value of `dtype`, as an operand."""
+        raise NotImplementedError
+
+    def build(self, name: str, *operands: object, **attrs: Attribute) -> Term:
+        """The result of a new op. A number among the operands gets the dtype of the last operand that is none."""
+        known = [x for x in operands if isinstance(x, Term)]
+        made = [x.operand if isinstance(x, Term) else self.number(cast("Number", x), known[-1].dtype) for x in operands]
+        return Term(self, self.make(self.names.get(name, name), made, attrs))
+
+
+class Term(Expression):
+    """A value of a sink, of any dialect: `operand`, or what the sink makes of a number."""
+
+    __slots__ = ("operand", "sink")
+
+    def __init__(self, sink: Sink, operand: Operand) -> None:
+        self.sink, self.operand = sink, operand
+
+    def op(self, name: str, *operands: object, **attrs: Attribute) -> Term:
+        """The result of the op `name`, in the sink of this value."""
+        return self.sink.build(name, *operands, **attrs)
+
+    def number(self, x: Number) -> Term:
+        """A constant of the dtype of this value."""
+        return Term(self.sink, self.sink.number(x, self.dtype))
+
+    @property
+    def type(self) -> TensorType:
+        """Its type."""
+        return tensor_type(self.operand)
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of its elements."""
+        return self.type.dtype
+
+    @property
+    def shape(self) -> Shape:
+        """Its shape."""
+        return self.type.shape
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Its shape. Raises ValueError for a symbol."""
+        return self.type.static_shape

@@ -24,13 +24,13 @@ from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import tensor
 from ptir_tools.core.walks import holds
 from ptir_tools.dialects import load_dialect
+from ptir_tools.rewrite.templates import matched
 from ptir_tools.rewrite.vocabulary import tensor_type
 
 # Kinds of operands: any value, a constant without NaN, a value that is not negative by its definition, a mask of 0 and 1.
 ANY, NUMBER, UNSIGNED, MASK = "any", "number", "unsigned", "mask"
 _PLAIN = frozenset({"Sum", "Mean", "Add", "Mul", "Reshape", "ExpandDims", "Squeeze", "Transpose", "Slice", "Index", "Gather"})
 _CLEAR = frozenset({"maximum", "minimum", "div", "reciprocal", "rsqrt"})
-_COMMUTATIVE = frozenset({"Add", "Mul"})
 Form = tuple[str, tuple[str, ...]]  # a function, and the kinds of its operands
 _COMPARISONS = tuple(f"compare_{kind}" for kind in ("gt", "lt", "ge", "le", "eq", "ne"))
 
@@ -73,34 +73,9 @@ def formula(function: str, dtype: DType, kinds: tuple[str, ...]) -> Formula:
     return Formula(function, kinds, tuple(values[f"operand{i}"] for i in range(len(kinds))), op)
 
 
-def _same(a: Operand, b: Operand, bound: dict[Value, Operand], ends: Sequence[Value]) -> dict[Value, Operand] | None:
-    """Match `b` with the value `a` of a formula: `bound` extended by the values of its operands, or None."""
-    assert isinstance(a, Value)
-    if a in bound:
-        return bound if bound[a] is b else None
-    if a in ends:
-        return {**bound, a: b}
-    mine, other = a.op, b.op if isinstance(b, Value) else None
-    if mine is None or other is None or other.defn is not mine.defn:
-        return None
-    if mine.attrs and mine.defn.key(mine.attrs) != mine.defn.key(other.attrs):
-        return None
-    orders = [other.operands]
-    if mine.defn.short in _COMMUTATIVE:
-        orders.append(other.operands[::-1])
-    for operands in orders:
-        known: dict[Value, Operand] | None = {**bound, a: b}
-        for x, y in zip(mine.operands, operands, strict=True):
-            known = _same(x, y, known, ends) if known is not None else None
-        if known is not None:
-            return known
-    return None
-
-
 def _matched(output: Formula, op: Op) -> tuple[Operand, ...] | None:
     """The operands of a formula whose last instruction `op` is."""
-    last = output.last.results[0]
-    result = _same(last, op.results[0], {}, output.operands)
+    result = matched(output.last.results[0], op.results[0], output.operands)
     if result is None or any(x not in result for x in output.operands):
         return None
     operands = tuple(result[x] for x in output.operands)

@@ -19,13 +19,14 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.evaluate import Context, evaluate
-from ptir_tools.core.ir import Op, Value
+from ptir_tools.core.ir import Op
 from ptir_tools.core.types import tensor
 from ptir_tools.core.violations import require
-from ptir_tools.dialects.mind.building import arranged
+from ptir_tools.dialects.mind.building import arranged, matmul
 from ptir_tools.dialects.mind.ops.common import broadcast
 from ptir_tools.dialects.ptir.composites.express import EXACT, FUNCTIONS, PAIRS, PERIODIC, express
 from ptir_tools.passes import run_pipeline
+from ptir_tools.rewrite.expression import Term
 from ptir_tools.rewrite.vocabulary import tensor_type
 
 
@@ -58,10 +59,10 @@ def binary(opcode: str) -> Rule:
     return lambda emit, op, x, y: broadcasting(emit, opcode, x, y)
 
 
-def broadcasting(emit: MindEmit, opcode: str, x: Read, y: Read) -> Value:
+def broadcasting(emit: MindEmit, opcode: str, x: Read, y: Read) -> Term:
     """See `binary`."""
     a, b = emit.narrow(x), emit.narrow(y)
-    if broadcast(tensor_type(a).static_shape, tensor_type(b).static_shape) != emit.shape:
+    if broadcast(a.extents, b.extents) != emit.shape:
         a = emit.value(x)
     return emit.last(opcode, a, b)
 
@@ -71,33 +72,33 @@ def unary(opcode: str) -> Rule:
     return lambda emit, op, x: emit.last(opcode, emit.value(x))
 
 
-def constant(emit: MindEmit, op: Op) -> Value:
+def constant(emit: MindEmit, op: Op) -> Term:
     """The same literal."""
     return emit.constant(op.attr("value"), emit.name)
 
 
-def iota(emit: MindEmit, op: Op) -> Value:
+def iota(emit: MindEmit, op: Op) -> Term:
     """The elements written out."""
     emit.affords(emit.type)
     return emit.constant(to_literal(evaluate(op, (), Context())[0], emit.type), emit.name)
 
 
-def stop_gradient(emit: MindEmit, op: Op, x: Read) -> Value:
+def stop_gradient(emit: MindEmit, op: Op, x: Read) -> Term:
     """The operand: there are no gradients in a module."""
     emit.note("stop_gradient is dropped")
     return emit.value(x)
 
 
-def cast(emit: MindEmit, op: Op, x: Read) -> Value:
+def cast(emit: MindEmit, op: Op, x: Read) -> Term:
     """A cast. To the dtype in which the operand is represented: the operand; to i1: a mask; between integers: by digits."""
     source, to = tensor_type(op.operands[0]).dtype, op.attr("dtype")
     if to is I1 and source is not I1:
         return truth(emit, op, x)
     if source is I1 and to is not I1:
         v = emit.value(x)
-        return v if tensor_type(v).dtype is to else whole(emit, mask_in(emit, x, to))
+        return v if v.dtype is to else whole(emit, mask_in(emit, x, to))
     if source in INTEGERS and source is not to:
-        return whole(emit, converted(emit, emit.narrow(x), to))
+        return whole(emit, converted(emit.narrow(x), to))
     help = "give the inputs the dtype that is needed"
     require(source is to, NOT_TRANSLATABLE, f"MIND does not convert floats, and so not {source} to {to}", help=help)
     return emit.value(x)
@@ -108,51 +109,51 @@ def broadcast_to(emit: MindEmit, op: Op, x: Read) -> Broadcast:
     return Broadcast(op.result, emit.narrow(x))
 
 
-def reshape(emit: MindEmit, op: Op, x: Read) -> Value:
+def reshape(emit: MindEmit, op: Op, x: Read) -> Term:
     """The same list."""
     return emit.last("Reshape", emit.value(x), new_shape=op.attr("new_shape"))
 
 
-def transpose(emit: MindEmit, op: Op, x: Read) -> Value:
+def transpose(emit: MindEmit, op: Op, x: Read) -> Term:
     """The permutation, not negative."""
     perm = op.attr("perm")
     return emit.last("Transpose", emit.value(x), permutation=tuple(p % len(perm) for p in perm))
 
 
-def slice_(emit: MindEmit, op: Op, x: Read) -> Value:
+def slice_(emit: MindEmit, op: Op, x: Read) -> Term:
     """The window from its starts to its ends, step 1."""
     starts, sizes = op.attr("starts"), op.attr("sizes")
     ends = tuple(a + n for a, n in zip(starts, sizes, strict=True))
     return emit.last("Slice", emit.value(x), starts=starts, ends=ends, steps=(1,) * len(starts))
 
 
-def tile(emit: MindEmit, op: Op, x: Read) -> Value:
+def tile(emit: MindEmit, op: Op, x: Read) -> Term:
     """An axis of its own for each repetition, stretched by ones."""
     source, repeats = emit.value(x), op.attr("repeats")
     emit.note("the tile becomes a product with ones")
     rank = len(repeats)
-    apart = emit("ExpandDims", source, axes=tuple(range(0, 2 * rank, 2)))
-    ones = emit.constant(filled(tensor(tensor_type(source).dtype, tuple(d for r in repeats for d in (r, 1))), 1))
-    return emit.last("Reshape", emit("Mul", apart, ones), new_shape=emit.shape)
+    apart = source.op("ExpandDims", source, axes=tuple(range(0, 2 * rank, 2)))
+    ones = emit.constant(filled(tensor(source.dtype, tuple(d for r in repeats for d in (r, 1))), 1))
+    return emit.last("Reshape", apart * ones, new_shape=emit.shape)
 
 
-def take(emit: MindEmit, op: Op, x: Read, indices: Read) -> Value:
+def take(emit: MindEmit, op: Op, x: Read, indices: Read) -> Term:
     """Gather, which indexes the first axis too."""
     return emit.last("Gather", emit.value(x), emit.value(indices))
 
 
-def reduce_sum(emit: MindEmit, op: Op, x: Read) -> Value:
+def reduce_sum(emit: MindEmit, op: Op, x: Read) -> Term:
     """Sum; over no axes the operand itself, since MIND's empty list means all."""
     require_one_dtype(op)
     source, axes = emit.value(x), op.attr("axes")
     return emit.last("Sum", source, axes=axes, keepdims=op.attr("keepdims")) if axes else source
 
 
-def dot_general(emit: MindEmit, op: Op, lhs: Read, rhs: Read) -> Value:
+def dot_general(emit: MindEmit, op: Op, lhs: Read, rhs: Read) -> Term:
     """Dot or MatMul where the axes are already in that order; else transposed and reshaped to matrices and back."""
     require_one_dtype(op)
     x, y = emit.value(lhs), emit.value(rhs)
-    a, b = tensor_type(x).static_shape, tensor_type(y).static_shape
+    a, b = x.extents, y.extents
     batch, other_batch = ([i % len(s) for i in op.attr(f"batch_{side}")] for s, side in ((a, "lhs"), (b, "rhs")))
     left, right = ([i % len(s) for i in op.attr(f"contract_{side}")] for s, side in ((a, "lhs"), (b, "rhs")))
     if not batch and left == [len(a) - 1] and right == [0] and 1 in (len(a), len(b)) and max(len(a), len(b)) <= 2:
@@ -165,11 +166,11 @@ def dot_general(emit: MindEmit, op: Op, lhs: Read, rhs: Read) -> Value:
     free, other_free = ([i for i in range(len(shape)) if i not in used] for shape, used in sides)
     lead = tuple(a[i] for i in batch)
     rows, inner, columns = (prod(s[i] for i in part) for s, part in ((a, free), (a, left), (b, other_free)))
-    x = arranged(emit, x, [*batch, *free, *left], (*lead, rows, inner))
-    y = arranged(emit, y, [*other_batch, *right, *other_free], (*lead, inner, columns))
+    x = arranged(x, [*batch, *free, *left], (*lead, rows, inner))
+    y = arranged(y, [*other_batch, *right, *other_free], (*lead, inner, columns))
     if (*lead, rows, columns) == emit.shape:
         return emit.last("MatMul", x, y)
-    return emit.last("Reshape", emit("MatMul", x, y), new_shape=emit.shape)
+    return emit.last("Reshape", matmul(x, y), new_shape=emit.shape)
 
 
 RULES: dict[str, Rule] = {

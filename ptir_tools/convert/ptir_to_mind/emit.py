@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit
 from ptir_tools.convert.naming import spelled
 from ptir_tools.core.arrays import Array, from_literal, numpy_dtype, pack, to_literal
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.dtypes import F32, I1
+from ptir_tools.core.dtypes import F32, I1, DType
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Attribute, Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.lazy import np
@@ -14,9 +16,11 @@ from ptir_tools.core.limits import current
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.core.violations import Violation, require
+from ptir_tools.dialects.mind.building import NAMES as OPS
 from ptir_tools.dialects.mind.text.attributes import SCALARS
 from ptir_tools.dialects.mind.types import NAMES
 from ptir_tools.dialects.ptir.composites.express import FUNCTIONS, PAIRS, PERIODIC
+from ptir_tools.rewrite.expression import Number, Term
 from ptir_tools.rewrite.vocabulary import tensor_type
 
 _SCALAR_OPCODES = {dtype: opcode for opcode, dtype in SCALARS.items()}
@@ -41,18 +45,19 @@ class Broadcast:
     """A broadcast of `narrow` that is emitted only where an operation does not broadcast by itself; then it is `made`."""
 
     result: Value  # of the source
-    narrow: Value
-    made: Value | None = None
+    narrow: Term
+    made: Term | None = None
 
 
-Read = Value | Broadcast | Literal  # an operand of a rule
+Read = Term | Broadcast | Literal  # an operand of a rule
 
 
-class MindEmit(Emit["Value | Broadcast"]):
-    """Builds a MIND module. A PTIR value becomes a value of MIND, or a broadcast that is not emitted yet."""
+class MindEmit(Emit["Term | Broadcast"]):
+    """Builds a MIND module. A PTIR value becomes a term of MIND, or a broadcast that is not emitted yet."""
 
-    dialect, title, help = "mind", "MIND", HELP
+    dialect, title, help, names = "mind", "MIND", HELP, OPS
     arrays: dict[Value, Array | None]  # source values that follow from constants alone, computed on demand
+    numbers: dict[tuple[Op | None, Literal], Value]  # the constants of numbers, by the op for which they were made
 
     def spelled(self, name: str) -> str:
         """`name` spelled for MIND."""
@@ -60,7 +65,7 @@ class MindEmit(Emit["Value | Broadcast"]):
 
     def run(self) -> Program:
         """The module; what MIND cannot express is reported."""
-        self.arrays = {}
+        self.arrays, self.numbers = {}, {}
         self.parameters()
         self.program.main.attrs["input_names"] = list(
             self.source.attrs.get("input_names") or [p.name for p in self.source.params]
@@ -69,13 +74,13 @@ class MindEmit(Emit["Value | Broadcast"]):
         self.results()
         return self.program
 
-    def parameter(self, p: Value, label: str) -> Value:
+    def parameter(self, p: Value, label: str) -> Term:
         """An Input. Raises Violation where MIND has no such type."""
         result = self.builder.param(p.type, self.name_of(p))
         self.require_fit(p.type)
         require(p.type.dtype is not I1, NOT_TRANSLATABLE, "MIND has no i1; only comparisons inside are carried")  # type: ignore[attr-defined]
         require(0 not in p.type.shape, NOT_TRANSLATABLE, "an extent is 0")  # type: ignore[attr-defined]
-        return result
+        return Term(self, result)
 
     def require_fit(self, t: Type) -> None:
         """Raise Violation unless MIND has the type `t`."""
@@ -88,7 +93,7 @@ class MindEmit(Emit["Value | Broadcast"]):
         )
         require(t.is_static, NOT_TRANSLATABLE, f"{t} has symbolic extents; give them with --bind")
 
-    def translated(self, op: Op) -> Value | Broadcast:
+    def translated(self, op: Op) -> Term | Broadcast:
         """The translation of the result of `op`: a constant if it or its operands have no elements."""
         if not op.regions and len(op.results) == 1 and (result := self._of_nothing(op)) is not None:
             return self.constant(result, self.name)
@@ -124,32 +129,54 @@ class MindEmit(Emit["Value | Broadcast"]):
         require(tensor_type(x).dtype is not I1, NOT_TRANSLATABLE, "MIND has no i1")
         if isinstance(x, Literal):
             self.require_fit(x.type)
-            return self.constant(x, name=self.fresh.between("output"))
+            return value_of(self.constant(x, name=self.fresh.between("output")))
         v = self.value(self.read(x))
-        assert isinstance(x, Value) and isinstance(v.type, TensorType)
+        assert isinstance(x, Value)
         name = self.name_of(x)
-        if v.name == name or 0 in v.type.shape:
-            return v
-        made = self.builder.op("Reshape", v, new_shape=v.type.shape, name=name)
-        self.values[x] = made
+        if value_of(v).name == name or 0 in v.shape:
+            return value_of(v)
+        made = self.builder.op("Reshape", v.operand, new_shape=v.shape, name=name)
+        self.values[x] = Term(self, made)
         return made
+
+    # Operations
+
+    def make(self, name: str, operands: Sequence[Operand], attrs: Mapping[str, Attribute]) -> Value:
+        """An operation that is not the last, under a new name."""
+        return self(name, *operands, **attrs)
+
+    def number(self, x: Number, dtype: DType) -> Value:
+        """A scalar constant, once for all of an op."""
+        key = self.op, Literal(tensor(dtype), pack(numpy_dtype(dtype).type(x), dtype))
+        if key not in self.numbers:
+            self.numbers[key] = value_of(self.constant(key[1]))
+        return self.numbers[key]
+
+    def last(self, short: str, *operands: Term, **attrs: Attribute) -> Term:  # type: ignore[override]
+        """The operation that gives the result, under its name."""
+        return Term(self, super().last(short, *(x.operand for x in operands), **attrs))
+
+    def rename(self, x: Term) -> None:
+        """Give `x` the name of the result."""
+        value_of(x).name = self.builder.name(self.name)
 
     # Operands
 
-    def value(self, x: Read) -> Value:
+    def value(self, x: Read) -> Term:
         """`x` in its own shape: a broadcast is made now."""
         if isinstance(x, Literal):
             return self.constant(x)
-        if isinstance(x, Value):
+        if isinstance(x, Term):
             return x
         if x.made is None:
             assert isinstance(x.result.type, TensorType)
-            ones = self.constant(filled(x.result.type.with_dtype(tensor_type(x.narrow).dtype), 1))
+            ones = self.constant(filled(x.result.type.with_dtype(x.narrow.dtype), 1))
             self.note("the broadcast becomes a product with ones", x.result.op.loc if x.result.op else None)
-            x.made = self.builder.op("Mul", x.narrow, ones, name=self.name_of(x.result))
+            product = self.builder.op("Mul", x.narrow.operand, ones.operand, name=self.name_of(x.result))
+            x.made = Term(self, product)
         return x.made
 
-    def narrow(self, x: Read) -> Value:
+    def narrow(self, x: Read) -> Term:
         """`x` without its broadcast, for operations that broadcast by themselves."""
         if isinstance(x, Literal):
             return self.constant(Literal(tensor(x.type.dtype), x.data) if x.splat else x)
@@ -159,19 +186,26 @@ class MindEmit(Emit["Value | Broadcast"]):
         """Raises Violation where a constant would be too big: a module has every element of it."""
         require(t.nbytes <= current().literal_bytes, NOT_TRANSLATABLE, "the constant would be too big")
 
-    def constant(self, literal: Literal, name: str = "") -> Value:
+    def constant(self, literal: Literal, name: str = "") -> Term:
         """A constant: of its own opcode where it is a scalar of i64, f32 or f64; an empty one is a Slice. Raises Violation."""
         require(literal.data is not None, NOT_TRANSLATABLE, "the payload of the constant is not in the file")
         self.affords(literal.type)
         if literal.type.dtype is I1:  # a mask
             literal = to_literal(from_literal(literal).astype(np.float32), literal.type.with_dtype(F32))
+        name = name or self.fresh.between(self.name)
         if 0 in literal.type.shape:  # no constant is empty, but a window of one is
-            whole = filled(literal.type.with_shape(max(d, 1) for d in literal.type.static_shape), 0)
+            whole = self.constant(filled(literal.type.with_shape(max(d, 1) for d in literal.type.static_shape), 0))
             zeros, ends = (0,) * literal.type.rank, literal.type.static_shape
             attrs: dict[str, Attribute] = {"starts": zeros, "ends": ends, "steps": (1,) * literal.type.rank}
-            return self.builder.op("Slice", self.constant(whole), **attrs, name=name or self.fresh.between(self.name))
+            return Term(self, self.builder.op("Slice", whole.operand, **attrs, name=name))
         opcode = "ConstTensor" if literal.type.shape else _SCALAR_OPCODES.get(literal.type.dtype, "ConstTensor")
-        return self.builder.op(opcode, value=literal, name=name or self.fresh.between(self.name))
+        return Term(self, self.builder.op(opcode, value=literal, name=name))
+
+
+def value_of(x: Term) -> Value:
+    """The value that a term is."""
+    assert isinstance(x.operand, Value)
+    return x.operand
 
 
 def filled(t: TensorType, value: int) -> Literal:

@@ -21,7 +21,7 @@ from ptir_tools.convert.patterns import constant_of, relu_operand, splat_of
 from ptir_tools.convert.ptir_to_mind.emit import MindEmit, Read
 from ptir_tools.convert.ptir_to_mind.windows import filled_around, gathered, padded_shape, reduce_window, settled
 from ptir_tools.convert.series import ERF, ERFC
-from ptir_tools.core.arrays import from_literal, numpy_dtype, pack, to_literal
+from ptir_tools.core.arrays import from_literal, numpy_dtype, to_literal
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import np
@@ -29,55 +29,61 @@ from ptir_tools.core.limits import current
 from ptir_tools.core.types import tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.core.walks import holds
-from ptir_tools.dialects.mind.building import constant, reshaped, stretched, window
-from ptir_tools.rewrite.constants import known
+from ptir_tools.dialects.mind.building import constant, gather, mean, relu, reshaped, stretched, transposed, window
+from ptir_tools.rewrite.constants import known, literal_of
+from ptir_tools.rewrite.expression import Term, exp, log, series
 from ptir_tools.rewrite.vocabulary import tensor_type
 
 FLOATS, INTEGERS = (F32, F64), (SI32, SI64)
-
-
-def number(emit: MindEmit, value: float, dtype: DType) -> Value:
-    """A scalar constant."""
-    return emit.constant(Literal(tensor(dtype), pack(numpy_dtype(dtype).type(value), dtype)))
+Pair = Callable[[Term, Term], Term]
 
 
 def of_floats(rule: Rule, note: str = "") -> Rule:
     """A rule for floats alone, with a note on what is rounded."""
 
-    def guarded(emit: MindEmit, op: Op, *operands: Read) -> Value:
+    def guarded(emit: MindEmit, op: Op, *operands: Read) -> Term:
         dtypes = {tensor_type(x).dtype for x in op.operands} - {I1}
         if not dtypes <= set(FLOATS):
             raise Violation(NOT_TRANSLATABLE, f"{emit.title} has no `{op.defn.short}` of {next(iter(dtypes - set(FLOATS)))}")
         if note:
             emit.note(note)
-        result: Value = rule(emit, op, *operands)
+        result: Term = rule(emit, op, *operands)
         return result
 
     return guarded
 
 
-def is_integer(x: Value) -> bool:
+def is_integer(x: Term) -> bool:
     """Whether `x` is a tensor of integers."""
-    return tensor_type(x).dtype in INTEGERS
+    return x.dtype in INTEGERS
 
 
-def not_above(emit: MindEmit, x: Value, y: Value) -> Value:
+def not_above(x: Term, y: Term | float) -> Term:
     """1 where x > y does not hold, else 0."""
-    dtype = tensor_type(x).dtype
-    big = number(emit, 2.0 ** (127 if dtype is F32 else 1023), dtype)
-    difference = emit("Relu", emit("Sub", x, y))
-    return emit("Relu", emit("Sub", number(emit, 1, dtype), emit("Mul", emit("Mul", difference, big), big)))
+    return _not_positive(x - y)
 
 
-def opposite(emit: MindEmit, mask: Value) -> Value:
-    """1 - mask."""
-    return emit("Sub", number(emit, 1, tensor_type(mask).dtype), mask)
+def not_below(x: Term, y: float) -> Term:
+    """1 where x < y does not hold, else 0."""
+    return _not_positive(y - x)
 
 
-def is_number(x: Value) -> bool:
+def _not_positive(x: Term) -> Term:
+    """1 where x > 0 does not hold, else 0."""
+    big = 2.0 ** (127 if x.dtype is F32 else 1023)
+    return relu(1 - relu(x) * big * big)
+
+
+def fixed(x: Operand) -> Literal | None:
+    """The literal that `x` is, with its payload."""
+    literal = literal_of(x)
+    return literal if literal is not None and literal.data is not None else None
+
+
+def is_number(x: Operand) -> bool:
     """Whether `x` is a constant without NaN."""
-    literal = x.op.attr("value") if x.op is not None and x.op.defn.is_constant else None
-    return isinstance(literal, Literal) and literal.data is not None and not np.isnan(from_literal(literal)).any()
+    literal = fixed(x)
+    return literal is not None and not np.isnan(from_literal(literal)).any()
 
 
 # Integers
@@ -86,14 +92,11 @@ def is_number(x: Value) -> bool:
 PARTS = 64  # a quotient by more is computed in factors, since a Mean of n numbers needs a tensor of n
 
 
-def quotient(emit: MindEmit, x: Value, n: int) -> Value:
+def quotient(x: Term, n: int) -> Term:
     """x / n of integers, toward zero: the Mean of x and n - 1 zeros. Raises Violation for an n with large prime factors."""
-    shape = tensor_type(x).static_shape
+    shape = x.extents
     for part in parts(n):
-        first = np.arange(part) == 0
-        column = reshaped(emit, x, (*shape, 1))
-        row = emit("Mul", column, constant(emit, first, tensor_type(x).dtype))
-        x = emit("Mean", row, axes=(len(shape),), keepdims=False)
+        x = mean(reshaped(x, (*shape, 1)) * constant(x, np.arange(part) == 0), axes=(len(shape),), keepdims=False)
     return x
 
 
@@ -109,351 +112,317 @@ def parts(n: int) -> list[int]:
     return [part for part in results if part > 1]
 
 
-def negative(emit: MindEmit, x: Value) -> Value:
+def negative(x: Term) -> Term:
     """1 where an integer is below 0, else 0."""
-    dtype = tensor_type(x).dtype
-    quarter = 1 << dtype.bits - 2
-    if x.op is not None and x.op.defn.is_constant:
-        return constant(emit, from_literal(x.op.attr("value")) < 0, dtype)
-    one = number(emit, 1, dtype)
-    half = quotient(emit, x, 2)
-    odd = emit("Sub", x, emit("Add", half, half))
-    up = quotient(emit, emit("Add", half, number(emit, quarter, dtype)), quarter)  # 1 unless the half is below 0
-    down = quotient(emit, emit("Mul", odd, emit("Sub", odd, one)), 2)  # 1 where the odd rest is -1
-    return emit("Sub", one, emit("Mul", up, emit("Sub", one, down)))
+    if (literal := fixed(x.operand)) is not None:
+        return constant(x, from_literal(literal) < 0)
+    quarter = 1 << x.dtype.bits - 2
+    half = quotient(x, 2)
+    odd = x - (half + half)
+    up = quotient(half + quarter, quarter)  # 1 unless the half is below 0
+    down = quotient(odd * (odd - 1), 2)  # 1 where the odd rest is -1
+    return 1 - up * (1 - down)
 
 
-def less(emit: MindEmit, x: Value, y: Value) -> Value:
+def less(x: Term, y: Term) -> Term:
     """1 where x < y, of integers. Where both have the same sign, their difference does not wrap, and its sign is the answer."""
-    one = number(emit, 1, tensor_type(x).dtype)
-    below, other = negative(emit, x), negative(emit, y)
-    apart = emit("Sub", below, other)
-    alike = emit("Sub", one, emit("Mul", apart, apart))
-    return emit("Add", emit("Mul", below, emit("Sub", one, other)), emit("Mul", alike, negative(emit, emit("Sub", x, y))))
+    below, other = negative(x), negative(y)
+    apart = below - other
+    return below * (1 - other) + (1 - apart * apart) * negative(x - y)
 
 
-def not_zero(emit: MindEmit, x: Value) -> Value:
+def not_zero(x: Term) -> Term:
     """1 where an integer is not 0: then it or its negation is below 0 (both are, for the smallest integer)."""
-    one = number(emit, 1, tensor_type(x).dtype)
-    neither = emit("Mul", emit("Sub", one, negative(emit, x)), emit("Sub", one, negative(emit, emit("Neg", x))))
-    return emit("Sub", one, neither)
+    return 1 - (1 - negative(x)) * (1 - negative(-x))
 
 
-def picked(emit: MindEmit, mask: Value, x: Value, y: Value) -> Value:
+def picked(mask: Term, x: Term, y: Term) -> Term:
     """x where `mask` is 1, y where it is 0, of integers."""
-    return emit("Add", y, emit("Mul", mask, emit("Sub", x, y)))
+    return y + mask * (x - y)
 
 
-def integers_compared(emit: MindEmit, kind: str, a: Value, b: Value) -> Value:
+def integers_compared(kind: str, a: Term, b: Term) -> Term:
     """The mask of a comparison of integers."""
     if kind in ("eq", "ne"):
-        differs = not_zero(emit, emit("Sub", a, b))
-        return differs if kind == "ne" else opposite(emit, differs)
-    result = less(emit, *((b, a) if kind in ("gt", "le") else (a, b)))
-    return result if kind in ("gt", "lt") else opposite(emit, result)
+        differs = not_zero(a - b)
+        return differs if kind == "ne" else 1 - differs
+    result = less(b, a) if kind in ("gt", "le") else less(a, b)
+    return result if kind in ("gt", "lt") else 1 - result
 
 
-def converted(emit: MindEmit, x: Value, to: DType) -> Value:
+def converted(x: Term, to: DType) -> Term:
     """Integers in another dtype: tables give their digits in it, and the halves of them are added. Raises Violation where a half
     is not exact."""
-    source, exact = tensor_type(x).dtype, {F32: 24, F64: 53}.get(to, 64)
+    source, exact = x.dtype, {F32: 24, F64: 53}.get(to, 64)
     require(source.bits // 2 <= exact, NOT_TRANSLATABLE, f"MIND has no digits of {source} in {to} that are exact")
     if to.is_integer and to.bits < source.bits:  # as in PTIR, to the nearest that there is
-        x = smaller(emit, larger(emit, x, number(emit, to.min, source)), number(emit, to.max, source))
-    digits = constant(emit, np.arange(-255, 256), to)
-    halves: list[Value] = []
+        x = smaller(larger(x, x.number(to.min)), x.number(to.max))
+    digits = constant(x, np.arange(-255, 256), to)
+    halves: list[Term] = []
     for half in (range(source.bits // 2, source.bits, 8), range(0, source.bits // 2, 8)):
-        total: Value | None = None
+        total: Term | None = None
         for shift in reversed(half):
-            digit = quotient(emit, x, 1 << shift)
-            x = emit("Sub", x, emit("Mul", digit, number(emit, 1 << shift, source)))
+            digit = quotient(x, 1 << shift)
+            x = x - digit * (1 << shift)
             if to.is_integer and shift >= to.bits:
                 continue  # what was moved into range has no such digits
-            place = emit("Gather", digits, emit("Add", digit, number(emit, 255, source)))
-            place = emit("Mul", place, number(emit, 1 << shift, to)) if shift else place
-            total = place if total is None else emit("Add", total, place)
+            place = gather(digits, digit + 255)
+            place = place * (1 << shift) if shift else place
+            total = place if total is None else total + place
         halves += [] if total is None else [total]
-    return halves[0] if len(halves) == 1 else emit("Add", *halves)
+    return halves[0] if len(halves) == 1 else halves[0] + halves[1]
 
 
 # Floats
 
 
-def quiet(emit: MindEmit, x: Value) -> Value:
+def quiet(x: Term) -> Term:
     """NaN for a NaN, in 0 … 1 otherwise."""
-    return emit("Exp", emit("Neg", emit("Exp", x)))
+    return exp(-exp(x))
 
 
-def is_nan(emit: MindEmit, x: Value) -> Value:
+def is_nan(x: Term) -> Term:
     """1 for a NaN, else 0."""
-    one = number(emit, 1, tensor_type(x).dtype)
-    return emit("Relu", emit("Sub", one, emit("Relu", emit("Add", quiet(emit, x), one))))
+    return relu(1 - relu(quiet(x) + 1))
 
 
-def with_nans(emit: MindEmit, result: Value, *operands: Value) -> Value:
+def with_nans(result: Term, *operands: Term) -> Term:
     """`result`, which has no NaNs, with NaN where one of the operands is NaN."""
     for x in operands:
-        if not is_number(x):
-            result = emit("Add", result, emit("Mul", quiet(emit, x), number(emit, 0, tensor_type(x).dtype)))
+        if not is_number(x.operand):
+            result = result + quiet(x) * 0
     return result
 
 
-def among_numbers(emit: MindEmit, mask: Value, *operands: Value) -> Value:
+def among_numbers(mask: Term, *operands: Term) -> Term:
     """`mask`, but 0 where one of the operands is a NaN."""
     for x in operands:
-        if not is_number(x):
-            mask = emit("Mul", mask, opposite(emit, is_nan(emit, x)))
+        if not is_number(x.operand):
+            mask = mask * (1 - is_nan(x))
     return mask
 
 
-def choice(emit: MindEmit, mask: Value, x: Value, y: Value, other: Value | None = None) -> Value:
+def choice(mask: Term, x: Term, y: Term, other: Term | None = None) -> Term:
     """x where `mask` is 1, y where `other`, which is 1 - mask, is 1. A NaN becomes 0."""
-    return emit("Add", kept(emit, mask, x), kept(emit, other or opposite(emit, mask), y))
+    return kept(mask, x) + kept(1 - mask if other is None else other, y)
 
 
-def kept(emit: MindEmit, mask: Value, x: Value) -> Value:
+def kept(mask: Term, x: Term) -> Term:
     """x where `mask` is 1, else 0, also of an infinity, whose product with 0 is NaN: Relu makes that 0."""
-    product = emit("Mul", mask, x)
-    return emit("Sub", emit("Relu", product), emit("Relu", emit("Neg", product)))
+    product = mask * x
+    return relu(product) - relu(-product)
 
 
-def chosen(emit: MindEmit, mask: Value, x: Value, y: Value) -> Value:
+def chosen(mask: Term, x: Term, y: Term) -> Term:
     """x where `mask` is 1, y where it is 0. A selected NaN is recomputed as a difference of infinities."""
-    other = opposite(emit, mask)
-    result = choice(emit, mask, x, y, other)
+    other = 1 - mask
+    result = choice(mask, x, y, other)
     for own, v in ((mask, x), (other, y)):
-        if not is_number(v):
-            grown = emit("Exp", emit("Mul", emit("Mul", own, is_nan(emit, v)), number(emit, 1000, tensor_type(v).dtype)))
-            result = emit("Add", result, emit("Sub", grown, grown))
+        if not is_number(v.operand):
+            grown = exp(own * is_nan(v) * 1000)
+            result = result + (grown - grown)
     return result
 
 
-def larger(emit: MindEmit, x: Value, y: Value) -> Value:
+def larger(x: Term, y: Term) -> Term:
     """The larger of two numbers, exactly; NaN if one is."""
-    return _first_where(emit, x, y, y, x)
+    return _first_where(x, y, y, x)
 
 
-def smaller(emit: MindEmit, x: Value, y: Value) -> Value:
+def smaller(x: Term, y: Term) -> Term:
     """The smaller of two numbers, exactly; NaN if one is."""
-    return _first_where(emit, x, y, x, y)
+    return _first_where(x, y, x, y)
 
 
-def _first_where(emit: MindEmit, x: Value, y: Value, low: Value, high: Value) -> Value:
+def _first_where(x: Term, y: Term, low: Term, high: Term) -> Term:
     """`x` where `low` is less than `high`, else `y`."""
     if is_integer(x):
-        return picked(emit, less(emit, low, high), x, y)
-    other = not_above(emit, high, low)
-    return with_nans(emit, choice(emit, opposite(emit, other), x, y, other), x, y)
+        return picked(less(low, high), x, y)
+    other = not_above(high, low)
+    return with_nans(choice(1 - other, x, y, other), x, y)
 
 
-def whole(emit: MindEmit, result: Value) -> Value:
+def held(x: Term, low: float, high: float) -> Term:
+    """`x` moved into the range."""
+    return smaller(larger(x, x.number(low)), x.number(high))
+
+
+def whole(emit: MindEmit, result: Term) -> Term:
     """`result`, which broadcasts to the result, as the result."""
-    if tensor_type(result).shape != emit.shape:
-        result = stretched(emit, result, emit.type.static_shape)
+    if result.shape != emit.shape:
+        result = stretched(result, emit.type.static_shape)
     return settled(emit, result)
 
 
-def _pair(build: Callable[[MindEmit, Value, Value], Value]) -> Rule:
-    return lambda emit, op, x, y: whole(emit, build(emit, emit.narrow(x), emit.narrow(y)))
+def _narrow(formula: Callable[..., Term]) -> Rule:
+    """The rule of a formula whose operands broadcast by themselves."""
+    return lambda emit, op, *operands: whole(emit, formula(*map(emit.narrow, operands)))
 
 
-def _clamp(emit: MindEmit, op: Op, x: Read, low: Read, high: Read) -> Value:
-    return whole(emit, smaller(emit, larger(emit, emit.narrow(x), emit.narrow(low)), emit.narrow(high)))
-
-
-def _select(emit: MindEmit, op: Op, pred: Read, x: Read, y: Read) -> Value:
+def _select(emit: MindEmit, op: Op, pred: Read, x: Read, y: Read) -> Term:
     if emit.type.dtype is I1:
         mask, a, b = masks(emit, pred, x, y)
-        return whole(emit, (picked if is_integer(mask) else choice)(emit, mask, a, b))
+        return whole(emit, (picked if is_integer(mask) else choice)(mask, a, b))
     pick = picked if emit.type.dtype in INTEGERS else chosen
-    return whole(emit, pick(emit, mask_in(emit, pred, emit.type.dtype), emit.narrow(x), emit.narrow(y)))
+    return whole(emit, pick(mask_in(emit, pred, emit.type.dtype), emit.narrow(x), emit.narrow(y)))
 
 
-def mask_in(emit: MindEmit, x: Read, dtype: DType) -> Value:
+def mask_in(emit: MindEmit, x: Read, dtype: DType) -> Term:
     """A mask as 0 and 1 of `dtype`, from its representation, from integers or from a constant. Raises Violation."""
     mask = emit.narrow(x)
-    if (source := tensor_type(mask).dtype) is dtype:
+    if mask.dtype is dtype:
         return mask
     if is_integer(mask):
-        return emit("Gather", constant(emit, (0, 1), dtype), mask)
-    fixed = mask.op is not None and mask.op.defn.is_constant
-    require(fixed, NOT_TRANSLATABLE, f"no operation of Core v1 makes {dtype} of {source}, in which this i1 is carried")
-    assert mask.op is not None
-    result = from_literal(mask.op.attr("value"))
+        return gather(constant(mask, (0, 1), dtype), mask)
+    literal = fixed(mask.operand)
+    why = f"no operation of Core v1 makes {dtype} of {mask.dtype}, in which this i1 is carried"
+    require(literal is not None, NOT_TRANSLATABLE, why)
+    assert literal is not None
+    result = from_literal(literal)
     return emit.constant(to_literal(result.astype(numpy_dtype(dtype)), tensor(dtype, result.shape)))
 
 
-def masks(emit: MindEmit, *operands: Read) -> list[Value]:
+def masks(emit: MindEmit, *operands: Read) -> list[Term]:
     """Masks in one dtype, that of the first float that is not a constant, or of the first integer. Raises Violation."""
-    made = [emit.narrow(x) for x in operands]
-    dtypes = [tensor_type(v).dtype for v in made if v.op is None or not v.op.defn.is_constant]
+    dtypes = [v.dtype for v in map(emit.narrow, operands) if fixed(v.operand) is None]
     dtype = next((d for d in dtypes if d in FLOATS), dtypes[0] if dtypes else F32)
     return [mask_in(emit, x, dtype) for x in operands]
 
 
-def truth(emit: MindEmit, op: Op, x: Read) -> Value:
+def truth(emit: MindEmit, op: Op, x: Read) -> Term:
     """Whether each number is not 0, as a mask."""
     v = emit.narrow(x)
-    if is_integer(v):
-        return whole(emit, not_zero(emit, v))
-    return whole(emit, compared(emit, "ne", v, number(emit, 0, tensor_type(v).dtype)))
+    return whole(emit, not_zero(v) if is_integer(v) else compared("ne", v, v.number(0)))
 
 
-def compared(emit: MindEmit, kind: str, a: Value, b: Value) -> Value:
+def compared(kind: str, a: Term, b: Term) -> Term:
     """The mask of a comparison."""
     if is_integer(a):
-        return integers_compared(emit, kind, a, b)
+        return integers_compared(kind, a, b)
     a, b = (b, a) if kind in ("lt", "ge") else (a, b)
-    other = not_above(emit, a, b)
+    other = not_above(a, b)
     if kind in ("gt", "lt"):
-        return opposite(emit, other)
+        return 1 - other
     if kind in ("eq", "ne"):
-        other = emit("Mul", other, not_above(emit, b, a))  # neither is above
-    result = among_numbers(emit, other, a, b)
-    return opposite(emit, result) if kind == "ne" else result
+        other = other * not_above(b, a)  # neither is above
+    result = among_numbers(other, a, b)
+    return 1 - result if kind == "ne" else result
 
 
 def _compare(kind: str) -> Rule:
-    def rule(emit: MindEmit, op: Op, x: Read, y: Read) -> Value:
-        bools = tensor_type(op.operands[0]).dtype is I1
-        a, b = masks(emit, x, y) if bools else (emit.narrow(x), emit.narrow(y))
-        return whole(emit, compared(emit, kind, a, b))
-
-    def folded(emit: MindEmit, op: Op, x: Read, y: Read) -> Value:
+    def folded(emit: MindEmit, op: Op, x: Read, y: Read) -> Term:
         """A mask made of constants alone, such as a causal mask, is a constant. So is one of integers."""
         result = known(op.result, emit.arrays, current().literal_bytes)
-        if result is None:
-            return rule(emit, op, x, y)
-        return emit.constant(to_literal(result.astype(np.float32), tensor(F32, result.shape)), emit.name)
+        if result is not None:
+            return emit.constant(to_literal(result.astype(np.float32), tensor(F32, result.shape)), emit.name)
+        bools = tensor_type(op.operands[0]).dtype is I1
+        a, b = masks(emit, x, y) if bools else (emit.narrow(x), emit.narrow(y))
+        return whole(emit, compared(kind, a, b))
 
     return folded
 
 
-def extreme(emit: MindEmit, x: Value, axis: int, build: Callable[[MindEmit, Value, Value], Value]) -> Value:
+def extreme(x: Term, axis: int, pick: Pair) -> Term:
     """The largest (or smallest) elements along an axis, which keeps extent 1. The axis is halved, and the halves are compared,
     until one element is left."""
-    while (n := tensor_type(x).static_shape[axis]) > 1:
-        half, shape = (n + 1) // 2, tensor_type(x).static_shape
+    while (n := x.extents[axis]) > 1:
+        half, shape = (n + 1) // 2, x.extents
         sizes = tuple(half if i == axis else d for i, d in enumerate(shape))
         ends = tuple(n - half if i == axis else 0 for i in range(len(shape)))
-        x = build(emit, window(emit, x, (0,) * len(shape), sizes), window(emit, x, ends, sizes))
+        x = pick(window(x, (0,) * len(shape), sizes), window(x, ends, sizes))
     return x
 
 
-def _reduced(build: Callable[[MindEmit, Value, Value], Value]) -> Rule:
-    def rule(emit: MindEmit, op: Op, x: Read) -> Value:
-        v = emit.value(x)
-        rank = tensor_type(v).rank
-        axes = sorted(a % rank for a in op.attr("axes"))
-        require(op.attr("out_dtype") in (None, tensor_type(v).dtype), NOT_TRANSLATABLE, "MIND converts nothing")
-        result = v
-        for axis in axes:
-            result = extreme(emit, result, axis, build)
-        return settled(emit, reshaped(emit, result, emit.type.static_shape), v)
+def _reduced(pick: Pair) -> Rule:
+    def rule(emit: MindEmit, op: Op, x: Read) -> Term:
+        result = v = emit.value(x)
+        require(op.attr("out_dtype") in (None, v.dtype), NOT_TRANSLATABLE, "MIND converts nothing")
+        for axis in sorted(a % len(v.shape) for a in op.attr("axes")):
+            result = extreme(result, axis, pick)
+        return settled(emit, reshaped(result, emit.type.static_shape), v)
 
     return rule
 
 
-def lowest(dtype: DType) -> float:
-    """The lowest value of a dtype."""
-    return -inf if dtype.is_float else dtype.min
-
-
-def highest(dtype: DType) -> float:
-    """The highest value of a dtype."""
-    return inf if dtype.is_float else dtype.max
-
-
-def windowed(emit: MindEmit, op: Op, x: Read) -> Value:
+def windowed(emit: MindEmit, op: Op, x: Read) -> Term:
     """The sum of each window, which is exact, or its largest or smallest element."""
     if op.attr("reduce") == "sum":
         return reduce_window(emit, op, x)
     return extremes(emit, op, x)
 
 
-def extremes(emit: MindEmit, op: Op, x: Read) -> Value:
+def extremes(emit: MindEmit, op: Op, x: Read) -> Term:
     """The largest or smallest element of each window. The padding is a number that is never chosen."""
-    v, kind, t = emit.value(x), op.attr("reduce"), emit.type
-    build, empty = (larger, lowest(t.dtype)) if kind == "max" else (smaller, highest(t.dtype))
+    v, largest, t = emit.value(x), op.attr("reduce") == "max", emit.type
+    ends = (-inf, inf) if t.dtype.is_float else (t.dtype.min, t.dtype.max)
     require(all(d == 1 for d in op.attr("base_dilation")), NOT_TRANSLATABLE, "no windows over holes")
     pairs = op.attr("padding")
-    v = filled_around(emit, v, pairs, padded_shape(v, pairs), empty)
+    v = filled_around(emit, v, pairs, padded_shape(v, pairs), ends[0 if largest else 1])
     steps = list(zip(*(op.attr(n) for n in ("window_dims", "strides", "window_dilation")), strict=True))
     moved = [i for i, (taps, stride, _) in enumerate(steps) if (taps, stride) != (1, 1)]
     if not moved:
         return settled(emit, v, emit.value(x))
     read = gathered(emit, v, moved, [steps[i] for i in moved], [t.static_shape[i] for i in moved])
-    k, shape = len(moved), tensor_type(read).static_shape
-    flat = reshaped(emit, read, (*shape[:k], prod(shape[k : 2 * k]), *shape[2 * k :]))
-    best = extreme(emit, flat, k, build)
-    best = reshaped(emit, best, (*shape[:k], *shape[2 * k :]))
+    k, shape = len(moved), read.extents
+    flat = reshaped(read, (*shape[:k], prod(shape[k : 2 * k]), *shape[2 * k :]))
+    best = reshaped(extreme(flat, k, larger if largest else smaller), (*shape[:k], *shape[2 * k :]))
     order = [*moved, *(i for i in range(len(steps)) if i not in moved)]
-    back = tuple(order.index(i) for i in range(len(order)))
-    return settled(emit, best if list(back) == sorted(back) else emit("Transpose", best, permutation=back))
+    return settled(emit, transposed(best, [order.index(i) for i in range(len(order))]))
 
 
 # Windows at starts that are data
 
 
-def _placed(emit: MindEmit, start: Read, shape: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[int, Value, Value]]:
+def _placed(emit: MindEmit, start: Read, shape: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[int, Term, Term]]:
     """For each axis that the window does not cover whole: the axis, the start clamped to bounds, and the places of the window."""
     v = emit.value(start)
-    dtype = tensor_type(v).dtype
     for axis, (n, size) in enumerate(zip(shape, sizes, strict=True)):
         if n != size:
-            emit.affords(tensor(dtype, (n,)))
-            first = emit("Index", v, indices=(axis,))
-            first = smaller(emit, larger(emit, first, number(emit, 0, dtype)), number(emit, n - size, dtype))
-            yield axis, first, emit("Add", first, constant(emit, np.arange(size), dtype))
+            emit.affords(tensor(v.dtype, (n,)))
+            first = held(v.op("Index", v, indices=(axis,)), 0, n - size)
+            yield axis, first, first + constant(v, np.arange(size))
 
 
-def along(emit: MindEmit, x: Value, axis: int, places: Value) -> Value:
+def along(x: Term, axis: int, places: Term) -> Term:
     """The elements of `x` at `places`, a vector, along `axis`."""
-    rank = tensor_type(x).rank
-    order = (axis, *(i for i in range(rank) if i != axis))
-    turned = emit("Transpose", x, permutation=order) if axis else x
-    rows = emit("Gather", turned, places)
-    return emit("Transpose", rows, permutation=tuple(order.index(i) for i in range(rank))) if axis else rows
+    order = (axis, *(i for i in range(len(x.shape)) if i != axis))
+    return transposed(gather(transposed(x, order), places), [order.index(i) for i in range(len(order))])
 
 
-def _dynamic_slice(emit: MindEmit, op: Op, x: Read, start: Read) -> Value:
+def _dynamic_slice(emit: MindEmit, op: Op, x: Read, start: Read) -> Term:
     """Along each axis a Gather of the places of the window."""
     v = result = emit.value(x)
-    for axis, _, places in _placed(emit, start, tensor_type(v).static_shape, op.attr("sizes")):
-        result = along(emit, result, axis, places)
+    for axis, _, places in _placed(emit, start, v.extents, op.attr("sizes")):
+        result = along(result, axis, places)
     return settled(emit, result, v)
 
 
-def _dynamic_update_slice(emit: MindEmit, op: Op, x: Read, update: Read, start: Read) -> Value:
+def _dynamic_update_slice(emit: MindEmit, op: Op, x: Read, update: Read, start: Read) -> Term:
     """Along each axis a Gather of the row of the update that is written at each place (any row where none is). Masks choose
     between update and operand."""
     v, result = emit.value(x), emit.value(update)
-    shape, sizes = tensor_type(v).static_shape, op.attr("sizes")
-    masks = list[Value]()
+    shape, sizes = v.extents, op.attr("sizes")
+    mask: Term | None = None
     for axis, first, _ in _placed(emit, start, shape, sizes):
-        dtype, n = tensor_type(first).dtype, shape[axis]
-        wanted = emit("Sub", constant(emit, np.arange(n), dtype), first)
-        row = smaller(emit, larger(emit, wanted, number(emit, 0, dtype)), number(emit, sizes[axis] - 1, dtype))
-        result = along(emit, result, axis, row)
-        mask = opposite(emit, not_zero(emit, emit("Sub", wanted, row)))
-        masks.append(reshaped(emit, mask, tuple(n if i == axis else 1 for i in range(len(shape)))))
-    if not masks:
+        n = shape[axis]
+        wanted = constant(first, np.arange(n)) - first
+        row = held(wanted, 0, sizes[axis] - 1)
+        result = along(result, axis, row)
+        inside = reshaped(1 - not_zero(wanted - row), tuple(n if i == axis else 1 for i in range(len(shape))))
+        mask = inside if mask is None else mask * inside
+    if mask is None:
         return settled(emit, result, emit.value(update))
-    mask = masks[0]
-    for more in masks[1:]:
-        mask = emit("Mul", mask, more)
-    t = tensor_type(v)
-    if t.dtype in INTEGERS and tensor_type(mask).dtype is t.dtype:
-        return settled(emit, picked(emit, mask, result, v))
-    chosen_by = emit("Gather", constant(emit, (0, 1), t.dtype), mask)
-    return settled(emit, (picked if t.dtype in INTEGERS else chosen)(emit, chosen_by, result, v))
+    if is_integer(v) and mask.dtype is v.dtype:
+        return settled(emit, picked(mask, result, v))
+    chosen_by = gather(constant(v, (0, 1)), mask)
+    return settled(emit, (picked if is_integer(v) else chosen)(chosen_by, result, v))
 
 
-def _gather(emit: MindEmit, op: Op, x: Read, indices: Read) -> Value:
+def _gather(emit: MindEmit, op: Op, x: Read, indices: Read) -> Term:
     """A Gather of the flattened elements. An index that is out of bounds, an error in PTIR, is clamped to those of the whole
     tensor."""
     v, at = emit.value(x), emit.value(indices)
-    shape, dtype = tensor_type(v).static_shape, tensor_type(at).dtype
+    shape, dtype = v.extents, at.dtype
     axis, count = op.attr("axis") % len(shape), prod(shape)
     require(count <= dtype.max // 2, NOT_TRANSLATABLE, f"{count} places are too many for {dtype}")
     emit.affords(tensor(dtype, shape))
@@ -462,11 +431,10 @@ def _gather(emit: MindEmit, op: Op, x: Read, indices: Read) -> Value:
         np.arange(count).reshape(shape)
         - np.arange(shape[axis]).reshape([-1 if i == axis else 1 for i in range(len(shape))]) * below
     )
-    base = constant(emit, np.take(places, [0], axis), dtype)
-    inside = smaller(emit, larger(emit, at, number(emit, 0, dtype)), number(emit, shape[axis] - 1, dtype))
-    out = emit("Mul", not_zero(emit, emit("Sub", at, inside)), number(emit, count, dtype))
-    flat = emit("Add", emit("Add", emit("Mul", inside, number(emit, below, dtype)), base), out)
-    return settled(emit, emit("Gather", reshaped(emit, v, (count,)), flat))
+    base = constant(at, np.take(places, [0], axis))
+    inside = held(at, 0, shape[axis] - 1)
+    out = not_zero(at - inside) * count
+    return settled(emit, gather(reshaped(v, (count,)), inside * below + base + out))
 
 
 # Quotients
@@ -503,38 +471,30 @@ def relu_of(op: Op) -> bool:
     return op.defn.short == "select" and relu_operand(op) is not None
 
 
-def inverse(emit: MindEmit, x: Value) -> Value:
+def inverse(x: Term) -> Term:
     """1 / x of an x that is not negative, within 2 units of the last place; 0 and infinity give each other."""
-    dtype = tensor_type(x).dtype
-    one, half = number(emit, 1, dtype), number(emit, 0.5, dtype)
-    r = emit("Exp", emit("Neg", emit("Log", x)))
-    q = emit("Mul", x, r)  # nearly 1, or NaN for 0 and infinity
-    over = emit("Relu", emit("Sub", half, emit("Relu", emit("Sub", q, one))))
-    return emit("Mul", r, emit("Add", emit("Relu", emit("Sub", one, q)), emit("Add", half, over)))
+    r = exp(-log(x))
+    q = x * r  # nearly 1, or NaN for 0 and infinity
+    over = relu(0.5 - relu(q - 1))
+    return r * (relu(1 - q) + (0.5 + over))
 
 
-def sign(emit: MindEmit, x: Value) -> Value:
+def sign(x: Term) -> Term:
     """-1 below 0, else 1."""
-    dtype = tensor_type(x).dtype
-    up = not_above(emit, number(emit, 0, dtype), x)
-    return emit("Sub", emit("Add", up, up), number(emit, 1, dtype))
+    up = not_below(x, 0)
+    return up + up - 1
 
 
-def ratio(emit: MindEmit, x: Value | None, y: Value, clear: bool) -> Value:
+def ratio(x: Term | None, y: Term, clear: bool) -> Term:
     """x / y, or 1 / y. Where y or its reciprocal is nearly out of range, y is first scaled by a power of two."""
-    dtype = tensor_type(y).dtype
-    bound, step = (2.0**100, 2.0**24) if dtype is F32 else (2.0**1000, 2.0**52)
-    one = number(emit, 1, dtype)
-    turn = None if clear else sign(emit, y)
-    size = y if turn is None else emit("Mul", y, turn)
-    small = not_above(emit, size, number(emit, 1 / bound, dtype))
-    large = not_above(emit, number(emit, bound, dtype), size)
-    up, down = emit("Mul", small, number(emit, step - 1, dtype)), emit("Mul", large, number(emit, 1 / step - 1, dtype))
-    factor = emit("Add", emit("Add", up, down), one)
-    result = inverse(emit, emit("Mul", size, factor))
-    result = result if x is None else emit("Mul", x, result)
-    result = emit("Mul", result, factor)
-    return result if turn is None else emit("Mul", result, turn)
+    bound, step = (2.0**100, 2.0**24) if y.dtype is F32 else (2.0**1000, 2.0**52)
+    turn = None if clear else sign(y)
+    size = y if turn is None else y * turn
+    small, large = not_above(size, 1 / bound), not_below(size, bound)
+    factor = small * (step - 1) + large * (1 / step - 1) + 1
+    result = inverse(size * factor)
+    result = (result if x is None else x * result) * factor
+    return result if turn is None else result * turn
 
 
 def require_sign(emit: MindEmit, x: Operand) -> bool:
@@ -546,21 +506,17 @@ def require_sign(emit: MindEmit, x: Operand) -> bool:
     return clear
 
 
-def _reciprocal(emit: MindEmit, op: Op, x: Read) -> Value:
-    return whole(emit, ratio(emit, None, emit.narrow(x), require_sign(emit, op.operands[0])))
+def _reciprocal(emit: MindEmit, op: Op, x: Read) -> Term:
+    return whole(emit, ratio(None, emit.narrow(x), require_sign(emit, op.operands[0])))
 
 
-def _div(emit: MindEmit, op: Op, x: Read, y: Read) -> Value:
-    """The product with the reciprocal."""
-    return whole(emit, ratio(emit, emit.narrow(x), emit.narrow(y), require_sign(emit, op.operands[1])))
-
-
-def _division(emit: MindEmit, op: Op, x: Read, y: Read) -> Value:
+def _division(emit: MindEmit, op: Op, x: Read, y: Read) -> Term:
+    """Of floats the product with the reciprocal."""
     if emit.type.dtype in FLOATS:
         emit.note("a quotient becomes a formula through Log, within 3 units of the last place")
-        return _div(emit, op, x, y)
+        return whole(emit, ratio(emit.narrow(x), emit.narrow(y), require_sign(emit, op.operands[1])))
     n = _divisor(op)
-    return emit.value(x) if n == 1 else whole(emit, _quotient(emit, emit.narrow(x), n))
+    return emit.value(x) if n == 1 else whole(emit, _quotient(emit.narrow(x), n))
 
 
 def _divisor(op: Op) -> int:
@@ -571,88 +527,76 @@ def _divisor(op: Op) -> int:
     return n
 
 
-def _quotient(emit: MindEmit, x: Value, n: int) -> Value:
+def _quotient(x: Term, n: int) -> Term:
     """x / n, toward zero."""
-    result = quotient(emit, x, abs(n))
-    return emit("Neg", result) if n < 0 else result
+    result = quotient(x, abs(n))
+    return -result if n < 0 else result
 
 
-def _left_over(emit: MindEmit, op: Op, x: Read) -> Value:
+def _left_over(emit: MindEmit, op: Op, x: Read) -> Term:
     """The remainder of the quotient toward zero by one number. Raises Violation for floats and other divisors."""
     dtype = tensor_type(op.operands[0]).dtype
     require(dtype in INTEGERS, NOT_TRANSLATABLE, f"MIND has no `{op.defn.short}` of {dtype}")
     v, n = emit.narrow(x), _divisor(op)
-    return emit("Sub", v, emit("Mul", _quotient(emit, v, n), number(emit, n, dtype)))
+    return v - _quotient(v, n) * n
 
 
-def _rem(emit: MindEmit, op: Op, x: Read, y: Read) -> Value:
+def _rem(emit: MindEmit, op: Op, x: Read, y: Read) -> Term:
     return whole(emit, _left_over(emit, op, x))
 
 
-def _mod(emit: MindEmit, op: Op, x: Read, y: Read) -> Value:
+def _mod(emit: MindEmit, op: Op, x: Read, y: Read) -> Term:
     """The remainder, and the divisor once more where that has the other sign."""
     left, n = _left_over(emit, op, x), _divisor(op)
-    other = negative(emit, left if n > 0 else emit("Neg", left))
-    return whole(emit, emit("Add", left, emit("Mul", other, number(emit, n, tensor_type(left).dtype))))
+    return whole(emit, left + negative(left if n > 0 else -left) * n)
 
 
-def _rsqrt(emit: MindEmit, op: Op, x: Read) -> Value:
+def _rsqrt(emit: MindEmit, op: Op, x: Read) -> Term:
     """Exp(-0.5 Log x), then a step of Newton's method."""
     require_sign(emit, op.operands[0])
-    v, dtype = emit.narrow(x), emit.type.dtype
-    r = emit("Exp", emit("Mul", emit("Log", v), number(emit, -0.5, dtype)))
-    left = emit("Sub", number(emit, 1, dtype), emit("Relu", emit("Mul", emit("Mul", v, r), r)))
-    return whole(emit, emit("Add", r, emit("Mul", emit("Mul", r, left), number(emit, 0.5, dtype))))
+    v = emit.narrow(x)
+    r = exp(log(v) * -0.5)
+    left = 1 - relu(v * r * r)
+    return whole(emit, r + r * left * 0.5)
 
 
-def _tanh(emit: MindEmit, op: Op, x: Read) -> Value:
+def tanh(x: Term) -> Term:
     """1 - 2 / (exp(2x) + 1), whose error is within the last place of 1."""
-    v, dtype = emit.narrow(x), emit.type.dtype
-    one = number(emit, 1, dtype)
-    r = emit("Exp", emit("Neg", emit("Log", emit("Add", emit("Exp", emit("Add", v, v)), one))))
-    return whole(emit, emit("Sub", one, emit("Add", r, r)))
+    r = exp(-log(exp(x + x) + 1))
+    return 1 - (r + r)
 
 
-def _erf(emit: MindEmit, op: Op, x: Read) -> Value:
+def erf(x: Term) -> Term:
     """1 - t * exp(-x**2 + P(t)), t = 1 / (1 + |x| / 2), with Chebyshev's fit of Numerical Recipes, within 1.2e-7. For |x| below
     1 the series 2 / sqrt(pi) * (x - x**3/3 + x**5/10 - …)."""
-    dtype = emit.type.dtype
-    require(dtype is F32, NOT_TRANSLATABLE, "the formula for `erf` is not precise enough for f64")
-    v, one = emit.narrow(x), number(emit, 1, dtype)
-    turn = sign(emit, v)
-    size = emit("Mul", v, turn)
-    t = inverse(emit, emit("Add", emit("Mul", size, number(emit, 0.5, dtype)), one))
-    total = number(emit, ERFC[-1], dtype)
-    for c in reversed(ERFC[:-1]):
-        total = emit("Add", emit("Mul", t, total), number(emit, c, dtype))
-    power = emit("Exp", emit("Sub", total, emit("Mul", v, v)))
-    is_small = not_above(emit, size, one)
-    inside = kept(emit, is_small, emit("Mul", v, v))  # what is not chosen stays finite
-    series = number(emit, ERF[-1], dtype)
-    for c in reversed(ERF[:-1]):
-        series = emit("Add", emit("Mul", inside, series), number(emit, c, dtype))
-    small = emit("Mul", kept(emit, is_small, v), series)
-    large = emit("Mul", turn, emit("Sub", one, emit("Mul", t, power)))
-    return whole(emit, emit("Add", small, emit("Mul", opposite(emit, is_small), large)))
+    require(x.dtype is F32, NOT_TRANSLATABLE, "the formula for `erf` is not precise enough for f64")
+    turn = sign(x)
+    size = x * turn
+    t = inverse(size * 0.5 + 1)
+    power = exp(series(t, ERFC) - x * x)
+    is_small = not_above(size, 1)
+    inside = kept(is_small, x * x)  # what is not chosen stays finite
+    small = kept(is_small, x) * series(inside, ERF)
+    return small + (1 - is_small) * (turn * (1 - t * power))
 
 
-def _abs(emit: MindEmit, op: Op, x: Read) -> Value:
-    v = emit.narrow(x)
-    if is_integer(v):
-        return whole(emit, picked(emit, negative(emit, v), emit("Neg", v), v))
-    return whole(emit, with_nans(emit, emit("Add", emit("Relu", v), emit("Relu", emit("Neg", v))), v))
+def absolute(x: Term) -> Term:
+    """The magnitude."""
+    if is_integer(x):
+        return picked(negative(x), -x, x)
+    return with_nans(relu(x) + relu(-x), x)
 
 
 FORMULAS: dict[str, Rule] = {
-    "maximum": _pair(larger),
-    "minimum": _pair(smaller),
-    "clamp": _clamp,
+    "maximum": _narrow(larger),
+    "minimum": _narrow(smaller),
+    "clamp": _narrow(lambda x, low, high: smaller(larger(x, low), high)),
     "select": _select,
     **{f"compare_{k}": _compare(k) for k in ("gt", "ge", "lt", "le", "eq", "ne")},
     "reduce_max": _reduced(larger),
     "reduce_min": _reduced(smaller),
     "reduce_window": windowed,
-    "abs": _abs,
+    "abs": _narrow(absolute),
     "div": _division,
     "rem": _rem,
     "mod": _mod,
@@ -664,6 +608,6 @@ FORMULAS: dict[str, Rule] = {
 }
 
 LOSSY_FORMULAS: dict[str, Rule] = {
-    "tanh": of_floats(_tanh, "within 4 units of the last place of 1"),
-    "erf": of_floats(_erf, "within 4 units of the last place of 1"),
+    "tanh": of_floats(_narrow(tanh), "within 4 units of the last place of 1"),
+    "erf": of_floats(_narrow(erf), "within 4 units of the last place of 1"),
 }

@@ -15,10 +15,13 @@ from ptir_tools.convert.ptir_to_mind.emit import MindEmit, Read
 from ptir_tools.core.arrays import from_literal, pack, to_literal
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32, F64
-from ptir_tools.core.ir import Literal, Op, Value
+from ptir_tools.core.ir import Literal, Op
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import tensor
+from ptir_tools.dialects.mind.building import mean as mean_of
+from ptir_tools.dialects.mind.building import reshaped
 from ptir_tools.dialects.mind.ops.linear import pads
+from ptir_tools.rewrite.expression import Term
 
 Shape = tuple[int, ...]
 Padding = str | tuple[tuple[int, int], ...]  # "Valid", "Same" or two pairs
@@ -56,7 +59,7 @@ def mean(op: Op, options: Options) -> Match | None:
     attrs = {"axes": named["axes"], "keepdims": keeps}
     if view is None or keeps:
         return Match((x,), lambda emit, op, x: emit.last("Mean", emit.value(x), **attrs))
-    return Match((x,), lambda emit, op, x: emit.last("Reshape", emit("Mean", emit.value(x), **attrs), new_shape=shape))
+    return Match((x,), lambda emit, op, x: emit.last("Reshape", mean_of(emit.value(x), **attrs), new_shape=shape))
 
 
 def index(op: Op, options: Options) -> Match | None:
@@ -113,10 +116,8 @@ def conv2d(op: Op, options: Options) -> Match | None:
     f = view.operands[0] if view is not None and type_of(view.operands[0]).shape == shape else matrix
     attrs = {"strides": strides, "padding": _padding(image.static_shape, shape, strides, patches.attr("padding"))}
 
-    def rule(emit: MindEmit, op: Op, x: Read, f: Read) -> Value:
-        filter = emit.value(f)
-        filter = filter if type_of(filter).shape == shape else emit("Reshape", filter, new_shape=shape)
-        return emit.last("Conv2d", emit.value(x), filter, **attrs)
+    def rule(emit: MindEmit, op: Op, x: Read, f: Read) -> Term:
+        return emit.last("Conv2d", emit.value(x), reshaped(emit.value(f), shape), **attrs)
 
     return Match((x, f), rule)
 
@@ -138,7 +139,7 @@ def exp2(op: Op, options: Options) -> Match | None:
     x = wide.operands[0]
     ln2 = Literal(tensor(F32), pack(np.asarray(log(2), np.float32), F32))
     note = "EXP2 becomes Exp(x * ln 2) in f32: the rounding of the product grows with x"
-    return Match((x,), lambda emit, op, x: emit.last("Exp", emit("Mul", emit.value(x), emit.constant(ln2))), note)
+    return Match((x,), lambda emit, op, x: emit.last("Exp", emit.value(x) * emit.constant(ln2)), note)
 
 
 def division(op: Op, options: Options) -> Match | None:
@@ -159,9 +160,9 @@ def division(op: Op, options: Options) -> Match | None:
     return Match((x,), lambda emit, op, x: _product(emit, x, factor), note)
 
 
-def _product(emit: MindEmit, x: Read, factor: Literal) -> Value:
+def _product(emit: MindEmit, x: Read, factor: Literal) -> Term:
     a, b = emit.narrow(x), emit.constant(factor)
-    if np.broadcast_shapes(type_of(a).static_shape, type_of(b).static_shape) != emit.shape:
+    if np.broadcast_shapes(a.extents, b.extents) != emit.shape:
         a = emit.value(x)
     return emit.last("Mul", a, b)
 

@@ -18,6 +18,7 @@ from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects import load_dialect
 from ptir_tools.dialects.tiny.immediates import immediate
+from ptir_tools.rewrite.templates import matched
 from ptir_tools.rewrite.vocabulary import tensor_type
 
 
@@ -38,31 +39,11 @@ def formula(function: str, dtype: DType = F32, divisor: int | None = None) -> tu
     return graph.main.params, result.op
 
 
-def _matches(a: Operand, b: Operand, matched: dict[Value, Operand]) -> bool:
-    """Whether `b` computes what `a` of a formula does. `matched` maps the values of the formula; what is new is added."""
-    if isinstance(a, Literal) or isinstance(b, Literal):
-        return isinstance(a, Literal) and isinstance(b, Literal) and a.same(b)
-    assert isinstance(a, Value)
-    if a in matched:
-        return matched[a] is b
-    mine, other = a.op, b.op if isinstance(b, Value) else None
-    if mine is not None and (other is None or other.defn is not mine.defn or other.attrs != mine.attrs):
-        return False
-    matched[a] = b
-    if mine is None or other is None:
-        return True
-    return len(mine.operands) == len(other.operands) and all(
-        _matches(x, y, matched) for x, y in zip(mine.operands, other.operands, strict=True)
-    )
-
-
 def _pattern(function: str) -> Pattern:
     def pattern(op: Op, options: Options) -> Match | None:
         (x,), last = formula(function)
-        matched: dict[Value, Operand] = {}
-        if tensor_type(op.result).dtype is not F32 or not _matches(last.result, op.result, matched):
-            return None
-        return Match((matched[x],), lambda emit, op, x: emit.last(function, x))
+        found = matched(last.result, op.result, (x,)) if tensor_type(op.result).dtype is F32 else None
+        return None if found is None else Match((found[x],), lambda emit, op, x: emit.last(function, x))
 
     return pattern
 
@@ -78,11 +59,10 @@ def division(op: Op, options: Options) -> Match | None:
         return None
     y = product.operands[1]
     params, last = formula("div", SI32, splat_of(y) if isinstance(y, Literal) else None)
-    matched: dict[Value, Operand] = {}
-    if not _matches(last.result, op.result, matched):
+    found = matched(last.result, op.result, params)
+    if found is None:
         return None
-    operands = (matched[params[0]], y)
-    return Match(operands, lambda emit, op, x, y: emit.last("div", emit.full(x), emit.full(y)))
+    return Match((found[params[0]], y), lambda emit, op, x, y: emit.last("div", emit.full(x), emit.full(y)))
 
 
 def _made_by(x: Op | Operand | None, uop: str, at: int = 0) -> Op | None:
