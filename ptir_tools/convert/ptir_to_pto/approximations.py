@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from math import factorial, inf, log, pi, sqrt
+from math import inf, log
 
 from ptir_tools.convert.patterns import exp2_operand
+from ptir_tools.convert.series import ERF
 from ptir_tools.core.dtypes import F32
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.dialects.ptir.builder.site import Site
@@ -16,7 +17,6 @@ _LN2, _BEYOND = 2839 / 4096, 300.0  # ln 2 in 12 bits; where powers of 2 are 0 o
 _SMALL_TANH, _SMALL_ERF = 0.5, 1.0
 # erfc(a) * exp(a * a) as a polynomial of 1 / (1 + a / 2), fitted for 1 <= a <= 4.2; beyond, erf is 1 in f32.
 _ERFC = (0.0018224833, 0.2597006011, 0.3968021152, -0.0644606962, 0.6366800819, -0.2308016900)
-_ERF = tuple((-1) ** n * 2 / sqrt(pi) / (factorial(n) * (2 * n + 1)) for n in range(11))  # of x * x, times x
 
 
 def tanh(x: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ def tanh(x: Tensor) -> Tensor:
 def erf(x: Tensor) -> Tensor:
     """The power series where x is small, else 1 - erfc |x|."""
     square = x * x
-    small = x * series(square, _ERF)
+    small = x * series(square, ERF)
     size = abs(x)
     tail = exp(-square) * series(reciprocal(series(size, (1.0, 0.5))), _ERFC)
     return _by_size(x, size, small, 1.0 - tail, _SMALL_ERF)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import copysign
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, InError
 from ptir_tools.convert.options import CONSTANTS, LOSSY
 from ptir_tools.convert.patterns import scalar_literal
+from ptir_tools.convert.ptir_to_tiny.formulas import NAMES
 from ptir_tools.convert.ranges import WIDE, Ranges
 from ptir_tools.core.arrays import from_literal, same_bits, to_literal
 from ptir_tools.core.dialect import Program
@@ -29,6 +30,7 @@ from ptir_tools.dialects.tiny.ops.rules import SPELLED
 from ptir_tools.dialects.tiny.piecewise import Pieces
 from ptir_tools.dialects.tiny.text.args import AXIS
 from ptir_tools.rewrite.constants import element_of
+from ptir_tools.rewrite.expression import Number, Term
 from ptir_tools.rewrite.vocabulary import tensor_type
 
 CONST_POOL = "const_pool"
@@ -65,7 +67,7 @@ class TinyEmit(Emit[Data]):
     """Builds a Tiny graph. A PTIR value becomes a node, a constant, or a tuple of these. A splat is an immediate, any other
     constant an INPUT in storage "const_pool". Ops on constants are folded."""
 
-    dialect, title, help, origin = "tiny", "Tiny", HELP, "ptir"
+    dialect, title, help, origin, names = "tiny", "Tiny", HELP, "ptir", NAMES
 
     def run(self) -> Program:
         """The graph; what Tiny cannot express is reported."""
@@ -265,6 +267,18 @@ class TinyEmit(Emit[Data]):
 
     # Nodes
 
+    def term(self, x: Operand) -> Term:
+        """A node or an immediate as a value of formulas."""
+        return Term(self, x)
+
+    def make(self, name: str, operands: Sequence[Operand], attrs: Mapping[str, Attribute]) -> Value:
+        """A node that is not the last, under a new name."""
+        return self(name, *operands, **attrs)
+
+    def number(self, x: Number, dtype: DType) -> Literal:
+        """An immediate."""
+        return immediate(x, dtype)
+
     @property
     def returned(self) -> bool:
         """Whether the entry returns the current op's result, which then must be a node of this name."""
@@ -276,8 +290,11 @@ class TinyEmit(Emit[Data]):
             return super().last(short, *operands, **attrs)
         return self.named(self.declared(self(short, *operands, **attrs)))
 
-    def named(self, result: Value) -> Value:
+    def named(self, result: Value | Term) -> Value:
         """`result` under the name of the result."""
+        if isinstance(result, Term):
+            assert isinstance(result.operand, Value)
+            result = result.operand
         if not self.inline:
             result.name = self.name
         return result
@@ -294,8 +311,11 @@ class TinyEmit(Emit[Data]):
         """`x` saturated to `dtype`, which is represented as i32."""
         return self("MIN", self("MAX", self.cast(x, SI32), immediate(dtype.min, SI32)), immediate(dtype.max, SI32))
 
-    def settled(self, x: Value) -> Value:
+    def settled(self, x: Value | Term) -> Value:
         """`x` cast and reshaped to the result's type, under its name."""
+        if isinstance(x, Term):
+            assert isinstance(x.operand, Value)
+            x = x.operand
         return self.named(self.declared(self.cast(x, self.type.dtype)))
 
     def _require_few_pieces(self) -> None:
@@ -370,7 +390,7 @@ def _spelled(name: str) -> bool:
         return False
 
 
-def number(scalar: Scalar, dtype: DType) -> int | float | bool:
+def number_of(scalar: Scalar, dtype: DType) -> int | float | bool:
     """The value of a PAD or a fill: positive zero is the default, an integer 0."""
     value: Any = scalar.value
     if dtype is I1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule
-from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit, number
+from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit, number_of
 from ptir_tools.convert.ptir_to_tiny.indexing import counted, spread_out
 from ptir_tools.core import expressions as ex
 from ptir_tools.core.arrays import to_literal
@@ -51,7 +51,7 @@ def _tile(emit: TinyEmit, op: Op, x: Data) -> Value:
 
 def _pad(emit: TinyEmit, op: Op, x: Data) -> Value:
     low, high, interior = (op.attr(n) for n in ("low", "high", "interior"))
-    value, v = number(op.attr("pad_value"), emit.type.dtype), emit.node(x)
+    value, v = number_of(op.attr("pad_value"), emit.type.dtype), emit.node(x)
     if any(interior):
         v = spread(emit, v, interior, value)
     return emit.last("PAD", v, pad=tuple(zip(low, high, strict=True)), value=value)

@@ -3,39 +3,40 @@
 from __future__ import annotations
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule
-from ptir_tools.convert.ptir_to_tiny.elementwise import above, negated, numbers
 from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit
+from ptir_tools.convert.ptir_to_tiny.formulas import above, cast, negated, numbers
 from ptir_tools.convert.ptir_to_tiny.indexing import chosen, counted, differs, spread_out
 from ptir_tools.core.dtypes import I1, SI32
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.violations import require
-from ptir_tools.dialects.tiny.immediates import immediate
+from ptir_tools.rewrite.expression import Term, select
 from ptir_tools.rewrite.vocabulary import tensor_type
 
 PAIRS = 1 << 24  # the most comparisons of a top_k
 
 
-def _argmax(emit: TinyEmit, op: Op, x: Data) -> Value:
+def _argmax(emit: TinyEmit, op: Op, data: Data) -> Value:
     """The smallest index of those with the maximum; where there is a NaN, of the NaNs."""
-    v = emit.node(x)
+    v = emit.node(data)
     t = tensor_type(v)
     axis = op.attr("axis") % t.rank
     kept = tuple(i for i in range(t.rank) if i != axis)
 
-    def over_all(y: Value) -> Value:
-        most = emit("REDUCE", y, op="MAX", axes=(axis,), dtype=tensor_type(y).dtype)
-        return spread_out(emit, most, t.shape, kept)
+    def over_all(y: Term) -> Term:
+        most = emit("REDUCE", y.operand, op="MAX", axes=(axis,), dtype=y.dtype)
+        return emit.term(spread_out(emit, most, t.shape, kept))
 
+    x = emit.term(v)
     if t.dtype.is_float:
-        real = numbers(emit, v, v)
-        v = emit("WHERE", real, v, immediate(float("-inf"), t.dtype))
-        some = emit.cast(over_all(emit.cast(negated(emit, real), SI32)), I1)
-        worse = emit("WHERE", some, real, above(emit, over_all(v), v))
+        real = numbers(x, x)
+        x = select(real, x, float("-inf"))
+        some = cast(over_all(cast(negated(real), SI32)), I1)
+        worse = select(some, real, above(over_all(x), x))
     else:
-        worse = above(emit, over_all(v), v)
-    places = spread_out(emit, counted(emit, t.shape[axis]), t.shape, (axis,))
-    least = emit("WHERE", worse, immediate(SI32.max, SI32), places)
-    return emit.settled(emit("REDUCE", least, op="MIN", axes=(axis,), dtype=SI32))
+        worse = above(over_all(x), x)
+    places = emit.term(spread_out(emit, counted(emit, t.shape[axis]), t.shape, (axis,)))
+    least = select(worse, SI32.max, places)
+    return emit.settled(least.op("REDUCE", least, op="MIN", axes=(axis,), dtype=SI32))
 
 
 def _top_k(emit: TinyEmit, op: Op, x: Data) -> Data:
@@ -51,24 +52,24 @@ def _top_k(emit: TinyEmit, op: Op, x: Data) -> Data:
     v = v if axis == last else emit("PERMUTE", v, perm=order)
     shape = (*tensor_type(v).shape, n)  # [.., element, other element]
 
-    def one(y: Value) -> Value:
-        return spread_out(emit, y, shape, range(t.rank))
+    def one(y: Value) -> Term:
+        return emit.term(spread_out(emit, y, shape, range(t.rank)))
 
-    def other(y: Value) -> Value:
-        return spread_out(emit, y, shape, (*range(last), t.rank))
+    def other(y: Value) -> Term:
+        return emit.term(spread_out(emit, y, shape, (*range(last), t.rank)))
 
-    def before(p: Value, q: Value) -> Value:
+    def before(p: Term, q: Term) -> Term:
         """Whether p comes before q, whatever their indices."""
         p, q = (p, q) if op.attr("largest") else (q, p)
         if not t.dtype.is_float:
-            return above(emit, p, q)
-        mine, theirs = numbers(emit, p, p), numbers(emit, q, q)
-        return emit("WHERE", theirs, emit("WHERE", mine, above(emit, p, q), negated(emit, mine)), theirs)
+            return above(p, q)
+        mine, theirs = numbers(p, p), numbers(q, q)
+        return select(theirs, select(mine, above(p, q), negated(mine)), theirs)
 
     place = counted(emit, n)
-    first = above(emit, one_of(emit, place, shape, last), one_of(emit, place, shape, t.rank))  # the other has the smaller index
-    ahead = emit("WHERE", first, negated(emit, before(one(v), other(v))), before(other(v), one(v)))
-    rank = emit("REDUCE", emit.cast(ahead, SI32), op="SUM", axes=(t.rank,), dtype=SI32)
+    first = above(*(emit.term(one_of(emit, place, shape, a)) for a in (last, t.rank)))  # the other has the smaller index
+    ahead = cast(select(first, negated(before(one(v), other(v))), before(other(v), one(v))), SI32)
+    rank = emit("REDUCE", ahead.operand, op="SUM", axes=(t.rank,), dtype=SI32)
     others = differs(emit, rank, k)  # [.., element, k]
     wide = tensor_type(others).shape
     results = []

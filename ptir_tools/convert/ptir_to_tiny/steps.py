@@ -6,11 +6,11 @@ own evaluation; the graph then counts those that the number reaches. No rounding
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule
-from ptir_tools.convert.ptir_to_tiny.elementwise import above, negated, numbers
 from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit
+from ptir_tools.convert.ptir_to_tiny.formulas import above, cast, negated, numbers
 from ptir_tools.convert.ptir_to_tiny.indexing import spread_out
 from ptir_tools.core.arrays import Array, to_literal
 from ptir_tools.core.dtypes import F32, SI32, DType
@@ -19,7 +19,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Shape, tensor
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.ptir.ops.quantize import from_quantized, to_quantized
-from ptir_tools.dialects.tiny.immediates import immediate
+from ptir_tools.rewrite.expression import Term, minimum, select
 from ptir_tools.rewrite.vocabulary import tensor_type
 
 _MOST = 1 << 8  # steps
@@ -47,17 +47,17 @@ def _thresholds(step: Callable[[Array], Array], dtype: DType, channels: int, flo
     return low
 
 
-def _counted(emit: TinyEmit, op: Op, x: Value, bounds: Array, axis: int | None, dtype: DType) -> Value:
+def _counted(emit: TinyEmit, op: Op, x: Value, bounds: Array, axis: int | None, dtype: DType) -> Term:
     """The least step, and one for each of the bounds that `x` reaches."""
     t, n = tensor_type(x), bounds.shape[1]
     shape: Shape = (*t.shape, n)
     shown = bounds if axis is not None else bounds[0]
     table = emit.pooled(to_literal(shown, tensor(t.dtype, shown.shape)))
     places = (t.rank,) if axis is None else (axis, t.rank)
-    wide = spread_out(emit, x, shape, range(t.rank))
-    below = above(emit, spread_out(emit, table, shape, places), wide)
-    count = emit("REDUCE", emit.cast(negated(emit, below), SI32), op="SUM", axes=(t.rank,), dtype=SI32)
-    return emit("ADD", count, immediate(dtype.min, SI32))
+    wide = emit.term(spread_out(emit, x, shape, range(t.rank)))
+    below = above(emit.term(spread_out(emit, table, shape, places)), wide)
+    reached = cast(negated(below), SI32)
+    return reached.op("REDUCE", reached, op="SUM", axes=(t.rank,), dtype=SI32) + dtype.min
 
 
 def _axis(op: Op) -> int | None:
@@ -84,7 +84,7 @@ def _quantize(emit: TinyEmit, op: Op, x: Data) -> Value:
 
     keys = _thresholds(step, dtype, len(given), True)
     count = _counted(emit, op, v, _in_order(keys), axis if len(given) > 1 else None, dtype)  # infinity reaches every step
-    return emit.named(emit("WHERE", numbers(emit, v, v), count, immediate(0, SI32)))
+    return emit.named(select(numbers(emit.term(v), emit.term(v)), count, 0))
 
 
 def _requantize(emit: TinyEmit, op: Op, x: Data) -> Value:
@@ -106,7 +106,7 @@ def _requantize(emit: TinyEmit, op: Op, x: Data) -> Value:
         most = emit.pooled(
             to_literal(last if along is not None else last[0], tensor(SI32, last.shape if along is not None else ()))
         )
-        result = emit("MIN", result, spread_out(emit, most, tensor_type(v).shape, () if along is None else (along,)))
+        result = minimum(result, emit.term(spread_out(emit, most, tensor_type(v).shape, () if along is None else (along,))))
     return emit.named(result)
 
 
@@ -114,15 +114,18 @@ def _dequantize(emit: TinyEmit, op: Op, x: Data) -> Value:
     """(x - zero point) * scale in fp32."""
     v, axis = emit.node(x), _axis(op)
     emit.note("dequantize is computed in fp32, within 2 units of the last place")
-    t, out = tensor_type(v), emit.cast(v, F32)
-    for short, values, nothing in (("SUB", op.attr("zero_points"), 0), ("MUL", op.attr("scales"), 1)):
-        if any(value != nothing for value in values):
-            number = (
-                emit.node(to_literal(np.asarray(values, np.float32), tensor(F32, (len(values),)))) if len(values) > 1 else None
-            )
-            operand = immediate(values[0], F32) if number is None else spread_out(emit, number, t.shape, (axis or 0,))
-            out = emit(short, out, operand)
-    return emit.settled(out)
+    out = cast(emit.term(v), F32)
+
+    def along(values: Sequence[float]) -> Term:
+        """One number for all, or one for each element of the axis."""
+        if len(values) == 1:
+            return out.number(values[0])
+        vector = emit.node(to_literal(np.asarray(values, np.float32), tensor(F32, (len(values),))))
+        return emit.term(spread_out(emit, vector, tensor_type(v).shape, (axis or 0,)))
+
+    zeros, scales = op.attr("zero_points"), op.attr("scales")
+    shifted = out - along(zeros) if any(zeros) else out
+    return emit.settled(shifted * along(scales) if any(value != 1 for value in scales) else shifted)
 
 
 STEPS: dict[str, Rule] = {"quantize": _quantize, "requantize": _requantize, "dequantize": _dequantize}

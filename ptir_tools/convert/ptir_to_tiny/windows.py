@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptir_tools.convert.emitter import Rule
-from ptir_tools.convert.ptir_to_tiny.emit import CARRIED, Data, TinyEmit, number
+from ptir_tools.convert.ptir_to_tiny.emit import CARRIED, Data, TinyEmit, number_of
 from ptir_tools.convert.ptir_to_tiny.movement import spread
 from ptir_tools.convert.ptir_to_tiny.reductions import accumulator
 from ptir_tools.convert.ranges import WIDE
@@ -42,7 +42,7 @@ def _reduce_window(emit: TinyEmit, op: Op, x: Data) -> Value:
 def _extract_patches(emit: TinyEmit, op: Op, x: Data) -> Value:
     """Patches: the taps become axes between the windows' axes and the channels, then are flattened with these."""
     pairs = ((0, 0), *op.attr("padding"), (0, 0))
-    v = _padded(emit, emit.node(x), pairs, number(op.attr("pad_value"), emit.type.dtype))
+    v = _padded(emit, emit.node(x), pairs, number_of(op.attr("pad_value"), emit.type.dtype))
     middle = list(zip(*(op.attr(n) for n in ("window", "strides", "dilation")), strict=True))
     view = _windows(emit, v, [(1, 1, 1), *middle, (1, 1, 1)], len(middle) + 1, bare=True)
     places = tensor_type(view).shape[: len(middle) + 1]
