@@ -47,7 +47,7 @@ def token(kind: str, text: str, start: int, end: int) -> Token:
 
 def located(method: Callable[..., Any]) -> Callable[..., Any]:
     """An action that takes where its rule begins and ends, after its children."""
-    method.located = True  # type: ignore[attr-defined]
+    method.__dict__["located"] = True
     return method
 
 

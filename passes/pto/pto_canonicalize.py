@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.ir import READS, WAITS, Function, Literal, Op, Region, Value
+from ptir_tools.core.ir import READS, WAITS, Function, Literal, Op, Operand, Region, Value
 from ptir_tools.dialects.pto.carried import carried
 from ptir_tools.dialects.pto.memory.info import infer
 from ptir_tools.dialects.pto.ops.memory import memory_of, touches_memory
@@ -89,7 +89,7 @@ class _Known:
 
     def root(self, op: Op) -> Value | None:
         """The argument whose memory a load or store touches; None where that is not known."""
-        x = memory_of(op)
+        x: Operand = memory_of(op)
         while isinstance(x, Value) and x.op is not None and is_view(x.op):
             x = x.op.operands[0]
         return x if isinstance(x, Value) and x in self.arguments else None

@@ -117,7 +117,7 @@ class _Ahead:
         counts = body.params[0].type is INDEX_TYPE and not step.terms and step.const > 0
         if not counts or any(is_loop(op) or is_call(op) for op in ops):
             return []
-        views = [view_of(memory_of(op)) for op in ops if touches_memory(op) and not is_load(op)]  # type: ignore[arg-type]
+        views = [view_of(memory_of(op)) for op in ops if touches_memory(op) and not is_load(op)]
         written = {v.root if v is not None else None for v in views}
         free: set[Value] = {body.params[0]}
         outputs = {v for op in ops for v in op.results} | set(body.params[1:])

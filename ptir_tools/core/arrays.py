@@ -26,6 +26,13 @@ def numpy_dtype(dtype: DType) -> np.dtype:
     return result
 
 
+def float_info(kind: np.dtype) -> np.finfo:
+    """What `np.finfo` gives, of NumPy's floats and of those of ml_dtypes."""
+    untyped: Any = ml_dtypes.finfo
+    found: np.finfo = untyped(kind)
+    return found
+
+
 def holds(array: Array, *dtypes: DType) -> bool:
     """Whether `array` has one of these dtypes, without importing ml_dtypes."""
     name = array.dtype.name

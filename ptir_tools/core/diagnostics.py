@@ -14,6 +14,8 @@ from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.violations import Place, Violation
 
 if TYPE_CHECKING:
+    from typing import TypedDict, Unpack
+
     from ptir_tools.core import places
     from ptir_tools.core.ir import Annotation, Op
 else:
@@ -139,6 +141,19 @@ def _keeps_words(text: str, fix: Fix, code: str) -> bool:
     return [w.casefold() for w in before] == [w.casefold() for w in after]
 
 
+if TYPE_CHECKING:
+
+    class More(TypedDict, total=False):
+        """Keywords of `Diagnostics.report`."""
+
+        labels: Iterable[tuple[Loc | Span, str]]
+        notes: Iterable[str]
+        help: str | None
+        fix: Fix | None
+        instead: str | None
+        source: Source | None
+
+
 @dataclass(slots=True)
 class Diagnostics:
     """Collects diagnostics. Code that finds errors reports them and continues."""
@@ -190,17 +205,17 @@ class Diagnostics:
         shown = tuple(Label(s, text) for where, text in labels if (s := _span(source, where)) is not None)
         self.add(Diagnostic(severity, code, message, source, at, shown, tuple(notes), help, fix))
 
-    def error(self, code: str, message: str, at: Loc | Span | None = None, **more: object) -> None:
+    def error(self, code: str, message: str, at: Loc | Span | None = None, **more: Unpack[More]) -> None:
         """Keep an error. Keywords are those of `report`."""
-        self.report(Severity.ERROR, code, message, at, **more)  # type: ignore[arg-type]
+        self.report(Severity.ERROR, code, message, at, **more)
 
-    def warning(self, code: str, message: str, at: Loc | Span | None = None, **more: object) -> None:
+    def warning(self, code: str, message: str, at: Loc | Span | None = None, **more: Unpack[More]) -> None:
         """Keep a warning. Keywords are those of `report`."""
-        self.report(Severity.WARNING, code, message, at, **more)  # type: ignore[arg-type]
+        self.report(Severity.WARNING, code, message, at, **more)
 
-    def note(self, code: str, message: str, at: Loc | Span | None = None, **more: object) -> None:
+    def note(self, code: str, message: str, at: Loc | Span | None = None, **more: Unpack[More]) -> None:
         """Keep a note. Keywords are those of `report`."""
-        self.report(Severity.NOTE, code, message, at, **more)  # type: ignore[arg-type]
+        self.report(Severity.NOTE, code, message, at, **more)
 
     def violation(
         self, violation: Violation, at: Loc | Span | None, op: Op | None = None, severity: Severity = Severity.ERROR

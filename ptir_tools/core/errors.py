@@ -16,7 +16,7 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import CF64, F32, F64, DType
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import CONSTANT, ELEMENTWISE, MOVEMENT, Attribute, Op, OpDef, operand_type
-from ptir_tools.core.lazy import ml_dtypes, np
+from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.typed import Any, cast
 from ptir_tools.core.types import NumericType, TensorType, TupleType, Type, leaves, tuple_of
@@ -416,7 +416,7 @@ def normal(dtype: DType) -> float:
 @cache
 def _info(dtype: DType) -> np.finfo:
     kind = arrays.numpy_dtype(dtype)
-    return np.finfo(kind) if dtype.is_complex else ml_dtypes.finfo(kind)  # type: ignore[no-untyped-call]
+    return np.finfo(kind) if dtype.is_complex else arrays.float_info(kind)
 
 
 def moved(data: tuple[int, ...] | None = None, **fill: Attribute) -> Rule:
@@ -566,7 +566,7 @@ def through(pipeline: str, otherwise: Rule = unknown) -> Rule:
         pairs = zip(step.results, *result, strict=True)
         return [distances(arrays.widen(value), arrays.widen(r)) + (0.0 if e is EXACT else e) for r, value, e in pairs]
 
-    rule.pipeline = pipeline  # type: ignore[attr-defined]
+    rule.__dict__["pipeline"] = pipeline
     return rule
 
 

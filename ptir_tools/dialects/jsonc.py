@@ -20,8 +20,11 @@ from ptir_tools.core.typed import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     import json
+    from typing import Unpack
 
     import lark
+
+    from ptir_tools.core.diagnostics import More
 else:
     json = lazy("json")
     lark = lazy("lark")
@@ -226,7 +229,7 @@ class _Diagnosis:
         self.error("strings are in double quotes", Span(*string.span()), help='write `"`', fix=fix)
         return True
 
-    def error(self, message: str, span: Span, **more: object) -> None:
+    def error(self, message: str, span: Span, **more: Unpack[More]) -> None:
         self.diagnostics.error(self.code, message, span, **more)
 
     def object(self, children: list[lark.Token]) -> None:

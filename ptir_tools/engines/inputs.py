@@ -131,8 +131,8 @@ def _specials(dtype: DType, limits: bool) -> Array:
     if dtype.is_integer:
         whole = ml_dtypes.iinfo(kind)  # type: ignore[no-untyped-call]
         return np.array([whole.min, whole.max, 0, 1, *([-1] if dtype.is_signed else [])], np.object_).astype(kind)
-    part = {"cf32": np.float32, "cf64": np.float64}.get(dtype.name, kind)
-    info = ml_dtypes.finfo(part)  # type: ignore[no-untyped-call]
+    part = np.dtype({"cf32": np.float32, "cf64": np.float64}.get(dtype.name, kind))
+    info = arrays.float_info(part)
     ends = [float(x) for x in (info.max, info.smallest_normal, info.smallest_subnormal)] if limits else []
     values = np.array([0.0, 1.0, np.inf, np.nan, *ends])
     values = np.concatenate([values, -values])

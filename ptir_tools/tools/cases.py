@@ -98,7 +98,9 @@ def tree(text: str) -> Node:
             else:
                 continue
             if open_:
-                open_[-1].value.append(result)  # type: ignore[union-attr]
+                inside = open_[-1].value
+                assert isinstance(inside, list)
+                inside.append(result)
             else:
                 whole = result
     except yaml.MarkedYAMLError as error:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, Severity, UsageError
-from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.dialect import Options, Program, Reader, Writer
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import NamedTuple, dataclass, field
@@ -139,11 +139,16 @@ def _success_differs(case: Case, ir: str, answer: Answer) -> str:
     return _results_differ(case.results, outputs, ir) if case.results else ""
 
 
+def _format(ir: str) -> tuple[Reader, Writer]:
+    found = load_format(ir)
+    assert found.read is not None and found.write is not None
+    return found.read, found.write
+
+
 def _program(text: str, ir: str, case: Case, what: str) -> Program:
     """The verified program of a text. Raises Unable."""
-    diagnostics = Diagnostics(Source(what, text))
-    options = _options(case)
-    program = load_format(ir).read(diagnostics.source, diagnostics, options)  # type: ignore[arg-type, misc]
+    diagnostics, options = Diagnostics(source := Source(what, text)), _options(case)
+    program = _format(ir)[0](source, diagnostics, options)
     if program is None or not verify(program, diagnostics, options) or diagnostics.errors:
         raise Unable(f"the {what} module is wrong: {'; '.join(map(str, _found(diagnostics)))}")
     return program
@@ -151,7 +156,7 @@ def _program(text: str, ir: str, case: Case, what: str) -> Program:
 
 def _spelled(text: str, ir: str, case: Case, what: str) -> str:
     """A module in this toolkit's canonical spelling, so that only its content is compared."""
-    return "".join(load_format(ir).write(_program(text, ir, case, what), Diagnostics(), Options()))  # type: ignore[misc]
+    return "".join(_format(ir)[1](_program(text, ir, case, what), Diagnostics(), Options()))
 
 
 def _outputs(program: Program, case: Case, engine: str = "auto") -> list[Array]:
@@ -224,10 +229,9 @@ class Ours:
 
     def __call__(self, task: str, case: Case) -> Answer:
         """Do one task of a case."""
-        diagnostics = Diagnostics(Source("module", case.module or ""))
-        options = _options(case)
-        form = load_format(self.ir)
-        program = form.read(diagnostics.source, diagnostics, options)  # type: ignore[arg-type, misc]
+        diagnostics, options = Diagnostics(source := Source("module", case.module or "")), _options(case)
+        read, write = _format(self.ir)
+        program = read(source, diagnostics, options)
         if program is not None:
             bind(program, case.bind)
             verify(program, diagnostics, options)
@@ -241,7 +245,7 @@ class Ours:
         if task != "verify":
             pipeline = GRADIENT if task == "gradient" else program.dialect.pipeline
             run_pipeline(program, pipeline, PassContext(diagnostics))
-        return Answer(_found(diagnostics), "".join(form.write(program, Diagnostics(), options)))  # type: ignore[misc]
+        return Answer(_found(diagnostics), "".join(write(program, Diagnostics(), options)))
 
 
 def _options(case: Case) -> Options:

@@ -16,7 +16,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from ptir_tools import convert, passes
 from ptir_tools.core import arrays, symbols
@@ -25,7 +25,7 @@ from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity, UsageEr
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.dtypes import SI4, UI4
 from ptir_tools.core.ir import Literal
-from ptir_tools.core.lazy import lazy, ml_dtypes, np
+from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import NamedTuple, dataclass, field, replace
 from ptir_tools.core.source import Source
@@ -208,7 +208,7 @@ def _batch(asked: Campaign, ir: str, seeds: range, end: float | None, isa: str) 
     left = seeds
     while left:
         seed, text, done = left.start, "", list[Finding]()
-        for what in isolated(lambda announce, left=left: _work(announce, asked, ir, left, isa)):  # type: ignore[misc]
+        for what in isolated(partial(_work, asked=asked, ir=ir, seeds=left, isa=isa)):
             if isinstance(what, Died):
                 done.append(Finding(ir, seed, what.during, Problem(what.kind, what.message), text, isa=isa))
             elif isinstance(what, str):
@@ -521,7 +521,7 @@ def _tiny(x: Array) -> compare.Tolerance:
         return compare.EXACT
     wide = np.abs(x.astype(np.float64))
     scale = float(np.max(wide, where=np.isfinite(wide), initial=0.0))
-    return compare.Tolerance(_UNITS * float(ml_dtypes.finfo(x.dtype).eps) * scale)  # type: ignore[no-untyped-call]
+    return compare.Tolerance(_UNITS * float(arrays.float_info(x.dtype).eps) * scale)
 
 
 def _session(program: Program, way: str) -> Problem | None:
@@ -532,7 +532,7 @@ def _session(program: Program, way: str) -> Problem | None:
     kept: list[tuple[dict[str, Array] | str, object]] = []
     for n in (0, 1, 1, 0, 1, 0):
         given = {name: x.copy() for name, x in cases[n].given.items()} if n else cases[n].given
-        got = _outcome(lambda given=given: ready(given))  # type: ignore[misc]
+        got = _outcome(partial(ready, given))
         if len(kept) < 2 and (problem := _differs(cases[n], got, way)):
             return problem
         kept.append((got, _bits(got)))

@@ -9,6 +9,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from ptir_tools.core import arrays, decimals, symbols
 from ptir_tools.core.arrays import Array
@@ -225,6 +226,10 @@ def shape_of(port: Port) -> tuple[int, ...]:
     return tuple(d for d in t.shape if isinstance(d, int))
 
 
+def _fits(port: Port, dtype: str, shape: tuple[int, ...], kind: np.dtype) -> None:
+    require_shape(port, shape)
+
+
 def require_shape(port: Port, shape: tuple[Dim, ...]) -> None:
     """Raise UsageError when an array of `shape` cannot be `port`. A symbol takes any extent."""
     wanted = port.type.shape if isinstance(port.type, ShapedType) else ()
@@ -353,6 +358,6 @@ def constants(path: str, program: Program) -> dict[str, Literal]:
     literals = {}
     for port, p in zip(signature(program), program.main.params, strict=True):
         if p.name in pool and port.name in archive.names and isinstance(port.type, TensorType):
-            array = archive.read(port.name, lambda _, shape, dtype, port=port: require_shape(port, shape))  # type: ignore[misc]
+            array = archive.read(port.name, partial(_fits, port))
             literals[port.name] = arrays.to_literal(fitted(port, array), port.type)
     return literals

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import regex
-from ptir_tools.core.typed import Any, TypeVar
+from ptir_tools.core.typed import TYPE_CHECKING, Any, TypeVar
 from ptir_tools.core.types import TensorType, TupleType, Type, leaves, tuple_of
 from ptir_tools.core.violations import Violation
 from ptir_tools.rewrite.rewriter import Rewriter
+
+if TYPE_CHECKING:
+    import re
 
 T = TypeVar("T")
 
@@ -258,13 +262,16 @@ def _resized(x: object, old: int, new: int) -> Any:
 _INTEGER = regex(r"(?<![\w.%?^@-])[0-9]{1,9}(?![\w.])|(?<=x)[0-9]{1,9}(?=[x>,\s])|(?<![\w.%?^@-])[0-9]{1,9}(?=x)")
 
 
+def _changed(n: int, to: int, found: re.Match[str]) -> str:
+    return str(to) if int(found[0]) == n else found[0]
+
+
 def smaller_numbers(text: str) -> Iterator[tuple[str, str]]:
     """(edit, text) with one number made smaller, at all its places that look like extents; the biggest first."""
     matches = sorted({int(m[0]) for m in _INTEGER.finditer(text)} - {0, 1}, reverse=True)
     for n in matches:
         for smaller in below(n):
-            result = _INTEGER.sub(lambda m, n=n, to=smaller: str(to) if int(m[0]) == n else m[0], text)  # type: ignore[misc]
-            yield f"{n} as {smaller}", result
+            yield f"{n} as {smaller}", _INTEGER.sub(partial(_changed, n, smaller), text)
 
 
 def below(n: int) -> list[int]:

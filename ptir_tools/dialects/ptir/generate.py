@@ -324,13 +324,14 @@ def _wider(g: Growing, types: Types, named: Named) -> Shape:
 def _reshaped(g: Growing, types: Types, named: Named) -> Shape:
     """The extents permuted (the count stays), some merged or split, with an axis of 1, or one to infer."""
     dims: list[Dim] = list(g.choices.shuffled(types[0].shape))
-    whole = [i for i, d in enumerate(dims) if isinstance(d, int)]
+    whole = [(i, d) for i, d in enumerate(dims) if isinstance(d, int)]
     if len(whole) > 1 and g.choices.flag():
-        i, j = whole[:2]
-        dims[i : i + 1] = [dims[i] * dims[j]]  # type: ignore[operator]
+        (i, a), (j, b) = whole[:2]
+        dims[i] = a * b
         del dims[j]
-    elif whole and dims[whole[0]] in (4, 6) and g.choices.flag():
-        dims[whole[0] : whole[0] + 1] = [2, dims[whole[0]] // 2]  # type: ignore[operator]
+    elif whole and whole[0][1] in (4, 6) and g.choices.flag():
+        i, a = whole[0]
+        dims[i : i + 1] = [2, a // 2]
     if g.chance(1, 3):
         dims.insert(g.number(0, len(dims)), 1)
     if dims and 0 not in dims and g.chance(1, 3 if types[0].is_static else 2):

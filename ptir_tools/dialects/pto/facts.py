@@ -18,6 +18,13 @@ Numbers = Callable[[Operand], Linear]  # what an index is
 ValidRule = Callable[[Op, Sequence[Extents], Extents, Numbers], Extents]  # of the tile operands and the result's shape
 
 
+def tile_at(op: Op, tiles: Tiles, i: int) -> TileType:
+    """The inferred type of operand `i`, which is a tile."""
+    x = op.operands[i]
+    assert isinstance(x, Value)
+    return tiles[x]
+
+
 @dataclass(slots=True, frozen=True, eq=False, kw_only=True)
 class Facts:
     """The facts of one tile op. The defaults are those of most ops: elementwise on row-major tiles in Vec, on the vector pipe.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Container
 
 from ptir_tools.core import arrays, decimals
 from ptir_tools.core.arrays import Array
@@ -26,10 +27,10 @@ WORDS: dict[str, float] = {
 }
 
 
-def word_for(value: float, taken: object = ()) -> str | None:
+def word_for(value: float, taken: Container[str] = ()) -> str | None:
     """The spelling of a number that is not finite; None when every spelling is in `taken`, the ids of a program."""
     same = [w for w, v in WORDS.items() if v == value or (v != v and value != value)]
-    return next((w for w in same if w not in taken), None)  # type: ignore[operator]
+    return next((w for w in same if w not in taken), None)
 
 
 def dtype_of(array: Array) -> DType:

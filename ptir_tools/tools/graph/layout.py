@@ -30,12 +30,12 @@ def arrange(blocks: Sequence[Node], edges: Iterable[tuple[Node, Node]]) -> None:
 
 def _siblings(a: Node, b: Node, depths: dict[Node, int]) -> tuple[Node, Node] | None:
     """The nodes around `a` and `b` (or themselves) with the same parent; None if one is inside the other."""
-    while depths[a] > depths[b]:
-        a = a.parent  # type: ignore[assignment]
-    while depths[b] > depths[a]:
-        b = b.parent  # type: ignore[assignment]
-    while a is not b and a.parent is not b.parent:
-        a, b = a.parent, b.parent  # type: ignore[assignment]
+    while depths[a] > depths[b] and a.parent is not None:
+        a = a.parent
+    while depths[b] > depths[a] and b.parent is not None:
+        b = b.parent
+    while a is not b and a.parent is not None and b.parent is not None and a.parent is not b.parent:
+        a, b = a.parent, b.parent
     return None if a is b else (a, b)
 
 

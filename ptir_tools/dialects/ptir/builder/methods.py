@@ -46,7 +46,7 @@ def of_block(defn: OpDef) -> Callable[..., object]:
 def _described(call: Callable[..., object], defn: OpDef, given: list[Parameter]) -> Callable[..., object]:
     call.__name__ = call.__qualname__ = defn.short
     call.__doc__ = defn.doc
-    call.__signature__ = Signature([_SELF, *given])  # type: ignore[attr-defined]
+    call.__dict__["__signature__"] = Signature([_SELF, *given])
     return call
 
 

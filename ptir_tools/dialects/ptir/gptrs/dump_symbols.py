@@ -109,5 +109,7 @@ def _shapes(op: Op) -> list[Shape]:
 
 def _agreed(t: Type, shape: Shape) -> TensorType | None:
     """The type of the dtype of `t` and of `shape`, if that is what is printed like `t`."""
-    made = tensor(t.dtype, shape) if isinstance(t, TensorType) else None
-    return made if made is not None and shape_text(made) == shape_text(t) else None  # type: ignore[arg-type]
+    if not isinstance(t, TensorType):
+        return None
+    made = tensor(t.dtype, shape)
+    return made if shape_text(made) == shape_text(t) else None

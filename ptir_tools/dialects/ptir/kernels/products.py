@@ -10,7 +10,7 @@ from math import isfinite
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F64, DType
 from ptir_tools.core.ir import Operand, Value
-from ptir_tools.core.lazy import ml_dtypes, np
+from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.rewrite.constants import scalar_of
 
@@ -124,7 +124,7 @@ class ProductPattern(NamedTuple):
         if near > _FAR:
             return None
         narrow = min((d for d in (dtype, self.dtype) if d.is_float), key=lambda d: d.bits)
-        rounded = product.constants > 1 and near <= ml_dtypes.finfo(arrays.numpy_dtype(narrow)).eps  # type: ignore[no-untyped-call]
+        rounded = product.constants > 1 and near <= arrays.float_info(arrays.numpy_dtype(narrow)).eps
         return 1.0 if rounded or close(product.number, F64, self.number, narrow) else None
 
 

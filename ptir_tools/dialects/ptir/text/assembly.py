@@ -43,7 +43,10 @@ from ptir_tools.dialects.synonyms import op_meant
 from ptir_tools.grammars.mistakes import closed
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from ptir_tools.core import places
+    from ptir_tools.core.diagnostics import More
 else:
     places = lazy("ptir_tools.core.places")
 
@@ -78,7 +81,7 @@ class Assembly:
         self.pending: list[tuple[Op, tuple[str, ...], Loc]] = []
         self.marks: list[Loc] = []  # of everything that is not an op: headers, returns, closing braces
 
-    def error(self, code: str, message: str, at: Loc | Span | None, **more: object) -> None:
+    def error(self, code: str, message: str, at: Loc | Span | None, **more: Unpack[More]) -> None:
         self.diagnostics.error(code, message, at, **more)
 
     def violation(self, violation: Violation, at: Loc) -> None:

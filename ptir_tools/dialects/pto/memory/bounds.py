@@ -55,7 +55,7 @@ class _Bounds:
             if is_for(op):
                 lower, upper, step = (constant(x) for x in op.operands[:3])
                 known = lower is not None and upper is not None and step is not None and step > 0
-                trips = range(lower, upper, step) if known else range(0)  # type: ignore[arg-type]
+                trips = range(lower or 0, upper or 0, step or 1) if known else range(0)
                 inside = self.prepare(op.regions[0], {**ranges, op.regions[0].params[0]: trips} if trips else ranges)
                 if inside or any(v.type is INDEX_TYPE for v in op.results):
                     kept.append(op)

@@ -78,8 +78,9 @@ def accessed(op: Op, view: View, known: Known, valid: Extents | None = None) -> 
     starts = tuple([_start(*parts) for parts in zip(view.starts, view.steps, indices, strict=True)])
     more = (1,) * (len(starts) - tile.rank)
     sizes = window(op) if valid is None else [*more, *(None if e.terms else e.const for e in valid)]
-    if None not in sizes:
-        return Access(view.root, starts, view.steps, tuple(sizes), tuple(sizes))  # type: ignore[arg-type]
+    whole = tuple([n for n in sizes if n is not None])
+    if len(whole) == len(sizes):
+        return Access(view.root, starts, view.steps, whole, whole)
     shape = (*more, *tile.shape)
     most = tuple([n if n is not None else d if isinstance(d, int) else None for n, d in zip(sizes, shape, strict=True)])
     return Access(view.root, starts, view.steps, tuple([1 if n is None else n for n in sizes]), most)

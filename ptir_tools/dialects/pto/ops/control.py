@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import Many, op
 from ptir_tools.core.dtypes import I1
-from ptir_tools.core.evaluate import Context, run_block
-from ptir_tools.core.ir import READS, WAITS, WRITES, Op, Region, operand_type
+from ptir_tools.core.evaluate import Context, Data, run_block
+from ptir_tools.core.ir import READS, WAITS, WRITES, Op, operand_type
+from ptir_tools.core.ir import Region as Block
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import Violation, operand, require
@@ -16,10 +19,11 @@ from ptir_tools.dialects.pto.pipes import pipe_of_opcode
 from ptir_tools.dialects.pto.run.machine import machine
 from ptir_tools.dialects.pto.types import ScalarType, type_text
 
+Region = Callable[..., tuple[Data, ...]]  # what a body is given for a block
 CALLS = 64  # nested at run time; calls that recurse are refused before
 
 
-def for_types(lower: Type, upper: Type, step: Type, inits: tuple[Type, ...], *, body: Region) -> tuple[Type, ...]:
+def for_types(lower: Type, upper: Type, step: Type, inits: tuple[Type, ...], *, body: Block) -> tuple[Type, ...]:
     """Bounds of one integer type. Carried values have the types of the block's parameters and results."""
     for i, (what, t) in enumerate((("lower bound", lower), ("upper bound", upper), ("step", step))):
         good = rules.is_index(t) or (isinstance(t, ScalarType) and t.dtype.is_integer)
@@ -53,11 +57,11 @@ def for_(lower: Array, upper: Array, step: Array, inits: Many, *, body: Region, 
         raise LimitExceeded(f"{len(trips)} iterations, the limit is {context.limits.iterations}", "--max-iterations")
     carried = tuple(inits)
     for i in trips:
-        carried = body(i, *carried)  # type: ignore[operator]
+        carried = body(i, *carried)
     return carried[0] if len(carried) == 1 else carried
 
 
-def if_types(condition: Type, *, then: Region, otherwise: Region) -> tuple[Type, ...]:
+def if_types(condition: Type, *, then: Block, otherwise: Block) -> tuple[Type, ...]:
     """An i1; both blocks give values of the declared types."""
     good = isinstance(condition, ScalarType) and condition.dtype is I1
     require(good, "TypeMismatch", f"the condition is {type_text(condition)}, expected i1")
@@ -71,11 +75,11 @@ def if_types(condition: Type, *, then: Region, otherwise: Region) -> tuple[Type,
 @op("pto.scf.if", infer=if_types, traits=READS | WRITES | WAITS)
 def if_(condition: object, *, then: Region, otherwise: Region) -> object:
     """`%r = scf.if %c -> (T) { … scf.yield %x : T } else { … scf.yield %y : T }`."""
-    made = then() if condition else otherwise()  # type: ignore[operator]
+    made = then() if condition else otherwise()
     return made[0] if len(made) == 1 else made
 
 
-def while_types(inits: tuple[Type, ...], *, before: Region, body: Region) -> tuple[Type, ...]:
+def while_types(inits: tuple[Type, ...], *, before: Block, body: Block) -> tuple[Type, ...]:
     """The first block takes the carried values and gives an i1 and the values for the second; that gives the carried values."""
     require(bool(before.results), "TypeMismatch", "the first block must end in scf.condition")
     condition, *given = [operand_type(x) for x in before.results]
@@ -103,10 +107,10 @@ def while_(inits: Many, *, before: Region, body: Region, context: Context) -> ob
     """
     carried = tuple(inits)
     for _ in range(context.limits.iterations + 1):
-        condition, *given = before(*carried)  # type: ignore[operator]
+        condition, *given = before(*carried)
         if not condition:
             return given[0] if len(given) == 1 else tuple(given)
-        carried = body(*given)  # type: ignore[operator]
+        carried = body(*given)
     raise LimitExceeded(f"more than {context.limits.iterations} iterations", "--max-iterations")
 
 

@@ -15,7 +15,7 @@ from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.core.violations import Violation, operand, require
 from ptir_tools.dialects.pto import elements, needs, rules
 from ptir_tools.dialects.pto.affine import number
-from ptir_tools.dialects.pto.facts import Extents, Facts, Numbers, Tiles
+from ptir_tools.dialects.pto.facts import Extents, Facts, Numbers, Tiles, tile_at
 from ptir_tools.dialects.pto.memory.info import extents
 from ptir_tools.dialects.pto.memory.spare import pairs
 from ptir_tools.dialects.pto.ops import kit
@@ -285,7 +285,7 @@ def check_groups(op: Op, tiles: Tiles, target: Target) -> None:
     if not (length := op.attr("blockLen")):
         return
     require(length % SORT_BLOCK == 0, "IllegalOnTarget", f"blockLen is {length}, a multiple of {SORT_BLOCK} on {target.name}")
-    _, columns = extents(tiles[op.operands[0]])  # type: ignore[index]
+    _, columns = extents(tile_at(op, tiles, 0))
     repeats = columns // (4 * length)
     good = columns % (4 * length) == 0 and 1 <= repeats <= SORT_REPEATS
     message = f"{columns} elements are not 1 to {SORT_REPEATS} groups of four blocks of {length}"

@@ -16,7 +16,7 @@ from ptir_tools.core.types import UNKNOWN, Dim, Shape, Type, same_extents
 from ptir_tools.core.violations import Place, Violation, group, operand, require, result
 from ptir_tools.dialects.pto import elements, needs, rules
 from ptir_tools.dialects.pto.affine import constant, linear
-from ptir_tools.dialects.pto.facts import Facts, Numbers, Tiles, facts
+from ptir_tools.dialects.pto.facts import Facts, Numbers, Tiles, facts, tile_at
 from ptir_tools.dialects.pto.memory.info import extents, tile_bytes
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.ops import kit
@@ -203,17 +203,25 @@ def is_load(op: Op) -> bool:
     return facts(op).memory is not None and READS in op.defn.traits
 
 
-def memory_of(op: Op) -> Operand:
+def memory_of(op: Op) -> Value:
     """The memref that a load or store accesses."""
     at = facts(op).memory
     assert at is not None
-    return op.operands[at]
+    memory = op.operands[at]
+    assert isinstance(memory, Value)
+    return memory
+
+
+def _memref(op: Op) -> MemRefType:
+    t = memory_of(op).type
+    assert isinstance(t, MemRefType)
+    return t
 
 
 def check_access(op: Op) -> None:
     """Check that the window of a load or store is in the memref, where it is known."""
     rules.check_tile_op(op)
-    shape = memory_of(op).type.shape  # type: ignore[union-attr]
+    shape = _memref(op).shape
     if not rules.group(op, "valid") and _holds_all(op, shape):
         return
     for d, (x, size, extent) in enumerate(zip(rules.group(op, "indices"), window(op), shape, strict=True)):
@@ -232,8 +240,7 @@ def _holds_all(op: Op, shape: Shape) -> bool:
     tile = accessed_tile(op).shape
     for x, size, extent in zip(rules.group(op, "indices"), [*[1] * (len(shape) - len(tile)), *tile], shape, strict=True):
         start = constant(x)
-        known = size.__class__ is int and extent.__class__ is int and (start is None or start >= 0)
-        if not known or (start or 0) + size > extent:  # type: ignore[operator]
+        if not isinstance(size, int) or not isinstance(extent, int) or not 0 <= (start or 0) <= extent - size:
             return False
     return True
 
@@ -243,7 +250,7 @@ def window(op: Op) -> list[int | None]:
 
     Without `valid` a store touches what is valid in its tile, of which only the tile's type is known here.
     """
-    more = [1] * (memory_of(op).type.rank - accessed_tile(op).rank)  # type: ignore[union-attr]
+    more = [1] * (_memref(op).rank - accessed_tile(op).rank)
     if valid := rules.group(op, "valid"):
         return [*more, *map(constant, valid)]
     tile = accessed_tile(op)
@@ -342,7 +349,7 @@ _STORED_FROM_ACC = ("i32", "f32", "f16", "bf16")
 
 def check_store_target(op: Op, tiles: Tiles, target: Target) -> None:
     """Check the location, layouts and elements of a store against the target, and the columns of one from Acc."""
-    t, memory = tiles[op.operands[0]], operand_type(op.operands[1])  # type: ignore[index]
+    t, memory = tile_at(op, tiles, 0), operand_type(op.operands[1])
     assert isinstance(memory, MemRefType)
     sources = " or ".join(target.stores)
     require(t.loc in target.stores, "InvalidLocation", f"a store on {target.name} takes a tile of {sources}, not {t.loc}")
@@ -486,7 +493,7 @@ def assign_types(tile: Type, address: Type) -> tuple[Type, ...]:
 
 def check_address(op: Op, tiles: Tiles, target: Target) -> None:
     """Check that the address is aligned and that the tile fits into its space."""
-    t, at = tiles[op.operands[0]], constant(op.operands[1])  # type: ignore[index]
+    t, at = tile_at(op, tiles, 0), constant(op.operands[1])
     if at is None:
         return
     loc = t.loc or "Vec"

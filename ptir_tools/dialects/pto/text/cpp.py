@@ -27,7 +27,7 @@ from ptir_tools.core.source import Loc
 from ptir_tools.core.types import TensorType, Type
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.carried import carried
-from ptir_tools.dialects.pto.facts import facts
+from ptir_tools.dialects.pto.facts import facts, tile_at
 from ptir_tools.dialects.pto.memory.info import extents, infer, tile_bytes
 from ptir_tools.dialects.pto.memory.spare import PAIR, WORKED_IN, aligned, end_of_tiles, like_first, spare_bytes, spares
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
@@ -722,7 +722,7 @@ class _Function:
 
     def blocks(self, op: Op) -> tuple[list[str], list[str]]:
         """Blocks by byte offset, as unsigned numbers of 32 bits."""
-        offsets = self.tiles[op.operands[1]]  # type: ignore[index]
+        offsets = tile_at(op, self.tiles, 1)
         if offsets.dtype.size != 4:
             self.refuse(f"the offsets are {type_text(offsets)}; the library takes numbers of 32 bits", op.loc)
         return [], [self.call(op, [])]
