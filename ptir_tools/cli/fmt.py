@@ -102,6 +102,8 @@ def _format(session: Session, source: Source) -> str:
         if source.data is not None:
             raise UsageError(f"{form} is a binary format: it has no text to format")
         if layout is None:
+            if load_format(form).write is None:
+                raise UsageError(f"{form} cannot be formatted")
             raise UsageError(f"{form} has one layout, that of ptir translate --to {form}")
         after = layout(source, diagnostics)
         if not isinstance(after, str | None):

@@ -24,7 +24,7 @@ OPERATIONS = {
         colexpand colexpandadd colexpandsub colexpandmul colexpanddiv colexpandmax colexpandmin colexpandexpdif
         gather gatherb scatter sort32 mrgsort tri print""",
 }
-NO_PIPE = ("tile.assign", "memref.subview", "sync", "sync.op")
+NO_PIPE = ("tile.assign", "tile.undef", "memref.subview", "sync", "sync.op")
 ABSENT = ("tile.subview",)  # a window of a tile in place
 
 

@@ -7,7 +7,6 @@ from ptir_tools.core.lazy import late, lazy, value
 
 _HERE = "ptir_tools.dialects.pto"
 targets = lazy("ptir_tools.dialects.pto.targets")
-_RESULTS = r"(?:%[\w$.-]+(?::\d+)?(?:\s*,\s*%[\w$.-]+(?::\d+)?)*\s*=\s*)?"
 
 TILES = "pto-canonicalize,pto-canonicalize-views,pto-infer-tile-info"
 BOUND = "pto-bufferize,pto-canonicalize,pto-insert-events"  # addresses, then what waits for what
@@ -50,13 +49,16 @@ DIALECT = Dialect(
             "pto",
             f"{_HERE}.text.format",
             suffix=".pto",
-            begins=rf"{_RESULTS}\"?[A-Za-z_]\w*\.[A-Za-z_]|module\b|#pto\b",
+            begins=late(f"{_HERE}.spelling", "begins_tiles"),
             keywords=r"module|func\.func|return|to|wait|iter_args|step|else|do",
             type_words="tile|memref|vector|index|strided",
             op_prefix=r"(?:pto\.|arith\.)?",
             directive=r"#pto\b",
             ambiguous=True,  # other dialects of MLIR
             opening=("module", "func.func"),
+        ),
+        FormatEntry(
+            "ptoas", f"{_HERE}.ptoas.format", suffix=".pto", begins=late(f"{_HERE}.spelling", "begins_buffers"), imported=True
         ),
         FormatEntry("pto-as", f"{_HERE}.text.assembly", readable=False),
         FormatEntry("pto-cpp", f"{_HERE}.text.cpp", readable=False),

@@ -21,7 +21,7 @@ from ptir_tools.dialects.pto.memory.info import extents, tile_bytes
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
-from ptir_tools.dialects.pto.run.machine import Results, Tile, box, issue, machine, made_region, taken_region
+from ptir_tools.dialects.pto.run.machine import Results, Tile, box, issue, machine, made_region, static_shape, taken_region
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType, memref, type_text
 from ptir_tools.dialects.pto.valid import of_shape, static_of, valid_of, whole
@@ -511,6 +511,17 @@ def assign(tile: Tile, address: Array, *, context: Context) -> None:
     by = context.op
     assert by is not None and isinstance(by.operands[0], Value)
     machine(context).bind(tile, by.operands[0], int(address), by)
+
+
+def undef_types(*, to: TileType) -> Type:
+    """Any tile."""
+    return rules.need_tile("the result", to)
+
+
+@op("pto.tile.undef", infer=undef_types, traits=PURE, own=Facts(pipe="S", gives=None, vector=False, valid=whole))
+def undef(*, to: TileType, context: Context) -> Tile:
+    """A tile of undefined elements: `%t = pto.tile.undef : tile<…>`. What the assembler's `alloc_tile` makes. Extension."""
+    return Tile(to, static_shape(to))
 
 
 def prefetch_types(source: Type, indices: tuple[Type, ...]) -> None:

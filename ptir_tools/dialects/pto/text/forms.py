@@ -36,6 +36,7 @@ _FORMS: dict[str, str] = {
     "tile, address : tile, address": "tile.assign",
     "x : x, to": "tile.expands tile.tri",
     "x : to": "tile.ci",
+    " : to": "tile.undef",
     "x : x -> to": "tile.abs tile.neg tile.cvt tile.trans tile.reshape tile.fillpad tile.fillpad.inplace tile.fillpad.expand",
     "a, b : a -> to": "tile.cmp tile.cmps tile.partadd tile.partmul tile.partmax tile.partmin",
     "a, b : a, b": "tile.adds tile.subs tile.muls tile.divs tile.maxs tile.mins tile.rems tile.fmods tile.pows tile.ands "
@@ -86,7 +87,7 @@ def form_of(d: OpDef) -> Form:
     """The form of a declared op."""
     operands, _, types = _text(d).partition(" : ")
     left, arrow, right = types.replace(" to ", " -> ").partition(" -> ")
-    flags = operands.split(", ")
+    flags = operands.split(", ") if operands else []
     names = {f.partition("[")[0].rstrip("?*"): tuple(re.findall(r"\[(\w+)\]", f)) for f in flags}
     return Form(
         tuple(names),

@@ -87,7 +87,7 @@ def _operands(scope: Names, s: Statement, d: OpDef, form: Form, attrs: dict[str,
         at = str(s.operands[most or 0].token()) if surplus else OP_NAME
         raise Violation("TypeMismatch", f"{d.short} takes {takes} {noun}, got {len(s.operands)}", at=at)
     groups: Groups = {}
-    names = list(form.operands) + [form.operands[-1]] * (len(s.operands) - len(form.operands))
+    names = [*form.operands, *form.operands[-1:] * (len(s.operands) - len(form.operands))]
     for name, x in zip(names, s.operands, strict=False):
         token, lists, subscripts = x.token(), x.parts("subscript"), form.subscripts.get(name, ())
         if name in d.attr_index:

@@ -1,0 +1,1 @@
+"""PTO as its assembler writes it, where ops write into buffers: reading it into tiles that are values."""

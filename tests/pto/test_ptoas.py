@@ -1,0 +1,347 @@
+"""The assembler's text: buffers that ops write into become tiles that are values, with the numbers that the text means."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import numpy as np
+import pytest
+
+import ptir_tools as ptir
+from ptir_tools.core.diagnostics import Rejected
+
+N = 8  # rows and columns of the tiles here
+ORDERS = {"vec": ("row_major", "none_box"), "column": ("col_major", "none_box"), "mat": ("col_major", "row_major"),
+          "left": ("row_major", "row_major"), "right": ("row_major", "col_major"), "acc": ("col_major", "row_major")}  # fmt: skip
+
+
+def buffer(loc: str = "vec", rows: int = N, cols: int = N, dtype: str = "f32", valid: str = "", order: str = "") -> str:
+    """The type of a buffer."""
+    outer, inner = ORDERS[order or loc]
+    v_row, v_col = valid.split() if valid else (rows, cols)
+    return (
+        f"!pto.tile_buf<loc={loc}, dtype={dtype}, rows={rows}, cols={cols}, v_row={v_row}, v_col={v_col}, "
+        f"blayout={outer}, slayout={inner}, fractal=512, pad=0>"
+    )
+
+
+B = buffer()
+
+
+def shaped(memory: dict[str, tuple[int, int]], body: str, more: str = "", target: str = "a3") -> str:
+    """A kernel on pointers to f32, each seen whole as `%NAME.v`; `%NAME.w` is its first tile."""
+    params = ", ".join([*(f"%{name}: !pto.ptr<f32>" for name in memory), *([more] if more else [])])
+    sizes = sorted({0, 1, N, *(n for shape in memory.values() for n in shape)})
+    lines = [f"    %c{n} = arith.constant {n} : index" for n in sizes]
+    for name, (rows, cols) in memory.items():
+        lines.append(
+            f"    %{name}.v = pto.make_tensor_view %{name}, shape = [%c{rows}, %c{cols}], strides = [%c{cols}, %c1]"
+            " : !pto.tensor_view<?x?xf32>"
+        )
+        lines.append(f"    %{name}.w = {window(f'%{name}.v', '%c0', '%c0', N, N)}")
+    head = f'module attributes {{pto.target_arch = "{target}"}} {{\n  func.func @kernel({params}) {{\n'
+    return head + "\n".join([*lines, body.strip("\n"), "    return", "  }", "}", ""])
+
+
+def window(view: str, row: str, column: str, rows: int, cols: int) -> str:
+    """A part of a view."""
+    part = f"!pto.partition_tensor_view<{rows}x{cols}xf32>"
+    where = f"offsets = [{row}, {column}], sizes = [%c{rows}, %c{cols}]"
+    return f"pto.partition_view {view}, {where} : !pto.tensor_view<?x?xf32> -> {part}"
+
+
+W = f"!pto.partition_tensor_view<{N}x{N}xf32>"
+
+
+def load(to: str, source: str = "%x.w", t: str = B) -> str:
+    return f"pto.tload ins({source} : {W}) outs({to} : {t})"
+
+
+def store(of: str, target: str = "%out.w", t: str = B) -> str:
+    return f"pto.tstore ins({of} : {t}) outs({target} : {W})"
+
+
+def run(text: str, **inputs: object) -> dict[str, np.ndarray]:
+    """The memory after a run. What is not given is zero."""
+    program = ptir.read(text)
+    params = {p.name: p.type for p in program.functions[0].params}
+    given = {name: np.asarray(x) for name, x in inputs.items()}
+    given |= {name: np.zeros(t.shape, np.float32) for name, t in params.items() if name not in given}
+    return ptir.run(program, given)
+
+
+X = np.arange(N * N, dtype=np.float32).reshape(N, N) / 7 - 3
+
+
+def test_a_buffer_that_is_written_in_a_loop_is_carried() -> None:
+    body = f"""
+    %t = pto.alloc_tile : {B}
+    %sum = pto.alloc_tile : {B}
+    %zero = arith.constant 0.0 : f32
+    pto.texpands ins(%zero : f32) outs(%sum : {B})
+    scf.for %i = %c0 to %n step %c8 {{
+      %part = {window("%x.v", "%i", "%c0", N, N)}
+      {load("%t", "%part")}
+      pto.tmuls ins(%t, %scale : {B}, f32) outs(%t : {B})
+      pto.tadd ins(%sum, %t : {B}, {B}) outs(%sum : {B})
+    }}
+    {store("%sum")}"""
+    text = shaped({"x": (32, N), "out": (N, N)}, body, "%scale: f32, %n: index")
+    x = np.random.default_rng(0).standard_normal((32, N)).astype(np.float32)
+    for n in (0, 8, 32):
+        made = run(text, x=x, scale=np.float32(2), n=np.asarray(n))["out"]
+        assert np.allclose(made, 2 * x[:n].reshape(-1, N, N).sum(0), atol=1e-5)
+
+
+def test_branches_give_the_buffers_that_they_write() -> None:
+    body = f"""
+    %t = pto.alloc_tile : {B}
+    %one = arith.constant 1.0 : f32
+    {load("%t")}
+    scf.if %flag {{
+      pto.tadds ins(%t, %one : {B}, f32) outs(%t : {B})
+    }}
+    {store("%t")}"""
+    text = shaped({"x": (N, N), "out": (N, N)}, body, "%flag: i1")
+    for flag in (False, True):
+        assert np.array_equal(run(text, x=X, flag=np.asarray(flag))["out"], X + flag)
+
+
+def test_buffers_at_one_address_are_the_same_bytes() -> None:
+    body = f"""
+    %at = arith.constant 256 : i64
+    %a = pto.alloc_tile addr = %at : {B}
+    {load("%a")}
+    %b = pto.alloc_tile addr = %at : {B}
+    %two = arith.constant 2.0 : f32
+    pto.tmuls ins(%b, %two : {B}, f32) outs(%b : {B})
+    {store("%a")}"""
+    assert np.array_equal(run(shaped({"x": (N, N), "out": (N, N)}, body), x=X)["out"], 2 * X)
+
+
+def test_a_column_is_read_as_a_row_of_the_same_bytes() -> None:
+    column, row = buffer(cols=1, order="column"), buffer(rows=1, cols=N)
+    body = f"""
+    %at = arith.constant 1024 : i64
+    %t = pto.alloc_tile : {B}
+    %tmp = pto.alloc_tile : {B}
+    {load("%t")}
+    %sums = pto.alloc_tile addr = %at : {column}
+    pto.trowsum ins(%t, %tmp : {B}, {B}) outs(%sums : {column})
+    %flat = pto.alloc_tile addr = %at : {row}
+    pto.tabs ins(%flat : {row}) outs(%flat : {row})
+    pto.trowexpandsub ins(%t, %sums : {B}, {column}) outs(%t : {B})
+    {store("%t")}"""
+    made = run(shaped({"x": (N, N), "out": (N, N)}, body), x=X)["out"]
+    assert np.allclose(made, X - np.abs(X.sum(1, keepdims=True)), atol=1e-4)
+
+
+def test_a_product_accumulates_over_parts_of_k() -> None:
+    mat, left, right, acc = (buffer(x, 16, 16) for x in ("mat", "left", "right", "acc"))
+    whole = "!pto.partition_tensor_view<16x16xf32>"
+    body = f"""
+    %am = pto.alloc_tile : {mat}
+    %bm = pto.alloc_tile : {mat}
+    %l = pto.alloc_tile : {left}
+    %r = pto.alloc_tile : {right}
+    %c = pto.alloc_tile : {acc}
+    scf.for %k = %c0 to %c64 step %c16 {{
+      %ap = {window("%a.v", "%c0", "%k", 16, 16)}
+      %bp = {window("%b.v", "%k", "%c0", 16, 16)}
+      pto.tload ins(%ap : {whole}) outs(%am : {mat})
+      pto.tload ins(%bp : {whole}) outs(%bm : {mat})
+      pto.tmov ins(%am : {mat}) outs(%l : {left})
+      pto.tmov ins(%bm : {mat}) outs(%r : {right})
+      %first = arith.cmpi eq, %k, %c0 : index
+      scf.if %first {{
+        pto.tmatmul ins(%l, %r : {left}, {right}) outs(%c : {acc})
+      }} else {{
+        pto.tmatmul.acc ins(%c, %l, %r : {acc}, {left}, {right}) outs(%c : {acc})
+      }}
+    }}
+    %o = {window("%out.v", "%c0", "%c0", 16, 16)}
+    pto.tstore ins(%c : {acc}) outs(%o : {whole})"""
+    text = shaped({"a": (16, 64), "b": (64, 16), "out": (16, 16)}, body)
+    a, b = (np.random.default_rng(k).standard_normal(s).astype(np.float32) for k, s in enumerate([(16, 64), (64, 16)]))
+    assert np.allclose(run(text, a=a, b=b)["out"], a @ b, atol=1e-4)
+
+
+def test_valid_extents_may_be_given_at_run_time_and_change() -> None:
+    t = buffer(valid="? ?")
+    body = f"""
+    %rows = arith.index_cast %given : i32 to index
+    %c4 = arith.constant 4 : index
+    %t = pto.alloc_tile valid_row = %rows valid_col = %c4 : {t}
+    %p = pto.partition_view %x.v, offsets = [%c0, %c0], sizes = [%rows, %c4]
+      : !pto.tensor_view<?x?xf32> -> !pto.partition_tensor_view<?x?xf32>
+    pto.tload ins(%p : !pto.partition_tensor_view<?x?xf32>) outs(%t : {t})
+    pto.tneg ins(%t : {t}) outs(%t : {t})
+    pto.set_validshape %t, %c1, %c4 : {t}
+    %q = pto.partition_view %out.v, offsets = [%c0, %c0], sizes = [%c1, %c4]
+      : !pto.tensor_view<?x?xf32> -> !pto.partition_tensor_view<1x4xf32>
+    pto.tstore ins(%t : {t}) outs(%q : !pto.partition_tensor_view<1x4xf32>)"""
+    made = run(shaped({"x": (N, N), "out": (N, N)}, body, "%given: i32"), x=X, given=np.int32(3))["out"]
+    expected = np.zeros((N, N), np.float32)
+    expected[0, :4] = -X[0, :4]
+    assert np.array_equal(made, expected)
+
+
+def test_a_while_loop_carries_its_buffers() -> None:
+    body = f"""
+    %t = pto.alloc_tile : {B}
+    %one = arith.constant 1.0 : f32
+    {load("%t")}
+    %end:1 = scf.while (%i = %c0) : (index) -> (index) {{
+      %more = arith.cmpi slt, %i, %n : index
+      scf.condition(%more) %i : index
+    }} do {{
+    ^bb0(%j: index):
+      pto.tadds ins(%t, %one : {B}, f32) outs(%t : {B})
+      %next = arith.addi %j, %c1 : index
+      scf.yield %next : index
+    }}
+    {store("%t")}"""
+    text = shaped({"x": (N, N), "out": (N, N)}, body, "%n: index")
+    for n in (0, 3):
+        assert np.allclose(run(text, x=X, n=np.asarray(n))["out"], X + n)
+
+
+def test_the_number_of_the_core_is_a_parameter() -> None:
+    body = f"""
+    %id = pto.get_block_idx
+    %row = arith.index_cast %id : i64 to index
+    %t = pto.alloc_tile : {B}
+    pto.section.vector {{
+      %p = {window("%x.v", "%row", "%c0", N, N)}
+      {load("%t", "%p")}
+      {store("%t")}
+    }}"""
+    x = np.random.default_rng(1).standard_normal((16, N)).astype(np.float32)
+    made = run(shaped({"x": (16, N), "out": (N, N)}, body), x=x, block_idx=np.asarray(8))["out"]
+    assert np.array_equal(made, x[8:16])
+
+
+def test_flags_are_left_out() -> None:
+    body = f"""
+    %t = pto.alloc_tile : {B}
+    {load("%t")}
+    pto.set_flag[<PIPE_MTE2>, <PIPE_MTE3>, <EVENT_ID0>]
+    pto.wait_flag[<PIPE_MTE2>, <PIPE_MTE3>, <EVENT_ID0>]
+    {store("%t")}"""
+    program = ptir.read(shaped({"x": (N, N), "out": (N, N)}, body))
+    assert [op.name for op in program.functions[0].ops() if op.name.startswith("pto.tile")] == ["pto.tile.load", "pto.tile.store"]
+
+
+def test_what_is_read_before_it_is_written_is_undefined() -> None:
+    text = shaped({"out": (N, N)}, f"\n    %t = pto.alloc_tile : {B}\n    {store('%t')}")
+    with pytest.raises(Rejected, match="which is not defined"):
+        run(text)
+
+
+def test_bytes_of_a_tile_that_is_still_used_are_not_written() -> None:
+    body = f"""
+    %c0_i64 = arith.constant 0 : i64
+    %c128_i64 = arith.constant 128 : i64
+    %a = pto.alloc_tile addr = %c0_i64 : {B}
+    %b = pto.alloc_tile addr = %c128_i64 : {B}
+    {load("%a")}
+    {load("%b")}
+    pto.tadd ins(%a, %b : {B}, {B}) outs(%b : {B})
+    {store("%b")}"""
+    with pytest.raises(Rejected, match="its memory was overwritten"):
+        ptir.verify(ptir.read(shaped({"x": (N, N), "out": (N, N)}, body)))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (f"%t = pto.alloc_tile : {B}\n    pto.tpush_to_aiv(%t : {B}) {{split = 0}}", "two cores share it"),
+        (f"%t = pto.alloc_tile : {B}\n    pto.tad ins(%t, %t : {B}, {B}) outs(%t : {B})", "`pto.tad` is not an op"),
+        (f"%t = pto.alloc_tile : {B}\n    pto.tabs ins(%q : {B}) outs(%t : {B})", "%q is not defined"),
+        ("%w = pto.make_tensor_view %x, shape = [%c1, %c8], strides = [%c8, %c1] : !pto.tensor_view<?x?xf32>", "two shapes"),
+        (f"%t = pto.alloc_tile : {B.replace('vec', 'vex')}", "`vex` is no location"),
+        (f"%t = pto.alloc_tile : {B.replace('f32', 'f31')}", "`f31` is no element type"),
+        (f"%t = pto.alloc_tile : {buffer(valid='9 8')}", "v_row is 9 of 8"),
+        (f"%t = pto.alloc_tile : {buffer('acc')}\n    %u = pto.alloc_tile : {buffer('left')}\n"
+         f"    pto.tmov ins(%t : {buffer('acc')}) outs(%u : {buffer('left')})", "no move from Acc to Left"),
+        (f"%t = pto.alloc_tile : {B}\n    {load('%t', '%t')}", "expected a view of memory"),
+        ("pto.tadd ins(%x, ", "found"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_says_why(body: str, message: str) -> None:
+    with pytest.raises(Rejected, match=re.escape(message)):
+        ptir.read(shaped({"x": (N, N), "out": (N, N)}, f"    {body}"))
+
+
+class Writer:
+    """A random kernel on four buffers as text, and what it computes: Python on a list of arrays."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.names = 0
+
+    def block(self, depth: int, counters: list[str]) -> tuple[list[str], list[str]]:
+        """Lines of text and of Python."""
+        text, python = [], []
+        for _ in range(self.random.randint(1, 4)):
+            made = self.random.choice((self.op, self.op, self.op, self.loop, self.branch) if depth < 3 else (self.op,))
+            lines, code = made(depth, counters)
+            text += lines
+            python += code
+        return text, python
+
+    def op(self, depth: int, counters: list[str]) -> tuple[list[str], list[str]]:
+        a, b, c = (self.random.randrange(4) for _ in range(3))
+        kind = self.random.choice(("add", "max", "muls", "load", "expands"))
+        if kind == "load":
+            return [load(f"%b{c}")], [f"b[{c}] = x.copy()"]
+        if kind == "expands":
+            return [f"pto.texpands ins(%half : f32) outs(%b{c} : {B})"], [f"b[{c}] = np.full_like(x, 0.5)"]
+        if kind == "muls":
+            return [f"pto.tmuls ins(%b{a}, %half : {B}, f32) outs(%b{c} : {B})"], [f"b[{c}] = b[{a}] * half"]
+        python = f"b[{a}] + b[{b}]" if kind == "add" else f"np.maximum(b[{a}], b[{b}])"
+        return [f"pto.t{kind} ins(%b{a}, %b{b} : {B}, {B}) outs(%b{c} : {B})"], [f"b[{c}] = {python}"]
+
+    def loop(self, depth: int, counters: list[str]) -> tuple[list[str], list[str]]:
+        self.names += 1
+        name, count = f"i{self.names}", self.random.choice(("0", "1", "n", "3"))
+        text, python = self.block(depth + 1, [*counters, name])
+        end = "%n" if count == "n" else f"%d{count}"
+        return [f"scf.for %{name} = %c0 to {end} step %c1 {{", *text, "}"], [f"for {name} in range({count}):", *_indented(python)]
+
+    def branch(self, depth: int, counters: list[str]) -> tuple[list[str], list[str]]:
+        self.names += 1
+        name, of = f"f{self.names}", self.random.choice([*counters, "n"])
+        then, code = self.block(depth + 1, counters)
+        text = [f"%{name} = arith.cmpi slt, %{of}, %c1 : index", f"scf.if %{name} {{", *then]
+        python = [f"if {of} < 1:", *_indented(code)]
+        if self.random.random() < 0.5:
+            other, code = self.block(depth + 1, counters)
+            text += ["} else {", *other]
+            python += ["else:", *_indented(code)]
+        return [*text, "}"], python
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return [f"    {x}" for x in lines]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_kernels_compute_what_their_buffers_hold(seed: int) -> None:
+    writer = Writer(seed)
+    lines, python = writer.block(0, [])
+    at = "" if seed % 2 else "addr = %a{} "
+    head = ["%half = arith.constant 0.5 : f32", *(f"%d{n} = arith.constant {n} : index" for n in (0, 1, 3))]
+    for k in range(4):
+        head += [f"%a{k} = arith.constant {k * 256} : i64", f"%b{k} = pto.alloc_tile {at.format(k)}: {B}", load(f"%b{k}")]
+    outs = [f"%o{k} = {window('%out.v', f'%r{k}', '%c0', N, N)}\n{store(f'%b{k}', f'%o{k}')}" for k in range(4)]
+    rows = [f"%r{k} = arith.constant {k * N} : index" for k in range(4)]
+    text = shaped({"x": (N, N), "out": (4 * N, N)}, "\n".join([*head, *lines, *rows, *outs]), "%n: index")
+    for n in (0, 2):
+        b = [X.copy() for _ in range(4)]
+        exec("\n".join(python), {"np": np, "x": X, "half": np.float32(0.5), "n": n, "b": b})
+        with np.errstate(over="ignore"):
+            made = run(text, x=X, n=np.asarray(n))["out"]
+        assert np.array_equal(made, np.concatenate(b), equal_nan=True), text
+    ptir.verify(ptir.read(text))
