@@ -1,4 +1,4 @@
-"""Cumulative ops, reductions by halves, orders: what runs along an axis. All are exact but for rounding."""
+"""Cumulative ops, reductions by halves, orders: what runs along an axis. They are exact apart from rounding."""
 
 from __future__ import annotations
 
