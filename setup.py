@@ -83,9 +83,10 @@ LONGEST = ("isa_avx2.c", "isa_avx512.c", "isa_baseline.c")  # to compile: they c
 # No -march=native: a wheel runs anywhere, and the kernels choose their instructions when they are loaded. The floating-point
 # flags give up errno and exception flags, never a value.
 NO_CALLS = "-fno-tree-loop-distribute-patterns"  # a loop over a few floats is not worth a call
-UNIX = ["-O3", "-std=gnu11", "-Wall", "-Wextra", "-Wno-psabi", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", NO_CALLS]
-# The interpreter's own flags ask for debugging information, which takes a fifth of the time.
-UNIX += [] if "-g" in os.environ.get("CFLAGS", "").split() else ["-g0"]
+UNIX = ["-std=gnu11", "-Wall", "-Wextra", "-Wno-psabi", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", NO_CALLS]
+ASKED = os.environ.get("CFLAGS", "").split()
+UNIX += [] if "-O1" in ASKED else ["-O3"]
+UNIX += [] if "-g" in ASKED else ["-g0"]  # the interpreter's own flags ask for debugging information, a fifth of the time
 FLAGS = ["/O2", "/std:c11"] if sys.platform == "win32" else UNIX
 
 setup(
