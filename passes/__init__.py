@@ -2,8 +2,7 @@
 
 A pass is a module with `run(program, context) -> None`. The first line of the docstring of `run` is its help. If it has
 options, `OPTIONS` is a dict of their defaults, and `WRITES` names those that are files to write. An option has the type of its
-default; None means a number without a default. `MEASURED` says that it usually changes outputs, `WIDENS` that values which would
-overflow inside no longer do.
+default; None means a number without a default. `MEASURED` says that it usually changes outputs.
 """
 
 from __future__ import annotations
@@ -145,12 +144,12 @@ def options_of(name: str, dialect: str) -> dict[str, Attribute]:
     return _FIXPOINT_OPTIONS if name == FIXPOINT else getattr(lookup(name, dialect), "OPTIONS", {})
 
 
-def has(pipeline: str, dialect: str, fact: str) -> bool:
-    """Whether a pass of `pipeline` says `fact` of itself: `MEASURED` or `WIDENS`."""
+def measured(pipeline: str, dialect: str) -> bool:
+    """Whether a pass of `pipeline` usually changes outputs, so that users want to know how much."""
 
     def one(step: Step) -> bool:
         named = step.name in DIALECTS[dialect].pipelines or step.name == FIXPOINT
-        return any(map(one, step.body or ())) or (not named and getattr(lookup(step.name, dialect), fact, False))
+        return any(map(one, step.body or ())) or (not named and getattr(lookup(step.name, dialect), "MEASURED", False))
 
     return any(map(one, parse_pipeline(pipeline, dialect)))
 

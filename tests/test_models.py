@@ -75,7 +75,7 @@ def test_optimized(name: str) -> None:
 
 
 # Without param-fold, which wants a file of parameters, and what computes with less precision.
-ALONE = [name for name in passes.names("ptir") if name != "param-fold" and not passes.has(name, "ptir", "MEASURED")]
+ALONE = [name for name in passes.names("ptir") if name != "param-fold" and not passes.measured(name, "ptir")]
 
 
 @pytest.mark.parametrize("step", ALONE)

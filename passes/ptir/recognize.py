@@ -14,8 +14,6 @@ from ptir_tools.dialects.ptir.kernels.recognition import forms, recognize
 from ptir_tools.passes import Floats, PassContext
 from ptir_tools.rewrite.patterns import Effect
 
-WIDENS = True
-
 
 def run(program: Program, context: PassContext) -> None:
     """Find softmax, layer norm, RMS norm, gelu, silu, attention and convolution in their decompositions; rounds less."""

@@ -27,7 +27,6 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects.writing import program_text
-from ptir_tools.passes import has
 from ptir_tools.tools.bisect import Good, Guilty, bisect, runs_as_before
 from ptir_tools.tools.check_command import CheckCommand
 from ptir_tools.tools.observers import difference, located
@@ -101,7 +100,7 @@ def command(session: Session, file: str, flags: Flags) -> None:
         diagnostics = bisect(
             program,
             pipeline,
-            _criterion(session, program, flags, check, text, not has(pipeline, program.dialect.name, "WIDENS")),
+            _criterion(session, program, flags, check, text),
             context=lambda: pass_context(Diagnostics(program.source), flags),
             progress=session.reporter.tell,
         )
@@ -119,12 +118,11 @@ def _criterion(
     flags: Flags,
     check: CheckCommand | None,
     text: Callable[[Program], str],
-    limits: bool,
 ) -> Good:
-    """The check command, or the comparison of runs, on `limits` of floats, too."""
+    """The check command, or the comparison of runs."""
     if check is None:
         options = engines.RunOptions(bindings=session.bindings)
-        return runs_as_before(program, flags.check_runs, options, flags.fast_math, flags.engine or "reference", limits)
+        return runs_as_before(program, flags.check_runs, options, flags.fast_math, flags.engine or "reference")
 
     def good(result: Program, known: dict[str, Array]) -> bool:
         return check(text(result))

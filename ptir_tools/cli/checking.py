@@ -83,7 +83,6 @@ def check(
     peer: str = "",
     execute: Callable[[Mapping[str, Array]], dict[str, Array]] | None = None,
     engine: str = "reference",
-    limits: bool = True,
     option: str = "--check",
 ) -> compare.Check:
     """The check of the last function. End the command with exit code 1 if outputs differ, and keep the inputs next to a command
@@ -91,7 +90,7 @@ def check(
 
     `finite`: elements that are NaN or infinite before are not compared. `strict`: no rounding may change. `known`: values of
     inputs of the entry that the change depends on. `execute` runs the program after on `peer`, its name for `--compare`; without
-    it `engine` does. `limits` is as in `compare.check`. Every function that both programs have and nothing calls is run,
+    it `engine` does. Every function that both programs have and nothing calls is run,
     on a peer only the entry. `option` is what asked for it, for messages.
     """
     options = engines.RunOptions(bindings=session.bindings, strict_fp=strict)
@@ -110,7 +109,6 @@ def check(
             finite=finite,
             execute=execute,
             engine=engine,
-            limits=limits,
         )
         _report(session, first, second, result, peer, finite, option if is_entry else f"{option} of @{first.entry}", engine)
     return result

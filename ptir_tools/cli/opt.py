@@ -49,7 +49,7 @@ from ptir_tools.core.source import Source
 from ptir_tools.core.typed import TYPE_CHECKING, Protocol
 from ptir_tools.dialects import DIALECTS, FORMATS
 from ptir_tools.dialects.writing import program_pieces, require_format
-from ptir_tools.passes import Floats, PassContext, has, parse_pipeline, run_pipeline, written
+from ptir_tools.passes import Floats, PassContext, measured, parse_pipeline, run_pipeline, written
 from ptir_tools.tools import reproduce
 from ptir_tools.tools.observers import Printer, Tracer, located
 from ptir_tools.tools.splitting import divider
@@ -272,7 +272,7 @@ class _Optimizer:
         session, flags = self.session, self.flags
         program, diagnostics = session.program(source)
         pipeline = self.pipeline.of(program)
-        moves = has(pipeline, program.dialect.name, "MEASURED")
+        moves = measured(pipeline, program.dialect.name)
         before = clone(program) if flags.check or moves else None
         self.form = form = flags.to or program.format
         require_format(program, form)
@@ -297,7 +297,6 @@ class _Optimizer:
                 strict=strict,
                 known=context.known,
                 engine=flags.engine or "reference",
-                limits=not has(pipeline, program.dialect.name, "WIDENS"),
             )
             session.reporter.tell(f"--check: {tested.runs} runs agree; {checking.tested('passes', flags.engine or 'reference')}")
         write_weights(flags.weights_to, arrays)

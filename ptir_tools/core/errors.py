@@ -247,8 +247,9 @@ def _with_zeros_flipped(corner: list[Array]) -> Iterator[Array]:
             yield np.where(x == 0, -x, x)
 
 
-def _shifted(x: Array, e: Error) -> Iterator[Array]:
-    """`x` plus and minus its error. A float without a bound may be any number: also NaN, or 0 where it is NaN here."""
+def _shifted(x: Array, e: Error, finite: bool = True) -> Iterator[Array]:
+    """`x` plus and minus its error. A float without a bound may be any number: also NaN, or 0 where it is NaN here; with `finite`
+    also 0 where it is infinite."""
     if e is EXACT:
         return iter((arrays.widen(x),))
     if x.dtype.kind == "b":
@@ -264,6 +265,8 @@ def _shifted(x: Array, e: Error) -> Iterator[Array]:
     corners = [around + s * e for s in (_TURNS if wide.dtype.kind == "c" else (-1, 1))]
     if unknown.any():
         corners.append(np.where(unknown, np.where(np.isnan(wide), 0, np.nan), wide))
+        if finite and (endless := unknown & np.isinf(wide)).any():
+            corners.append(np.where(endless, 0, wide))
     return iter(corners)
 
 
@@ -363,7 +366,7 @@ def rising(exact: bool = False) -> Rule:
 
 def _ends(x: Array, e: Error) -> list[Array]:
     """The corners of `x`, as many for every operand: down, up, and for floats without a bound as in `_shifted`."""
-    corners = list(_shifted(x, e))
+    corners = list(_shifted(x, e, finite=False))
     return [*corners, *[arrays.widen(x)] * (3 - len(corners))] if e is not EXACT else corners * 3
 
 

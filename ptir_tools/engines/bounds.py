@@ -7,6 +7,9 @@ is uncertain is run both ways, and its results may be either.
 `Proven` assumes the worst of what each op does to the errors of its operands. That doubles with every layer of a model. So
 `Measured` also carries samples: runs in which every result is moved at random, as rounding moves it. Their spread measures what
 the errors so far do to a value. It takes the place of the worst case wherever no decision and no pole is within the error.
+
+What overflows its dtype does so on every engine where it is an output, but inside a kernel it may not. So as an operand it has no
+bound, unless floats are strict. Half of the samples keep what overflows; the spread shows where that matters.
 """
 
 from __future__ import annotations
@@ -73,6 +76,12 @@ class Approximate:
         False  # an input or a constant, or moved elements of these: the signs of zeros and NaN are equal on every engine
     )
     decisions: Decisions = field(default_factory=Decisions)
+    over: Array | None = None  # which elements overflowed their dtype, if any did
+
+    @property
+    def opened(self) -> Error:
+        """The error of an operand: what overflowed may not have, in a kernel."""
+        return self.error if self.over is None else np.where(self.over, np.inf, 0.0 if self.error is EXACT else self.error)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -85,7 +94,8 @@ class Approximate:
 
     def __getitem__(self, at: int | slice | tuple[int | slice, ...]) -> Approximate:
         error = EXACT if self.error is EXACT else self.error[at]
-        return Approximate(self.value[at], error, tuple(x[at] for x in self.samples), self.given)
+        over = None if self.over is None else self.over[at]
+        return Approximate(self.value[at], error, tuple(x[at] for x in self.samples), self.given, over=over)
 
     def __bool__(self) -> bool:
         if self.error is EXACT or not np.any(self.error):
@@ -103,9 +113,12 @@ class Approximate:
         errors: Error = EXACT
         if any(x.error is not EXACT for x in rows):
             errors = stacked([np.zeros(x.shape) if x.error is EXACT else x.error for x in rows])
+        over = None
+        if any(x.over is not None for x in rows):
+            over = stacked([np.zeros(x.shape, np.bool_) if x.over is None else x.over for x in rows])
         count = max(len(x.samples) for x in rows)
         samples = tuple(stacked([x.sample(k) for x in rows]) for k in range(count))
-        return Approximate(stacked([x.value for x in rows]), errors, samples)
+        return Approximate(stacked([x.value for x in rows]), errors, samples, over=over)
 
 
 class Executable(reference.Executable):
@@ -170,14 +183,19 @@ class Proven:
             return [x.value for x in results], [x.error for x in results]
 
         given = [x.given for x in operands]
-        seen = Step(op, [x.value for x in operands], [x.error for x in operands], outputs, named, analyze, self.strict, given)
+        seen = Step(op, [x.value for x in operands], [x.opened for x in operands], outputs, named, analyze, self.strict, given)
         whole = bool(op.defn.traits & (MOVEMENT | CONSTANT)) and all(given)
         leaves = iter(self.leaves(seen, operands, whole, context))
         return [nest(v.type, leaves) for v in op.results]
 
     def leaves(self, seen: Step, operands: list[Approximate], whole: bool, context: Context) -> list[Approximate]:
         """The leaves of the results of a step, with their errors; `whole`: all are `given`."""
-        return [Approximate(x, e, given=whole) for x, e in zip(seen.results, errors_of(seen), strict=True)]
+        found = [Approximate(x, e, given=whole) for x, e in zip(seen.results, errors_of(seen), strict=True)]
+        if not self.strict and any(map(_may_overflow, seen.results, seen.dtypes)):
+            exact = _kept(seen, _unrounded(seen, list(seen.operands), context), context)
+            for x, dtype, wide in zip(found, seen.dtypes, exact, strict=True):
+                x.over = _overflowed(x.value, dtype, [wide])
+        return found
 
     def _branching(self, op: Op, operands: list[object], context: Context) -> list[object]:
         """An op with regions: its body is run on values with errors. If one predicate was uncertain, it is run again with the
@@ -231,14 +249,20 @@ class Measured(Proven):
 
     def leaves(self, seen: Step, operands: list[Approximate], whole: bool, context: Context) -> list[Approximate]:
         """The leaves of the results with errors and samples."""
-        if all(x.error is EXACT for x in operands):
+        if all(e is EXACT for e in seen.errors):
             errors = errors_of(seen)
-            rounds = not whole and any(e is not EXACT for e in errors) and any(d.precision for d in seen.dtypes)
+            rounds = not whole and any(
+                e is not EXACT or _may_overflow(x, d) for e, x, d in zip(errors, seen.results, seen.dtypes, strict=True)
+            )
+            rounds = rounds and any(d.precision for d in seen.dtypes)
             exact = _unrounded(seen, [x.value for x in operands], context) if rounds else seen.results
-            return [self._rounded(*one, whole) for one in zip(seen.results, errors, seen.dtypes, exact, strict=True)]
+            kept = _kept(seen, exact, context) if rounds and not self.strict else exact
+            return [self._rounded(*one, whole) for one in zip(seen.results, errors, seen.dtypes, exact, kept, strict=True)]
         if (made := self._rewritten(seen, operands, context)) is not None:
             return made
-        worst = errors_of(replace(seen, sampled=True))
+        worst = opened = errors_of(replace(seen, sampled=True))
+        if any(x.over is not None for x in operands):
+            worst = errors_of(replace(seen, errors=[x.error for x in operands], sampled=True))
         d = seen.op.defn
         one = sum(x.error is not EXACT for x in operands) == 1 or (d.algebra.monotone and d.algebra.idempotent)
         own = errors_of(replace(seen, errors=[EXACT] * len(operands), sampled=True))
@@ -248,9 +272,11 @@ class Measured(Proven):
             errors = [EXACT if not _inexact(x.value) else x.error for x in operands]
             calm = errors_of(replace(seen, errors=errors, sampled=True))
         samples = [_unrounded(seen, [x.sample(k) for x in operands], context) for k in range(SAMPLES)]
+        if not self.strict:
+            samples[1::2] = [_kept(seen, x, context) for x in samples[1::2]]
         elementwise = bool(d.traits & ELEMENTWISE)
         return [
-            self._joined(x, dtype, own[i], worst[i], calm[i], [made[i] for made in samples], direct, elementwise)
+            self._joined(x, dtype, own[i], worst[i], opened[i], calm[i], [made[i] for made in samples], direct, elementwise)
             for i, (x, dtype) in enumerate(zip(seen.results, seen.dtypes, strict=True))
         ]
 
@@ -265,17 +291,21 @@ class Measured(Proven):
         for r, x in zip(seen.results, made, strict=True):
             with np.errstate(all="ignore"):
                 gap = distances(_float(x.value), _float(r))
-            results.append(Approximate(r, gap + (0.0 if x.error is EXACT else x.error), x.samples))
+            results.append(Approximate(r, gap + (0.0 if x.error is EXACT else x.error), x.samples, over=x.over))
         return results
 
-    def _rounded(self, value: Array, error: Error, dtype: DType, exact: Array, whole: bool) -> Approximate:
-        """A result of exact operands, whose samples differ by its own error; `exact` is the result before it is rounded."""
+    def _rounded(self, value: Array, error: Error, dtype: DType, exact: Array, kept: Array, whole: bool) -> Approximate:
+        """A result of exact operands, whose samples differ by its own error; `exact` is the result before it is rounded, `kept`
+        is `_kept` of it."""
         samples: tuple[Array, ...] = ()
-        if not whole and dtype.precision and (error is not EXACT or self._free(value)):
-            samples = tuple(self._moved([exact] * SAMPLES, error, dtype))
+        if not whole and dtype.precision and (error is not EXACT or self._free(value) or _may_overflow(value, dtype)):
+            samples = tuple(self._moved([exact, kept] * (SAMPLES // 2), error, dtype))
         elif not whole and error is not EXACT:
             samples = tuple(self._apart([value] * SAMPLES, value, error, np.asarray(error) > 0))
-        return Approximate(value, error, samples, whole)
+        return Approximate(value, error, samples, whole, over=self._over(value, dtype, samples))
+
+    def _over(self, value: Array, dtype: DType, samples: Sequence[Array]) -> Array | None:
+        return None if self.strict else _overflowed(value, dtype, samples)
 
     def _joined(
         self,
@@ -283,18 +313,21 @@ class Measured(Proven):
         dtype: DType,
         own: Error,
         worst: Error,
+        opened: Error,
         calm: Error,
         samples: list[Array],
         direct: bool,
         elementwise: bool,
     ) -> Approximate:
-        """A result with its error and its samples; `direct`: no two errors meet in an element."""
+        """A result with its error and its samples; `direct`: no two errors meet in an element. `opened` is `worst` where
+        what overflowed may not have."""
         if not dtype.precision:
-            apart = self._apart(samples, value, worst, np.asarray(worst) > 0) if worst is not EXACT else samples
-            return Approximate(value, worst, tuple(apart))
+            apart = self._apart(samples, value, opened, np.asarray(opened) > 0) if opened is not EXACT else samples
+            return Approximate(value, opened, tuple(apart))
         wide, base = _float(value), np.zeros(value.shape) if own is EXACT else own
         with np.errstate(all="ignore"):
-            gaps = [distances(_float(x), wide) for x in samples]
+            over = _may_overflow(value, dtype)
+            gaps = [distances(_in_range(_float(x), dtype) if over else _float(x), wide) for x in samples]
             spread = np.maximum.reduce(gaps)
             likely = _likely(gaps, spread) + base
             open_: Array = np.zeros(value.shape, np.bool_)
@@ -309,10 +342,13 @@ class Measured(Proven):
                 if elementwise:
                     likely = np.maximum(likely, _LEAST * worst)
                 error = worst if direct else np.where(open_, worst, np.minimum(worst, likely))
+            if opened is not worst:
+                least = 0.0 if worst is EXACT else worst
+                error = np.maximum(error, np.where(opened > least, np.minimum(opened, likely), 0.0))
             moved = self._moved(samples, own, dtype)
             if open_.any():
                 moved = self._apart(moved, value, error, open_)
-        return Approximate(value, error if np.any(error) else EXACT, tuple(moved))
+        return Approximate(value, error if np.any(error) else EXACT, tuple(moved), over=self._over(value, dtype, moved))
 
     def _moved(self, samples: list[Array], error: Error, dtype: DType) -> list[Array]:
         """The samples, each element moved at random by part of `error`, and with a sign of its own if it is NaN or 0. Equal
@@ -327,7 +363,8 @@ class Measured(Proven):
                     known = np.isfinite(error)
                     wide = wide + part * np.where(known, error, 0.0) * self._turns(wide, k)
                     wide = wide if known.all() else np.where(known, wide, self._wild(wide, k))
-                results.append(self._signed(_in_range(wide, dtype), k))
+                keeps = bool(k % 2) and not self.strict
+                results.append(self._signed(_in_range(wide, dtype, keeps), k))
         return results
 
     def _apart(self, samples: list[Array], value: Array, error: Error, at: Array) -> list[Array]:
@@ -405,12 +442,39 @@ def _unrounded(step: Step, operands: list[Array], context: Context) -> list[Arra
     return [arrays.widen(x) if d.precision else arrays.narrow(x, d) for x, d in zip(made, step.dtypes, strict=True)]
 
 
-def _in_range(x: Array, dtype: DType) -> Array:
-    """`x` in float64, with infinities and subnormal numbers where `dtype` has them."""
+def _kept(step: Step, made: Sequence[Array], context: Context) -> list[Array]:
+    """What `_unrounded` made. In f64 the largest number stands for what overflowed."""
+    wide = [unit(d) <= unit(F64) and _may_overflow(x, d) for x, d in zip(made, step.dtypes, strict=True)]
+    if not any(wide):
+        return list(made)
+    small = [np.where(np.isfinite(_float(x)), np.asarray(0.5, x.dtype), x) if _inexact(x) else x for x in step.operands]
+    calm = _unrounded(step, small, context)
+    return [
+        np.where(np.isfinite(y) & ~np.isfinite(x), np.nan_to_num(x), x) if w else x
+        for x, y, w in zip(made, calm, wide, strict=True)
+    ]
+
+
+def _may_overflow(x: Array, dtype: DType) -> bool:
+    """Whether elements of a float or complex result are not finite."""
+    return bool(dtype.precision and not np.isfinite(_float(x)).all())
+
+
+def _overflowed(value: Array, dtype: DType, samples: Sequence[Array]) -> Array | None:
+    """The elements that are not finite, and finite in samples before they are rounded; None if there are none."""
+    if not samples or not _may_overflow(value, dtype):
+        return None
+    over: Array = ~np.isfinite(_float(value)) & np.logical_or.reduce([np.isfinite(_float(x)) for x in samples])
+    return over if over.any() else None
+
+
+def _in_range(x: Array, dtype: DType, keeps: bool = False) -> Array:
+    """`x` in float64, with infinities and subnormal numbers where `dtype` has them; `keeps`: with what overflows."""
     if unit(dtype) <= unit(F64):
         return x
     size = np.abs(x)
-    edge = ~(size < largest(dtype) * (1 - unit(dtype))) | (size < normal(dtype))
+    edge = size < normal(dtype)
+    edge = edge if keeps else edge | ~(size < largest(dtype) * (1 - unit(dtype)))
     return np.where(edge, arrays.widen(arrays.narrow(x, dtype)), x) if edge.any() else x
 
 

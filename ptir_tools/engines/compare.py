@@ -313,7 +313,8 @@ class _Bound:
         """The proven error, or the measured one where that is less than the output's own size."""
         measured = np.asarray(0.0 if found.error is NO_ERROR else found.error)
         if self.unit:
-            measured = np.where((measured > 0) & (measured >= self.scale), np.inf, measured)
+            vague = (measured > 0) & (measured >= self.scale) & np.isfinite(_wide(self.output))
+            measured = np.where(vague, np.inf, measured)
         absolute = np.where(self.loose, np.minimum(self.error, measured), self.error)
         size = self.scale if self.unit else math.inf
         return Tolerance(absolute, wild=bounds.wild(found) & np.isposinf(self.error), size=size)
@@ -363,14 +364,12 @@ def check(
     carried: bool = False,
     execute: Callable[[Mapping[str, Array]], dict[str, Array]] | None = None,
     engine: str = "reference",
-    limits: bool = True,
 ) -> Check:
     """Run both programs on the same random inputs, `runs` times, and compare outputs by position.
 
     Unbound symbols get distinct small sizes. If there are several runs, and no peer, the inputs of the last have special values
     (`random_inputs`); between dialects, whose integers differ in width, only floats do. `constants` are inputs with known values,
-    by name. Without `limits` the special floats are not the largest and smallest: values that would overflow inside may not after
-    the change. Floats are drawn again, all positive, where that compares more: fewer elements without a bound, then fewer NaN.
+    by name. Floats are drawn again, all positive, where that compares more: fewer elements without a bound, then fewer NaN.
     `finite`: the change assumes finite numbers, so elements that are not finite before are not compared. `carried`: integers may
     be in a wider dtype after, as in another dialect. The program before runs on the reference, that after on `engine`, or by
     `execute`, which is a peer. Stops at the first run that differs. Raises like `engines.run`: a program that cannot run has not
@@ -389,7 +388,7 @@ def check(
             drawn = random_inputs(before, seed + i, fixed, options.function, options.bindings)
             special = 0 < i == runs - 1 and execute is None
             if special:
-                drawn = _with_specials(before, after, drawn, seed + i, fixed, options, limits)
+                drawn = _with_specials(before, after, drawn, seed + i, fixed, options)
         inputs, expected, tolerances = _comparable_inputs(before, drawn, fixed, options)
         given = arguments(after, {name: x for name, x in inputs.items() if name not in fixed}, constants, numbers)
         actual = run(after, given, options.on(engine)) if execute is None else execute(given)
@@ -419,9 +418,8 @@ def _with_specials(
     seed: int,
     fixed: Mapping[str, Array],
     options: RunOptions,
-    limits: bool,
 ) -> dict[str, Array]:
-    special = random_inputs(before, seed, fixed, options.function, options.bindings, special=True, limits=limits)
+    special = random_inputs(before, seed, fixed, options.function, options.bindings, special=True)
     return {name: special[name] if _floats(x) or before.dialect is after.dialect else x for name, x in drawn.items()}
 
 

@@ -45,11 +45,10 @@ def random_inputs(
     function: str | None = None,
     bindings: Mapping[str, int] | None = None,
     special: bool = False,
-    limits: bool = True,
 ) -> dict[str, Array]:
     """An array for every input that `given` leaves out, by name: floats uniform in [-1, 1), i1 fair, integers in [-8, 8)
     (unsigned [0, 16)), indices inside their extent, divisors not 0. With `special`, many elements of the others are the limits of
-    their dtype (floats only with `limits`), zeros of both signs, infinities and NaN. An input that is an extent has its value.
+    their dtype, zeros of both signs, infinities and NaN. An input that is an extent has its value.
     Each other input has its own stream, keyed by `seed` and position. Symbols are bound from `bindings`, the program's `dims` and
     the shapes of `given`.
     Raises Violation("UnboundSymbol") for an extent that stays open, and LimitExceeded when memory would not suffice.
@@ -74,7 +73,7 @@ def random_inputs(
     require_memory(sum(addressed(_dtype(t), _shape(t)) for _, _, t, _ in wanted))
     extents = given_extents(ports, numbers, bindings or ())
     return {
-        p.name: extents[p.name] if p.name in extents else random_array(_dtype(t), _shape(t), seed, k, need, special, limits)
+        p.name: extents[p.name] if p.name in extents else random_array(_dtype(t), _shape(t), seed, k, need, special)
         for k, p, t, need in wanted
     }
 
@@ -96,10 +95,9 @@ def random_array(
     position: int,
     need: Need = NOTHING,
     special: bool = False,
-    limits: bool = True,
 ) -> Array:
     """A random array of `dtype` and `shape` from the stream (`seed`, `position`) that satisfies `need`; without a need it may
-    have `special` elements, also the `limits` of a float."""
+    have `special` elements."""
     stream = np.random.Generator(np.random.Philox(key=np.array([seed % 2**64, position], np.uint64)))
     drawn: Array
     if need.bounds:
@@ -119,21 +117,21 @@ def random_array(
     result = np.asarray(np.asarray(drawn).astype(arrays.numpy_dtype(dtype), copy=False))
     if not special or need != NOTHING or dtype.kind is Kind.BOOL:
         return result
-    return np.where(stream.random(shape) < _SPECIAL, stream.choice(_specials(dtype, limits), shape), result)
+    return np.where(stream.random(shape) < _SPECIAL, stream.choice(_specials(dtype), shape), result)
 
 
 _SPECIAL = 0.4  # of the elements
 
 
-def _specials(dtype: DType, limits: bool) -> Array:
-    """The limits of a dtype and numbers next to them, zeros, infinities and NaN. Of floats the limits only with `limits`."""
+def _specials(dtype: DType) -> Array:
+    """The limits of a dtype and numbers next to them, zeros, infinities and NaN."""
     kind = arrays.numpy_dtype(dtype)
     if dtype.is_integer:
         whole = ml_dtypes.iinfo(kind)  # type: ignore[no-untyped-call]
         return np.array([whole.min, whole.max, 0, 1, *([-1] if dtype.is_signed else [])], np.object_).astype(kind)
     part = np.dtype({"cf32": np.float32, "cf64": np.float64}.get(dtype.name, kind))
     info = arrays.float_info(part)
-    ends = [float(x) for x in (info.max, info.smallest_normal, info.smallest_subnormal)] if limits else []
+    ends = [float(x) for x in (info.max, info.smallest_normal, info.smallest_subnormal)]
     values = np.array([0.0, 1.0, np.inf, np.nan, *ends])
     values = np.concatenate([values, -values])
     if dtype.is_complex:

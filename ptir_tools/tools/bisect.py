@@ -42,7 +42,6 @@ def runs_as_before(
     options: engines.RunOptions | None = None,
     finite: bool = False,
     engine: str = "reference",
-    limits: bool = True,
 ) -> Good:
     """A check: a program is good if on `engine` it gives the outputs of `program` on random inputs (`compare.check`). It raises
     UsageError if no element of any output has a bound."""
@@ -57,7 +56,6 @@ def runs_as_before(
                 constants=known if first is program else None,
                 finite=finite,
                 engine=engine,
-                limits=limits,
             )
             for first, second in compare.entries(program, result)
         ]

@@ -312,7 +312,7 @@ def _ways(ir: str) -> Sequence[str]:
 
 def _is_special(name: str, ir: str) -> bool:
     """Whether a pass changes the program's results: it needs an argument (a file, inputs), or computes with less precision."""
-    return passes.has(name, ir, "MEASURED") or any(value == "" for value in passes.options_of(name, ir).values())
+    return passes.measured(name, ir) or any(value == "" for value in passes.options_of(name, ir).values())
 
 
 def tried_on(text: str, ir: str, probe: str, oracle: Oracle | None = None) -> Problem | None:

@@ -408,6 +408,33 @@ def test_what_may_be_nan_stays_so(body: str, bounded: bool) -> None:
         assert not compare.compare(outputs, run(parse(text, "ptir"), given, RunOptions(engine=engine)), tolerances)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_what_overflows_inside_is_open_where_that_matters(strict: bool) -> None:
+    """Element 1 overflows in f16 as an output; in a kernel that computes in f32 it does not. Element 3 was infinite before."""
+    text = """func @f(%x: tensor<f16, 4>) -> (tensor<f16, 4>, tensor<f16, 4>, tensor<f16, 4>, tensor<f16, 4>, tensor<f16, 4>) {
+  %s = mul(%x, %x) -> tensor<f16, 4>
+  %d = sub(%s, %s) -> tensor<f16, 4>
+  %q = div(%x, %s) -> tensor<f16, 4>
+  %i = is_finite(%s) -> tensor<i1, 4>
+  %c = cast(%i) -> tensor<f16, 4>
+  %n = neg(%s) -> tensor<f16, 4>
+  return %s, %d, %q, %c, %n
+}
+"""
+    x = np.array([1, 300, -3, np.inf], np.float16)
+    outputs, tolerances = compare.reference_outputs(parse(text, "ptir"), [x], RunOptions(strict_fp=strict))
+    wide = x.astype(np.float64)
+    with np.errstate(all="ignore"):
+        square = wide * wide  # in one kernel
+        other = [square, square - square, wide / square, np.isfinite(square), -square]
+        made = {name: y.astype(np.float16) for name, y in zip(outputs, other, strict=True)}
+    assert bool(compare.compare(outputs, made, tolerances)) is strict
+    for name in ("s", "q", "n"):  # what the overflow does not change is compared as before
+        for at in range(4):
+            off = {**made, name: np.where(np.arange(4) == at, np.float16(7), made[name])}
+            assert compare.compare(outputs, off, tolerances), (name, at)
+
+
 @pytest.mark.parametrize("side", [0, 1])
 def test_a_product_of_a_sum_that_overflowed_has_no_bound(side: int) -> None:
     """-inf here; in f32 an infinity on the way makes the sum a NaN, and so the product that reads it."""

@@ -8,7 +8,7 @@ import pytest
 
 from ptir_tools.core.dialect import clone
 from ptir_tools.engines.compare import check
-from ptir_tools.passes import Floats, PassContext, has, names, run_pipeline
+from ptir_tools.passes import Floats, PassContext, measured, names, run_pipeline
 from tests.conftest import TESTDATA
 from tests.rewrite.test_rules import read, write
 
@@ -16,7 +16,7 @@ PROGRAMS = {
     text.splitlines()[0].removeprefix("// "): text
     for text in (TESTDATA / "passes" / "programs.ptir").read_text("utf-8").split("// -----\n")
 }
-ALONE = sorted(name for name in names("ptir") if name != "param-fold" and not has(name, "ptir", "MEASURED"))
+ALONE = sorted(name for name in names("ptir") if name != "param-fold" and not measured(name, "ptir"))
 TOGETHER = (
     "canonicalize,cse,dce",
     "licm,canonicalize,cse,dce,sink",
