@@ -1,4 +1,6 @@
-"""`python -m tests.fuzz readers|commands|models|clients [--seed N] [--count N] [--minutes N]`; `… show N` prints input number N.
+"""`python -m tests.fuzz readers|commands|models|clients|artifacts [--seed N] [--count N] [--minutes N]`.
+
+`… show N` prints input number N.
 
 `python -m tests.fuzz guided FORM [arguments of libFuzzer]` lets atheris (extra `fuzz`) look for inputs that reach new code.
 """

@@ -25,6 +25,7 @@ from ptir_tools.core.verify import verify
 from ptir_tools.dialects import FORMATS, OWNERS, load_format, reading
 from ptir_tools.tools.isolation import Announce, Died, isolated
 
+from .artifacts import artifacts, one_artifact
 from .models import one_client, one_model
 from .mutations import READABLE, corpus, dictionary, mutated
 
@@ -101,6 +102,7 @@ TRIALS: dict[str, Callable[[int], str | None]] = {
     "commands": one_command,
     "models": one_model,
     "clients": one_client,
+    "artifacts": one_artifact,
 }
 
 
@@ -120,6 +122,7 @@ def fuzz(what: str, seed: int, count: int, minutes: float | None = None) -> Outc
         read(form, corpus()[form][0])
     with suppress(UsageError):  # it takes more address space than a child may
         require_jax("StableHLO")
+        artifacts()
     found, start = Outcome(), time.monotonic()
     end, last = start + 60 * (minutes or 1e9), seed + count
     while seed < last and time.monotonic() < end:
