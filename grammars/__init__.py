@@ -16,7 +16,6 @@ import marshal
 import os
 import re
 from collections.abc import Mapping
-from copy import copy
 from functools import cache
 from zlib import crc32
 
@@ -33,9 +32,10 @@ if TYPE_CHECKING:
     import lark
     import lark.lexer
 
-    from ptir_tools.grammars import building
+    from ptir_tools.grammars import building, lark_tables
 else:
-    lark, building = lazy("lark"), lazy("ptir_tools.grammars.building")
+    lark = lazy("lark")
+    building, lark_tables = lazy("ptir_tools.grammars.building"), lazy("ptir_tools.grammars.lark_tables")
 
 HERE = os.path.dirname(__file__)  # pathlib would cost more than reading a table
 
@@ -69,7 +69,7 @@ def _build(name: str, transformer: object = None) -> lark.Lark:
 def tables(name: str) -> bytes:
     """The content of `<name>.tables` as the build step writes it: what `Parser` and the line reader need, then Lark's own
     serialization, with the version that made it. Each is packed apart: a command unpacks what it needs."""
-    data = building.ordered(_build(name)).memo_serialize([lark.lexer.TerminalDef, lark.grammar.Rule])
+    data = lark_tables.serialized(building.ordered(_build(name)))
     automaton = building.packed((*_automaton(name),))
     return building.packed((_stamp(name), automaton, lark.__version__, building.packed(data)))
 
@@ -88,9 +88,7 @@ def load(name: str, transformer: object = None) -> lark.Lark:
     saved = _saved(name)
     if saved is None or saved[1] != lark.__version__:
         return _build(name, transformer)
-    data = marshal.loads(saved[2])
-    made: lark.Lark = lark.Lark._load_from_dict(*data, transformer=transformer)  # type: ignore[no-untyped-call]
-    return made
+    return lark_tables.restored(marshal.loads(saved[2]), transformer)
 
 
 def parser(name: str, actions: object) -> Parser:
@@ -224,13 +222,8 @@ def _missing(fault: Fault, names: Mapping[str, str]) -> str | None:
     fitting: list[str] = []
     for terminal in error.accepts or ():
         mark = names.get(terminal, "").strip("`")
-        if mark and mark in "()[]{}<>,:=":
-            trial = error.interactive_parser.copy(deepcopy_values=False)  # type: ignore[no-untyped-call]
-            trial.parser_state.parse_conf = copy(trial.parser_state.parse_conf)
-            trial.parser_state.parse_conf.callbacks = {}  # a trial reads nothing
-            trial.feed_token(lark.Token(terminal, mark))
-            if error.token.type in trial.accepts():
-                fitting.append(mark)
+        if mark and mark in "()[]{}<>,:=" and lark_tables.continues(error, terminal, mark):
+            fitting.append(mark)
     return fitting[0] if len(fitting) == 1 else None
 
 

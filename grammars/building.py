@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import marshal
 import re
-import re._parser as sre  # type: ignore[import-not-found]
 import sys
 from collections.abc import Iterable
 
@@ -23,8 +22,10 @@ import lark
 from lark.grammar import Rule, Symbol, Terminal
 from lark.lexer import BasicLexer
 
+from ptir_tools.core.cpython import parsed_regex
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.typed import Any, TypeAlias
+from ptir_tools.grammars import lark_tables
 from ptir_tools.grammars.expressions import saved
 from ptir_tools.grammars.parser import RuleText, Table
 
@@ -49,8 +50,7 @@ Stack = tuple[int, ...]
 
 def table(made: lark.Lark, text: str) -> Table:
     """Everything that reading needs."""
-    frontend: Any = made.parser
-    parse_table, contextual = frontend.parser._parse_table, frontend.lexer
+    parse_table, by_state = lark_tables.automaton(made)[0], lark_tables.lexers(made)
     rules: list[RuleText] = []
     numbers: dict[Rule, int] = {}
     states: list[tuple[int, dict[str, int]]] = [(0, {})] * (len(parse_table.states) + 1)  # 0 means "may not come"
@@ -66,7 +66,7 @@ def table(made: lark.Lark, text: str) -> Table:
                     numbers[target] = len(rules)
                     rules.append(_rule(target))
                 actions[str(symbol)] = ~numbers[target]
-        lexer = contextual.lexers[number]
+        lexer = by_state[number]
         if id(lexer) not in shared:
             shared[id(lexer)] = len(lexers)
             lexers.append(_lexer(lexer, _ignored(made)))
@@ -80,8 +80,7 @@ def table(made: lark.Lark, text: str) -> Table:
 
 def ordered(made: lark.Lark) -> lark.Lark:
     """`made` with the states of its table numbered by the words that lead to them: Lark numbers them by addresses in memory."""
-    frontend: Any = made.parser
-    found, lexer = frontend.parser._parse_table, frontend.lexer
+    found, lexer = lark_tables.automaton(made)
     numbers: dict[int, int] = {}
     pending = list(found.start_states.values())
     for state in pending:  # which grows
@@ -156,18 +155,9 @@ def _blank(ignored: str) -> str:
 
 def _lexer(lexer: BasicLexer, ignored: str) -> tuple[str, dict[str, dict[str, str]]]:
     """The alternatives in the order in which Lark tries them, and the words that are terminals of their own."""
-    scanner = lexer.scanner
-    ways = [
-        f"(?P<{t.name}>{_without_groups(t.pattern.to_regexp())})" for t in scanner.terminals if t.name not in lexer.ignore_types
-    ]
-    return f"{ignored}(?:{'|'.join(ways)})?", _words(lexer)
-
-
-def _words(lexer: BasicLexer) -> dict[str, dict[str, str]]:
-    """The texts of a terminal that are terminals of their own."""
-    lexer.scanner  # noqa: B018  (builds the callbacks)
-    callbacks: dict[str, Any] = {**lexer.callback}
-    return {str(name): {t.pattern.value: str(t.name) for t in own.scanner.terminals} for name, own in callbacks.items()}
+    terminals = [t for t in lark_tables.ranked(lexer) if t.name not in lexer.ignore_types]
+    ways = [f"(?P<{t.name}>{_without_groups(t.pattern.to_regexp())})" for t in terminals]
+    return f"{ignored}(?:{'|'.join(ways)})?", lark_tables.words(lexer)
 
 
 class _Lines:
@@ -176,11 +166,11 @@ class _Lines:
     def __init__(self, found: Table, made: lark.Lark, text: str) -> None:
         self.states, self.rules = found.states, found.rules
         self.start, self.final = next(iter(found.starts.values()))
-        contextual: Any = made.parser.lexer
-        self.lexers: list[BasicLexer] = [contextual.lexers[max(i, 0)] for i in range(-1, len(self.states) - 1)]  # from 1 on
+        by_state = lark_tables.lexers(made)
+        self.lexers: list[BasicLexer] = [by_state[max(i, 0)] for i in range(-1, len(self.states) - 1)]  # from 1 on
         self.terminals = {str(t.name): t for t in made.terminals}
         self.named = {t.pattern.value: str(t.name) for t in made.terminals if type(t.pattern).__name__ == "PatternStr"}
-        self.firsts = {n: _first(sre.parse(t.pattern.to_regexp())) for n, t in self.terminals.items()}
+        self.firsts = {n: _first(parsed_regex(t.pattern.to_regexp())) for n, t in self.terminals.items()}
         self.regexps = {n: _without_groups(t.pattern.to_regexp()) for n, t in self.terminals.items()}
         self.skip = _ignored(made)
         self.blank = _blank(self.skip)
@@ -299,8 +289,8 @@ class _Lines:
         whole = ""
         for state in self.seen.get(id(node), ()):
             lexer = self.lexers[state]
-            ranked = [str(t.name) for t in lexer.scanner.terminals]
-            for regular, among in _words(lexer).items():
+            ranked = [str(t.name) for t in lark_tables.ranked(lexer)]
+            for regular, among in lark_tables.words(lexer).items():
                 if regular == name:
                     words |= dict.fromkeys(map(re.escape, among))
                 elif name in among.values():

@@ -6,40 +6,27 @@ The build step compiles them for its own version (`Table.compiled`). Another ver
 
 from __future__ import annotations
 
-import _sre  # type: ignore[import-not-found]
 import marshal
 import os
 import re
-import re._compiler as sre_compiler  # type: ignore[import-not-found]
-import re._parser as sre  # type: ignore[import-not-found]
 import sys
 from collections.abc import Mapping
 
+from ptir_tools.core.cpython import REGEX_VERSION, regex_of, regex_parts
 from ptir_tools.core.typed import Any
 
 HERE = os.path.dirname(__file__)
-VERSION = (*sys.version_info[:2], _sre.MAGIC, sys.implementation.name)  # in which what is compiled means the same
 
 
 def expression(pattern: str, compiled: Mapping[str, bytes]) -> re.Pattern[str]:
     """A regular expression, as it was compiled before, or compiled now."""
-    version, *made = marshal.loads(compiled[pattern]) if pattern in compiled else ((),)
-    if version != VERSION:
-        return re.compile(pattern)
-    found: re.Pattern[str] = _sre.compile(pattern, *made)
-    return found
+    version, *parts = marshal.loads(compiled[pattern]) if pattern in compiled else ((),)
+    return regex_of(pattern, (*parts,)) if version == REGEX_VERSION else re.compile(pattern)
 
 
 def saved(pattern: str) -> bytes:
     """What `expression` makes the regular expression of without compiling it, in this version of Python."""
-    parsed = sre.parse(pattern)
-    code = sre_compiler._code(parsed, 0)
-    state = parsed.state
-    names: list[str | None] = [None] * state.groups
-    for name, number in state.groupdict.items():
-        names[number] = name
-    flags = int(sre_compiler.compile(pattern).flags)
-    return marshal.dumps((VERSION, flags, list(map(int, code)), state.groups - 1, dict(state.groupdict), tuple(names)))
+    return marshal.dumps((REGEX_VERSION, *regex_parts(pattern)))
 
 
 def of_this_python(name: str, compiled: dict[str, bytes]) -> dict[str, bytes]:
@@ -58,7 +45,7 @@ def of_this_python(name: str, compiled: dict[str, bytes]) -> dict[str, bytes]:
 
 def _is_of_this_python(compiled: dict[str, bytes]) -> bool:
     """Whether the first one, hence all, were compiled by this version."""
-    return all(marshal.loads(made)[0] == VERSION for made in list(compiled.values())[:1])
+    return all(marshal.loads(made)[0] == REGEX_VERSION for made in list(compiled.values())[:1])
 
 
 def _read(path: str) -> dict[str, bytes] | None:

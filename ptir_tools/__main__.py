@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import _signal as signal  # type: ignore[import-not-found]  # without its enumerations, which cost more than this file
 import atexit
 import gc
 import os
 import sys
+
+from ptir_tools.core.cpython import signal
 
 TYPE_CHECKING = False  # that of `typing` costs a millisecond, in which nothing answers
 if TYPE_CHECKING:

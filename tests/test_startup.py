@@ -39,7 +39,14 @@ def test_version_imports_nothing_but_the_door() -> None:
     ran = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, cwd=ROOT)
     names = set(ran.stdout.splitlines()[-1].split())
     ours = {n for n in names if n.startswith("ptir_tools") and "editable" not in n}
-    assert ours <= {"ptir_tools", "ptir_tools.__main__", "ptir_tools.core", "ptir_tools.core.lazy", "ptir_tools.core.typed"}
+    assert ours <= {
+        "ptir_tools",
+        "ptir_tools.__main__",
+        "ptir_tools.core",
+        "ptir_tools.core.cpython",
+        "ptir_tools.core.lazy",
+        "ptir_tools.core.typed",
+    }
     assert not names & {*HEAVY, "click", "dataclasses", "json"}
 
 

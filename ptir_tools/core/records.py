@@ -13,11 +13,11 @@ These are the same for those who read, type-check and use a class: `@dataclass(s
 
 from __future__ import annotations
 
-from _collections import _tuplegetter  # type: ignore[import-not-found]
 from operator import attrgetter
 from reprlib import recursive_repr
 from types import MethodType
 
+from ptir_tools.core.cpython import element
 from ptir_tools.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ else:
                 "__getnewargs__": _elements,
                 "_replace": _replaced,
             }
-            getters = {key: _tuplegetter(i, "") for i, key in enumerate(names)}
+            getters = {key: element(i, "") for i, key in enumerate(names)}
             facts = {"_fields": names, "_field_defaults": defaults, "__match_args__": names, "__slots__": ()}
             return type(name, (tuple,), {**methods, **getters, **facts, **space})
 

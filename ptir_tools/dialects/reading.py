@@ -5,9 +5,9 @@ from __future__ import annotations
 import codecs
 import os
 import re
-from _thread import RLock
 
 from ptir_tools.core import symbols
+from ptir_tools.core.cpython import RLock
 from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError, unknown_name
 from ptir_tools.core.dialect import BIND, SHAPES, Codes, Options, Program
 from ptir_tools.core.files import open_data

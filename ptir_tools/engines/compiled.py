@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from _thread import RLock
 from collections.abc import Callable, Mapping, Sequence
 from sys import getrefcount
 
 from ptir_tools.core.arrays import Array, copied, fill
+from ptir_tools.core.cpython import RLock
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import os
 import sys
-from _frozen_importlib_external import SourceFileLoader, cache_from_source
 from collections.abc import Callable, Sequence
 from functools import cache
 from types import CodeType
 from zlib import crc32
 
+from ptir_tools.core.cpython import SourceFileLoader, cache_from_source
 from ptir_tools.core.dialect import Dialect
 from ptir_tools.core.typed import Any
 from ptir_tools.rewrite.patterns import named

@@ -19,6 +19,7 @@ from operator import index as as_integer
 
 from ptir_tools.core import arrays
 from ptir_tools.core.builder import Builder
+from ptir_tools.core.cpython import caller
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import I1, DType
@@ -42,7 +43,7 @@ from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.builder.attributes import attribute, dtype_named, extents, natural, plain
 from ptir_tools.dialects.ptir.builder.methods import BlockMethods, TensorMethods, positional
-from ptir_tools.dialects.ptir.builder.places import Caller, calling
+from ptir_tools.dialects.ptir.builder.places import Caller
 from ptir_tools.dialects.ptir.ops import scalars, typerules
 from ptir_tools.dialects.ptir.ops.numerics import dtype_of
 from ptir_tools.dialects.ptir.text.spelling import NAME
@@ -173,7 +174,7 @@ class Block(BlockMethods):
         types: Sequence[Type] | None,
     ) -> Value:
         """The result of a new op at the end of the block."""
-        self.builder.loc = self.graph.caller.place(calling(1))
+        self.builder.loc = self.graph.caller.place(caller(1))
         value = self.builder.op(defn.short, *operands, regions=regions, types=types, **attrs)
         if defn.check is not None and value.op is not None:
             defn.check(value.op)
@@ -272,7 +273,7 @@ class Graph(Block):
     def __init__(self, name: str = "main") -> None:
         function = Function(name)
         super().__init__(self, function)
-        self.caller = Caller(calling(1).f_code.co_filename)
+        self.caller = Caller(caller(1).f_code.co_filename)
         self.program = Program(DIALECT, [function], entry=name, source=self.caller.source)
         self.opened = 0
 

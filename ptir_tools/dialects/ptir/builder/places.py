@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import linecache
-import sys
 from types import CodeType, FrameType
 
 from ptir_tools.core.source import Loc, Source, pack
@@ -37,8 +36,3 @@ class Caller:
     def _offset(self, source: Source, line: int, column: int) -> int:
         before = source.line_text(line).encode()[:column].decode("utf-8", "replace")
         return source.lines[line - 1] + len(before)
-
-
-def calling(depth: int) -> FrameType:
-    """The caller's frame, `depth` calls up."""
-    return sys._getframe(depth + 1)
