@@ -26,6 +26,8 @@ DIALECT = Dialect(
             comments_found=True,
             lines_before=lambda function: len(function.params),  # a line each
         ),
+        FormatEntry("mic", f"{_HERE}.mic.format", named=False, comment="#", suffix=".mic", begins=r"mic@\d", opening=("mic@1",)),
+        FormatEntry("mind-ir", f"{_HERE}.mic.listing", named=False, suffix=".ir", begins=r"module\s*\{", imported=True),
         FormatEntry("mind-json", f"{_HERE}.text.records", readable=False, named=False),
         FormatEntry("mlir", f"{_HERE}.mlir.format", readable=False, named=False),
     ),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from ptir_tools.core.lazy import regex
 
 _RESULTS = r"(?:%[\w$.-]+(?::\d+)?(?:\s*,\s*%[\w$.-]+(?::\d+)?)*\s*=\s*)?"
-_BEGINS = regex(rf"{_RESULTS}\"?[A-Za-z_]\w*\.[A-Za-z_]|module\b|#pto\b")
+_BEGINS = regex(
+    rf"{_RESULTS}\"?[A-Za-z_]\w*\.[A-Za-z_]|module\b(?!\s*\{{\s*(?:%\d+\s*=\s*const\.|output\s))|#pto\b"
+)  # a module of constants is another IR's
 _BUFFERS = regex(
     r"!pto\.(?:tile_buf|ptr|tensor_view|partition_tensor_view|eventid_array|pipe)\b|#pto\.address_space\b|"
     r"\bpto\.(?:alloc_tile|record_event|wait_event|set_flag|wait_flag|barrier|get_buf|get_block_idx)\b"

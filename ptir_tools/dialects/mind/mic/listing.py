@@ -1,0 +1,18 @@
+"""The listing that MIND's tool prints with `--emit-ir`; it can be read."""
+
+from __future__ import annotations
+
+from ptir_tools.core.collector import collector_paused
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Format, Options, Program
+from ptir_tools.core.source import Source
+from ptir_tools.dialects.mind.mic.reader import Reader
+
+
+def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
+    """The program in `source`; with errors it is partial, and what is in error has the type POISON."""
+    with collector_paused():
+        return Reader(source, diagnostics, "mind-ir").read()
+
+
+FORMAT = Format("mind-ir", "mind", read, None)

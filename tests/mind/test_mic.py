@@ -1,0 +1,133 @@
+"""`mic@1` and the listing of MIND's own tool."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ptir_tools as ptir
+from ptir_tools.core.arrays import numpy_dtype
+from ptir_tools.core.choices import Seeded
+from ptir_tools.core.diagnostics import Rejected
+from ptir_tools.dialects.mind.generate import generate
+
+HEAD = "mic@1\nT0 [f32;2,3]\nT1 [i64;2]\nT2 f32\n"
+
+
+def run(text: str, *inputs: object) -> list[np.ndarray]:
+    """The outputs in order."""
+    return [*ptir.run(ptir.read(text), [np.asarray(x, np.float32) for x in inputs]).values()]
+
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("N1 add N0 N0 T2", X + X),
+        ("N1 sub N0 N0 T2", X - X),
+        ("N1 mul N0 N0 T2", X * X),
+        ("N1 relu N0 T2", np.maximum(X, 0)),
+        ("N1 sum N0 [] kd=0 T2", X.sum()),
+        ("N1 sum N0 [0] kd=1 T2", X.sum(0, keepdims=True)),
+        ("N1 mean N0 [1] kd=0 T2", X.mean(1)),
+        ("N1 reshape N0 [3,2] T2", X.reshape(3, 2)),
+        ("N1 expand N0 [1] T2", X[:, None]),
+        ("N1 transpose N0 [1,0] T2", X.T),
+        ("N1 index N0 [0:1] T2", X[1]),
+        ("N1 index N0 [1:2] T2", X[:, 2]),
+        ("N1 index N0 [0:1,1:2] T2", X[1, 2]),
+        ("N1 slice N0 0:2:1,0::2 T2", X[:, ::2]),
+        ("N1 slice N0 1:2:1,0:2:1 T2", X[1:2, :2]),
+    ],
+)
+def test_an_instruction_of_mic(line: str, expected: np.ndarray) -> None:
+    (made,) = run(f"{HEAD}N0 const.tensor T0\n{line}\nO N1\n", X)
+    assert made.shape == np.shape(expected) and np.allclose(made, expected)
+
+
+def test_products_windows_and_gathers_of_mic() -> None:
+    text = "mic@1\nT0 [f32;2,3]\nT1 [f32;3,4]\nT2 [f32;3]\nN0 const.tensor T0\nN1 const.tensor T1\nN2 const.tensor T2\n"
+    text += "N3 matmul N0 N1 T0\nN4 dot N2 N2 T0\nO N3\nO N4\n"
+    a, b, v = X, np.arange(12, dtype=np.float32).reshape(3, 4), np.float32([1, 2, 3])
+    first, second = run(text, a, b, v)
+    assert np.allclose(first, a @ b) and np.allclose(second, v @ v)
+    text = "mic@1\nT0 [f32;1,4,4,1]\nT1 [f32;3,3,1,1]\nN0 const.tensor T0\nN1 const.tensor fill=1 T1\n"
+    (made,) = run(f"{text}N2 conv2d N0 N1 s=[1,1] p=valid T0\nO N2\n", np.ones((1, 4, 4, 1)))
+    assert np.array_equal(made, np.full((1, 2, 2, 1), 9))
+    text = "mic@1\nT0 [f32;4,2]\nT1 [i64;2]\nN0 const.tensor T0\nN1 const.tensor fill=3 T1\nN2 gather N0 N1 ax=0 T0\nO N2\n"
+    (made,) = run(text, np.arange(8).reshape(4, 2))
+    assert np.array_equal(made, [[6, 7], [6, 7]])
+
+
+def test_an_integer_constant_has_the_dtype_of_what_it_meets() -> None:
+    text = f"{HEAD}N0 const.tensor T0\nN1 const.tensor T1\nN2 const.i64 3 T2\nN3 add N0 N2 T2\nN4 mul N1 N2 T2\nO N3\nO N4\n"
+    first, second = ptir.run(ptir.read(text), [X, np.array([4, 5])]).values()
+    assert np.array_equal(first, X + 3) and first.dtype == np.float32
+    assert np.array_equal(second, [12, 15]) and second.dtype == np.int64
+
+
+LISTING = """module {
+  %0 = const.tensor F32 ["2", "3"] fill=None
+  %1 = const.i64 2
+  %2 = mul %0, %1
+  %3 = sum %2 axes=[1] keepdims=true
+  %4 = index %0 [IndexSpec { axis: 0, index: 1 }]
+  %5 = slice %0 [SliceSpec { start: 0, end: Some(1), stride: 1 }, SliceSpec { start: 1, end: None, stride: 1 }]
+  %6 = transpose %0 perm=[1, 0]
+  %7 = expand_dims %0 axis=0
+  output %3
+  output %4
+  output %5
+  output %6
+  output %7
+}  // next_id = 8
+"""
+
+
+def test_the_listing_is_read() -> None:
+    made = run(LISTING, X)
+    expected = [(2 * X).sum(1, keepdims=True), X[1], X[:1, 1:], X.T, X[None]]
+    assert all(np.array_equal(a, b) for a, b in zip(made, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("mic@2\nO N0\n", "E1007"),
+        (f"{HEAD}N0 const.tensor T9\nO N0\n", "E2001"),
+        (f"{HEAD}N0 relu N1 T0\nO N0\n", "E4001"),
+        (f"{HEAD}N0 const.tensor T0\nN0 const.tensor T0\nO N0\n", "E4002"),
+        (f"{HEAD}N0 const.tensor T0\nN1 div N0 N0 T0\nO N1\n", "E6003"),
+        (f"{HEAD}N0 const.tensor T0\nN1 rleu N0 T0\nO N1\n", "E6003"),
+        (f"{HEAD}N0 const.tensor T0\nN1 add N0 T0\nO N1\n", "E2007"),
+        (f"{HEAD}N0 const.tensor T0\nN1 gather N0 N0 ax=1 T0\nO N1\n", "E4013"),
+        (f"{HEAD}N0 const.tensor T0\nN1 index N0 [0:0,3:0] T0\nO N1\n", "E4013"),
+        (f"{HEAD}N0 const.tensor T0\nN1 relu N0 T0 [\nO N0\n", "E1007"),
+        (f"{HEAD}N0 const.tensor T0\n", "E4003"),
+        ("mic@1\nT0 [f16;2]\nO N0\n", "E2005"),
+    ],
+)
+def test_what_is_wrong_has_a_code(text: str, code: str) -> None:
+    with pytest.raises(Rejected) as raised:
+        ptir.verify(ptir.read(text))
+    assert code in {d.code for d in raised.value.diagnostics}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_is_written_reads_back(seed: int) -> None:
+    """Bytes and numbers are the same; what mic@1 cannot express is refused."""
+    program = generate(Seeded(seed), size=6)
+    try:
+        text = ptir.write(program, "mic")
+    except Rejected as refused:
+        assert {d.code for d in refused.diagnostics} == {"NotTranslatable"}
+        return
+    again = ptir.read(text)
+    assert ptir.write(again, "mic") == text
+    rng = np.random.default_rng(seed)
+    inputs = [np.asarray(rng.integers(-3, 4, p.type.static_shape)).astype(numpy_dtype(p.type.dtype)) for p in program.main.params]
+    first, second = (ptir.run(p, inputs, engine="reference") for p in (program, again))
+    for a, b in zip(first.values(), second.values(), strict=True):
+        assert a.dtype == b.dtype and np.array_equal(a, b, equal_nan=True)
