@@ -204,7 +204,9 @@ def test_the_best_come_in_order_and_the_first_of_equals_first(n, k, dtype, large
 
 
 @pytest.mark.parametrize("dtype", [F32, F16, BF16, F64])
-@pytest.mark.parametrize("shape,axis", [((4, 50), -1), ((3, 7, 5), 1), ((40_000, 2), 0), ((5,), 0), ((300, 300), -1)])
+@pytest.mark.parametrize(
+    "shape,axis", [((4, 50), -1), ((3, 7, 5), 1), ((40_000, 2), 0), ((5,), 0), ((300, 300), -1), ((0, 5), 1)]
+)
 @pytest.mark.parametrize("offset", [0, 1000])
 def test_layer_norm_of_rows_far_from_zero(dtype, shape, axis, offset):
     rng = np.random.default_rng(0)

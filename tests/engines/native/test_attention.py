@@ -259,3 +259,65 @@ def test_a_softmax_of_what_no_product_computes_is_no_attention(made):
     wanted, found = (run(program, inputs, RunOptions(engine=engine)) for engine in ("reference", "native"))
     for name, x in wanted.items():
         np.testing.assert_allclose(found[name], x, rtol=1e-5, atol=1e-6)
+
+
+N = 130  # more than 2**14 scores of a head
+PRODUCTS = {  # heads and axes of probabilities, axes and shape of the other operand
+    "its rows are summed": ((2,), [], [1], [], [1], (2, N, 8)),
+    "its rows are summed, head by head": ((2,), [0], [1], [0], [2], (2, N, N)),
+    "its rows are kept, a head is not": ((2,), [], [0, 2], [], [0, 1], (2, N, 8)),
+    "heads against all values": ((2,), [], [2], [], [1], (2, N, 8)),
+    "its columns and rows are summed": ((2,), [0], [1, 2], [0], [1, 2], (2, N, N)),
+    "its columns and rows are summed, a head is not": ((2, 2), [0], [2, 3], [0], [1, 2], (2, N, N, 3)),
+    "two heads swapped": ((2, 2), [0, 1], [3], [1, 0], [2], (2, 2, N, 8)),
+}
+
+
+def probabilities(g, heads):
+    """The softmax of a product of queries and keys."""
+    q, k = (g.input(name, "f32", (*heads, N, 8)) for name in "qk")
+    s = q @ k.transpose([*range(len(heads)), len(heads) + 1, len(heads)])
+    e = (s - s.reduce_max([-1], keepdims=True).broadcast_like(s)).exp()
+    return e / e.reduce_sum([-1], keepdims=True).broadcast_like(e)
+
+
+def as_on_the_reference(program):
+    inputs = random_inputs(program)
+    wanted, found = (run(program, inputs, RunOptions(engine=engine)) for engine in ("reference", "native"))
+    for name, x in wanted.items():
+        np.testing.assert_allclose(found[name], x, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("reads", ["left", "right"])
+@pytest.mark.parametrize("case", PRODUCTS)
+def test_a_product_of_probabilities_along_other_axes_is_right(case, reads):
+    """A softmax of scores, which another product reads than that of attention, or as its right operand."""
+    heads, batch, contract, other_batch, other_contract, shape = PRODUCTS[case]
+    g = ptir_tools.Graph()
+    p, v = probabilities(g, heads), g.input("v", "f32", shape)
+    first, second = (p, v) if reads == "left" else (v, p)
+    own, other = ("lhs", "rhs") if reads == "left" else ("rhs", "lhs")
+    axes = {
+        f"batch_{own}": batch,
+        f"contract_{own}": contract,
+        f"batch_{other}": other_batch,
+        f"contract_{other}": other_contract,
+    }
+    as_on_the_reference(g.returns(first.dot_general(second, **axes)))
+
+
+BETWEEN = {
+    "turned": lambda p: -p,
+    "rows for columns": lambda p: p.transpose([0, 2, 1]),
+    "squared": lambda p: p * p,
+    "summed up": lambda p: p.cumsum(2),
+    "the second head": lambda p: p.slice([1, 0, 0], [1, N, N]),
+}
+
+
+@pytest.mark.parametrize("case", BETWEEN)
+def test_what_is_done_to_probabilities_counts(case):
+    """Only reshapes may come between softmax and product."""
+    g = ptir_tools.Graph()
+    p = BETWEEN[case](probabilities(g, (2,)))
+    as_on_the_reference(g.returns(p @ g.input("v", "f32", (p.shape[0], N, 8))))
