@@ -249,6 +249,8 @@ class Execution:
         )
         self.session.set(given=names)
         program, self.diagnostics = self.session.load(file)
+        if self.flags.check_memory and program.dialect.executor is not None:
+            raise UsageError(f"--check-memory is for the engines {' and '.join(CHECKED)}; {program.dialect.name} runs on neither")
         inputs = self.inputs(program)
         if self.flags.save_inputs:
             _save(self.flags.save_inputs, inputs)

@@ -77,11 +77,13 @@ def reread(program: Program) -> Program:
     return parse(text(program), program.dialect.name)
 
 
-def agree(before: Program, after: Program, constants: dict[str, Literal], runs: int = 1, seed: int = 0) -> None:
-    """Both sides give the same: integers bit for bit, floats within the computed bound."""
+def agree(
+    before: Program, after: Program, constants: dict[str, Literal], runs: int = 1, seed: int = 0, finite: bool = False
+) -> None:
+    """Both sides give the same: integers bit for bit, floats within the computed bound; with `finite` those that are finite."""
     arrays = {name: from_literal(x) for name, x in constants.items()}
     with np.errstate(all="ignore"):
-        found = compare.check(before, after, runs, seed, RunOptions(), arrays, carried=True)
+        found = compare.check(before, after, runs, seed, RunOptions(), arrays, finite=finite, carried=True)
     assert not found.diverged, (str(found.diverged[0]), text(before), text(after))
 
 

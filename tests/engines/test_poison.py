@@ -12,7 +12,7 @@ from ptir_tools.engines import RunOptions, run
 from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.numpy.frame import Frame
 from ptir_tools.engines.numpy.poison import PATTERN, Poison, Seals
-from tests.conftest import run_ptir
+from tests.conftest import TESTDATA, run_ptir
 
 ON = RunOptions(engine="numpy", poison=True)
 
@@ -113,6 +113,9 @@ def test_the_command_compares_with_a_run_without_poison(tmp_path, monkeypatch):
     refused = run_ptir(*line, "reference")
     assert refused.status == 2
     assert "numpy and native" in refused.err
+    refused = run_ptir("run", TESTDATA / "pto" / "01_vector_add_subview.pto", "--random", "0", "--check-memory")
+    assert refused.status == 2
+    assert "pto runs on neither" in refused.err
     monkeypatch.setattr(Frame, "dying", lambda frame, at: [frame.arena])  # as if all were dead
     found = run_ptir(*line, "numpy")
     assert found.status == 70
