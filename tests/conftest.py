@@ -125,17 +125,17 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 def room_of(name: str) -> str:
     """The room of a test, by its name; `tests` for those of the whole."""
-    return name.rpartition("/test_")[0].removeprefix("tests/")
+    return name.partition("::")[0].rpartition("/")[0].removeprefix("tests/")
 
 
-def _costs(reports: Iterable[pytest.TestReport]) -> dict[str, tuple[int, float]]:
+def costs(reports: Iterable[pytest.TestReport]) -> dict[str, tuple[int, float]]:
     """How many tests of each room ran, and their seconds of processor time."""
     found: dict[str, tuple[int, float]] = {}
     for report in reports:
         for kind, took in report.user_properties:
             if kind == "processor":
                 count, sum_ = found.get(room := room_of(report.nodeid), (0, 0.0))
-                found[room] = count + 1, sum_ + float(took)  # type: ignore[arg-type]
+                found[room] = count + 1, sum_ + float(took)
     return dict(sorted(found.items()))
 
 
@@ -143,7 +143,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     """What each room took, and what repeats a run of a share."""
     if config.getoption("--costs"):
         reports = [r for kept in terminalreporter.stats.values() for r in kept if getattr(r, "when", "") == "teardown"]
-        for room, (count, took) in _costs(reports).items():
+        for room, (count, took) in costs(reports).items():
             terminalreporter.write_line(f"{took:8.1f} CPU-s  {count:6} tests  {room}")
     if (share := config.getoption("--share")) > 1:
         terminalreporter.write_line(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LARGE, ROOT, shared_out, unexpected
+from tests.conftest import LARGE, ROOT, costs, room_of, shared_out, unexpected
 
 SKIPS = ROOT / ".ci" / "skips"
 TEST = "import pytest\n\ndef test_one():\n    pytest.skip('no reason')\n\ndef test_two():\n    pass\n"
@@ -92,3 +92,23 @@ def test_options_of_our_own_are_given_with_an_equals_sign() -> None:
     texts = [(ROOT / name).read_text("utf-8") for name in (".ci/run", "docs/testing.md", "README.md")]
     assert not [m for text in texts for m in re.findall(r"--(?:expected-skips|share|day) ", text)]
     assert "--expected-skips=" in texts[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "room"),
+    [
+        ("tests/test_ci.py::test_it[a/test_b]", "tests"),
+        ("tests/pto/test_run.py::test_it", "pto"),
+        ("tests/engines/native/test_tiles.py::test_it[1/2]", "engines/native"),
+    ],
+)
+def test_the_room_of_a_test(name: str, room: str) -> None:
+    assert room_of(name) == room
+
+
+def test_costs_are_added_up_by_room() -> None:
+    def report(name: str, took: float) -> pytest.TestReport:
+        return pytest.TestReport(name, (name, 0, name), {}, "passed", None, "teardown", user_properties=[("processor", took)])
+
+    names = ("tests/pto/test_a.py::test_x", "tests/pto/test_b.py::test_x", "tests/test_ci.py::test_x")
+    assert costs(report(name, 1.5) for name in names) == {"pto": (2, 3.0), "tests": (1, 1.5)}
