@@ -72,15 +72,24 @@ class Ranges:
             return None
         if isinstance(x, Literal):
             return _of_literal(x)
+        if isinstance(x, Element):
+            result = x.value.op
+            return _places(result) if result is not None and result.defn.short == "top_k" and x.index == 1 else _whole(t)
+        return self.find().get(x, _whole(t))
+
+    def find(self) -> dict[Value, Range]:
+        """The ranges of all values that the function has when it is first called."""
         if self.ranges is None:
             self.ranges = {}
             for op in (op for block in self.blocks for op in block.body if not op.regions and len(op.results) == 1):
                 if (known := self._of_op(op)) is not None:
                     self.ranges[op.results[0]] = known
-        if isinstance(x, Element):
-            result = x.value.op
-            return _places(result) if result is not None and result.defn.short == "top_k" and x.index == 1 else _whole(t)
-        return self.ranges.get(x, _whole(t))
+        return self.ranges
+
+    def carry(self, v: Value, to: Operand) -> None:
+        """`to` replaces `v`, so it has the same range."""
+        if isinstance(to, Value) and (known := self.find().get(v)) is not None:
+            self.find().setdefault(to, known)
 
     def _of_op(self, op: Op) -> Range | None:
         """The range of integers by the op that makes them; None for any number of the dtype."""

@@ -15,6 +15,7 @@ from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import Sym
 from ptir_tools.core.violations import Violation, require
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 Extent = int | Sym
 
@@ -127,7 +128,7 @@ def aligned(xs: Dims, ys: Dims) -> None:
 
 def viewed(op: Op, dims: Dims) -> Dims:
     """The dimensions of the result of a view of `MOVES`, whose operand has `dims`. Raises Violation for any other."""
-    short, shape = op.defn.short, op.result.type.shape  # type: ignore[attr-defined]
+    short, shape = op.defn.short, tensor_type(op.result).shape
     if short == "transpose":
         return tuple(dims[a % len(dims)] for a in op.attr("perm"))
     if short == "stop_gradient":
@@ -137,7 +138,7 @@ def viewed(op: Op, dims: Dims) -> Dims:
     if short == "reshape":
         equal(flat(result), flat(dims))
         return result
-    for x, y, old in zip(reversed(result), reversed(dims), reversed(op.operands[0].type.shape), strict=False):  # type: ignore[union-attr]
+    for x, y, old in zip(reversed(result), reversed(dims), reversed(tensor_type(op.operands[0]).shape), strict=False):
         if old != 1:
             equal(x, y)
     return result

@@ -114,11 +114,11 @@ def _place(d: Diagnostic) -> Loc | Span | None:
 
 def _report_unheld(outline: Outline, diagnostics: Diagnostics) -> None:
     """Report the results that cannot be stored in memory."""
-    for x in outline.results:
-        tensor = isinstance(x, Value) and isinstance(x.type, TensorType)
+    loc = outline.function.loc
+    for x in outline.function.results:
         if outline.lost.intersection(values_of([x])):
             continue
-        if not tensor:
-            diagnostics.error(NOT_TRANSLATABLE, "a result must be a tensor", outline.loc)
-        elif reason := unfit(x.type):  # type: ignore[union-attr]
-            diagnostics.error(NOT_TRANSLATABLE, f"result %{x.name}: {reason}", outline.loc)  # type: ignore[union-attr]
+        if not isinstance(x, Value) or not isinstance(x.type, TensorType):
+            diagnostics.error(NOT_TRANSLATABLE, "a result must be a tensor", loc)
+        elif reason := unfit(x.type):
+            diagnostics.error(NOT_TRANSLATABLE, f"result %{x.name}: {reason}", loc)

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from math import prod
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, Rule
 from ptir_tools.convert.naming import extent_name, spelled
 from ptir_tools.convert.ptir_to_pto.axes import AffineExpr, AffineMap, Axis, Extent, Scaled, Stride, flat
 from ptir_tools.convert.ptir_to_pto.kernel import COMBINED, COUNT, Read, Shapes, reads_itself
 from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, KINDS, POINT, ROW, SCALAR, Blocks, Layout
-from ptir_tools.convert.ptir_to_pto.operands import identity_of
-from ptir_tools.convert.ptir_to_pto.values import ORDERED, BlockValue, memory_type, number, one, opened, signed, wider
+from ptir_tools.convert.ptir_to_pto.operands import filled, identity_of
+from ptir_tools.convert.ptir_to_pto.values import (
+    ORDERED,
+    BlockValue,
+    dtype_of,
+    elements_of,
+    memory_type,
+    number,
+    one,
+    opened,
+    signed,
+    tile_of,
+    wider,
+)
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import I1, SI8, SI16, SI32, DType
@@ -27,6 +38,7 @@ from ptir_tools.dialects.pto.pipes import is_tile_op
 from ptir_tools.dialects.pto.rules import group
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType, scalar, tile
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 
 class KernelEmit(Emit[BlockValue]):
@@ -77,7 +89,7 @@ class KernelEmit(Emit[BlockValue]):
             result = self.builder.param(memory_type(outline.memory(v), v in outline.scalars), name)
             if isinstance(result.type, MemRefType):
                 self.memory[v] = result
-                self.shape_of[result] = outline.memory(v).type.shape or (1,)  # type: ignore[attr-defined]
+                self.shape_of[result] = tensor_type(outline.memory(v)).shape or (1,)
             else:
                 self.values[v] = BlockValue(SCALAR, result)
         for s in self.shapes.symbols(v for v, _ in outputs):
@@ -154,7 +166,7 @@ class KernelEmit(Emit[BlockValue]):
         reduced = [op for op in ops if axis not in flat(self.shapes.made[op.result])]
         first = []
         for op in reduced:
-            dtype = op.result.type.dtype  # type: ignore[attr-defined]
+            dtype = tensor_type(op.result).dtype
             data = identity_of(op.defn.short.removeprefix("reduce_"), dtype)
             result = self.make("expands", kind, dtype, self.constant(Literal(tensor(dtype), data)), valid=self.existing(kind))
             first.append((result.value, "acc"))
@@ -211,7 +223,7 @@ class KernelEmit(Emit[BlockValue]):
 
     def mask(self, x: BlockValue) -> BlockValue:
         """A scalar of i1 as an element of a mask."""
-        yes, no = (self.constant(Literal(tensor(SI8), bytes([n]))) for n in (1, 0))
+        yes, no = (self.number(n, SI8) for n in (1, 0))
         return BlockValue(SCALAR, self.builder.op("select", x.value, yes, no))
 
     @contextmanager
@@ -265,6 +277,10 @@ class KernelEmit(Emit[BlockValue]):
         self.builder.block = outer
         return result
 
+    def number(self, n: float, dtype: DType) -> Value:
+        """A number as a constant of the function."""
+        return self.constant(filled(n, tensor(dtype)))
+
     def type_of(self, kind: str, dtype: DType) -> TileType:
         """The tile type of a piece of this kind."""
         rows, columns = self.blocks.rows, self.blocks.columns
@@ -285,7 +301,7 @@ class KernelEmit(Emit[BlockValue]):
         if (other := signed(self.target, short, wide)) is not None:
             return self._signed(short, kind, dtype if dtype is not computed else other, operands, other, dtype, valid, attrs)
         if wide is not computed:  # a mask has another element type
-            mine = [t.dtype is computed and not (i == 0 and short == "sel") for i, t in enumerate(types)]  # type: ignore[attr-defined]
+            mine = [dtype_of(x) is computed and not (i == 0 and short == "sel") for i, x in enumerate(operands)]
             operands = tuple(self.converted(x, wide) if own else x for x, own in zip(operands, mine, strict=True))
         result = wide if dtype is computed and not short.startswith("cmp") else dtype
         to = self.type_of(kind, result)
@@ -313,19 +329,19 @@ class KernelEmit(Emit[BlockValue]):
 
     def flipped(self, x: Value, dtype: DType) -> Value:
         """`x` with its highest bit flipped."""
-        highest = Literal(tensor(dtype, ()), dtype.min.to_bytes(dtype.size, "little", signed=True))
+        highest = self.number(dtype.min, dtype)
         if not isinstance(x.type, TileType):
-            return self.builder.op("addi", x, self.constant(highest))
-        return self.make("adds", self.kind_of(x.type), dtype, x, self.constant(highest)).value
+            return self.builder.op("addi", x, highest)
+        return self.make("adds", self.kind_of(x.type), dtype, x, highest).value
 
     def numbers(self, x: Operand) -> Operand:
         """A mask as zeros and ones: on the chip comparisons make packed bits, which only `sel` reads."""
         if not _is_mask(x):
             return x
-        kind = self.kind_of(x.type)  # type: ignore[arg-type, union-attr]
+        kind = self.kind_of(tile_of(x))
         values = []
         for n in (1, 0):
-            number = self.constant(Literal(tensor(SI16, ()), bytes([n, 0])))
+            number = self.number(n, SI16)
             values.append(self.make("expands", kind, SI16, number, valid=self.existing(kind)).value)
         return self.converted(self.make("sel", kind, SI16, x, *values).value, SI8)
 
@@ -333,8 +349,8 @@ class KernelEmit(Emit[BlockValue]):
         """Zeros and ones as a mask."""
         if _is_mask(x):
             return x
-        kind = self.kind_of(x.type)  # type: ignore[arg-type, union-attr]
-        zero = self.constant(Literal(tensor(operand_type(x).dtype, ()), bytes(operand_type(x).dtype.size)))  # type: ignore[attr-defined]
+        kind = self.kind_of(tile_of(x))
+        zero = self.number(0, dtype_of(x))
         return self.make("cmps", kind, SI8, x, zero, cmpMode="NE").value
 
     def kind_of(self, t: TileType) -> str:
@@ -349,7 +365,7 @@ class KernelEmit(Emit[BlockValue]):
         """A tile or scalar of the same bits in other elements of the same width."""
         t = operand_type(x)
         assert isinstance(x, Value)
-        if t.dtype is dtype:  # type: ignore[attr-defined]
+        if dtype_of(x) is dtype:
             return x
         if isinstance(t, TileType):
             valid = group(x.op, "valid") if x.op is not None and is_tile_op(x.op.defn) else ()  # of less than a block, too
@@ -368,7 +384,7 @@ class KernelEmit(Emit[BlockValue]):
     def converted(self, x: Operand, dtype: DType) -> Value:
         """A tile or scalar converted to other elements."""
         t = operand_type(x)
-        if t.dtype is dtype:  # type: ignore[attr-defined]
+        if dtype_of(x) is dtype:
             return x  # type: ignore[return-value]
         if isinstance(t, TileType):
             return self.builder.op("tile.cvt", x, [], [], to=tile(dtype, t.shape), name=self.name)
@@ -394,10 +410,10 @@ class KernelEmit(Emit[BlockValue]):
             outer, self.builder.block = self.builder.block, self.top
 
             def step(short: str, x: Value, n: int) -> Value:
-                by = self.constant(Literal(tensor(SI32, ()), n.to_bytes(4, "little", signed=True)))
+                by = self.number(n, SI32)
                 return self.make(short, COLUMN, SI32, x, by).value
 
-            zero = self.constant(Literal(tensor(SI32, ()), bytes(4)))
+            zero = self.number(0, SI32)
             row = self.builder.op("tile.ci", zero, [], [], to=tile(SI32, (1, self.blocks.rows)), name="row")
             row = reshaped(self, row, self.type_of(COLUMN, SI32), [])
             second = step("mins", step("maxs", step("subs", step("rems", row, 2 * apart), apart - 1), 0), 1)
@@ -566,13 +582,12 @@ def load(emit: KernelEmit, read: Read) -> BlockValue:
 
 def _unit(memory: Value) -> int:
     """The least number of elements of a tile."""
-    size: int = memory.type.dtype.size  # type: ignore[attr-defined]
-    return ALIGNMENT // size
+    return ALIGNMENT // dtype_of(memory).size
 
 
 def _upright(emit: KernelEmit, x: Value, kind: str, turned: bool) -> Value:
     """A loaded tile, transposed to the block's rows and columns if needed."""
-    to = emit.type_of(kind, x.type.dtype)  # type: ignore[attr-defined]
+    to = emit.type_of(kind, dtype_of(x))
     if not turned:
         return reshaped(emit, x, to, emit.existing(kind))
     valid = emit.existing(kind)[::-1]
@@ -597,7 +612,7 @@ def counted(emit: KernelEmit, read: Read) -> BlockValue:
         row = emit.builder.op("tile.ci", _counter(emit, first), [], [], to=tile(SI32, (1, n)), name=x.name)
         piece = BlockValue(kind, reshaped(emit, row, emit.type_of(kind, SI32), []))
         if step > 1:
-            factor = emit.constant(Literal(tensor(SI32, ()), step.to_bytes(4, "little")))
+            factor = emit.number(step, SI32)
             piece = emit.make("muls", kind, SI32, piece.value, factor)
             piece = emit.make("adds", kind, SI32, piece.value, _counter(emit, start)) if constant(start) != 0 else piece
         start = number(0)
@@ -614,9 +629,9 @@ def _counter(emit: KernelEmit, x: Operand) -> Value:
 
 def _point(emit: KernelEmit, x: Value) -> BlockValue:
     """A single element as a row: it is spread over a row, whose maximum is taken."""
-    n = prod(x.type.shape)  # type: ignore[attr-defined]
+    n = elements_of(x)
     columns, valid = emit.blocks.columns, emit.valid["columns"] or number(emit.blocks.columns)
-    dtype = x.type.dtype  # type: ignore[attr-defined]
+    dtype = dtype_of(x)
     x = reshaped(emit, x, tile(dtype, (n, 1)), [number(1), number(1)])
     x = emit.builder.op("tile.rowexpand", x, [number(1), valid], [], to=tile(dtype, (n, columns)), name=x.name)
     return emit.make("colmax", ROW, dtype, x)
@@ -627,7 +642,7 @@ def store(emit: KernelEmit, piece: BlockValue, memory: Value, index_map: AffineM
     index_map = index_map or (AffineExpr(),)
     kind = emit.layout.kind(tuple(s.axes for s in index_map))
     parts, turned = _parts(emit, index_map)
-    t, dtype = piece.value.type, memory.type.dtype  # type: ignore[attr-defined]
+    t, dtype = piece.value.type, dtype_of(memory)
     direct = isinstance(t, TileType) and t.loc == "Acc"
     if direct and (kind != FULL or turned or len(index_map) != 2):
         piece, direct = BlockValue(piece.kind, out(emit, piece.value, dtype)), False
@@ -635,7 +650,7 @@ def store(emit: KernelEmit, piece: BlockValue, memory: Value, index_map: AffineM
     result = piece.value
     assert isinstance(result.type, TileType)
     if kind == POINT or not parts:
-        parts = {len(index_map) - 1: Part(None, number(0), prod(result.type.shape), number(1))}  # type: ignore[arg-type]
+        parts = {len(index_map) - 1: Part(None, number(0), elements_of(result), number(1))}
     if turned:
         result = emit.builder.op("tile.trans", result, [], [], to=tile(dtype, result.type.shape[::-1]), name=result.name)
     w = window(emit, memory, index_map, parts)
@@ -646,7 +661,7 @@ def store(emit: KernelEmit, piece: BlockValue, memory: Value, index_map: AffineM
 
 def out(emit: KernelEmit, acc: Value, dtype: DType) -> Value:
     """An accumulator moved to Vec, in elements of the result."""
-    return emit.builder.op("tile.mov.a2v", acc, [], [], to=tile(dtype, acc.type.shape, "Vec"))  # type: ignore[attr-defined]
+    return emit.builder.op("tile.mov.a2v", acc, [], [], to=tile(dtype, tile_of(acc).shape, "Vec"))
 
 
 def _fitting(emit: KernelEmit, piece: BlockValue, kind: str) -> BlockValue:
@@ -662,6 +677,6 @@ def _fitting(emit: KernelEmit, piece: BlockValue, kind: str) -> BlockValue:
 
 def reshaped(emit: KernelEmit, x: Value, to: TileType, valid: Sequence[Operand]) -> Value:
     """`x` as a tile of another shape; `valid` is of that shape."""
-    if x.type.shape == to.shape:  # type: ignore[attr-defined]
+    if tile_of(x).shape == to.shape:
         return x
     return emit.builder.op("tile.reshape", x, list(valid), [], to=to, name=x.name)

@@ -24,12 +24,13 @@ from ptir_tools.convert.ptir_to_pto.axes import (
 )
 from ptir_tools.convert.ptir_to_pto.outline import Outline
 from ptir_tools.core.dtypes import I1, INDEX, SI8, DType
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Value, operand_type
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Value
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.types import UNKNOWN, Sym, TensorType, Type
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 REDUCTIONS = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min")
 COMBINED = dict(zip(REDUCTIONS, ("add", "mul", "max", "min"), strict=True))  # the op that combines two partial results
@@ -96,7 +97,7 @@ class Shapes:
             raise Violation(NOT_TRANSLATABLE, "an element of a tuple is not a tile")
         if isinstance(base, Literal):
             shown = op.result if path and path[-1] is op else x  # of a subview only its part is read
-            dims = fresh(operand_type(shown).shape)  # type: ignore[attr-defined]
+            dims = fresh(tensor_type(shown).shape)
             self.reads[op, i] = Read(base, (), dims)
             return dims
         if (dims := self.made.get(base, ())) or base in self.made:
@@ -117,7 +118,7 @@ class Shapes:
         key = path[-1].result if path else base
         if self.shared is not None and key in self.shared:
             return self.shared[key]
-        dims = fresh(base.type.shape)  # type: ignore[attr-defined]
+        dims = fresh(tensor_type(base).shape)
         index_map = whole(dims)
         for view in path:
             if (subview := self.outline.subviews.get(view)) is not None:

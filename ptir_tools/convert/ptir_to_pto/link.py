@@ -6,18 +6,19 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 
 from ptir_tools.convert.naming import extent_name, spelled
-from ptir_tools.convert.ptir_to_pto.outline import Branch, Loop
 from ptir_tools.convert.ptir_to_pto.partition import Chain, Kernel, Partition, Repeat, Step
 from ptir_tools.convert.ptir_to_pto.values import memory_type, number
 from ptir_tools.core import expressions
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value, operand_type
+from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value, result_names
 from ptir_tools.core.symbols import DERIVED, substitute
 from ptir_tools.core.types import UNKNOWN, Sym, TensorType, Type, sym
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import load_dialect
+from ptir_tools.dialects.pto.structure import is_for
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, scalar
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 Names = Sequence[tuple[Value, str]]
 
@@ -29,12 +30,12 @@ def linked(partition: Partition, used_names: set[str], others: Set[str] = frozen
     """The program of all kernels, with names not in `used_names`, to which they are added. Its parameters are those of the
     source, memory between kernels (with names not in `others`), and memory for the results."""
     outline = partition.outline
-    inputs = [(p, p.name) for p in outline.params]
-    results = [x for x in outline.results if isinstance(x, Value)]
-    outputs = list(zip(results, map(spelled, outline.names), strict=True))
+    inputs = [(p, p.name) for p in outline.function.params]
+    results = [x for x in outline.function.results if isinstance(x, Value)]
+    outputs = list(zip(results, map(spelled, result_names(outline.function)), strict=True))
     if partition.steps == [0] and set(partition.kernels[0].outputs) == set(results) and not (outline.extents or outline.lengths):
         kernel = partition.kernels[0]
-        result = partition.tiler.largest(partition.shapes(kernel), spelled(outline.name), inputs, outputs)
+        result = partition.tiler.largest(partition.shapes(kernel), spelled(outline.function.name), inputs, outputs)
         symbols = partition.symbols(kernel)
         _sized(result.main, [v for v, _ in (*inputs, *outputs)], symbols)
         return result
@@ -90,6 +91,11 @@ def _touched(partition: Partition, step: Step) -> Iterator[Value]:
                 yield from _touched(partition, inner)
 
 
+def _scalar(v: Value) -> Type:
+    """The type of a number of rank 0 outside of kernels."""
+    return scalar(tensor_type(v).dtype)
+
+
 class _Link:
     """Builds the entry."""
 
@@ -97,8 +103,8 @@ class _Link:
         self.partition = partition
         self.taken = used_names
         self.outline = partition.outline
-        self.program, self.builder = single_function(load_dialect("pto"), spelled(self.outline.name))
-        self.program.main.loc = self.outline.loc
+        self.program, self.builder = single_function(load_dialect("pto"), spelled(self.outline.function.name))
+        self.program.main.loc = self.outline.function.loc
         self.program.attrs = {"pto.target": f"#pto.target<{partition.tiler.target.name}>"}
         results = {v for v, _ in outputs}
         stored = dict.fromkeys(self.outline.memory(v) for kernel in partition.kernels for v in kernel.outputs)
@@ -113,9 +119,6 @@ class _Link:
         symbols = list(dict.fromkeys((*partition.extents(), *self.outline.extents.values())))
         self.extents = {s: self.builder.param(INDEX_TYPE, extent_name(s.name)) for s in symbols}
         _sized(self.program.main, [v for v, _ in every], symbols)
-        for v, s in self.outline.extents.items():
-            assert isinstance(v.type, TensorType)
-            self.values[v] = self.builder.op("index_cast", self.extents[s], to=scalar(v.type.dtype))
         self.names: dict[Hashable, str] = {}  # equal kernels are one function
 
     def run(self) -> Program:
@@ -153,7 +156,7 @@ class _Link:
             outputs = [(v, spelled(v.name)) for v in kernel.outputs]
             result = partition.tiler.largest(partition.shapes(kernel), name, inputs, outputs)
             program.functions.insert(len(program.functions) - 1, result.main)
-        given = [self.values[v] for v in (*partition.inputs(kernel), *map(self.outline.memory, kernel.outputs))]
+        given = [self.value(v) for v in (*partition.inputs(kernel), *map(self.outline.memory, kernel.outputs))]
         given += [self.extent(s) for s in partition.symbols(kernel)]
         self.builder.op("func.call", given, callee=name, to=())
 
@@ -161,7 +164,14 @@ class _Link:
         """An extent as an index: a parameter, or a computed number."""
         if s in self.extents:
             return self.extents[s]
-        return self.builder.op("index_cast", self.values[self.outline.lengths[s]], to=INDEX_TYPE)
+        return self.builder.op("index_cast", self.value(self.outline.lengths[s]), to=INDEX_TYPE)
+
+    def value(self, v: Value) -> Value:
+        """A memory or scalar of the entry; an extent as a scalar is computed when it is first used."""
+        if v not in self.values:
+            with self.inside(self.program.main):
+                self.values[v] = self.builder.op("index_cast", self.extents[self.outline.extents[v]], to=_scalar(v))
+        return self.values[v]
 
     def chain(self, step: Chain) -> None:
         """Emit a call of fused kernels, and their function if no equal ones have one."""
@@ -178,15 +188,13 @@ class _Link:
         if short in PREDICATES:
             return self.builder.op("cmpi", *operands, predicate=PREDICATES[short], name=spelled(op.result.name))
         if short == "cast":
-            t = op.result.type
-            assert isinstance(t, TensorType)
-            return self.builder.op("index_cast", *operands, to=scalar(t.dtype), name=spelled(op.result.name))
+            return self.builder.op("index_cast", *operands, to=_scalar(op.result), name=spelled(op.result.name))
         return self.builder.op(SCALARS[short], *operands, name=spelled(op.result.name))
 
     def read(self, x: Operand) -> Value:
         """A number as an operand."""
         if isinstance(x, Value):
-            return self.values[x]
+            return self.value(x)
         assert isinstance(x, Literal)
         return self.builder.op("constant", value=x)
 
@@ -194,25 +202,25 @@ class _Link:
         """A number as an index."""
         if isinstance(x, Literal) and x.data is not None:
             return number(int.from_bytes(x.data, "little", signed=True))
+        if isinstance(x, Value) and x in self.outline.extents:
+            return self.extents[self.outline.extents[x]]
         return self.builder.op("index_cast", self.read(x), to=INDEX_TYPE)
 
     def repeat(self, step: Repeat) -> None:
         """A loop or branch."""
         item = step.item
-        if isinstance(item, Loop):
-            lower = self.position(item.lower)
-            upper = self.extents[item.upper] if isinstance(item.upper, Sym) else self.position(item.upper)
+        if is_for(item):
+            lower, upper, by = item.operands
+            (counter,) = item.regions[0].params
+            bounds = self.position(lower), self.position(upper)
             body = Region("body", isolated=False)
             body.params = [Value(INDEX_TYPE, self.builder.name("i"))]
             with self.inside(body):
-                to = operand_type(item.counter)
-                assert isinstance(to, TensorType)
-                self.values[item.counter] = self.builder.op("index_cast", body.params[0], to=scalar(to.dtype))
+                self.values[counter] = self.builder.op("index_cast", body.params[0], to=_scalar(counter))
                 self.steps(step.steps[0])
-            self.builder.op("scf.for", lower, upper, number(item.step), [], regions=[body])
+            self.builder.op("scf.for", *bounds, by, [], regions=[body])
             return
-        assert isinstance(item, Branch)
-        condition = self.read(item.condition)
+        condition = self.read(item.operands[0])
         regions = [Region("then", isolated=False), Region("else", isolated=False)]
         for region, block in zip(regions, step.steps, strict=True):
             with self.inside(region):

@@ -6,10 +6,10 @@ from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.axes import Axis, Extent, flat, usual
 from ptir_tools.convert.ptir_to_pto.emit import KernelEmit, Part, reshaped, window
 from ptir_tools.convert.ptir_to_pto.layout import FULL, POINT, ROW
-from ptir_tools.convert.ptir_to_pto.values import BlockValue, number
+from ptir_tools.convert.ptir_to_pto.values import BlockValue, dtype_of, number
 from ptir_tools.core.dtypes import SI8, SI32, DType
-from ptir_tools.core.ir import Literal, Op, Operand, Value
-from ptir_tools.core.types import Sym, tensor
+from ptir_tools.core.ir import Op, Operand, Value
+from ptir_tools.core.types import Sym
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.pto.ops.memory import is_load
 from ptir_tools.dialects.pto.pipes import is_tile_op
@@ -44,22 +44,22 @@ def take(emit: KernelEmit, op: Op, piece: BlockValue) -> BlockValue:
     indices = _checked(emit, kind, emit.spread(piece, kind).value, extent)
     dtype: DType = t.dtype
     if along and along[0] not in held:  # all rows are one row of memory
-        indices, along, extent = emit.make("muls", kind, SI32, indices, emit.constant(_whole(0))).value, (), 1
+        indices, along, extent = emit.make("muls", kind, SI32, indices, emit.number(0, SI32)).value, (), 1
     if isinstance(extent, int) and extent <= step:
         return _found(emit, op, kind, indices, along, number(0), step, wide)
-    zero = emit.constant(Literal(tensor(dtype, ()), bytes(dtype.size)))
+    zero = emit.number(0, dtype)
     start = emit.make("expands", kind, dtype, zero, valid=emit.existing(kind)).value
     with emit.looped(number(0), emit.extent(extent), step, (start, "found")) as state:
         at = emit.builder.op("index_cast", state[0], to=scalar(SI32))
-        last = emit.builder.op("subi", at, emit.constant(_whole(1)))
-        end = emit.builder.op("addi", at, emit.constant(_whole(step)))
+        last = emit.builder.op("subi", at, emit.number(1, SI32))
+        end = emit.builder.op("addi", at, emit.number(step, SI32))
         above = emit.make("cmps", kind, SI8, indices, last, cmpMode="GT").value
         below = emit.make("cmps", kind, SI8, indices, end, cmpMode="LT").value
-        back = emit.builder.op("subi", emit.constant(_whole(0)), at)
-        most = emit.constant(_whole(extent - 1)) if isinstance(extent, int) else _most(emit, extent)
+        back = emit.builder.op("subi", emit.number(0, SI32), at)
+        most = emit.number(extent - 1, SI32) if isinstance(extent, int) else _most(emit, extent)
         left = emit.builder.op("subi", most, at)
-        inside = emit.make("maxs", kind, SI32, emit.make("adds", kind, SI32, indices, back).value, emit.constant(_whole(0)))
-        inside = emit.make("mins", kind, SI32, inside.value, emit.constant(_whole(step - 1)))
+        inside = emit.make("maxs", kind, SI32, emit.make("adds", kind, SI32, indices, back).value, emit.number(0, SI32))
+        inside = emit.make("mins", kind, SI32, inside.value, emit.number(step - 1, SI32))
         inside = emit.make("mins", kind, SI32, inside.value, left)
         result = _found(emit, op, kind, inside.value, along, state[0], step, wide)
         result = emit.make("sel", kind, dtype, below, result.value, state[1])
@@ -72,14 +72,14 @@ def _checked(emit: KernelEmit, kind: str, indices: Value, extent: Extent) -> Val
     if (valid := emit.existing(kind)) and _of_counts_alone(indices):
         t = indices.type
         indices = emit.builder.op("tile.reshape", indices, valid, [], to=t, name=emit.name)
-    most = emit.constant(_whole(extent - 1)) if isinstance(extent, int) else _most(emit, extent)
-    one, none = emit.constant(_whole(1)), emit.constant(_whole(0))
+    most = emit.number(extent - 1, SI32) if isinstance(extent, int) else _most(emit, extent)
+    one, none = emit.number(1, SI32), emit.number(0, SI32)
     past = emit.builder.op("addi", most, one)
-    clamped = emit.make("mins", kind, SI32, emit.make("maxs", kind, SI32, indices, emit.constant(_whole(-1))).value, past).value
+    clamped = emit.make("mins", kind, SI32, emit.make("maxs", kind, SI32, indices, emit.number(-1, SI32)).value, past).value
     back = emit.builder.op("subi", none, most)
     above = emit.make("maxs", kind, SI32, emit.make("adds", kind, SI32, clamped, back).value, none).value
     outside = emit.make("add", kind, SI32, emit.make("mins", kind, SI32, clamped, none).value, above).value
-    invalid = emit.make("muls", kind, SI32, outside, emit.constant(_whole(ALIGNMENT))).value
+    invalid = emit.make("muls", kind, SI32, outside, emit.number(ALIGNMENT, SI32)).value
     zeros = emit.builder.op("tile.expands", none, [], [], to=tile(SI32, (1, ALIGNMENT // SI32.size)), name=emit.name)
     return emit.make("add", kind, SI32, indices, emit.make("gather", kind, SI32, zeros, invalid).value).value
 
@@ -96,11 +96,7 @@ def _of_counts_alone(x: Operand) -> bool:
 
 def _most(emit: KernelEmit, extent: Sym) -> Value:
     whole = emit.builder.op("index_cast", emit.extents[extent], to=scalar(SI32))
-    return emit.builder.op("subi", whole, emit.constant(_whole(1)))
-
-
-def _whole(n: int) -> Literal:
-    return Literal(tensor(SI32, ()), n.to_bytes(4, "little", signed=True))
+    return emit.builder.op("subi", whole, emit.number(1, SI32))
 
 
 def _found(
@@ -109,7 +105,7 @@ def _found(
     """The elements at the indices that are in one block of the table."""
     read = emit.shapes.reads[op, 0]
     assert isinstance(read.base, Value)
-    name, dtype = read.base.name, emit.memory[read.base].type.dtype  # type: ignore[attr-defined]
+    name, dtype = read.base.name, dtype_of(emit.memory[read.base])
     places = {a: d for d, expr in enumerate(read.index_map) for a in expr.axes}
     outer = dict(emit.at)
     parts, last = {}, len(read.index_map) - 1
@@ -138,8 +134,8 @@ def _found(
     else:
         result = reshaped(emit, result, tile(dtype, (step, columns) if wide else (1, step)), existing)
     if wide:
-        stretched = emit.make("muls", kind, SI32, indices, emit.constant(_whole(columns)))
-        count = emit.builder.op("tile.ci", emit.constant(_whole(0)), [], [], to=tile(SI32, (1, columns)), name=name)
+        stretched = emit.make("muls", kind, SI32, indices, emit.number(columns, SI32))
+        count = emit.builder.op("tile.ci", emit.number(0, SI32), [], [], to=tile(SI32, (1, columns)), name=name)
         row_of = BlockValue(ROW, reshaped(emit, count, emit.type_of(ROW, SI32), []))
         indices = emit.make("add", kind, SI32, stretched.value, emit.spread(row_of, kind).value).value
     return emit.make("gather", kind, dtype, result, indices)

@@ -15,8 +15,9 @@ from ptir_tools.convert.ptir_to_pto.operands import (
     shape_of,
     tensor_of,
 )
-from ptir_tools.convert.ptir_to_pto.outline import Branch, Item, Loop, values_of
+from ptir_tools.convert.ptir_to_pto.outline import values_of
 from ptir_tools.convert.ptir_to_pto.preparation import COMPARISONS, Lost, Preparation
+from ptir_tools.convert.ptir_to_pto.values import number
 from ptir_tools.core.dtypes import SI32
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor
@@ -40,7 +41,8 @@ def scan(work: Preparation, op: Op, *operands: Operand) -> list[Operand]:
     work.outline.scalars.add(counter)
     if isinstance(steps, int):
         work.bounded[counter] = steps - 1
-    with looped(work, body, op, operands[:count]) as carried:
+    block = Region("body", params=[counter], isolated=False)
+    with looped(work, body, block, operands[:count]) as results:
         for p, x in zip(body.params[count:], operands[count:], strict=True):
             shape = shape_of(x)
             one = work.part(x, [AffineExpr((), 0, ((counter, 1),)), *(AffineExpr(),) * (len(shape) - 1)], (1, *shape[1:]), p.name)
@@ -50,14 +52,15 @@ def scan(work: Preparation, op: Op, *operands: Operand) -> list[Operand]:
             result = work.operand(x)
             one = work.b.op("reshape", result, new_shape=(1, *shape_of(result)))
             work.write(memory, one, [AffineExpr((), 0, ((counter, 1),)), *(AffineExpr(),) * len(shape_of(result))])
-    items, results = carried
-    work.add(Loop(counter, integer(0, SI32), integer(steps, SI32) if isinstance(steps, int) else steps, 1, items, op.loc))
+    work.b.loc = op.loc
+    work.control("for", integer(0, SI32), work.extent(steps, SI32), number(1), (), regions=[block])
     return [*results, *outputs]
 
 
 @contextmanager
-def looped(work: Preparation, body: Region, op: Op, inits: Sequence[Operand]) -> Iterator[tuple[list[Item], list[Operand]]]:
-    """The body of a loop, whose first parameters and results are the carried values; those that change are in memory."""
+def looped(work: Preparation, body: Region, block: Region, inits: Sequence[Operand]) -> Iterator[list[Operand]]:
+    """Context manager that builds the body of a loop into `block`. The first parameters and results of `body` are the carried
+    values; those that change are in memory. Yields the results of the loop."""
     results: list[Operand] = []
     changing: list[tuple[Value, Operand]] = []
     for p, x, new in zip(body.params, inits, body.results, strict=False):
@@ -73,9 +76,8 @@ def looped(work: Preparation, body: Region, op: Op, inits: Sequence[Operand]) ->
         work.values[p] = memory
         results.append(memory)
         changing.append((memory, new))
-    items: list[Item] = []
-    with work.inside() as inner:
-        yield items, results
+    with work.inside(block):
+        yield results
         pairs = [pair for memory, x in changing for pair in zip(work.leaves(memory), leaves(work, x), strict=True)]
         memories = {m for m, _ in pairs}
         kept = []
@@ -83,13 +85,11 @@ def looped(work: Preparation, body: Region, op: Op, inits: Sequence[Operand]) ->
             assert isinstance(own, Value)
             base, path = work.outline.base(entry, ())
             if base in memories and (base is not own or path):  # another carried value, which may be overwritten earlier
-                entry = work.b.op("stop_gradient", entry)
-                work.outline.kept.add(entry)
+                entry = work.copied(entry, own.name)
             kept.append((own, entry))
         for own, entry in kept:
             if entry is not own:
                 work.write(own, entry)
-        items.extend(inner)
 
 
 def while_(work: Preparation, op: Op, *operands: Operand) -> list[Operand]:
@@ -115,17 +115,18 @@ def while_(work: Preparation, op: Op, *operands: Operand) -> list[Operand]:
     counter = Value(t, work.b.name(body.params[k].name))
     work.outline.scalars.add(counter)
     work.counters[body.params[k]] = last
-    with looped(work, body, op, operands) as carried:
+    block = Region("body", params=[counter], isolated=False)
+    with looped(work, body, block, operands) as results:
         at = counter
         if step < 0:
             at = work.arithmetic("add", lower, work.arithmetic("mul", counter, integer(step, t.dtype)))  # type: ignore[assignment]
         work.values[body.params[k]] = at
         work.block(body)
-    items, results = carried
     first, end = (lower, limit) if step > 0 else (integer(0, t.dtype), trips)
     if (n := integer_of(limit)) is not None and step > 0:
         work.bounded[counter] = n - 1
-    work.add(Loop(counter, first, end, max(step, 1), items, op.loc))
+    work.b.loc = op.loc
+    work.control("for", first, end, number(max(step, 1)), (), regions=[block])
     return results
 
 
@@ -159,8 +160,8 @@ def counts(
 def cond(work: Preparation, op: Op, flag: Operand, *operands: Operand) -> list[Operand]:
     """A branch by a scalar; a predicate that is data computes both sides and selects."""
     known = work.number(op.operands[0])
-    blocks, results = list[list[Item]](), list[list[Operand]]()
     if known is None:
+        results = list[list[Operand]]()
         for region in op.regions:
             work.values.update(zip(region.params, operands, strict=True))
             work.block(region)
@@ -173,16 +174,17 @@ def cond(work: Preparation, op: Op, flag: Operand, *operands: Operand) -> list[O
         return work.results(region)
     types = [operand_type(x) for x in op.regions[0].results]
     memories = [held(work, t, "either") for t in (parts_of(types[0]) if len(types) == 1 else types)]
-    for region in op.regions:
+    blocks = [Region(name, isolated=False) for name in ("then", "else")]
+    for region, block in zip(op.regions, blocks, strict=True):
         work.values.update(zip(region.params, operands, strict=True))
-        with work.inside() as items:
+        with work.inside(block):
             work.block(region)
             for memory, x in zip(memories, work.results(region), strict=True):
                 for own, leaf in zip(work.leaves(memory), leaves(work, x), strict=True):
                     assert isinstance(own, Value)
                     work.write(own, leaf)
-            blocks.append(items)
-    work.add(Branch(known, blocks[0], blocks[1], op.loc))
+    work.b.loc = op.loc
+    work.control("if", known, regions=blocks)
     return list(memories)
 
 

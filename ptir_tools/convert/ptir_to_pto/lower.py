@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from struct import pack
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule
 from ptir_tools.convert.ptir_to_pto.axes import MOVES
@@ -14,8 +13,7 @@ from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, ROW, SCALAR
 from ptir_tools.convert.ptir_to_pto.lookup import take
 from ptir_tools.convert.ptir_to_pto.values import ORDERED, BlockValue, signed, wider
 from ptir_tools.core.dtypes import F32, I1, SI8, SI16, SI32, SI64
-from ptir_tools.core.ir import Literal, Op, Value
-from ptir_tools.core.types import tensor
+from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.pto.facts import element_types
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
@@ -132,11 +130,11 @@ def cast(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
     kind = common_kind(emit, op, x)
     value = emit.spread(x, kind).value
     if source is I1 and to.is_float:  # a mask directly
-        one, zero = (emit.constant(Literal(tensor(F32, ()), pack("<f", n))) for n in (1.0, 0.0))
+        one, zero = (emit.number(n, F32) for n in (1, 0))
         ones, zeros = (emit.make("expands", kind, F32, n, valid=emit.existing(kind)).value for n in (one, zero))
         return BlockValue(kind, emit.converted(emit.make("sel", kind, F32, value, ones, zeros).value, to))
     if to is I1:
-        zero = emit.constant(Literal(tensor(x.dtype, ()), bytes(x.dtype.size)))
+        zero = emit.number(0, x.dtype)
         return emit.make("cmps", kind, SI8, value, zero, cmpMode="NE")
     if source is SI64 and to.is_integer and to.bits <= 32:
         value = _narrowed(emit, kind, value)
@@ -146,7 +144,7 @@ def cast(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
     if source.is_integer and to.is_integer and source is not I1:  # pto.tile.cvt wraps
         for short, bound, own in (("maxs", to.min, source.min), ("mins", to.max, source.max)):
             if bound > own if short == "maxs" else bound < own:
-                edge = emit.constant(Literal(tensor(x.dtype, ()), bound.to_bytes(x.dtype.size, "little", signed=x.dtype.min < 0)))
+                edge = emit.number(bound, x.dtype)
                 value = emit.make(short, kind, x.dtype, value, edge).value
     rmode = "CAST_TRUNC" if source.is_float and to.is_integer else "CAST_RINT"
     return emit.make("cvt", kind, to, value, rmode=rmode)
@@ -162,8 +160,8 @@ def _narrowed(emit: KernelEmit, kind: str, x: Value) -> Value:
     """i64 as i32, saturated. Its f32 tells whether it fits, except next to 2^31, where the sign of its low half does."""
     low, as_f32 = emit.make("cvt", kind, SI32, x).value, emit.make("cvt", kind, F32, x).value
     for mode, sign, end in (("GE", "GT", SI32.max), ("LE", "LT", SI32.min)):
-        edge = emit.constant(Literal(tensor(F32, ()), pack("<f", 2.0**31 if end > 0 else -(2.0**31))))
-        zero, last = (emit.constant(Literal(tensor(SI32, ()), n.to_bytes(4, "little", signed=True))) for n in (0, end))
+        edge = emit.number(2.0**31 if end > 0 else -(2.0**31), F32)
+        zero, last = (emit.number(n, SI32) for n in (0, end))
         ends = emit.make("expands", kind, SI32, last, valid=emit.existing(kind)).value
         same = emit.make("cmps", kind, SI8, low, zero, cmpMode=sign).value
         inside = emit.make("sel", kind, SI32, same, low, ends).value
@@ -181,7 +179,7 @@ def rounding(rmode: str) -> TileRule:
         kind = common_kind(emit, op, x)
         value = emit.converted(emit.spread(x, kind).value, F32)
         rounded = emit.make("cvt", kind, F32, emit.make("cvt", kind, SI32, value, rmode=rmode).value)
-        limit = emit.constant(Literal(tensor(F32, ()), pack("<f", 2.0**23)))
+        limit = emit.number(2.0**23, F32)
         small = emit.make("cmps", kind, SI8, emit.make("abs", kind, F32, value).value, limit, cmpMode="LT")
         result = emit.make("sel", kind, F32, small.value, rounded.value, value)
         return BlockValue(kind, emit.converted(result.value, x.dtype))
@@ -219,7 +217,7 @@ def position(short: str) -> TileRule:
         lost = {a for d in reduced_axes(op) for a in dims[d % len(dims)]}
         if not lost:  # an extent of 1: the index is 0
             kind = common_kind(emit, op, x)
-            zero = emit.constant(Literal(tensor(to, ()), bytes(to.size)))
+            zero = emit.number(0, to)
             return emit.make("expands", kind, to, zero, valid=emit.existing(kind))
         require(emit.blocks.parts == 1, NOT_TRANSLATABLE, "argmax and argmin need whole rows")
         require(len(lost) == 1, NOT_TRANSLATABLE, f"{op.defn.short} goes over several axes of tiles")

@@ -7,7 +7,7 @@ from math import isqrt, prod
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.axes import BIND, AffineExpr, Extent, Subview, equal, flat, fresh
-from ptir_tools.convert.ptir_to_pto.kernel import TAKE
+from ptir_tools.convert.ptir_to_pto.kernel import COUNT, TAKE
 from ptir_tools.convert.ptir_to_pto.operands import (
     accumulator,
     dtype_of,
@@ -162,7 +162,7 @@ def patches(work: Preparation, op: Op, x: Operand) -> Operand:
     edges = open_edges(x, low, high)
     x = work.padded(x, *inner(edges, low, high), [0] * len(low), fill, "padded")
     if isinstance(x, Literal):
-        return work.fill(op.result.type, element_of(x) or b"")  # type: ignore[arg-type]
+        return work.fill(tensor_of(op.result), element_of(x) or b"")
     shape, rank = tensor_of(op.result).shape, len(low)
     if edges:
         return open_patches(work, op, x, edges, low, fill)
@@ -327,12 +327,11 @@ def strided(work: Preparation, x: Operand, first: Sequence[int], shape: Sequence
 
 def reshape(work: Preparation, op: Op, x: Operand) -> Operand:
     """A reshape; through a vector in memory where the extents have no common factors."""
-    shape = op.result.type.shape  # type: ignore[attr-defined]
+    shape = tensor_of(op.result).shape
     try:
         equal(flat(fresh(shape)), flat(fresh(tensor_of(x).shape)))
     except Violation:
-        x = work.b.op("stop_gradient", work.b.op("reshape", x, new_shape=(to_dim(product(tensor_of(x).shape)),)))
-        work.outline.kept.add(x)
+        x = work.copied(work.b.op("reshape", x, new_shape=(to_dim(product(tensor_of(x).shape)),)), "")
     return work.b.op("reshape", x, new_shape=shape, name=op.result.name)
 
 
@@ -348,7 +347,7 @@ def tiled(work: Preparation, op: Op, x: Operand) -> Operand:
 def take(work: Preparation, op: Op, x: Operand, indices: Operand) -> Operand:
     """A take by regular indices, else by data."""
     if isinstance(x, Literal):
-        return work.fill(op.result.type, element_of(x) or b"")  # type: ignore[arg-type]
+        return work.fill(tensor_of(op.result), element_of(x) or b"")
     shape, t = tensor_of(x).shape, tensor_of(indices)
     if (subview := regular(work, op.operands[1], t)) is not None:
         first, steps = subview
@@ -363,12 +362,11 @@ def take(work: Preparation, op: Op, x: Operand, indices: Operand) -> Operand:
 
 
 def _table(work: Preparation, x: Operand) -> Operand:
-    """A table in memory; a splat is copied, so that indices are still checked."""
-    if not isinstance(work.outline.base(x, ())[0], Literal):
+    """A table in memory; numbers that are not are copied, so that indices are still checked."""
+    base = work.outline.base(x, ())[0]
+    if not isinstance(base, Literal) and (base.op is None or base.op.defn.short != COUNT):  # type: ignore[union-attr]
         return x
-    memory = work.memory(operand_type(x), "table")
-    work.write(memory, x)
-    return memory
+    return work.copied(x, "table")
 
 
 def regular(work: Preparation, x: Operand, t: TensorType) -> tuple[AffineExpr, tuple[int, ...]] | None:

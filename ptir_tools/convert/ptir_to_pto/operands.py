@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import copysign, isinf
 from struct import pack, unpack
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
-from ptir_tools.convert.ptir_to_pto.axes import BIND
 from ptir_tools.convert.ptir_to_pto.kernel import unfit
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F32, FP8_E4M3, SI32, SI64, DType
 from ptir_tools.core.expressions import constant, of_dim, to_dim
-from ptir_tools.core.ir import Literal, Op, Operand, operand_type
+from ptir_tools.core.ir import Literal, Operand, operand_type
 from ptir_tools.core.types import Dim, Shape, TensorType, TupleType, Type, tensor
-from ptir_tools.core.violations import Violation, require
+from ptir_tools.core.violations import require
+from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops import scalars as numbers
 from ptir_tools.rewrite.constants import element_of
 
@@ -45,16 +46,6 @@ def shape_of(x: Operand) -> Shape:
     return t.shape
 
 
-def require_numbers(op: Op, operands: Sequence[Operand], axis: int | None = None) -> None:
-    """Refuse symbolic extents, of all axes or of one. Raises Violation."""
-    types = [t for x in (*operands, *op.results) for t in parts_of(operand_type(x))]
-    extents = (n for t in types if isinstance(t, TensorType) for d, n in enumerate(t.shape) if axis in (None, d))
-    symbol = next((n for n in extents if not isinstance(n, int)), None)
-    if symbol is not None:
-        message = f"{op.defn.short} needs extents that are numbers, and {symbol} is a symbol"
-        raise Violation(NOT_TRANSLATABLE, message, help=BIND)
-
-
 def parts_of(t: Type) -> Sequence[Type]:
     """The types of the elements of a tuple; of another type itself."""
     return t.elements if isinstance(t, TupleType) else (t,)
@@ -77,9 +68,18 @@ def raveled(where: Sequence[int], shape: Sequence[int]) -> int:
     return at
 
 
+def filled(n: float, t: TensorType) -> Literal:
+    """One number for all elements; an integer wraps to the dtype."""
+    if t.dtype.is_float:
+        data = arrays.pack(numbers.element(numbers.Scalar(numbers.FLOAT, n), t.dtype).reshape(1), t.dtype)
+    else:
+        data = (int(n) % (1 << t.dtype.bits)).to_bytes(t.dtype.size, "little")
+    return Literal(t, data, bool(t.shape))
+
+
 def integer(n: int, dtype: DType, shape: Shape = ()) -> Literal:
     """A literal integer."""
-    return Literal(tensor(dtype, shape), n.to_bytes(dtype.size, "little", signed=True), bool(shape))
+    return filled(n, tensor(dtype, shape))
 
 
 def integer_of(x: Operand) -> int | None:
@@ -96,11 +96,6 @@ def accumulator(dtype: DType) -> DType:
     return F32 if dtype.is_float and dtype.bits < 64 else dtype
 
 
-def f32_bytes(x: float) -> bytes:
-    """The bytes of a number in f32."""
-    return pack("<f", x)
-
-
 def nearest_f32(x: float) -> float:
     """The number, rounded to f32."""
     result: float = unpack("<f", pack("<f", x))[0]
@@ -109,14 +104,7 @@ def nearest_f32(x: float) -> float:
 
 def identity_of(short: str, dtype: DType) -> bytes:
     """The identity element of `sum`, `prod`, `max` or `min`."""
-    if short == "sum":
-        return bytes(dtype.size)
-    if short == "prod":
-        one = numbers.Scalar(numbers.FLOAT, 1.0) if dtype.is_float else numbers.Scalar(numbers.SIGNED, 1)
-        return arrays.pack(numbers.element(one, dtype).reshape(1), dtype)
-    if dtype.is_float:
-        largest = 448.0 if dtype is FP8_E4M3 else float("inf")  # which has no infinity
-        result = numbers.Scalar(numbers.FLOAT, -largest if short == "max" else largest)
-        return arrays.pack(numbers.element(result, dtype).reshape(1), dtype)
-    n = dtype.min if short == "max" else dtype.max
-    return n.to_bytes(dtype.size, "little", signed=dtype.min < 0)
+    n = numerics.identity(short, dtype)
+    if dtype is FP8_E4M3 and isinf(n):
+        n = copysign(448.0, n)  # it has no infinity
+    return filled(n, tensor(dtype)).data or b""

@@ -1,46 +1,14 @@
-"""The prepared form of a PTIR function: tile ops, views, writes to memory, loops and branches."""
+"""The prepared form of a PTIR function, and facts about its values: views, writes to memory, scalars, extents."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container
 
 from ptir_tools.convert.ptir_to_pto.axes import MOVES, AffineExpr, Subview
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Value
+from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Value
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.core.source import Loc
 from ptir_tools.core.symbols import mentioned
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Sym
-
-
-@dataclass(slots=True, eq=False)
-class Loop:
-    """A loop: `body` for every number from `lower` up to `upper`, which may be an extent, by `step`."""
-
-    counter: Value
-    lower: Operand
-    upper: Operand | Sym
-    step: int
-    body: list[Item]
-    loc: Loc = 0
-
-
-@dataclass(slots=True, eq=False)
-class Branch:
-    """One of two blocks, by a scalar."""
-
-    condition: Operand
-    then: list[Item]
-    otherwise: list[Item]
-    loc: Loc = 0
-
-
-Item = Op | Loop | Branch
-
-
-def blocks(item: Item) -> list[list[Item]]:
-    """The blocks of a loop or branch."""
-    return [] if isinstance(item, Op) else [item.body] if isinstance(item, Loop) else [item.then, item.otherwise]
 
 
 @dataclass(slots=True, frozen=True)
@@ -54,19 +22,12 @@ class Write:
 
 @dataclass(slots=True, eq=False)
 class Outline:
-    """The function. Values without an op that are not parameters are memory, which copies (`writes`) fill. `scalars` are computed
-    outside of kernels: offsets, trip counts, predicates."""
+    """The function: PTIR ops in blocks, which `scf.for` and `scf.if` nest. Values without an op that are not parameters are
+    memory, which copies (`writes`) fill. `scalars` are computed outside of kernels: offsets, trip counts, predicates."""
 
-    name: str
-    params: list[Value] = field(default_factory=list)
-    items: list[Item] = field(default_factory=list)
-    results: list[Operand] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)  # of results
-    attrs: dict[str, Any] = field(default_factory=dict)
-    loc: Loc = 0
+    function: Function
     subviews: dict[Op, Subview] = field(default_factory=dict)  # the subviews of ops' first operands
     writes: dict[Value, Write] = field(default_factory=dict)  # by the results of copies
-    kept: set[Value] = field(default_factory=set)  # copies that cannot be views: their source changes
     scalars: set[Value] = field(default_factory=set)
     extents: dict[Value, Sym] = field(default_factory=dict)  # scalars that are extents
     lengths: dict[Sym, Value] = field(default_factory=dict)  # extents that are scalars: only subviews have them
@@ -74,7 +35,7 @@ class Outline:
 
     def is_view(self, op: Op) -> bool:
         """Whether an op is a view."""
-        return op in self.subviews or (op.defn.short in MOVES and op.result not in self.writes and op.result not in self.kept)
+        return op in self.subviews or (op.defn.short in MOVES and op.result not in self.writes)
 
     def base(self, x: Operand, stored: Container[Value]) -> tuple[Operand, list[Op]]:
         """The source of an operand (a parameter, memory, a literal or a kernel's value), and the views on it in order."""
@@ -98,13 +59,13 @@ def values_of(xs: tuple[Operand, ...] | list[Operand]) -> list[Value]:
 
 def prune(outline: Outline) -> set[Value]:
     """Drop dead ops and dead stores. Returns the live values."""
-    writers: dict[Value, list[Op]] = {}
-    for op in _ops(outline.items):
-        if (write := outline.writes.get(op.result)) is not None:
+    function, writers = outline.function, dict[Value, list[Op]]()
+    ops = list(function.ops())
+    for op in ops:
+        if op.results and (write := outline.writes.get(op.result)) is not None:
             writers.setdefault(write.memory, []).append(op)
     live: set[Value] = set()
-    todo = values_of(outline.results)
-    todo += [v for item in _nested(outline.items) for v in values_of(_bounds(item))]
+    todo = values_of(function.results) + [v for op in ops if op.regions for v in op.values()]
     while todo:
         v = todo.pop()
         if v not in live:
@@ -116,34 +77,7 @@ def prune(outline: Outline) -> set[Value]:
                 shown = mentioned((op.result.type, *(subview.cuts if subview else ())))
                 todo += [*op.values(), *(v for s in index_map for v, _ in s.shifts)]
                 todo += [outline.lengths[s] for s in shown if s in outline.lengths]
-
-    def kept(items: list[Item]) -> list[Item]:
-        for item in items:
-            for block in blocks(item):
-                block[:] = kept(block)
-        return [i for i in items if not isinstance(i, Op) or live.intersection(i.results)]
-
-    outline.items = kept(outline.items)
+    for block in (function, *(r for op in ops for r in op.regions)):
+        block.body[:] = [op for op in block.body if op.regions or live.intersection(op.results)]
     outline.extents = {v: s for v, s in outline.extents.items() if v in live}
     return live
-
-
-def _nested(items: Sequence[Item]) -> Iterator[Loop | Branch]:
-    for item in items:
-        if not isinstance(item, Op):
-            yield item
-            for block in blocks(item):
-                yield from _nested(block)
-
-
-def _ops(items: Sequence[Item]) -> Iterator[Op]:
-    yield from (i for i in items if isinstance(i, Op))
-    for item in _nested(items):
-        for block in blocks(item):
-            yield from (i for i in block if isinstance(i, Op))
-
-
-def _bounds(item: Loop | Branch) -> list[Operand]:
-    if isinstance(item, Branch):
-        return [item.condition]
-    return [item.lower, *([] if isinstance(item.upper, Sym) else [item.upper])]

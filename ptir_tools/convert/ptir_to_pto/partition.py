@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Container, Hashable, Sequence
 from itertools import pairwise
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
@@ -14,7 +14,7 @@ from ptir_tools.convert.ptir_to_pto.emit import KernelEmit
 from ptir_tools.convert.ptir_to_pto.kernel import COUNT, PRODUCT, Either, Shapes, unfit
 from ptir_tools.convert.ptir_to_pto.layout import Blocks, Layout, layouts
 from ptir_tools.convert.ptir_to_pto.lower import RULES
-from ptir_tools.convert.ptir_to_pto.outline import Branch, Item, Loop, Outline, blocks, values_of
+from ptir_tools.convert.ptir_to_pto.outline import Outline, values_of
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Severity
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value, operand_type
@@ -224,18 +224,8 @@ def _wrong(report: Diagnostics) -> list[Diagnostic]:
 class Repeat:
     """A loop or branch of the source, with the kernels and scalar ops of each of its blocks in order."""
 
-    item: Loop | Branch
+    item: Op
     steps: list[list[Step]]
-
-
-def _ends(steps: Iterable[Step]) -> Iterator[Sym]:
-    """The extents that are loop bounds."""
-    for step in steps:
-        if isinstance(step, Repeat):
-            if isinstance(step.item, Loop) and isinstance(step.item.upper, Sym):
-                yield step.item.upper
-            for inner in step.steps:
-                yield from _ends(inner)
 
 
 @dataclass(slots=True, eq=False)
@@ -276,21 +266,14 @@ class Partition:
         self.lost = set(outline.lost)  # refused values: their readers are not reported
         self.tried: dict[Hashable, list[Diagnostic]] = {}  # the errors of kernels, by `key`
         self.users: dict[Value, list[Op]] = {}
-        self.results = set(values_of(outline.results))
-        self._find_users(outline.items)
-
-    def _find_users(self, items: Sequence[Item]) -> None:
-        for item in items:
-            if isinstance(item, Op):
-                for x in item.values():
-                    self.users.setdefault(x, []).append(item)
-            else:
-                for block in blocks(item):
-                    self._find_users(block)
+        self.results = set(values_of(outline.function.results))
+        for op in outline.function.ops():
+            for x in () if op.regions else op.values():
+                self.users.setdefault(x, []).append(op)
 
     def run(self) -> None:
         """Place every op; views only where they need memory."""
-        self._run(self.outline.items, self.steps)
+        self._run(self.outline.function, self.steps)
         for kernel in self.kernels:
             kernel.outputs = self._outputs(kernel)
         if not self.diagnostics.errors:
@@ -334,19 +317,18 @@ class Partition:
         program = known[key]
         return None if program is None else Chain(tuple(numbers), program, params)
 
-    def _run(self, items: Sequence[Item], steps: list[Step]) -> None:
+    def _run(self, block: Region, steps: list[Step]) -> None:
         outer, self.current = self.current, steps
-        numbers = [i for i in items if isinstance(i, Op) and i.result in self.outline.scalars]
-        steps += numbers  # they depend on scalars alone
+        steps += [op for op in block.body if self.outline.scalars.intersection(op.results)]  # they depend on scalars alone
         ready: list[Op] = []
-        for item in items:
-            if isinstance(item, Loop | Branch):
+        for item in block.body:
+            if item.regions:
                 self._place(ready)
                 ready = []
-                result = Repeat(item, [[] for _ in blocks(item)])
-                for block, inner in zip(blocks(item), result.steps, strict=True):
+                result = Repeat(item, [[] for _ in item.regions])
+                for region, inner in zip(item.regions, result.steps, strict=True):
                     self.floor = len(self.kernels)
-                    self._run(block, inner)
+                    self._run(region, inner)
                 self.floor = len(self.kernels)
                 if any(result.steps):
                     steps.append(result)
@@ -487,8 +469,8 @@ class Partition:
         return self.shapes(kernel).symbols(kernel.outputs)
 
     def extents(self) -> list[Sym]:
-        """The symbolic extents of kernels and loops, in order of first appearance, except computed ones."""
-        symbols = [s for kernel in self.kernels for s in self.symbols(kernel)] + [*_ends(self.steps)]
+        """The symbolic extents of kernels, in order of first appearance, except computed ones."""
+        symbols = [s for kernel in self.kernels for s in self.symbols(kernel)]
         return [s for s in dict.fromkeys(symbols) if s not in self.outline.lengths]
 
     def _wrong(self, kernel: Kernel) -> list[Diagnostic]:

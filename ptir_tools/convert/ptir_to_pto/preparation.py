@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from struct import pack
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.inlining import require_few
 from ptir_tools.convert.naming import spelled
 from ptir_tools.convert.options import CONSTANTS, LOSSY
 from ptir_tools.convert.ptir_to_pto.axes import AffineExpr, Extent, Subview
-from ptir_tools.convert.ptir_to_pto.kernel import COUNT, POSITIONS, REDUCTIONS, TAKE, unfit
+from ptir_tools.convert.ptir_to_pto.kernel import COUNT, REDUCTIONS, TAKE, unfit
 from ptir_tools.convert.ptir_to_pto.operands import (
     INDICES,
     dtype_of,
@@ -20,26 +19,25 @@ from ptir_tools.convert.ptir_to_pto.operands import (
     integer_of,
     parts_of,
     raveled,
-    require_numbers,
     scaled,
     tensor_of,
     unraveled,
 )
-from ptir_tools.convert.ptir_to_pto.outline import Branch, Item, Loop, Outline, Write, prune, values_of
+from ptir_tools.convert.ptir_to_pto.outline import Outline, Write, prune, values_of
 from ptir_tools.convert.ranges import MOVES, Ranges
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.builder import Builder
+from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
-from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type, result_names
+from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, create, operand_type, result_names
 from ptir_tools.core.source import Loc
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Shape, TensorType, TupleType, Type, leaves, sym, tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.ops import scalars as numbers
-from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.rewrite.constants import element_of, known, literal_of
 
 Rule = Callable[..., Operand | list[Operand]]
@@ -52,28 +50,6 @@ _OF_PLACES = frozenset(
 )  # places of places
 _TABLES = (TAKE, "gather")
 _READ_PLACES = frozenset((*COMPARISONS, "compare_eq", *_TABLES))
-# Rules that accept symbolic extents.
-_OPEN = frozenset(
-    (
-        *(
-            *REDUCTIONS,
-            *POSITIONS,
-            "dot_general",
-            "reduce_and",
-            "reduce_or",
-            "reduce_xor",
-            "cumsum",
-            "cumprod",
-            "cummax",
-            "cummin",
-        ),
-        *("slice", "reshape", TAKE, "gather", "concat", "pad", "dynamic_slice", "dynamic_update_slice", "tile"),
-        *("while", "cond", "scan", "sort", "top_k", "extract_patches", "reduce_window"),
-        *("div", "rem", "mod", "pow", "shift_right_logical", "shift_right_arithmetic"),
-        *("popcount", "count_leading_zeros", "bitcast", "nextafter", "reduce_precision"),
-        *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "sign", "is_finite", "quantize", "dequantize", "requantize"),
-    )
-)
 
 
 class Lost(Exception):
@@ -81,25 +57,27 @@ class Lost(Exception):
 
 
 class Preparation:
-    """The function that is built, op by op, and facts about it. `rules` expand ops that tiles lack."""
+    """The function that is built, op by op, and facts about it. `rules` are for ops that move data and for control flow.
+    `refused` has the ops that could not be expanded."""
 
     def __init__(
         self,
         program: Program,
-        target: Target,
         options: Options,
         diagnostics: Diagnostics,
         rules: Mapping[str, Rule],
+        ranges: Ranges,
+        refused: Mapping[Op, Violation],
         others: Set[str],
     ) -> None:
         self.main = program.main
-        self.target = target
         self.options = options
         self.diagnostics = diagnostics
         self.top = Function(self.main.name, loc=self.main.loc)
         self.b = Builder(program.dialect, self.top, spelled)
-        self.outline = Outline(self.main.name, attrs=dict(self.main.attrs), loc=self.main.loc)
-        self.ranges = Ranges(self.main)
+        self.outline = Outline(self.top)
+        self.ranges = ranges
+        self.refused = refused
         self.values: dict[Value, Operand] = {}
         self.elements: dict[tuple[Value, int], Operand] = {}  # of tuples
         self.bounded: dict[Value, int] = {}  # the largest value of a counter
@@ -119,26 +97,26 @@ class Preparation:
             if reason := unfit(p.type):
                 self.diagnostics.error(NOT_TRANSLATABLE, f"parameter %{p.name}: {reason}", self.main.loc)
                 outline.lost.add(output)
-            elif not p.type.shape:  # type: ignore[attr-defined]
+            elif not tensor_of(p).shape:
                 outline.scalars.add(output)
-        outline.params = self.top.params
         self.block(self.main)
         self.b.loc = self.main.loc
+        names = []
         for x, name in zip(self.main.results, result_names(self.main), strict=True):
             result = self.leaves(self.operand(x))
-            outline.names += _leaf_names(operand_type(x), name)
-            outline.results += map(self.result, result)
-        outline.items = self.b.block.body  # type: ignore[assignment]
+            names += _leaf_names(operand_type(x), name)
+            self.top.results += map(self.result, result)
+        self.top.attrs["output_names"] = names
         self.drop_unread(prune(outline))
         if self.options[CONSTANTS] is None:
-            self.warn_of([v for v in self.constants.values() if v in outline.params])
+            self.warn_of([v for v in self.constants.values() if v in self.top.params])
         return outline
 
     def drop_unread(self, live: set[Value]) -> None:
         """Drop the constant parameters that have no uses."""
         for v in self.constants.values():
             if v not in live:
-                self.outline.params.remove(v)
+                self.top.params.remove(v)
                 (self.options[CONSTANTS] or {}).pop(v.name, None)
 
     def warn_of(self, left: Sequence[Value]) -> None:
@@ -159,15 +137,15 @@ class Preparation:
                 self.op(op)
 
     @contextmanager
-    def inside(self) -> Iterator[list[Item]]:
-        """Build into a new list of items."""
-        outer, self.b.block = self.b.block, Region()
-        yield self.b.block.body  # type: ignore[misc]
+    def inside(self, block: Region) -> Iterator[None]:
+        """Build into a block."""
+        outer, self.b.block = self.b.block, block
+        yield
         self.b.block = outer
 
-    def add(self, item: Loop | Branch) -> None:
-        """Append a loop or branch."""
-        self.b.block.body.append(item)  # type: ignore[arg-type]
+    def control(self, short: str, *groups: Operand | Sequence[Operand], regions: Sequence[Region]) -> None:
+        """Append a loop or branch of PTO. It has no results, since its blocks write to memory."""
+        self.b.block.body.append(create(OPS[f"pto.scf.{short}"], groups, regions=regions, types=(), loc=self.b.loc))
 
     def op(self, op: Op) -> None:
         """Build one op of the source."""
@@ -189,8 +167,8 @@ class Preparation:
                 operands = [*table, *(self.narrow(x) for x in operands[len(table) :])]
             if self.outline.lost.intersection(values_of(operands)):
                 raise Lost
-            if rule is not None and short not in _OPEN:
-                require_numbers(op, operands)
+            if op in self.refused:
+                raise self.refused[op]
             if rule is not None and (op.regions or _fits(op, operands)):
                 result = rule(self, op, *operands)
                 if isinstance(result, list):
@@ -341,8 +319,8 @@ class Preparation:
             return self.memory(t, v.name if isinstance(v, Value) else "nothing")
         if isinstance(v, Literal):
             v = self.b.op("broadcast_to", v, result_shape=v.type.shape)
-        own = v in self.outline.params or (v.op is not None and (v.op.defn.is_constant or v.op.defn.short == COUNT))
-        if own or v in self.outline.scalars or v in self.outline.results:
+        own = v in self.top.params or (v.op is not None and (v.op.defn.is_constant or v.op.defn.short == COUNT))
+        if own or v in self.outline.scalars or v in self.top.results:
             return self.b.op("stop_gradient", v, name=v.name)
         return v
 
@@ -363,18 +341,12 @@ class Preparation:
             kept[result.name] = x
         return result
 
-    def table(self, values: Sequence[object], dtype: DType, name: str) -> Operand:
-        """Constants of f32 or si32: a parameter, or a splat."""
-        code = "<f" if dtype.is_float else "<i"
-        literal = Literal(tensor(dtype, (len(values),)), b"".join(pack(code, v) for v in values))
-        return literal if element_of(literal) is not None else self.constant(literal, name, self.b.loc)
-
     def extent(self, n: Extent, dtype: DType) -> Operand:
         """An extent as a scalar."""
         if isinstance(n, int):
             return integer(n, dtype)
         known = self.outline.extents
-        result = next((v for v, s in known.items() if s == n and v.type.dtype is dtype), None)  # type: ignore[attr-defined]
+        result = next((v for v, s in known.items() if s == n and dtype_of(v) is dtype), None)
         if result is None:
             known[result := Value(tensor(dtype, ()), self.b.name(n.name))] = n
             self.outline.scalars.add(result)
@@ -410,8 +382,8 @@ class Preparation:
         t = operand_type(x)
         if not isinstance(t, TupleType) or not isinstance(x, Value) or x in self.outline.lost:
             return [x]
-        parts = [self.elements.get((x, i)) for i in range(len(t.elements))]
-        return [x] if None in parts else [leaf for part in parts for leaf in self.leaves(part)]  # type: ignore[arg-type]
+        parts = [part for i in range(len(t.elements)) if (part := self.elements.get((x, i))) is not None]
+        return [x] if len(parts) < len(t.elements) else [leaf for part in parts for leaf in self.leaves(part)]
 
     def write(self, memory: Value, x: Operand, first: Sequence[AffineExpr] = (), steps: Sequence[int] = ()) -> None:
         """Copy `x` into a part of memory."""
@@ -422,6 +394,12 @@ class Preparation:
             x = self.b.op("broadcast_to", Literal(tensor(t.dtype, ()), element_of(x)), result_shape=t.shape)
         result = self.b.op("stop_gradient", x, name=memory.name)
         self.outline.writes[result] = Write(memory, tuple(first) or (AffineExpr(),) * t.rank, tuple(steps) or (1,) * t.rank)
+
+    def copied(self, x: Operand, name: str) -> Value:
+        """A copy of `x` in its own memory."""
+        memory = self.memory(tensor_of(x), name)
+        self.write(memory, x)
+        return memory
 
     def seen(self, short: str, subview: Subview, x: Operand, *operands: Operand, shape: Shape, **attrs: Any) -> Value:
         """A subview of `x`, as an op of the kind `short`."""
@@ -467,10 +445,10 @@ class Preparation:
             return self.number(op.operands[0], at)
         if short == COUNT:
             return integer(where[op.attr("axis")], t.dtype)
-        inputs = [operand_type(x) for x in op.operands]
-        if not all(isinstance(i, TensorType) and i.is_static for i in inputs):
+        inputs = [i for x in op.operands if isinstance(i := operand_type(x), TensorType) and i.is_static]
+        if len(inputs) < len(op.operands):
             return None
-        first = inputs[0].static_shape if inputs else ()  # type: ignore[attr-defined]
+        first = inputs[0].static_shape if inputs else ()
         if short == "broadcast_to":
             inner = [0 if n == 1 else i for i, n in zip(where[len(where) - len(first) :], first, strict=True)]
             return self.number(op.operands[0], raveled(inner, first))
@@ -483,20 +461,20 @@ class Preparation:
         if short == "concat":
             axis = op.attr("axis") % t.rank
             for x, i in zip(op.operands, inputs, strict=True):
-                n = i.static_shape  # type: ignore[attr-defined]
+                n = i.static_shape
                 if where[axis] < n[axis]:
                     return self.number(x, raveled(where, n))
                 where[axis] -= n[axis]
         own = (t.dtype in INDICES and short in _ARITHMETIC) or short in COMPARISONS or short == "compare_eq"
         cast = short == "cast" and t.dtype in INDICES
-        if not (own or cast) or any(i.dtype not in INDICES for i in inputs):  # type: ignore[attr-defined]
+        if not (own or cast) or any(i.dtype not in INDICES for i in inputs):
             return None
-        if cast and t.dtype.bits < inputs[0].dtype.bits:  # type: ignore[attr-defined]
+        if cast and t.dtype.bits < inputs[0].dtype.bits:
             return None
-        operands = [self.number(x, at) for x in op.operands]
-        if None in operands:
+        given = [scalar for x in op.operands if (scalar := self.number(x, at)) is not None]
+        if len(given) < len(op.operands):
             return None
-        return self.arithmetic(short, *operands, **({"dtype": t.dtype} if cast else {}))  # type: ignore[arg-type]
+        return self.arithmetic(short, *given, **({"dtype": t.dtype} if cast else {}))
 
     def _seen(self, x: Operand, subview: Subview, where: Sequence[int]) -> Operand | None:
         """An element of a subview."""

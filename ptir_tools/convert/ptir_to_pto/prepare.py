@@ -8,6 +8,7 @@ from ptir_tools.convert.legality import decomposed
 from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.ptir_to_pto import integers, loops, moves, ordering, quantized, reductions
 from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS, LOSSY_FORMULAS
+from ptir_tools.convert.ptir_to_pto.expansion import Expand, expanded
 from ptir_tools.convert.ptir_to_pto.kernel import POSITIONS, REDUCTIONS, TAKE
 from ptir_tools.convert.ptir_to_pto.outline import Outline
 from ptir_tools.convert.ptir_to_pto.preparation import Preparation, Rule
@@ -23,22 +24,14 @@ def prepared(
     """The live ops of the entry. Constants that are not splats become parameters, whose values go to the option CONSTANTS, else a
     warning lists them. `others` are names that they must not have."""
     composites = {**FUNCTIONS, **SPECIAL, **APPROXIMATIONS, **(LOSSY_FORMULAS if options[LOSSY] else {})}
-    return Preparation(decomposed(program, composites), target, options, diagnostics, RULES, others).run()
+    program, ranges, refused = expanded(decomposed(program, composites), EXPANSIONS, target)
+    return Preparation(program, options, diagnostics, RULES, ranges, refused, others).run()
 
 
-RULES: dict[str, Rule] = {
+# Ops that tiles lack, in ops that they have.
+EXPANSIONS: dict[str, Expand] = {
     **dict.fromkeys(REDUCTIONS, reductions.reduction),
     "dot_general": reductions.product,
-    "slice": moves.slice,
-    "dynamic_slice": moves.dynamic_slice,
-    "dynamic_update_slice": moves.update,
-    "concat": moves.concat,
-    "pad": moves.pad,
-    "extract_patches": moves.patches,
-    "reduce_window": moves.windows,
-    "reshape": moves.reshape,
-    "tile": moves.tiled,
-    TAKE: moves.take,
     "quantize": quantized.quantize,
     "dequantize": quantized.dequantize,
     "requantize": quantized.requantize,
@@ -49,7 +42,8 @@ RULES: dict[str, Rule] = {
     "div": integers.quotient,
     **dict.fromkeys(("rem", "mod"), integers.remainder),
     "pow": integers.power,
-    **dict.fromkeys(("shift_right_logical", "shift_right_arithmetic"), integers.shifted_right),
+    "shift_right_logical": integers.logical_shift,
+    "shift_right_arithmetic": integers.arithmetic_shift,
     "popcount": integers.popcount,
     "count_leading_zeros": integers.leading_zeros,
     "bitcast": integers.bitcast,
@@ -60,6 +54,19 @@ RULES: dict[str, Rule] = {
     "gather": ordering.gather,
     "top_k": ordering.top_k,
     "sort": ordering.sort,
+}
+# Ops that read and write parts of memory, and control flow.
+RULES: dict[str, Rule] = {
+    "slice": moves.slice,
+    "dynamic_slice": moves.dynamic_slice,
+    "dynamic_update_slice": moves.update,
+    "concat": moves.concat,
+    "pad": moves.pad,
+    "extract_patches": moves.patches,
+    "reduce_window": moves.windows,
+    "reshape": moves.reshape,
+    "tile": moves.tiled,
+    TAKE: moves.take,
     "scan": loops.scan,
     "while": loops.while_,
     "cond": loops.cond,

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
 
 from ptir_tools.convert.ptir_to_pto.kernel import element
 from ptir_tools.core.dtypes import BF16, F16, F32, FP8_E4M3, FP8_E5M2, INDEX, SI8, SI16, SI32, UI8, UI16, UI32, DType
-from ptir_tools.core.ir import Literal, Value
+from ptir_tools.core.ir import Literal, Operand, Value, operand_type
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import UNKNOWN, Dim, TensorType, Type, tensor
 from ptir_tools.dialects.pto.facts import element_types
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.text.literals import integer
-from ptir_tools.dialects.pto.types import memref, scalar
+from ptir_tools.dialects.pto.types import MemRefType, ScalarType, TileType, memref, scalar
 
 # Wider element types, which have every value of the narrower ones and round or wrap to the same results.
 _WIDER = {
@@ -33,8 +34,26 @@ class BlockValue:
     @property
     def dtype(self) -> DType:
         """The element type."""
-        result: DType = self.value.type.dtype  # type: ignore[attr-defined]
-        return result
+        return dtype_of(self.value)
+
+
+def dtype_of(x: Operand) -> DType:
+    """The element type of a tile, memref, scalar or literal."""
+    t = operand_type(x)
+    assert isinstance(t, (TileType, MemRefType, ScalarType, TensorType))
+    return t.dtype
+
+
+def tile_of(x: Operand) -> TileType:
+    """The type of a tile."""
+    t = operand_type(x)
+    assert isinstance(t, TileType)
+    return t
+
+
+def elements_of(x: Operand) -> int:
+    """The number of elements of a tile."""
+    return prod(n for n in tile_of(x).shape if isinstance(n, int))
 
 
 def number(n: int) -> Literal:
@@ -69,7 +88,7 @@ def wider(target: Target, short: str, dtype: DType) -> DType:
 
 # Integers without a sign as those with one, of the same bits: ops that make the same bits of both, and those that compare, for
 # which the highest bit is turned over.
-_SIGNED = {UI8: SI8, UI16: SI16, UI32: SI32}
+SIGNED = {UI8: SI8, UI16: SI16, UI32: SI32}
 _OF_BITS = frozenset(
     (
         *("add", "adds", "sub", "subs", "mul", "muls", "expands", "and", "ands", "or", "ors", "xor", "xors", "not", "shl"),
@@ -81,7 +100,7 @@ ORDERED = frozenset(("max", "maxs", "min", "mins", "colmax", "colmin", "cmp", "c
 
 def signed(target: Target, short: str, dtype: DType) -> DType | None:
     """The signed elements in which a target computes an op that it lacks for unsigned `dtype`; None where it has it."""
-    allowed, other = element_types(target).get(short), _SIGNED.get(dtype)
+    allowed, other = element_types(target).get(short), SIGNED.get(dtype)
     if allowed is None or other is None or DTYPE_TEXT[dtype] in allowed or short not in _OF_BITS | ORDERED:
         return None
     return other if DTYPE_TEXT[wider(target, short, other)] in allowed else None
