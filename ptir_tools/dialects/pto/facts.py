@@ -26,6 +26,23 @@ def tile_at(op: Op, tiles: Tiles, i: int) -> TileType:
 
 
 @dataclass(slots=True, frozen=True, eq=False, kw_only=True)
+class Form:
+    """How the C++ library calls an op.
+
+    `family` is the kind of call (`text.cpp.instructions`). `name` is the function, if it is not the opcode. With `accumulates`,
+    the operand that the op is written over is passed, too. With `packs`, the result is a mask of packed bits.
+    """
+
+    family: str = "call"
+    name: str = ""
+    accumulates: bool = False
+    packs: bool = False
+
+
+CALL = Form()
+
+
+@dataclass(slots=True, frozen=True, eq=False, kw_only=True)
 class Facts:
     """The facts of one tile op. The defaults are those of most ops: elementwise on row-major tiles in Vec, on the vector pipe.
 
@@ -60,6 +77,7 @@ class Facts:
     vector: bool = True
     passes: int = 1
     legal: Callable[[Op, Tiles, Target], None] | None = None
+    form: Form = CALL
     valid: ValidRule | None = None  # where the result is valid; None: where all tile operands are
 
 

@@ -15,6 +15,23 @@ from ptir_tools.dialects.pto.facts import Extents, Numbers, facts
 from ptir_tools.dialects.pto.types import INDEX_TYPE, TileType
 
 
+class Extreme(Value):
+    """The smaller of two expressions, or the larger, which is not known. Those of equal expressions are equal."""
+
+    __slots__ = ("largest", "sides")
+
+    def __init__(self, sides: tuple[Linear, Linear], largest: bool) -> None:
+        super().__init__(INDEX_TYPE, "extreme")
+        self.sides = sides
+        self.largest = largest
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Extreme) and self.largest == other.largest and self.sides == other.sides
+
+    def __hash__(self) -> int:
+        return hash((self.largest, self.sides))
+
+
 def unknown() -> Linear:
     """An extent of which nothing is known."""
     return atom(Value(INDEX_TYPE))
@@ -117,9 +134,17 @@ def _more(a: Linear, b: Linear, extent: Linear) -> Linear:
         return a
     if b == extent:
         return b
-    return number(max(a.const, b.const)) if not a.terms and not b.terms else unknown()
+    return extreme(a, b, largest=True)
 
 
 def least(a: Linear, b: Linear) -> Linear:
     """The smaller of two extents of which nothing more is known."""
-    return number(min(a.const, b.const)) if not a.terms and not b.terms else a if a == b else unknown()
+    return extreme(a, b, largest=False)
+
+
+def extreme(a: Linear, b: Linear, *, largest: bool) -> Linear:
+    """The smaller or the larger of two expressions."""
+    apart = a - b
+    if apart.terms:
+        return atom(Extreme((a, b), largest))
+    return a if (apart.const > 0) is largest else b

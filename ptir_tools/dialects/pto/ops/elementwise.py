@@ -14,7 +14,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.pto import elements, rules
-from ptir_tools.dialects.pto.facts import Extents, Facts, Numbers
+from ptir_tools.dialects.pto.facts import Extents, Facts, Form, Numbers
 from ptir_tools.dialects.pto.memory.spare import like_first, two_rows
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
@@ -181,7 +181,7 @@ def _compare(name: str, on_a3: str, text: str) -> None:
         body,
         compare_types,
         text,
-        facts=Facts(elements=elements.on(on_a3, "i8 i16 u8 u16 u32 bf16")),
+        facts=Facts(elements=elements.on(on_a3, "i8 i16 u8 u16 u32 bf16"), form=Form(packs=True)),
         generate=lambda choices, *_: {"cmpMode": choices.one(tuple(n.COMPARISONS))},
     )
 
@@ -259,6 +259,9 @@ def _of_pairs(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) 
     return either(both(tiles[0], tiles[1], shape), both(tiles[2], tiles[3], shape), shape)
 
 
+_PAIRED = Facts(elements=elements.WIDENED, valid=_of_pairs, form=Form(family="extreme"))
+
+
 def _partial(name: str, fn: n.Function, text: str) -> None:
     def body(a: Tile, b: Tile, *, to: TileType) -> kit.Filling:
         sums = kit.elements(fn, to, a, b)
@@ -311,7 +314,7 @@ def _arg(name: str, better: n.Function, text: str) -> None:
         return issue(context, wait, event, action, values, places)
 
     body.__doc__ = f"{text} of `a` and `b`, and its index of `ai` or `bi`; of equal ones that of `a`. PTO IR 4.4."
-    kit.tile_op(name, arg_types, "to", "order", facts=Facts(elements=elements.WIDENED, valid=_of_pairs), traits=ELEMENTWISE)(body)
+    kit.tile_op(name, arg_types, "to", "order", facts=_PAIRED, traits=ELEMENTWISE)(body)
 
 
 def arg_types(a: Type, ai: Type, b: Type, bi: Type, *, to: TileType, order: TileType) -> None:

@@ -15,7 +15,7 @@ from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.core.violations import Violation, operand, require
 from ptir_tools.dialects.pto import elements, needs, rules
 from ptir_tools.dialects.pto.affine import number
-from ptir_tools.dialects.pto.facts import Extents, Facts, Numbers, Tiles, tile_at
+from ptir_tools.dialects.pto.facts import Extents, Facts, Form, Numbers, Tiles, tile_at
 from ptir_tools.dialects.pto.memory.info import extents
 from ptir_tools.dialects.pto.memory.spare import pairs
 from ptir_tools.dialects.pto.ops import kit
@@ -156,7 +156,7 @@ def valid_blocks(op: Op, tiles: Sequence[Extents], shape: Extents, value: Number
     return rows, least(shape[1], blocks * (BLOCK // op.attr("to").dtype.size))
 
 
-_BLOCKS = Facts(elements=elements.SMALL, passes=4, valid=valid_blocks)
+_BLOCKS = Facts(elements=elements.SMALL, passes=4, valid=valid_blocks, form=Form(family="blocks"))
 kit.declare("gatherb", gatherb, gather_blocks_types, facts=_BLOCKS, traits=Trait.NONE, fails=needs.index_fails)
 
 
@@ -212,7 +212,7 @@ def sort_types(x: Type, *, to: TileType, order: TileType) -> None:
     rules.same_shape("the order", need_integers("the order", order), to)
 
 
-_SORTED = Facts(elements=elements.FLOATS, passes=8, spare=sorting_tiles, valid=first)
+_SORTED = Facts(elements=elements.FLOATS, passes=8, spare=sorting_tiles, valid=first, form=Form(family="sort"))
 
 
 @kit.tile_op("sort32", sort_types, "to", "order", facts=_SORTED, fails=always)
@@ -300,7 +300,14 @@ def check_groups(op: Op, tiles: Tiles, target: Target) -> None:
     fails=always,
     generate=any_merge,
     asks=needs.VALID,
-    own=Facts(elements=elements.FLOATS, passes=8, spare=merging_tiles, legal=check_groups, valid=valid_merged),
+    own=Facts(
+        elements=elements.FLOATS,
+        passes=8,
+        spare=merging_tiles,
+        legal=check_groups,
+        valid=valid_merged,
+        form=Form(family="merge"),
+    ),
 )
 def mrgsort(
     xs: Many,

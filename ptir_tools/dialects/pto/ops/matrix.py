@@ -16,7 +16,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import Violation, operand, require, result
 from ptir_tools.dialects.pto import rules
-from ptir_tools.dialects.pto.facts import Facts, Tiles, ValidRule, facts
+from ptir_tools.dialects.pto.facts import Facts, Form, Tiles, ValidRule, facts
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.run.machine import Machine, Tile
@@ -251,6 +251,7 @@ def _products(name: str, rule: Callable[[kit.Rule], kit.Rule], more: str) -> Non
                 vector=False,
                 legal=check_product,
                 valid=_rows_and_columns(left, places.index("Right")),
+                form=Form(name=f"T{name.upper()}_MX" if ".mx" in kind else "", accumulates=kind.endswith(".acc")),
             ),
             traits=Trait.NONE,
             cost=_summed(left),

@@ -16,7 +16,7 @@ from ptir_tools.core.types import UNKNOWN, Dim, Shape, Type, same_extents
 from ptir_tools.core.violations import Place, Violation, group, operand, require, result
 from ptir_tools.dialects.pto import elements, needs, rules
 from ptir_tools.dialects.pto.affine import constant, linear
-from ptir_tools.dialects.pto.facts import Facts, Numbers, Tiles, facts, tile_at
+from ptir_tools.dialects.pto.facts import Facts, Form, Numbers, Tiles, facts, tile_at
 from ptir_tools.dialects.pto.memory.info import extents, tile_bytes
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.ops import kit
@@ -327,7 +327,16 @@ def check_load_target(op: Op, tiles: Tiles, target: Target) -> None:
     check=check_access,
     asks=needs.WINDOW,
     fails=needs.window_fails,
-    facts=Facts(pipe="MTE2", gives=None, memory=0, vector=False, elements=elements.MEMORY, legal=check_load_target, valid=whole),
+    facts=Facts(
+        pipe="MTE2",
+        gives=None,
+        memory=0,
+        vector=False,
+        elements=elements.MEMORY,
+        legal=check_load_target,
+        valid=whole,
+        form=Form(family="load"),
+    ),
 )
 def load(
     source: Array, indices: Many, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
@@ -380,6 +389,7 @@ def check_store_target(op: Op, tiles: Tiles, target: Target) -> None:
     facts=Facts(
         pipe="MTE3",
         opcodes=("TSTORE",),
+        form=Form(family="store", name="TSTORE"),
         stores={"Vec": ("TSTORE_VEC", "MTE3"), "Acc": ("TSTORE_ACC", "FIX"), "Mat": ("TSTORE_MAT", "MTE3")},
         memory=1,
         vector=False,
@@ -454,6 +464,7 @@ def rescaled(values: Array, scale: Array) -> Array:
     facts=Facts(
         pipe="FIX",
         opcodes=("TSTORE_ACC", "TSTORE_FP"),
+        form=Form(family="store", name="TSTORE_FP"),
         takes=("Acc", "Scale"),
         memory=2,
         vector=False,
@@ -562,7 +573,7 @@ def _printed(x: np.generic) -> str:
     return f"{int(x):>8}" if n.is_integer(np.asarray(x)) or isinstance(x, np.bool_) else f"{float(x):>8.4f}"
 
 
-_HINT = Facts(pipe="MTE2", vector=False, elements=elements.MEMORY)
-_PRINTED = Facts(takes=("Vec",), elements=elements.SMALL, passes=0)
+_HINT = Facts(pipe="MTE2", vector=False, elements=elements.MEMORY, form=Form(family="prefetch"))
+_PRINTED = Facts(takes=("Vec",), elements=elements.SMALL, passes=0, form=Form(family="print"))
 kit.tile_op("prefetch", prefetch_types, facts=_HINT, traits=WRITES, check=None, asks=ASKS_NOTHING)(prefetch)
 kit.tile_op("print", print_types, facts=_PRINTED, traits=WRITES, asks=ASKS_NOTHING)(print_)

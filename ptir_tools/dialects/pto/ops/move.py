@@ -16,7 +16,7 @@ from ptir_tools.core.types import Type
 from ptir_tools.core.violations import Violation, group, require
 from ptir_tools.dialects.pto import elements, needs, rules
 from ptir_tools.dialects.pto.affine import constant
-from ptir_tools.dialects.pto.facts import Extents, Facts, Numbers, Tiles, ValidRule
+from ptir_tools.dialects.pto.facts import Extents, Facts, Form, Numbers, Tiles, ValidRule
 from ptir_tools.dialects.pto.memory.info import box_of, extents
 from ptir_tools.dialects.pto.memory.spare import like_first
 from ptir_tools.dialects.pto.ops import kit, memory
@@ -54,7 +54,7 @@ def _facts(
     elements: Mapping[str, frozenset[str]],
     legal: Callable[[Op, Tiles, Target], None] | None = None,
 ) -> Facts:
-    return Facts(pipe=pipe, takes=(source,), gives=gives, vector=False, elements=elements, legal=legal)
+    return Facts(pipe=pipe, takes=(source,), gives=gives, vector=False, elements=elements, legal=legal, form=Form(name="TMOV"))
 
 
 _FACTORS = elements.on("u64", "f32 u8")
@@ -143,6 +143,7 @@ kit.declare(
     facts=Facts(
         pipe="FIX",
         opcodes=("TMOV_A2V", "TMOV_FP"),
+        form=Form(name="TMOV_FP"),
         takes=("Acc", "Scale"),
         gives=("Vec", "Mat"),
         vector=False,

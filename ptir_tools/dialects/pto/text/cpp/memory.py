@@ -1,0 +1,131 @@
+"""Memory in C++: views are pointers, and a load, store or prefetch gets its window as a global tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ptir_tools.core.ir import Op, Operand, Value, operand_type
+from ptir_tools.core.source import Loc
+from ptir_tools.dialects.pto.affine import Linear, number
+from ptir_tools.dialects.pto.facts import Extents
+from ptir_tools.dialects.pto.ops.memory import is_load, memory_of, touches_memory
+from ptir_tools.dialects.pto.rules import group
+from ptir_tools.dialects.pto.text.cpp.kernel import NOTHING, Kernel, Window, tiles_of
+from ptir_tools.dialects.pto.text.cpp.spelling import element, sides, unit_dims, value_type
+from ptir_tools.dialects.pto.types import MemRefType, TileType, type_text
+from ptir_tools.dialects.pto.valid import of_shape, stated
+
+RANK = 5  # of a global tensor
+
+
+def parameter(kernel: Kernel, p: Value) -> Iterator[str]:
+    """The C++ parameters of a memref: a pointer, and its extents that are not in the type."""
+    t = p.type
+    assert isinstance(t, MemRefType)
+    name = kernel.name(p)
+    yield f"{value_type(t)}{name}"
+    extents = []
+    for k, d in enumerate(t.shape):
+        if isinstance(d, int):
+            extents.append(number(d))
+        else:
+            text = kernel.fresh(f"{name}_{k}")
+            extents.append(kernel.called(text))
+            yield f"int64_t {text}"
+    kernel.windows[p] = Window(name, tuple(extents), _strides(kernel, t, extents))
+
+
+def _strides(kernel: Kernel, t: MemRefType, extents: list[Linear]) -> Extents:
+    """The strides of an argument."""
+    at = kernel.function.loc
+    if t.strides is not None:
+        if not all(isinstance(s, int) for s in (*t.strides, t.offset or 0)):
+            kernel.refuse("an argument's strides are numbers", at)
+        return of_shape(t.strides)
+    if t.layout not in (None, "ND", "DN"):
+        kernel.refuse(f"memory of layout {t.layout} has no strides", at)
+    made, step = list[Linear](), number(1)
+    for size in extents if t.layout == "DN" else reversed(extents):
+        made.append(step)
+        step = step * size
+    return tuple(made if t.layout == "DN" else reversed(made))
+
+
+def view(kernel: Kernel, op: Op) -> str:
+    """A subview: a pointer into its source."""
+    source, offsets, sizes, steps = op.defn.split(op.attrs, op.operands)
+    parent = window(kernel, source, op.loc)
+    name = kernel.name(op.result)
+    strides = tuple([s * kernel.number(k) for s, k in zip(parent.strides, steps, strict=True)])
+    kernel.windows[op.result] = Window(name, tuple(map(kernel.number, sizes)), strides)
+    return f"{value_type(op.result.type)}{name} = {_moved(kernel, parent, offsets)};"
+
+
+def _moved(kernel: Kernel, base: Window, offsets: list[Operand]) -> str:
+    """The pointer to an element."""
+    apart = number(0)
+    for o, s in zip(offsets, base.strides, strict=False):
+        apart = apart + kernel.number(o) * s
+    return base.pointer if apart == number(0) else f"{base.pointer} + {kernel.text(apart)}"
+
+
+def window(kernel: Kernel, x: Operand, at: Loc) -> Window:
+    """A memref as it is used."""
+    found = kernel.windows.get(x) if isinstance(x, Value) else None
+    if found is None:
+        kernel.refuse("memory that a loop or a branch gives has no strides in C++", at)
+    return found or Window("nullptr", (), ())
+
+
+def global_tensor(kernel: Kernel, op: Op) -> tuple[str, str]:
+    """The window of a load, store or prefetch: the name of the global tensor, and its declaration."""
+    at = memory_of(op) if touches_memory(op) else op.operands[0]
+    base = window(kernel, at, op.loc)
+    memref = operand_type(at)
+    assert isinstance(memref, MemRefType)
+    tiles = [*(v for v in op.results if isinstance(v.type, TileType)), *tiles_of(op)]
+    pairs = _dimensions(kernel, op, base, memref, tiles[0] if tiles else None)
+    whole = base.extents[0] * base.strides[0] if base.extents else number(1)
+    pairs = [(number(1), whole)] * (RANK - memref.rank) + pairs
+    while len(pairs) > RANK and any(n == number(1) for n, _ in pairs):
+        del pairs[next(k for k, (n, _) in enumerate(pairs) if n == number(1))]
+    if len(pairs) > RANK:
+        kernel.refuse(f"a window of {len(pairs)} extents: the library has {RANK}", op.loc)
+    shape, strides = (", ".join(map(kernel.text, values)) for values in zip(*pairs, strict=True))
+    name, dynamic = kernel.fresh(f"{kernel.name(tiles[0]) if tiles else 'prefetch'}_gm"), ", ".join(["-1"] * RANK)
+    shapes, apart = f"pto::Shape<{dynamic}>", f"pto::Stride<{dynamic}>"
+    kind = f"GlobalTensor<{element(memref.dtype)}, {shapes}, {apart}, pto::Layout::{memref.layout or 'ND'}>"
+    start = _moved(kernel, base, list(group(op, "indices")))
+    return name, f"{kind} {name}({start}, {shapes}({shape}), {apart}({strides}));"
+
+
+def _dimensions(kernel: Kernel, op: Op, base: Window, memref: MemRefType, tile: Value | None) -> list[tuple[Linear, Linear]]:
+    """The extents of a window with their strides, in the order in which the tile has its dimensions in C++."""
+    given = [kernel.number(x) for x in group(op, "valid")]
+    sizes = _sizes(kernel, op, tile) if tile is not None else given or [number(1)] * memref.rank
+    steps = list(base.strides)
+    sizes = [*[number(1)] * (memref.rank - len(sizes)), *sizes]
+    if tile is not None and (last := unit_dims(kernel.tiles[tile])):
+        lead = memref.rank - kernel.tiles[tile].rank
+        sizes, steps = ([*x[:lead], *x[-last:], *x[lead:-last]] for x in (sizes, steps))
+    return list(zip(sizes, steps, strict=True))
+
+
+def _sizes(kernel: Kernel, op: Op, tile: Value) -> list[Linear]:
+    """The extents of a window: the valid region that the op or the type states, else that of the tile."""
+    t = tile.type
+    assert isinstance(t, TileType)
+    if (given := stated(op, t, kernel.number)) is not None:
+        return list(given)
+    if is_load(op):
+        return list(of_shape(t.shape))
+    rows, columns = kernel.valid.get(tile, NOTHING)
+    if t.rank == 1:
+        return [columns]
+    shape, last = t.shape[: t.rank - unit_dims(t)], [number(1)] * unit_dims(t)
+    leading = shape[:-2]
+    if all(d == 1 for d in leading):
+        return [*[number(1)] * len(leading), rows, columns, *last]
+    if (rows, columns) != of_shape(sides(t)):
+        kernel.refuse(f"what is valid in {type_text(t)} is not a window", op.loc)
+    return [*of_shape(shape[:-1]), columns, *last]
