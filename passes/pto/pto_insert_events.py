@@ -1,15 +1,17 @@
-"""Events for programs that have none: tile ops become asynchronous and wait for what they need, and for no more.
+"""Events for programs that have none: tile ops become asynchronous, with the waits that they need.
 
-An op waits for the ops of other pipes that it has to follow, by the walk of the hazard check (`dependences`). It does not where
-what was waited for says that they are complete. In the end every wait is tried: those that the check can do without are gone.
+An op waits for the ops of other pipes that it depends on (`dependences`), unless an earlier wait implies that they are complete.
+At the end the hazard check tries each wait, and those that it does not need are removed.
 
-Every block is planned once, the innermost first. What is under way at the end of a block goes on. In a loop it meets the next
-iteration; behind a loop or branch it meets what follows. There its event is not in sight, so who meets it waits for its pipe
-(`pto.sync.op`), where that holds up least. What is under way and meets something in the blocks of a loop or branch is awaited
-before it. So is all before a call, and at the end of a function. Loads and products that a loop carries keep their events:
-these are carried, too.
+Blocks are planned from the innermost to the outermost. Ops that are still running at the end of a block are called open:
 
-An op stays synchronous where no other runs at the same time. Functions with events of their own are left alone.
+- In a loop, the next iteration may depend on them. After a loop or branch, later ops may. Their events are not visible there, so
+  a barrier of the pipe (`pto.sync.op`) is placed, where it delays the fewest ops.
+- What the blocks of a loop or branch depend on is waited for before the loop or branch.
+- At a call, and at the end of a function, everything is waited for.
+- A load or product whose tile a loop carries keeps its event, which the loop then carries, too.
+
+An op stays synchronous if no other op runs at the same time. Functions with events are not changed.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import NO_USERS, SEGMENTS, WAITS, Function, Op, Region, Value, create, operand_type
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.dialects.pto.affine import constant
-from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced, join
+from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, Pipes, advanced, join
 from ptir_tools.dialects.pto.order.decisions import least
 from ptir_tools.dialects.pto.order.dependences import BARRIER, Dependences, Wait, dependences, redundant_waits
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, opcodes, pipe_of, pipe_of_opcode
@@ -34,7 +36,7 @@ from ptir_tools.rewrite.rewriter import Rewriter
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Make tile ops asynchronous, with the waits that they need."""
+    """Make the tile ops of functions without events asynchronous, with the waits that they need."""
     for rw in context.rewriters(program):
         block = rw.block
         assert isinstance(block, Function)
@@ -44,25 +46,26 @@ def run(program: Program, context: PassContext) -> None:
         function.summary(None, [block])
         own = {*filter(is_barrier, block.ops())}
         context.count("events", _rewrite(rw, function.plan))
-        if any(op.regions for op in block.body):  # else each op waits for what it meets, and for no more
+        if any(op.regions for op in block.body):  # in straight code no wait is redundant
             rw.finish()
             _drop(rw, list(redundant_waits(program, block, _waits(block, own))))
-            _leave(rw, block, function.plan.carries)
+            _drop_carried(rw, block, function.plan.carries)
 
 
-CARRIED = ("MTE2", "M")  # pipes whose ops keep their events when a loop carries what they make
-_ROUNDS = 4  # of choosing where a loop waits for pipes: a wait that moves away leaves others to be waited for
+CARRIED = ("MTE2", "M")  # pipes whose ops keep their events when a loop carries their tiles
+_ROUNDS = 4  # of placing the barriers of a loop: a moved barrier may make others necessary
 
 
 @dataclass(slots=True, eq=False)
 class _Carry:
-    """A load or product that the loop `op` carries as tile `k`, with its event: `first` is before the loop, `again` in it."""
+    """A load or product whose tile and event the loop `op` carries as its value `k`. `first` is the event before the loop, and
+    `again` is the op in the loop."""
 
     op: Op
     k: int
     first: _Signal
     again: Op
-    ops: frozenset[Op]  # before the loop and in it
+    ops: frozenset[Op]  # the op before the loop, and `again`
 
     @property
     def inside(self) -> Value:
@@ -75,21 +78,22 @@ class _Carry:
         return self.op.results[self.k]
 
 
-_Signal = Op | tuple[_Carry, bool]  # what makes an event: an op; or a loop carries it, and it is that in the loop, or after it
+# The source of an event: an op, or a loop that carries it. The flag is False for its name in the loop, True for that after it.
+_Signal = Op | tuple[_Carry, bool]
 
 
 @dataclass(slots=True)
 class _Plan:
-    """Which events each op waits for, and for which events or pipes everything waits before an op, or at the end of a block."""
+    """The events that each op waits for, and the syncs and barriers before an op, or at the end of a block (None)."""
 
     waits: dict[Op, list[_Signal]] = field(default_factory=dict)
     syncs: list[tuple[Region, Op | None, list[_Signal]]] = field(default_factory=list)
     barriers: list[tuple[Region, Op | None, str]] = field(default_factory=list)  # by opcode
     carries: list[_Carry] = field(default_factory=list)
-    overlapped: set[Op] = field(default_factory=set)  # ops during which others run
+    overlapped: set[Op] = field(default_factory=set)  # ops that run at the same time as others
 
     def take_carried(self, other: _Plan, carries: Sequence[_Carry]) -> None:
-        """Add the waits of another plan for what a loop carries."""
+        """Add the waits of another plan for carried loads and products."""
         own = {(c, False) for c in carries}
         pipes = {pipe_of(c.again) for c in carries}
 
@@ -104,7 +108,7 @@ class _Plan:
         self.barriers += [b for b in other.barriers if pipe_of_opcode(b[2]) in pipes and b not in self.barriers]
 
     def take(self, other: _Plan) -> None:
-        """Add what another plan says of other ops."""
+        """Add a plan for other ops."""
         self.waits |= other.waits
         self.syncs += other.syncs
         self.barriers += other.barriers
@@ -120,9 +124,9 @@ class _Plan:
 
 @dataclass(slots=True, eq=False)
 class _Task:
-    """An op, or what a loop or branch leaves under way in a pipe; `ops` are the ops that it is.
+    """An op, or the open ops of one pipe after a loop or branch. `ops` are the ops that it is made of.
 
-    `signal` is None where its event is not in sight."""
+    `signal` is None if no event of it is visible."""
 
     op: Op
     ops: frozenset[Op]
@@ -136,15 +140,15 @@ class _Task:
 
 @dataclass(slots=True)
 class _Summary:
-    """What blocks do, as those around them see it."""
+    """The effect of the blocks of a loop or branch on the ops after it."""
 
     pipes: set[int] = field(default_factory=set)
-    sure: set[int] = field(default_factory=set)  # pipes that certainly have work
-    open: dict[int, str] = field(default_factory=dict)  # pipes that may be at work behind them, with an opcode of each
-    after: dict[int, set[int]] = field(default_factory=dict)  # whose work is done when that of an open pipe is
-    carried: dict[_Carry, set[int]] = field(default_factory=dict)  # the same of loads that are carried
-    runs: bool = False  # whether they certainly run
-    stops: bool = False  # whether a call is in them
+    sure: set[int] = field(default_factory=set)  # pipes that certainly run an op
+    open: dict[int, str] = field(default_factory=dict)  # pipes that may have open ops, with an opcode of each
+    after: dict[int, set[int]] = field(default_factory=dict)  # by open pipe: the pipes that are complete when it is
+    carried: dict[_Carry, set[int]] = field(default_factory=dict)  # the same by carried load or product
+    runs: bool = False  # whether the blocks certainly run
+    stops: bool = False  # whether they contain a call
 
 
 class _Function:
@@ -158,7 +162,7 @@ class _Function:
         self.inner: dict[Op, list[tuple[Op, int]]] = {}  # the tile ops in the blocks of an op, and their pipes
 
     def summary(self, op: Op | None, blocks: Sequence[Region]) -> _Summary:
-        """Plan the blocks of an op, or the function (None), and tell what they do."""
+        """Plan the blocks of an op, or the function (None); their effect."""
         if op is None:
             _Block(self, self.plan, None, blocks).walk()
             return _Summary()
@@ -167,7 +171,7 @@ class _Function:
         return cached
 
     def planned(self, op: Op) -> _Summary:
-        """Plan the blocks of `op`: those of a branch one by one, of a loop in turn, iteration after iteration."""
+        """Plan the blocks of a branch one by one, or those of a loop in sequence."""
         if not is_loop(op):
             ends = [_Block(self, self.plan, op, [r]) for r in op.regions]
             for end in ends:
@@ -175,18 +179,18 @@ class _Function:
             return self.seen(op, ends)
         chosen: dict[Op, dict[int, str]] = {}
         needs: list[tuple[Op, _Task, int]] = []
-        again = self.turned(op, chosen)
+        again = self.iteration(op, chosen)
         for _ in range(_ROUNDS):
             needs += again.needs
             if not again.needs or (better := again.choice(needs)) == chosen:
                 break
-            again = self.turned(op, chosen := better)
+            again = self.iteration(op, chosen := better)
         self.plan.take(again.plan)
         return self.seen(op, [again])
 
-    def turned(self, op: Op, chosen: dict[Op, dict[int, str]]) -> _Block:
-        """The walk of an iteration of a loop that follows another, with a plan of its own. What is carried may be complete there,
-        and under way in the first iteration: that waits, too."""
+    def iteration(self, op: Op, chosen: dict[Op, dict[int, str]]) -> _Block:
+        """The walk of the second iteration of a loop, with its own plan. The plan also has the waits of the first iteration for
+        carried loads and products, which may be complete in the second."""
         first = _Block(self, _Plan(), op, op.regions, None, chosen)
         first.walk()
         again = _Block(self, _Plan(), op, op.regions, first, chosen)
@@ -195,7 +199,7 @@ class _Function:
         return again
 
     def seen(self, op: Op, ends: Sequence[_Block]) -> _Summary:
-        """What the blocks of `op` do."""
+        """The effect of the blocks of `op` after these walks."""
         carries = self.carries.get(op, ())
         again = {c.again for c in carries}
         result = _Summary(runs=_runs(op), sure=set.intersection(*(end.sure for end in ends)))
@@ -203,15 +207,15 @@ class _Function:
             result.sure = set()
         for end in ends:
             result.stops |= end.stops
-            result.pipes |= end.pipes
-            closed = not is_while(op)  # which ends between its blocks
-            result.open |= {p: code for p, code in end.used.items() if not closed or end.issued[p] < end.places[p]}
-            result.carried |= {c: end.told_by(end.latest[c.again].clock) for c in carries}
+            result.pipes |= end.active
+            closed = not is_while(op)  # which may end between its blocks
+            result.open |= {p: code for p, code in end.used.items() if not closed or end.pipes.issued[p] < end.pipes.places[p]}
+            result.carried |= {c: end.complete_by(end.latest[c.again].clock) for c in carries}
         for p in {PIPES.index(pipe_of(x)) for x in again}:
             if all(x in again for x, pipe in self.inside(op) if pipe == p):
-                result.open.pop(p, None)  # they go on under names of their own
+                result.open.pop(p, None)  # all of them are carried
         for p in result.open:
-            parts = [end.told_by(end.last[p] if p in end.used else ZERO) for end in ends]
+            parts = [end.complete_by(end.pipes.last[p] if p in end.used else ZERO) for end in ends]
             result.after[p] = set.intersection(*parts) if not is_while(op) else set()
         return result
 
@@ -224,7 +228,7 @@ class _Function:
 
 
 def _runs(op: Op) -> bool:
-    """Whether a loop certainly runs."""
+    """Whether a loop certainly has an iteration."""
     if not is_for(op):
         return False
     low, high = constant(op.operands[0]), constant(op.operands[1])
@@ -232,10 +236,10 @@ def _runs(op: Op) -> bool:
 
 
 class _Block:
-    """Plans the blocks of a loop in turn, a branch, or a function; clocks are those of the hazard check.
+    """Plans the blocks of a loop in sequence, a block of a branch, or a function, on the pipes of the hazard check.
 
-    `before` is the same loop's walk without an iteration before; its tasks are then those of the iteration before. `chosen` are
-    barriers that are put before ops, by pipe."""
+    `before` is the walk of the first iteration of a loop, if this one is the second. `chosen` has the barriers to place before
+    ops, by pipe."""
 
     def __init__(
         self,
@@ -253,29 +257,26 @@ class _Block:
         self.region = regions[0]
         self.before = before
         self.chosen = chosen or {}
-        self.issued: Clock = ZERO
-        self.last: list[Clock] = [ZERO] * len(PIPES)
-        self.places = [0] * len(PIPES)
+        self.pipes = Pipes()
         self.makers: dict[Value, _Task] = {}
         self.latest: dict[Op, _Task] = {}
         self.pending: list[_Task] = []
         self.numbers = count()
-        self.current: dict[Op, _Task] = {}  # the task of each op in this iteration
-        self.previous: dict[Op, _Task] = {}  # and in the one before
-        self.lonely: list[list[_Task]] = [[] for _ in PIPES]  # per pipe, ops during which none was seen so far
-        # What those around see
-        self.used: dict[int, str] = {}  # pipes that may be at work, with an opcode of each
-        self.pipes: set[int] = set()
+        self.current: dict[Op, _Task] = {}  # by op, its task in this iteration
+        self.previous: dict[Op, _Task] = {}  # and in the first one
+        self.lonely: list[list[_Task]] = [[] for _ in PIPES]  # per pipe, ops that run at the same time as no other so far
+        # As in `_Summary`
+        self.used: dict[int, str] = {}  # pipes that may have open ops, with an opcode of each
+        self.active: set[int] = set()
         self.sure: set[int] = set()
         self.stops = False
-        # Where barriers may go
-        self.steps: list[Op] = []  # the ops that have tasks, loops and branches included
-        self.needs: list[tuple[Op, _Task, int]] = []  # ops that need a task of the iteration before, and their pipe
+        self.steps: list[Op] = []  # the ops before which barriers may be
+        self.needs: list[tuple[Op, _Task, int]] = []  # ops that need a barrier for a task, and their pipe
 
     # The walk
 
     def walk(self) -> None:
-        """Follow the blocks once."""
+        """Plan the blocks once."""
         inside = self.function.carries.get(self.owner, []) if self.owner is not None else []
         if self.before is None:
             for c in inside:
@@ -284,7 +285,7 @@ class _Block:
             self.resume(self.before, {c.again: c for c in inside})
         for region in self.regions:
             self.region = region
-            for t in self.pending:  # the second block of a `scf.while` does not see the events of the first
+            for t in self.pending:  # events of the first block of a `scf.while` are not visible in the second
                 if region is not self.regions[0] and isinstance(t.signal, Op):
                     t.signal = None
             for op in region.body:
@@ -300,23 +301,24 @@ class _Block:
         if self.owner is None:
             self.finish()
         for p, tasks in enumerate(self.lonely):
-            self.plan.overlapped |= {t.op for t in tasks if self.issued[p] < t.place}
+            self.plan.overlapped |= {t.op for t in tasks if self.pipes.issued[p] < t.place}
 
     def finish(self) -> None:
-        """The end of a function: all is complete. The last op may say so by itself."""
+        """Wait for everything at the end of a function. A last op that runs alone stays synchronous, which is enough."""
         t = self.pending[-1] if self.pending else None
         if t is not None and t in self.lonely[t.pipe]:
-            self.issued = join(self.issued, t.clock)
+            self.pipes.wait(t.clock)
             self.lonely[t.pipe].remove(t)
         self.flush(None, self.pending)
 
     def resume(self, before: _Block, again: dict[Op, _Carry]) -> None:
-        """Begin where an iteration before has ended. Its events are not in sight, except those that are carried."""
-        self.issued, self.last, self.places = before.issued, list(before.last), list(before.places)
+        """Start with the state at the end of the first iteration. Of its events only the carried ones are visible."""
+        self.pipes.restore(before.pipes.state())
+        self.pipes.places = list(before.pipes.places)
         for t in before.pending:
             carry = again.get(t.op)
             if carry is not None and t.signal is not t.op:
-                continue  # that of the iteration before says it as well
+                continue  # the event of the first iteration is enough
             signal: _Signal | None = (carry, False) if carry is not None else None
             result = _Task(t.op, t.ops, signal, t.opcode, t.pipe, t.place, t.clock, next(self.numbers))
             self.pending.append(result)
@@ -328,21 +330,21 @@ class _Block:
                 self.lonely[t.pipe].append(result)
 
     def ordered(self, opcode: str) -> None:
-        """A barrier of the program itself."""
+        """A barrier that the program has."""
         for p, name in enumerate(PIPES):
             if opcode == "ALL" or pipe_of_opcode(opcode) == name:
-                self.issued = join(self.issued, self.last[p])
+                self.pipes.barrier(p)
         self.forget()
 
     def task(self, op: Op) -> None:
-        """A tile op."""
+        """Plan the waits of a tile op."""
         self.put_barriers(op)
         pipe = PIPES.index(pipe_of(op))
-        result = _Task(op, frozenset((op,)), op, opcodes(op)[0], pipe, self.places[pipe] + 1, ZERO, next(self.numbers))
+        result = _Task(op, frozenset((op,)), op, opcodes(op)[0], pipe, self.pipes.places[pipe] + 1, ZERO, next(self.numbers))
         needs = self.followed(op)
         while True:
-            clock, waits, barrier = join(self.issued, self.last[pipe]), [], None
-            for need in sorted(needs, key=lambda t: t.number, reverse=True):  # a late one may say that others are complete
+            clock, waits, barrier = self.pipes.start(pipe), [], None
+            for need in sorted(needs, key=lambda t: t.number, reverse=True):  # a later one may imply that others are complete
                 if need.pipe != pipe and clock[need.pipe] < need.place:
                     if need.signal is None:
                         barrier = need
@@ -354,20 +356,19 @@ class _Block:
             self.needs.append((op, barrier, pipe))
             self.barrier(op, barrier.pipe, barrier.opcode)
         self.plan.waits[op] = waits
-        self.places[pipe] += 1
-        result.clock = self.last[pipe] = advanced(clock, pipe, result.place)
+        result.clock = self.pipes.add(pipe, clock)
         self.steps.append(op)
-        self.alongside(pipe, clock)
+        self.overlap(pipe, clock)
         self.lonely[pipe].append(result)
         self.makers.update((v, result) for v in op.results if isinstance(v.type, TileType))
         self.latest[op] = self.current[op] = result
         self.pending.append(result)
         self.used[pipe] = result.opcode
-        self.pipes.add(pipe)
+        self.active.add(pipe)
         self.sure.add(pipe)
 
     def nested(self, op: Op) -> None:
-        """A loop or branch: what it meets is awaited before it, and what it leaves under way goes on."""
+        """Plan a loop or branch: wait before it for what its blocks depend on, and add its open ops."""
         carries = self.function.carries.get(op)
         if carries is None:
             self.function.carries[op] = carries = list(self.carries(op))
@@ -376,13 +377,13 @@ class _Block:
         self.stops |= inner.stops
         firsts = {t: c for c in carries for t in self.pending if t.signal == c.first}
         met = set(self.pending) if inner.stops else self.met(op)
-        if carries and not inner.runs:  # if it does not run, the event that is carried says nothing of these
+        if carries and not inner.runs:  # without an iteration, the carried event implies nothing about these
             first = {pipe: min(t.place for t in firsts if t.pipe == pipe) for pipe in {t.pipe for t in firsts}}
             met |= {t for t in self.pending if t.pipe in first and t.place > first[t.pipe]}
         self.flush(op, met - firsts.keys())
-        done = [least(a) >= b for a, b in zip(self.issued, self.places, strict=True)]
+        done = [least(a) >= b for a, b in zip(self.pipes.issued, self.pipes.places, strict=True)]
         for pipe in inner.pipes:
-            self.alongside(pipe, self.issued)
+            self.overlap(pipe, self.pipes.issued)
         self.steps.append(op)
         self.pending = [t for t in self.pending if t not in firsts]
         for c in carries:
@@ -390,31 +391,31 @@ class _Block:
         again = {c.again for c in carries}
         left: dict[int, _Task] = {}
         for pipe, opcode in inner.open.items():
-            self.places[pipe] += 1
+            self.pipes.places[pipe] += 1
             ops = frozenset([x for x, p in self.function.inside(op) if p == pipe and x not in again])
-            left[pipe] = _Task(op, ops, None, opcode, pipe, self.places[pipe], ZERO, next(self.numbers))
+            left[pipe] = _Task(op, ops, None, opcode, pipe, self.pipes.places[pipe], ZERO, next(self.numbers))
             self.current.update(dict.fromkeys(ops, left[pipe]))
             self.used[pipe] = opcode
         named = {self.makers[c.after]: known for c, known in inner.carried.items()}
         for t, known in (*named.items(), *((t, inner.after[p]) for p, t in left.items())):
-            clock = join(join(self.issued, self.last[t.pipe]), t.clock)
+            clock = join(self.pipes.start(t.pipe), t.clock)
             for q in known - {t.pipe}:
                 if q in inner.sure or done[q]:
-                    clock = advanced(clock, q, self.places[q])
+                    clock = advanced(clock, q, self.pipes.places[q])
             t.clock = advanced(clock, t.pipe, t.place)
         for t in (*named, *left.values()):
-            self.last[t.pipe] = join(self.last[t.pipe], t.clock)
+            self.pipes.last[t.pipe] = join(self.pipes.last[t.pipe], t.clock)
         self.pending += left.values()
-        self.pipes |= inner.pipes
+        self.active |= inner.pipes
         self.sure |= inner.sure
         self.plan.carries += carries
 
     def carries(self, op: Op) -> Iterator[_Carry]:
-        """The loads and products under way that a loop takes over and makes again, in the order of its steps. There are none of a
-        pipe where their order before the loop is not that in it: an event then says nothing of those before."""
+        """The running loads and products whose tiles a loop gets and replaces, in the order of its ops. There are none of a pipe
+        if their order before the loop differs from that in it: an event would then not imply that earlier ones are complete."""
         if not is_for(op):
             return
-        body, under_way = op.regions[0], {t for t in self.pending if t.signal is not None}
+        body, running = op.regions[0], {t for t in self.pending if t.signal is not None}
         blocks = [r for x in (op, *body.ops()) for r in x.regions]
         read = {x for y in body.ops() for x in y.operands} | {x for r in blocks for x in r.results}
         places = {entry: n for n, entry in enumerate(body.body)}
@@ -423,7 +424,7 @@ class _Block:
             alone = isinstance(x, Value) and x not in read and op.operands[3:].count(x) == 1
             before = self.makers.get(x) if alone else None  # type: ignore[arg-type]
             again = y.op if isinstance(y, Value) else None
-            if before is None or before not in under_way or again not in places or again is None:
+            if before is None or before not in running or again not in places or again is None:
                 continue
             same = before.op.defn is again.defn and pipe_of(again) in CARRIED
             if same and before.signal is not None:
@@ -438,21 +439,19 @@ class _Block:
                 yield from (c for *_, c in steps)
 
     def arrives(self, c: _Carry, v: Value, signal: _Signal) -> None:
-        """What is carried is under way from here on, as `v`."""
+        """Add a carried load or product, which may be running from here on, as the tile `v`."""
         pipe = PIPES.index(pipe_of(c.again))
-        self.places[pipe] += 1
-        place = self.places[pipe]
-        clock = advanced(join(self.issued, self.last[pipe]), pipe, place)
+        clock = self.pipes.add(pipe, self.pipes.start(pipe))
+        place = self.pipes.places[pipe]
         result = _Task(c.again, c.ops, signal, opcodes(c.again)[0], pipe, place, clock, next(self.numbers))
-        self.last[pipe] = clock
         self.makers[v] = result
         self.current.update(dict.fromkeys(c.ops, result))
         self.pending.append(result)
 
-    # What has to be complete
+    # Dependences
 
     def followed(self, op: Op) -> set[_Task]:
-        """The tasks that an op has to follow, as far as this block knows them."""
+        """The tasks of this walk that an op depends on."""
         needed = self.function.needed
         before = {self.current[x] for x in needed.same.get(op, ()) if x in self.current}
         if self.previous and self.owner in needed.again:
@@ -460,66 +459,69 @@ class _Block:
         return before
 
     def met(self, op: Op) -> set[_Task]:
-        """The tasks under way which something in the blocks of `op` must follow."""
+        """The tasks that ops in the blocks of `op` depend on and that may be running."""
         needs = [(t, pipe) for x, pipe in self.function.inside(op) for t in self.followed(x)]
-        return {t for t, pipe in needs if t.pipe != pipe and least(self.last[pipe][t.pipe]) < t.place}
+        return {t for t, pipe in needs if t.pipe != pipe and least(self.pipes.last[pipe][t.pipe]) < t.place}
 
     def forget(self) -> None:
-        """What is complete is not under way."""
-        self.pending = [t for t in self.pending if self.issued[t.pipe] < t.place]
+        """Remove the complete tasks from the pending ones."""
+        self.pending = [t for t in self.pending if self.pipes.issued[t.pipe] < t.place]
 
     # Waits
 
-    def alongside(self, pipe: int, clock: Clock) -> None:
-        """Something runs in a pipe: ops of others that may be under way then are not to hold up what follows them."""
+    def overlap(self, pipe: int, clock: Clock) -> None:
+        """Record that ops of other pipes may run at the same time as one of this pipe that starts at `clock`."""
         for q, tasks in enumerate(self.lonely):
             while q != pipe and tasks and clock[q] < tasks[-1].place:
                 self.plan.overlapped.add(tasks.pop().op)
 
     def flush(self, at: Op | None, met: Iterable[_Task]) -> None:
-        """Let all that follows wait for tasks; where one says that others are complete, for it alone. Those without an event in
-        sight are waited for by their pipes."""
+        """Make all later ops wait for tasks, except those that another of them implies. A task without a visible event is waited
+        for by a barrier of its pipe."""
         waited = sorted(met, key=lambda t: t.number, reverse=True)
         for t in waited:
-            if t.signal is None and self.issued[t.pipe] < t.place and not self.implied(t, waited):
+            if t.signal is None and self.pipes.issued[t.pipe] < t.place and not self.implied(t, waited):
                 if at is not None:
                     self.needs.append((at, t, -1))
                 self.barrier(at, t.pipe, t.opcode)
-        clock, signals = self.issued, list[_Signal]()
+        clock, signals = self.pipes.issued, list[_Signal]()
         for t in waited:
             if clock[t.pipe] < t.place and t.signal is not None:
                 signals.append(t.signal)
             clock = join(clock, t.clock)
         if signals:
             self.plan.syncs.append((self.region, at, signals[::-1]))
-        self.issued = clock
+        self.pipes.issued = clock
         self.forget()
 
     def implied(self, task: _Task, waited: Iterable[_Task]) -> bool:
-        """Whether another of those that are waited for implies that a task is complete."""
+        """Whether a task is complete when another of the waited ones is."""
         return any(t is not task and least(t.clock[task.pipe]) >= task.place for t in waited)
 
     def barrier(self, at: Op | None, pipe: int, opcode: str) -> None:
-        """Let all that follows wait for a pipe."""
+        """Make all later ops wait for a pipe."""
         self.plan.barriers.append((self.region, at, opcode))
-        self.issued = join(self.issued, self.last[pipe])
+        self.pipes.barrier(pipe)
 
     def put_barriers(self, op: Op) -> None:
-        """The barriers that were chosen to be before an op, where they are of use."""
+        """Place the barriers that were chosen for an op, if their pipes have running tasks."""
         for pipe, opcode in self.chosen.get(op, {}).items():
-            if self.issued[pipe] < self.places[pipe]:
+            if self.pipes.issued[pipe] < self.pipes.places[pipe]:
                 self.barrier(op, pipe, opcode)
 
-    # What those around see
+    # The effect, and where barriers are best
 
-    def told_by(self, clock: Clock) -> set[int]:
-        """The pipes whose work is done when a clock says so, or anyhow."""
-        return {q for q in self.pipes if q not in self.used or max(least(clock[q]), least(self.issued[q])) >= self.places[q]}
+    def complete_by(self, clock: Clock) -> set[int]:
+        """The pipes of which all tasks are complete after `clock`."""
+        done = join(clock, self.pipes.issued)
+        return {q for q in self.active if q not in self.used or least(done[q]) >= self.pipes.places[q]}
 
     def choice(self, needs: Sequence[tuple[Op, _Task, int]]) -> dict[Op, dict[int, str]]:
-        """Where to wait for pipes of the iteration before. The place is between the op that is needed and the one that needs it,
-        before an op of the same pipe, or the latter. Best is one behind which another pipe was waited for since the last op of
-        the pipe: it was at work meanwhile. Else there the most other ops run between the two. Pipes of few ops choose first."""
+        """The places of barriers for tasks of the first iteration: by op and pipe, the opcode.
+
+        A place is between the task and the op that needs it. It is before an op of the same pipe, or before the op that needs it.
+        The best place is one with another barrier since the last op of the pipe, because the pipe works during that barrier.
+        Otherwise it is the one with the most ops of other pipes since that op. Pipes with few ops choose first."""
         waits: dict[Op, dict[int, str]] = defaultdict(dict)
         at = {op: k for k, op in enumerate(self.steps)}
         n = len(self.steps)
@@ -528,7 +530,7 @@ class _Block:
         for user, need, pipe in sorted(needs, key=lambda x: many[x[1].pipe]):
             if user not in at or need.op not in at:
                 continue
-            start, end = at[need.op], at[user] + n  # in steps of two iterations
+            start, end = at[need.op], at[user] + n  # among the steps of two iterations
             if any(need.pipe in waits.get(self.steps[k % n], ()) for k in range(start + 1, end + 1)):
                 continue
             best, most, run = end, -1, 0
@@ -542,14 +544,14 @@ class _Block:
         return waits
 
     def pipes_in(self, op: Op) -> set[int]:
-        """The pipes in which an op, or what is in its blocks, runs."""
+        """The pipes of an op, or of the ops in its blocks."""
         if not op.regions:
             return {PIPES.index(pipe_of(op))}
         return self.function.summary(op, op.regions).pipes
 
 
 def _rewrite(rw: Rewriter, plan: _Plan) -> int:
-    """Give the ops their events and waits, and put the syncs in; the number of events."""
+    """Add the events, waits, syncs and barriers; the number of events."""
     asynchronous = plan.asynchronous()
     names = _names(rw)
     events: dict[_Signal, Value] = {}
@@ -576,7 +578,7 @@ def _rewrite(rw: Rewriter, plan: _Plan) -> int:
 
 
 def _carried(c: _Carry, names: Iterator[str]) -> tuple[Value, Value]:
-    """Let a loop carry one event more; its names in the loop and after it."""
+    """Make a loop carry one more event; its names in the loop and after it."""
     t, body = event(opcodes(c.again)[0]), c.op.regions[0]
     inside, after = Value(t, next(names)), Value(t, next(names), c.op)
     inside.users = after.users = NO_USERS
@@ -587,7 +589,7 @@ def _carried(c: _Carry, names: Iterator[str]) -> tuple[Value, Value]:
 
 
 def _asynchronous(rw: Rewriter, op: Op, waits: list[Value], name: str) -> Value:
-    """Replace `op` by itself with an event; gives the event."""
+    """Replace `op` by the same op with an event; the event."""
     groups = op.defn.split(op.attrs, op.operands)
     groups[_wait_group(op)] = waits
     result = create(op.defn, groups, op.defn.named(op.attrs) | {"event": event(opcodes(op)[0])}, loc=op.loc)
@@ -600,7 +602,7 @@ def _asynchronous(rw: Rewriter, op: Op, waits: list[Value], name: str) -> Value:
 
 
 def _waiting(rw: Rewriter, op: Op, waits: list[Value]) -> None:
-    """Let `op`, which stays synchronous, wait."""
+    """Add waits to `op`, which stays synchronous."""
     lengths = list(op.attr(SEGMENTS))
     lengths[_wait_group(op)] = len(waits)
     rw.set_attrs(op, segments=tuple(lengths))
@@ -608,7 +610,7 @@ def _waiting(rw: Rewriter, op: Op, waits: list[Value]) -> None:
 
 
 def _waits(block: Region, own: set[Op]) -> list[Wait]:
-    """What was inserted, the dearest first: barriers, syncs, and what single ops wait for."""
+    """The inserted waits, the most expensive first: barriers, syncs, and waits of single ops."""
     barriers = [(op, BARRIER) for op in filter(is_barrier, block.ops()) if op not in own]
     syncs, others = list[Wait](), list[Wait]()
     for op in block.ops():
@@ -618,8 +620,8 @@ def _waits(block: Region, own: set[Op]) -> list[Wait]:
     return [*barriers, *syncs, *others]
 
 
-def _leave(rw: Rewriter, block: Region, carries: Iterable[_Carry]) -> None:
-    """Let loops not carry events that nothing waits for."""
+def _drop_carried(rw: Rewriter, block: Region, carries: Iterable[_Carry]) -> None:
+    """Remove the events that loops carry and nothing waits for."""
     loops = dict.fromkeys(c.op for c in carries)
     idle = True
     while idle:
@@ -640,7 +642,7 @@ def _leave(rw: Rewriter, block: Region, carries: Iterable[_Carry]) -> None:
 
 
 def _drop(rw: Rewriter, waits: Sequence[Wait]) -> None:
-    """Take waits away."""
+    """Remove waits."""
     gone: dict[Op, set[int]] = defaultdict(set)
     for op, i in waits:
         gone[op].add(i)
@@ -661,7 +663,7 @@ def _wait_group(op: Op) -> int:
 
 
 def _names(rw: Rewriter) -> Iterator[str]:
-    """`e0`, `e1`, … without those that are taken."""
+    """`e0`, `e1`, … without the names that are used."""
     used = {v.name for op in rw.block.ops() for v in op.results}
     used |= {p.name for b in rw.blocks() for p in b.params}
     return (name for n in count() if (name := f"e{n}") not in used)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ptir_tools.core.ir import Op, Operand, Region, Value
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.structure import is_for, is_while
 
 
@@ -38,3 +39,25 @@ def carried(op: Op) -> Iterator[Carried]:
     elif op.defn.short == "scf.if":
         for k, v in enumerate(op.results):
             yield Carried(op, (v,), tuple((r, k) for r in op.regions))
+
+
+def classes(function: Region, kind: type[Type]) -> dict[Value, list[Value]]:
+    """The results and carried values of a type, in order, each with all names of the same value."""
+    found: dict[Value, list[Value]] = {}
+    for op in function.ops():
+        for v in op.results:
+            if isinstance(v.type, kind):
+                found.setdefault(v, [v])
+        for c in carried(op):
+            if isinstance(c.homes[0].type, kind):
+                names = [*c.homes, *(x for place in c.sources if isinstance(x := c.given(*place), Value))]
+                _merge(found, names)
+    return found
+
+
+def _merge(found: dict[Value, list[Value]], names: list[Value]) -> None:
+    whole = found.setdefault(names[0], [names[0]])
+    for v in names[1:]:
+        if (other := found.get(v, [v])) is not whole:
+            whole += other
+            found.update(dict.fromkeys(other, whole))

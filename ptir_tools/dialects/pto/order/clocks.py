@@ -6,7 +6,9 @@ counts with numbers that depend on conditions, the executor with plain ones.
 
 from __future__ import annotations
 
-from ptir_tools.core.records import dataclass
+from collections.abc import Callable
+
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.dialects.pto.order.decisions import Number
 from ptir_tools.dialects.pto.pipes import PIPES
 
@@ -43,3 +45,44 @@ def join(a: Clock, b: Clock) -> Clock:
 def advanced(clock: Clock, pipe: int, place: int) -> Clock:
     """`clock`, with the task at `place` of a pipe complete."""
     return (*clock[:pipe], place, *clock[pipe + 1 :])
+
+
+@dataclass(slots=True, eq=False)
+class Pipes:
+    """The order of issued ops, in which each pipe runs its tasks one after another. The hazard check, insert-events and the
+    executor issue their ops here.
+
+    `issued` is what is complete before the next op is issued. `last` has the clock of the last task of each pipe, `places` its
+    number.
+    """
+
+    join: Callable[[Clock, Clock], Clock] = join
+    issued: Clock = ZERO
+    last: list[Clock] = field(default_factory=lambda: [ZERO] * len(PIPES))
+    places: list[int] = field(default_factory=lambda: [0] * len(PIPES))
+
+    def start(self, pipe: int) -> Clock:
+        """The clock at which the next op of a pipe starts, if it waits for no event."""
+        return self.join(self.issued, self.last[pipe])
+
+    def add(self, pipe: int, clock: Clock) -> Clock:
+        """Add a task that starts at `clock`; its clock when it is complete."""
+        self.places[pipe] += 1
+        self.last[pipe] = done = advanced(clock, pipe, self.places[pipe])
+        return done
+
+    def wait(self, clock: Clock) -> None:
+        """Issue later ops only when the tasks of `clock` are complete."""
+        self.issued = self.join(self.issued, clock)
+
+    def barrier(self, pipe: int) -> None:
+        """Issue later ops only when all tasks of a pipe are complete."""
+        self.wait(self.last[pipe])
+
+    def state(self) -> State:
+        """The clocks, to be restored."""
+        return State(self.issued, list(self.last))
+
+    def restore(self, state: State) -> None:
+        """Set the clocks; places stay, because tasks are numbered along the walk."""
+        self.issued, self.last = state.issued, list(state.last)

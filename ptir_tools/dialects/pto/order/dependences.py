@@ -165,7 +165,7 @@ class RecordingWalk(HazardWalk):
             self.last_reference.update(dict.fromkeys((step.merged[2], step.merged[3]), at))
 
     def now(self) -> Clocks:
-        return self.issued, tuple(self.last)
+        return self.pipes.issued, tuple(self.pipes.last)
 
     def function(self, function: Function, case: Mapping[Value, Linear]) -> None:
         super().function(function, case)

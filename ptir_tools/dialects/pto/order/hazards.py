@@ -28,7 +28,7 @@ from ptir_tools.dialects.pto.memory.info import infer, tile_bytes
 from ptir_tools.dialects.pto.memory.places import Windows
 from ptir_tools.dialects.pto.memory.windows import Access, on_chip, on_chip_bytes, overlap
 from ptir_tools.dialects.pto.ops.memory import accessed_tile, is_load
-from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, State, advanced, join
+from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, Pipes, State, join
 from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Decisions, Number, Undecided
 from ptir_tools.dialects.pto.order.traces import Alternatives, Case, Iterations, Role, Walk
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of_opcode
@@ -322,9 +322,7 @@ class HazardWalk(Walk):
         self.whole = whole
         self.found = _Findings()
         self.target = whole.target
-        self.issued: Clock = ZERO  # what is complete before the next op is issued
-        self.last: list[Clock] = [ZERO] * len(PIPES)  # per pipe, the clock of its last task
-        self.places = [0] * len(PIPES)
+        self.pipes = Pipes(self.join)
         self.windows: dict[Value, Windows[TaskAccess]] = {}  # per memref argument, or space: its accesses so far
         self.live: dict[Value, dict[int | None, list[_LiveTile]]] = {}  # per space and block, the live tiles
         self.assigned = whole.assigned
@@ -338,10 +336,10 @@ class HazardWalk(Walk):
     # Forks and joins
 
     def state(self) -> State:
-        return State(self.issued, list(self.last))
+        return self.pipes.state()
 
     def restore(self, state: State) -> None:
-        self.issued, self.last = state.issued, list(state.last)
+        self.pipes.restore(state)
 
     def merged_state(self, condition: Number, then: State, otherwise: State) -> State:
         pick = self.decisions
@@ -351,7 +349,7 @@ class HazardWalk(Walk):
     # Calls
 
     def all_complete(self) -> bool:
-        ends = [(done, clock[pipe]) for pipe, (done, clock) in enumerate(zip(self.issued, self.last, strict=True))]
+        ends = [(done, clock[p]) for p, (done, clock) in enumerate(zip(self.pipes.issued, self.pipes.last, strict=True))]
         return not self.leaves_open and all(d is last or self.decisions.greater(d, last) == d for d, last in ends)
 
     def completes(self, callee: Function) -> bool:
@@ -415,16 +413,16 @@ class HazardWalk(Walk):
         elif is_assign(op):
             self.assign_address(op)
         else:
-            clock = self.wait_events(op, role.events, self.issued, None)
+            clock = self.wait_events(op, role.events, self.pipes.issued, None)
             self.check_tiles(op, role.tiles, clock)
             if is_sync(op):
-                self.issued = clock
+                self.pipes.issued = clock
 
     def barrier(self, opcode: str) -> None:
         for i, name in enumerate(PIPES):
             if opcode == "ALL" or pipe_of_opcode(opcode) == name:
-                self.waited[i] = self.places[i]
-                self.issued = self.join(self.issued, self.last[i])
+                self.waited[i] = self.pipes.places[i]
+                self.pipes.barrier(i)
 
     def join(self, a: Clock, b: Clock) -> Clock:
         """The clock of an op that runs after both clocks."""
@@ -482,12 +480,12 @@ class HazardWalk(Walk):
     def task(self, op: Op, role: Role) -> Task:
         """Follow a tile op; its task."""
         pipe = role.pipe
-        clock = self.join(self.issued, self.last[pipe])
+        clock = self.pipes.start(pipe)
         if role.events:
             clock = self.wait_events(op, role.events, clock, pipe)
         self.check_tiles(op, role.tiles, clock)
-        self.places[pipe] = place = self.places[pipe] + 1
-        task = Task(op, pipe, place, advanced(clock, pipe, place), self.path_condition, self.iterations)
+        done = self.pipes.add(pipe, clock)
+        task = Task(op, pipe, place := self.pipes.places[pipe], done, self.path_condition, self.iterations)
         if role.access:
             for when, access in self.accesses(op):
                 self.check_access(
@@ -504,12 +502,11 @@ class HazardWalk(Walk):
                     self.set_flag(v, task)
             elif options is None:
                 self.known[v] = ((ALWAYS, _Tile(v, task, self.result_valid(op, role))),)
-        self.last[pipe] = task.clock
         if role.asynchronous:
             self.asynchronous[op] = task
         else:
             self.waited[pipe] = place
-            self.issued = self.join(self.issued, task.clock)
+            self.pipes.wait(task.clock)
         return task
 
     def check_tiles(self, op: Op, tiles: tuple[int, ...], clock: Clock) -> None:

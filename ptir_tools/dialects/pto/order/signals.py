@@ -15,9 +15,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.ir import Function, Op, Operand, Region, Value
+from ptir_tools.core.ir import Function, Op, Region, Value
 from ptir_tools.core.records import NamedTuple, dataclass, field
-from ptir_tools.dialects.pto.carried import carried
+from ptir_tools.dialects.pto.carried import classes
 from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.memory.info import infer
 from ptir_tools.dialects.pto.memory.windows import Access, overlap, placed
@@ -136,22 +136,12 @@ class _Plan:
         self.all_flags = [k for e in self.sources for k in self.flags(e)]
 
     def _number(self, function: Function) -> None:
-        groups: list[list[Operand]] = []
-        for op in function.ops():
-            groups += [[v] for v in op.results if isinstance(v.type, EventType)]
-            for c in carried(op):
-                if isinstance(c.homes[0].type, EventType):
-                    groups.append([*c.homes, *(c.given(*place) for place in c.sources)])
-        for group in groups:
-            values = [v for v in group if isinstance(v, Value)]
-            known = {self.names[v] for v in values if v in self.names}
-            number = min(known, default=len(self.names))
-            for v, n in list(self.names.items()) if len(known) > 1 else ():
-                if n in known:
-                    self.names[v] = number
-            self.names.update(dict.fromkeys(values, number))
+        numbers: dict[int, int] = {}  # by class
+        for v, names in classes(function, EventType).items():
+            self.names[v] = numbers.setdefault(id(names), len(numbers))
         for v, n in self.names.items():
-            if isinstance(v.type, EventType) and v.type.eid is not None:
+            assert isinstance(v.type, EventType)
+            if v.type.eid is not None:
                 self.stated_ids.setdefault(n, v.type.eid)
 
     def unit(self, op: Op) -> Unit:
@@ -203,7 +193,7 @@ def _add_unit(units: list[Unit], unit: Unit) -> None:
 
 
 Clock = dict[Unit, int]
-Effect = dict[_FlagKey, bool]  # the flags that are surely set (True) or not (False) behind something; the others are as before
+Effect = dict[_FlagKey, bool]  # the flags that are certainly set (True) or not set (False) afterwards; the others do not change
 
 
 class _Placement:
@@ -213,22 +203,24 @@ class _Placement:
         self.plan = plan
         self.eager = eager
         self.position = 0
-        self.spans: dict[_FlagKey, tuple[int, int]] = {}  # from where to where each flag is set, in order of the text
+        self.spans: dict[_FlagKey, tuple[int, int]] = {}  # the first and last position at which each flag is used
         self.emitted: list[tuple[list[tuple[str, _FlagKey]], list[Signal]]] = []
         self.result = Signals(plan.cores, {op: plan.unit(op) for op in plan.main.ops() if is_tile_op(op.defn)})
         self.effects: dict[Region, Effect] = {}
-        self.latest: dict[Unit, int] = {}  # where the last op of each unit is whose pipe both cores have
-        self.pending: dict[Unit, int] = {}  # per unit, where its last synchronous op is of which not all others know
-        self.known: dict[Unit, Clock] = defaultdict(dict)  # per unit, up to where the others are complete when its next op starts
-        self.issued: dict[str, Clock] = defaultdict(dict)  # the same of everything that a core is given from here on
-        self.set: dict[_FlagKey, Clock] = {}  # and where a flag was set
+        self.latest: dict[Unit, int] = {}  # the position of the last op of each unit whose pipe both cores have
+        self.pending: dict[Unit, int] = {}  # by unit, the position of its last synchronous op, if not all units wait for it
+        self.known: dict[Unit, Clock] = defaultdict(
+            dict
+        )  # by unit, the positions up to which others are complete when its next op starts
+        self.issued: dict[str, Clock] = defaultdict(dict)  # the same for everything that is issued to a core from here on
+        self.set: dict[_FlagKey, Clock] = {}  # the same when a flag was set
         self.next_key = 0
         self.accessed: dict[Unit, list[tuple[Value, Access | None, bool]]] = {}  # since the last barrier of a pipe
-        self.accesses_unknown = False  # something was done in pipes that other blocks do not see
+        self.accesses_unknown = False  # whether other blocks accessed tiles since then
 
     def function(self) -> None:
-        """The whole function. At its end no flag is set and every pipe is complete. A called function ends only when the other
-        core is complete, too, because that core may read what this one has stored."""
+        """Place the instructions of the function. At its end no flag is set, and all pipes are complete. A called function ends
+        when both cores are complete, because one core may read what the other has stored."""
         end = self.block(self.plan.main, set())
         self.wait(self.plan.main, sorted(end))
         for unit in self.plan.units if self.plan.called else ():
@@ -303,7 +295,7 @@ class _Placement:
         self.position += 1
         if block is self.plan.main:
             self.latest = {}
-        if block is not self.plan.main or len(self.plan.cores) > 1:  # else the barrier at the end says it
+        if block is not self.plan.main or len(self.plan.cores) > 1:  # otherwise the barrier at the end does it
             self.synchronize(block)
         return flags
 
@@ -344,7 +336,7 @@ class _Placement:
         if not is_tile_op(op.defn):
             return flags
         unit = plan.unit(op)
-        for other, at in sorted(self.pending.items(), key=lambda item: -item[1]):  # a late one knows of those before
+        for other, at in sorted(self.pending.items(), key=lambda item: -item[1]):  # a later one implies earlier ones
             if other != unit and max(self.known[unit].get(other, 0), self.issued[unit.core].get(other, 0)) < at:
                 self.set_and_wait(op, other, unit)
         self.dependents(op, unit)

@@ -27,7 +27,7 @@ from ptir_tools.core.walks import post_order
 from ptir_tools.dialects.pto.affine import linear, number
 from ptir_tools.dialects.pto.facts import Extents, Numbers, facts
 from ptir_tools.dialects.pto.memory.info import infer
-from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced, join
+from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, Pipes, join
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
 from ptir_tools.dialects.pto.run.storage import Box, Marks, Part, Storage, Tile, box, static_shape, window
 from ptir_tools.dialects.pto.run.timeline import Timeline
@@ -71,10 +71,9 @@ class Machine:
     depth: int = 0
     races: set[tuple[Op, Op]] = field(default_factory=set)  # (second, first)
     first: Violation | None = None  # the first race
-    issued: Clock = ZERO  # what is complete before the next op is issued
+    pipes: Pipes = field(default_factory=Pipes)
     pending: list[deque[Task]] = field(default_factory=lambda: [deque() for _ in PIPES])
     ops: list[list[Op]] = field(default_factory=lambda: [[] for _ in PIPES])  # per pipe, the op at each place
-    last: list[Clock] = field(default_factory=lambda: [ZERO] * len(PIPES))  # per pipe, the clock of its last task
     spaces: dict[str, Storage] = field(default_factory=dict)
     memories: dict[int, tuple[Array, Marks]] = field(default_factory=dict)  # by the identity of the array
     bindings: dict[Value, Op] = field(default_factory=dict)  # the assignment of a tile in the block that makes it
@@ -92,16 +91,14 @@ class Machine:
 
     def start(self, task: Task, asynchronous: bool) -> Clock:
         """Number `task` in its pipe, and compute the clock at its start."""
-        pipe = task.pipe
-        clock = join(self.issued, self.last[pipe])
+        clock = self.pipes.start(task.pipe)
         for w in task.waits:
             clock = join(clock, w.clock)
         task.number = sum(map(len, self.ops))
-        self.ops[pipe].append(task.op)
-        task.place = len(self.ops[pipe])
-        task.clock = self.last[pipe] = advanced(clock, pipe, task.place)
+        self.ops[task.pipe].append(task.op)
+        task.clock, task.place = self.pipes.add(task.pipe, clock), self.pipes.places[task.pipe]
         if not asynchronous:
-            self.issued = join(self.issued, task.clock)
+            self.pipes.wait(task.clock)
         return clock
 
     def submit(self, task: Task, wait: bool) -> None:
@@ -117,7 +114,7 @@ class Machine:
         if self.timeline is not None:
             self.timeline.wait(self.context.op, events)
         for task in sorted(events, key=lambda t: -t.number):
-            self.issued = join(self.issued, task.clock)
+            self.pipes.wait(task.clock)
             self.complete(task)
 
     def complete(self, task: Task) -> None:
@@ -163,7 +160,7 @@ class Machine:
         if self.timeline is not None:
             self.timeline.barrier(PIPES[i] for i in chosen)
         for i in chosen:
-            self.issued = join(self.issued, self.last[i])
+            self.pipes.barrier(i)
         while tails := [self.pending[i][-1] for i in chosen if self.pending[i]]:
             self.complete(max(tails, key=lambda t: t.number))
 

@@ -12,7 +12,7 @@ from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Loc
 from ptir_tools.core.typed import cast
 from ptir_tools.dialects.pto.affine import Linear, atom, constant, number
-from ptir_tools.dialects.pto.carried import carried
+from ptir_tools.dialects.pto.carried import carried, classes
 from ptir_tools.dialects.pto.facts import Extents, facts
 from ptir_tools.dialects.pto.memory.info import infer
 from ptir_tools.dialects.pto.memory.spare import end_of_tiles, spare_bytes
@@ -190,22 +190,10 @@ def tiles_of(op: Op) -> list[Value]:
 
 def _carried_addresses(function: Function, bound: Mapping[Operand, Op]) -> dict[Operand, int]:
     """The addresses of tiles that loops and branches give, where all tiles that they are given have one constant address."""
-    same: dict[Value, list[Value]] = {}
-    homes: set[Value] = set()
-    for one in (c for op in function.ops() for c in carried(op)):
-        homes.update(one.homes)
-        given = [x for source in one.sources if isinstance(x := one.given(*source), Value) and isinstance(x.type, TileType)]
-        if len(given) < len(one.sources):
-            continue
-        members: list[Value] = []
-        for x in (*one.homes, *given):
-            for member in same.get(x, [x]):
-                if same.get(member) is not members:
-                    members.append(member)
-                    same[member] = members
+    homes = {home for op in function.ops() for one in carried(op) for home in one.homes}
     made: dict[Operand, int] = {}
-    for v, members in same.items():
-        ends = {constant(bound[m].operands[1]) if m in bound else None for m in members if m in bound or m not in homes}
-        if len(ends) == 1 and (at := next(iter(ends))) is not None:
+    for v, names in classes(function, TileType).items():
+        ends = {constant(bound[n].operands[1]) if n in bound else None for n in names if n in bound or n not in homes}
+        if len(names) > 1 and len(ends) == 1 and (at := ends.pop()) is not None:
             made[v] = at
     return made
