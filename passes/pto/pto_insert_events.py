@@ -421,8 +421,8 @@ class _Block:
         places = {entry: n for n, entry in enumerate(body.body)}
         by_pipe: dict[str, list[tuple[int, int, _Carry]]] = defaultdict(list)
         for k, (x, y) in enumerate(zip(op.operands[3:], body.results, strict=True)):
-            alone = isinstance(x, Value) and x not in read and op.operands[3:].count(x) == 1
-            before = self.makers.get(x) if alone else None  # type: ignore[arg-type]
+            alone = x not in read and op.operands[3:].count(x) == 1
+            before = self.makers.get(x) if alone and isinstance(x, Value) else None
             again = y.op if isinstance(y, Value) else None
             if before is None or before not in running or again not in places or again is None:
                 continue

@@ -128,7 +128,7 @@ class _Ahead:
                 free.update(op.results)
                 needs.add(op)
             elif known and is_load(op) and not set(op.results).intersection(body.results):
-                view = view_of(op.operands[0])  # type: ignore[arg-type]
+                view = view_of(memory_of(op))
                 if view is not None and view.root not in written and None not in written:
                     loads.append(op)
             elif unit(op) in ("MTE1", "M") and not ordered:

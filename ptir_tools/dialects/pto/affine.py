@@ -9,7 +9,7 @@ from ptir_tools.core.dtypes import Kind
 from ptir_tools.core.expressions import Sum
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.typed import cast
-from ptir_tools.dialects.pto.types import INDEX_TYPE
+from ptir_tools.dialects.pto.types import INDEX_TYPE, ScalarType
 
 DEPTH = 64  # how far definitions are followed
 _WIDE = 1 << 63
@@ -63,9 +63,10 @@ def linear(x: Operand, known: Mapping[Value, Linear] | None = None, depth: int =
 
 def _in_type(made: Linear, x: Value) -> Linear:
     """`made`, the value of `x`, wrapped to a narrow integer type."""
-    if made.terms or x.type is INDEX_TYPE or not x.type.dtype.is_signed:  # type: ignore[attr-defined]
+    t = x.type
+    if made.terms or t is INDEX_TYPE or not isinstance(t, ScalarType) or not t.dtype.is_signed:
         return made
-    half = 1 << x.type.dtype.bits - 1  # type: ignore[attr-defined]
+    half = 1 << t.dtype.bits - 1
     return number((made.const + half) % (2 * half) - half)
 
 
@@ -73,13 +74,12 @@ def constant(x: Operand, known: Mapping[Value, Linear] | None = None) -> int | N
     """The constant value of an index operand, by `known` or its definition; None when it is not constant."""
     if isinstance(x, Literal):
         return _signed(x)
-    made = x.op  # type: ignore[union-attr]
-    if made is None:
-        return None if not known or (found := known.get(x)) is None or found.terms else found.const  # type: ignore[arg-type]
-    if made.defn.is_constant and x.type is INDEX_TYPE:  # type: ignore[union-attr]
-        return _signed(made.attrs[0])
-    found = linear(x, known)
-    return None if found.terms else found.const
+    assert isinstance(x, Value)
+    if x.op is None:
+        return known[x].value if known and x in known else None
+    if x.op.defn.is_constant and x.type is INDEX_TYPE:
+        return _signed(x.op.attrs[0])
+    return linear(x, known).value
 
 
 def most(x: Operand, counters: Mapping[Value, Op], sign: int = 1, depth: int = DEPTH) -> int | None:

@@ -19,7 +19,8 @@ def check(function: Function, target: Target, tiles: Tiles, diagnostics: Diagnos
     """Report every op of `function` that `target` does not allow; `tiles` are its inferred tile types (`infer`)."""
     legal: set[tuple[object, ...]] = set()  # signatures: what only looks at types is asked once
     for op in function.ops():
-        signature = (op.defn, *[tiles.get(x, x.type) for x in op.operands], *[tiles.get(v, v.type) for v in op.results])  # type: ignore[arg-type, union-attr]
+        parts = (*op.operands, *op.results)
+        signature = (op.defn, *[tiles.get(x, x.type) if isinstance(x, Value) else operand_type(x) for x in parts])
         try:
             if (f := facts(op)) is not OTHER:
                 if signature not in legal:

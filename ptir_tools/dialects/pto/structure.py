@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.ir import Function, Op, Region
+from ptir_tools.core.ir import Function, Op, Operand, Region, Value
 
 
 def is_for(op: Op) -> bool:
@@ -52,6 +52,12 @@ def is_view(op: Op) -> bool:
 def is_assign(op: Op) -> bool:
     """It gives a tile, operand 0, its address, operand 1."""
     return op.defn.short == "tile.assign"
+
+
+def value_of(x: Operand) -> Value:
+    """An operand that cannot be a literal: a tile, an event or a memref."""
+    assert isinstance(x, Value)
+    return x
 
 
 def has_addresses(block: Region) -> bool:

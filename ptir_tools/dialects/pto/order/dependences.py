@@ -80,9 +80,10 @@ def redundant_waits(program: Program, function: Function, waits: Iterable[Wait])
                 changes = [walk.without(wait) for walk in walks]
             except TooManyConditions:
                 return
-            if all(c is not None for c in changes):
-                for walk, change in zip(walks, changes, strict=True):
-                    walk.remove_wait(change)  # type: ignore[arg-type]
+            found = [c for c in changes if c is not None]
+            if len(found) == len(walks):
+                for walk, change in zip(walks, found, strict=True):
+                    walk.remove_wait(change)
                 yield wait
 
 

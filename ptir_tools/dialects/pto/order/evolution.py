@@ -19,7 +19,7 @@ from ptir_tools.dialects.pto.affine import DEPTH, Linear, atom, linear, natural,
 from ptir_tools.dialects.pto.memory.windows import Access, access_of, on_chip
 from ptir_tools.dialects.pto.ops.memory import touches_memory
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
-from ptir_tools.dialects.pto.rules import group, valid_shape
+from ptir_tools.dialects.pto.rules import group, need_tile, valid_shape
 from ptir_tools.dialects.pto.structure import is_assign, is_for, is_while
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 
@@ -451,7 +451,7 @@ def accesses_of(function: Region) -> Accesses:
         if touches_memory(op):
             access, pipe = access_of(op), PIPES.index(pipe_of(op))
         elif is_assign(op):
-            access, pipe = on_chip(operand_type(op.operands[0]), linear(op.operands[1])), -id(op)  # type: ignore[arg-type]
+            access, pipe = on_chip(need_tile("the tile", operand_type(op.operands[0])), linear(op.operands[1])), -id(op)
         else:
             continue
         if access is None:

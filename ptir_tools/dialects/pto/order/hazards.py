@@ -32,7 +32,7 @@ from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, Pipes, State, join
 from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Decisions, Number, Undecided
 from ptir_tools.dialects.pto.order.traces import Alternatives, Case, Iterations, Role, Walk
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of_opcode
-from ptir_tools.dialects.pto.structure import callees, is_assign, is_barrier, is_sync
+from ptir_tools.dialects.pto.structure import callees, is_assign, is_barrier, is_sync, value_of
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, target_of
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 from ptir_tools.dialects.pto.valid import declared, stated, unknown, valid_of
@@ -149,7 +149,7 @@ class HazardAnalysis:
             called[function] = callees(ops, program)
             bound = [*filter(is_assign, ops)]
             types = infer(function, target) if bound else {}
-            self.assigned.update({op.operands[0]: (op, types[op.operands[0]]) for op in bound})  # type: ignore[index, misc]
+            self.assigned.update({(v := value_of(op.operands[0])): (op, types[v]) for op in bound})
             places = {op: n for n, op in enumerate(ops)} if bound else {}
             for op in bound:
                 tile = op.operands[0]
@@ -516,7 +516,7 @@ class HazardWalk(Walk):
             for when, tile in self.options(x):
                 task = tile.task
                 if task is not None and self.may_be_running(clock, task, when):
-                    self.found.missing.setdefault((op, task.op), x)  # type: ignore[arg-type]
+                    self.found.missing.setdefault((op, task.op), value_of(x))
                 for writer, at, certain, scratch in tile.overwrites:
                     if self.both(self.both(self.path_condition, when), at) != NEVER:
                         self.overwritten(op, writer, x, certain, scratch)
@@ -649,7 +649,7 @@ class HazardWalk(Walk):
         """Report a computed address that is outside the space or misaligned. Constant addresses are checked by the target
         rules."""
         space = t.loc or "Vec"
-        size = tile_bytes(t)
+        size, name = tile_bytes(t), value_of(op.operands[0]).name
         end = self.target.capacity[space] if self.target is not None else None
         if self.starts_below_zero:
             if address < 0:
@@ -657,19 +657,20 @@ class HazardWalk(Walk):
             return
         if address < 0 or (end is not None and address + size > end and constant(op.operands[1]) is None):
             room = f"0 to {end}" if end is not None else "0 and more"
-            message = f"%{op.operands[0].name} has {size} bytes at address {address}, {space} has {room}"  # type: ignore[union-attr]
+            message = f"%{name} has {size} bytes at address {address}, {space} has {room}"
             self.found.outside.setdefault(op, ("OutOfBounds", message))
         elif self.target is not None and address % ALIGNMENT and constant(op.operands[1]) is None:
-            message = f"address {address} of %{op.operands[0].name} is not a multiple of {ALIGNMENT}"  # type: ignore[union-attr]
+            message = f"address {address} of %{name} is not a multiple of {ALIGNMENT}"
             self.found.outside.setdefault(op, ("Misaligned", message))
 
     def assign_address(self, op: Op) -> None:
         """An assignment to a tile that no op makes: an argument, or a value carried by a loop."""
-        for _, tile in self.options(op.operands[0]):
-            if tile.home is None and (home := self.home(op.operands[0])) is not None:  # type: ignore[arg-type]
+        v = value_of(op.operands[0])
+        for _, tile in self.options(v):
+            if tile.home is None and (home := self.home(v)) is not None:
                 tile.home = home
                 self.occupy(tile, op)
-        if isinstance(v := op.operands[0], Value) and not self.options(v) and v.op is None:
+        if not self.options(v) and v.op is None:
             tile = _Tile(v, None, _UNKNOWN, self.home(v))
             self.known[v] = ((ALWAYS, tile),)
             self.occupy(tile, op)

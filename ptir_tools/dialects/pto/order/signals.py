@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function, Op, Region, Value
 from ptir_tools.core.records import NamedTuple, dataclass, field
+from ptir_tools.core.typed import TypeVar
 from ptir_tools.dialects.pto.carried import classes
 from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.memory.info import infer
@@ -27,6 +28,7 @@ from ptir_tools.dialects.pto.structure import is_assign, is_barrier, is_call, is
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.types import EventType, TileType
 
+K = TypeVar("K")
 SET, WAIT, BARRIER = "set_flag", "wait_flag", "pipe_barrier"
 CUBE, VECTOR = "cube", "vector"
 INTER_IDS = 14  # of 16, two are for barriers of all cores
@@ -183,6 +185,10 @@ class _Plan:
         self.all_flags = [k for e in self.sources for k in self.flags(e)]
 
 
+def _filled(table: dict[K, list[Signal]]) -> dict[K, list[Signal]]:
+    return {place: found for place, found in table.items() if found}
+
+
 def _join(a: Clock, b: Clock) -> Clock:
     return a | {unit: at for unit, at in b.items() if at > a.get(unit, 0)}
 
@@ -235,10 +241,8 @@ class _Placement:
         """The placed instructions, with the ids of the flags."""
         for placed_, into in self.emitted:
             into += [Signal(kind, k.source, k.target, ids.get(k, 0)) for kind, k in placed_]
-        for table in (self.result.before, self.result.behind, self.result.ends):
-            for place in [p for p, found in table.items() if not found]:
-                del table[place]  # type: ignore[arg-type]
-        return self.result
+        made = self.result
+        return Signals(made.cores, made.units, _filled(made.before), _filled(made.behind), _filled(made.ends))
 
     # What a block does to flags
 

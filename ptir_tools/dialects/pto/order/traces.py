@@ -76,7 +76,7 @@ class Role:
 
 def role_of(op: Op) -> Role:
     """The role of an op; it is cached by declaration, operand types and attributes."""
-    key = (op.defn, tuple([x.type for x in op.operands]), op.attrs)  # type: ignore[union-attr]
+    key = (op.defn, tuple(map(operand_type, op.operands)), op.attrs)
     if (found := _ROLES.get(key)) is None:
         last = op.results[-1].type if op.results else None
         kinds = [operand_type(x).__class__ for x in op.operands]
@@ -107,7 +107,7 @@ class Walk:
         self.counters = {op.regions[0].params[0]: op for op in loops}
         self.decisions = Decisions()
         self.path_condition: Number = ALWAYS  # under which the next op runs
-        self.known: dict[Value, Any] = {}  # options of tiles, events and memrefs; the condition that an i1 is
+        self.known: dict[Operand, Any] = {}  # options of tiles, events and memrefs; the condition that an i1 is
         self.index: dict[Value, Linear] = {}
         self.atoms: dict[object, Linear] = {}  # opaque results, by op and operands
         self.enclosing = Region()  # the function that is followed
@@ -206,7 +206,7 @@ class Walk:
 
     def options(self, x: Operand) -> Alternatives:
         """The tiles, events or memrefs that a value may be, each with its condition."""
-        return self.known.get(x) or ()  # type: ignore[arg-type]
+        return self.known.get(x) or ()
 
     def simple_op(self, op: Op) -> None:
         for v in op.results:
@@ -263,8 +263,7 @@ class Walk:
                 return d.both(a, b)
             return d.either(a, ALWAYS if short == "ori" else d.negated(b) if short == "xori" else b, rest[0] if rest else b)
         if short == "cmpi" and _is_index(operand_type(op.operands[0])):
-            a, b = (linear(x, self.index) for x in op.operands)  # type: ignore[assignment]
-            return self.comparison(op.attr("predicate").lstrip("s"), a, b)  # type: ignore[arg-type]
+            return self.comparison(op.attr("predicate").lstrip("s"), *[linear(x, self.index) for x in op.operands])
         return d.fresh()
 
     def comparison(self, predicate: str, a: Linear, b: Linear) -> Number:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ptir_tools.core.ir import Op, Region, Value
 from ptir_tools.dialects.pto.pipes import is_tile_op
-from ptir_tools.dialects.pto.structure import is_assign
+from ptir_tools.dialects.pto.structure import is_assign, value_of
 
 
 def late(block: Region) -> Iterator[tuple[Op, str]]:
@@ -20,7 +20,7 @@ def late(block: Region) -> Iterator[tuple[Op, str]]:
         made = _made_by(op)
         if made is None:
             continue
-        name = f"%{op.operands[0].name}"  # type: ignore[union-attr]
+        name = f"%{value_of(op.operands[0]).name}"
         if made not in places:
             yield op, f"{name} is written in another block, before it is bound here"
         elif needs := [x for x in _needed(op, places[made], places) if x.regions or not x.defn.is_pure]:
