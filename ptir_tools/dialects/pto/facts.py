@@ -57,7 +57,8 @@ class Facts:
 
     Targets: `elements` are the element types of the first tile, per target; empty allows any. With `masked`, the first tile is a
     mask. With `converts`, the element types apply to the result, too. With `vector`, the op works only in Vec, on row-major
-    tiles. `passes` is how often it goes over its elements. `legal` raises Violation if the op exceeds the target.
+    tiles. `passes` is how often it goes over its elements. `legal` raises Violation if the op exceeds the target. `form` is its
+    call in C++. `valid` gives the valid region of the result; None: where all tile operands are valid.
     """
 
     pipe: str = "V"
@@ -78,7 +79,7 @@ class Facts:
     passes: int = 1
     legal: Callable[[Op, Tiles, Target], None] | None = None
     form: Form = CALL
-    valid: ValidRule | None = None  # where the result is valid; None: where all tile operands are
+    valid: ValidRule | None = None
 
 
 VECTOR = Facts()  # of an op of which nothing else is declared
