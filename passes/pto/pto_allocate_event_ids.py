@@ -1,8 +1,5 @@
-"""Ids for events.
-
-Events that pass between the same two pipes at one time (`pto.order.flags`) get different ids, the least that are free; ids of
-before are replaced. An event for which no other pipe waits needs none.
-"""
+"""Ids for events. Events between the same two pipes whose live ranges overlap (`pto.order.flags`) get different ids, the lowest
+free ones. Earlier ids are replaced. An event needs no id if no other pipe waits for it."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from ptir_tools.rewrite.rewriter import Rewriter
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Give every event that one pipe awaits from another an id that is free between the two."""
+    """Give every event between two pipes an id that is free between them."""
     for rw in context.rewriters(program):
         flags = flags_of(rw.block)
         if not _double(flags, context) and _allocate(flags, context):
@@ -26,14 +23,14 @@ def run(program: Program, context: PassContext) -> None:
 
 
 def _double(flags: Flags, context: PassContext) -> bool:
-    """Report events that a block signals again before the last one was waited for: one id cannot tell them apart."""
+    """Report events that are signaled again before the last one was waited for. One id cannot distinguish them."""
     never = 1 << 62
     repeated = [(p, v) for p, v in flags.carried if v is not p and flags.waits.get(p, never) > flags.signals.get(v, never)]
     repeated += dict.fromkeys((*flags.replaced_and_awaited(), *flags.overtaken))
     for p, v in repeated:
         message = f"%{v.name} is signaled before %{p.name}, which it follows, was waited for"
         at = v.op.loc if v.op is not None else 0
-        hint = "carry an event for every step that is under way"
+        hint = "carry one event for each step that may be running"
         context.diagnostics.error("EventIdsExhausted", message, at, help=hint)
     return bool(repeated)
 
@@ -51,14 +48,14 @@ def _allocate(flags: Flags, context: PassContext) -> bool:
 
 def _exhausted(flag: Flag, rivals: list[Flag], context: PassContext) -> None:
     source, target = min(flag.pairs & {pair for f in rivals for pair in f.pairs})
-    message = f"{len(rivals) + 1} events from {source} to {target} are under way at once, there are {EVENT_IDS} ids"
-    labels = [(op.loc, "still under way") for f in rivals for op in f.sources.values()]
+    message = f"{len(rivals) + 1} events from {source} to {target} are live at once, there are {EVENT_IDS} ids"
+    labels = [(op.loc, "still live") for f in rivals for op in f.sources.values()]
     hint = "wait for some of them earlier, or for a whole pipe with pto.sync.op"
     context.diagnostics.error("EventIdsExhausted", message, next(iter(flag.sources.values())).loc, labels=labels, help=hint)
 
 
 def _write(rw: Rewriter, flags: Flags) -> int:
-    """State the ids in the types; how many changed."""
+    """Write the ids into the types; the number of changed types."""
     count = 0
     for v, flag in flags.of.items():
         assert isinstance(v.type, EventType)

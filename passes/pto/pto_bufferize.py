@@ -1,16 +1,18 @@
-"""Addresses for tiles, written as `pto.tile.assign` behind every tile.
+"""Addresses for tiles, written as a `pto.tile.assign` after every tile.
 
-Where the target has room, tiles lie so that what shares bytes does so as late as possible (`spacing`); else as in `ptir plan`.
+If the target has room, bytes are reused as late as possible (`spacing`). Otherwise tiles are placed as in `ptir plan`. The
+tiles that a loop carries or a branch gives have one place. A tile of Vec that cannot be made there, because the place is still
+in use, is copied (`pto.tile.mov.v2v`) before the loop or at the end of the block. Other spaces have no copies: it is reported
+(`TileMoved`). `CapacityExceeded` reports tiles that do not fit, with those that are live at the same time.
 
-What a loop carries, or a branch gives, lies in one place. A tile of Vec that cannot be made there, because the place is still
-needed, is copied there (`pto.tile.mov.v2v`) before the loop or at the end of the block. In other spaces nothing copies, and it
-is reported (`TileMoved`). What does not fit the target's spaces is `CapacityExceeded`, with the tiles that are live at once.
+The tiles of a called function are placed above those that are live in its callers at the call. Calls that pass tiles or events
+are inlined first.
 
-A function that is called lies above what is live in its callers then. Calls that pass tiles or events are put in line first.
+Events are kept. If asynchronous ops are no longer ordered because their tiles now share memory, the later one waits for the
+earlier one. If that has an id, or its event is not visible, it waits for the whole pipe (`pto.sync.op`). Where the hazard check
+is incomplete, everything is complete before bytes are reused.
 
-Events are kept. Where asynchronous ops would meet in memory that their tiles now share, the later one waits for the earlier.
-It waits for the pipe of that (`pto.sync.op`) where the event is not in sight, or has an id. Where the check does not come to the
-end of a function, all is complete before bytes are used again. A function that binds tiles itself is left alone.
+A function with addresses does not change.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from ptir_tools.plan import Plan, plan
 from ptir_tools.rewrite.rewriter import Rewriter
 
 COPY = "tile.mov.v2v"
-ROUNDS = 4  # of copies: two exchange what is carried crosswise
+ROUNDS = 4  # of copies: a second one for values that change places
 
 
 def run(program: Program, context: PassContext) -> None:
@@ -80,7 +82,7 @@ def run(program: Program, context: PassContext) -> None:
 
 
 def _inline(program: Program, context: PassContext) -> int:
-    """Put calls in line that pass tiles or events: only so do they lie where the callee wants them. How many."""
+    """Inline calls that pass tiles or events, because their tiles must be where the callee wants them; the number of calls."""
     count = 0
     passing = {f.name: f for f in program.functions if any(isinstance(t, (TileType, EventType)) for t in _signature(f))}
     again = bool(passing)
@@ -103,7 +105,7 @@ def _signature(f: Function) -> list[Type]:
 
 
 def _put_in_line(rw: Rewriter, call: Op, callee: Function) -> None:
-    """Replace a call by what the function does."""
+    """Replace a call by the ops of the function."""
     (copy,) = clone_blocks([callee])
     names = _names(rw)
     inner = [copy, *(r for op in copy.ops() for r in op.regions)]
@@ -136,7 +138,7 @@ def _unused(stem: str, names: Collection[str]) -> str:
 
 
 def _copies(rw: Rewriter, target: Target | None, context: PassContext, *, last: bool) -> int:
-    """Copy what must lie in another place than it does; how many copies. What nothing copies is reported."""
+    """Copy tiles that must have another place; the number of copies. Tiles that no op copies are reported."""
     function = rw.block
     assert isinstance(function, Function)
     buffers = {b.value: b for b in capacity.buffers(function, target)}
@@ -166,7 +168,7 @@ _FINISH = "finish with what is carried before it is made anew, or carry it in Ve
 
 
 def _copy(rw: Rewriter, c: Carried, place: tuple[Region | None, int], name: str) -> None:
-    """Copy what is at a place of what is carried: before the op, or at the end of the block."""
+    """Copy a carried tile: before the op, or at the end of the block."""
     block, at = place
     x = c.given(block, at)
     result = create(OPS[f"pto.{COPY}"], [[x], [], []], {"to": operand_type(x)}, names=[name], loc=c.op.loc)
@@ -182,7 +184,7 @@ def _copy(rw: Rewriter, c: Carried, place: tuple[Region | None, int], name: str)
 
 
 class _Placing:
-    """The address of every tile, callers first: a function that is called lies above what is live there then."""
+    """The address of every tile, callers first. The tiles of a called function are above those that are live in its callers."""
 
     def __init__(self, program: Program, target: Target | None, free: Collection[Region], context: PassContext) -> None:
         self.program = program
@@ -198,25 +200,25 @@ class _Placing:
                 self.places[function] = self.function(function)
 
     def all(self, function: Function) -> list[Function]:
-        """A function and all that run when it does."""
+        """A function and all functions that it calls, directly or not."""
         functions = [function]
         for f in functions:
             functions += [g for g in self.calls[f] if g not in functions]
         return functions
 
     def callers_first(self) -> list[Function]:
-        """The functions, each behind those that call it."""
+        """The functions, each after its callers."""
         return sorted(self.program.functions, key=lambda f: sum(f in self.all(g) for g in self.program.functions))
 
     def function(self, function: Function) -> dict[Value, int]:
-        """The address of every tile of a function; what does not fit is reported."""
+        """Place the tiles of a function; those that do not fit are reported."""
         addresses: dict[Value, int] = {}
         tiles = infer(function, self.target)
         for space in capacity.spaces(function, self.target, tiles):
             base = self.base[function].get(space.name, 0)
             held = [(c, live) for c, live in capacity.live_at(function, space, is_call) if live]
             places = None
-            if self.target is not None and not held:  # else those that are called need the room
+            if self.target is not None and not held:  # otherwise called functions need the room
                 spare = spare_bytes(function, tiles, self.target) if space.name == "Vec" else 0
                 places = spaced(function, space, self.room(function, space) - base, spare)
             if places is None:
@@ -232,7 +234,7 @@ class _Placing:
         return addresses
 
     def packed(self, function: Function, space: capacity.Space, base: int) -> dict[capacity.Buffer, int]:
-        """Places as `ptir plan` has them; what does not fit above `base` is reported."""
+        """The places of `ptir plan`; tiles that do not fit above `base` are reported."""
         self.planned = self.planned or plan(self.program, align=ALIGNMENT)
         block = self.planned.functions[f"{function.name} {space.name}"]
         if block.capacity is not None and base + block.peak > block.capacity:
@@ -242,13 +244,13 @@ class _Placing:
         return {b: p.offset or 0 for b, p in zip(space.buffers, block.buffers, strict=True)}
 
     def room(self, function: Function, space: capacity.Space) -> int:
-        """The bytes of a space that tiles may take whatever op runs."""
+        """The bytes of a space that tiles may use at any op."""
         assert self.target is not None
         scratched = self.target.scratch is not None and space.name == "Vec" and function in self.scratched
         return self.target.scratch[0] if scratched and self.target.scratch is not None else self.target.capacity[space.name]
 
     def keep_off_scratch(self, function: Function, space: capacity.Space, places: dict[capacity.Buffer, int]) -> None:
-        """Report tiles that are live in the scratch of an op, or of a function that is called."""
+        """Report tiles that are live in the scratch of an op, or of a called function."""
         if self.target is None or self.target.scratch is None or space.name != "Vec":
             return
         start, size = self.target.scratch
@@ -259,12 +261,12 @@ class _Placing:
                 self.diagnostics.error("CapacityExceeded", message, op.loc, help="use smaller tiles, or fewer at once")
 
     def uses_scratch(self, op: Op) -> bool:
-        """Whether an op, or what it calls, uses the target's scratch."""
+        """Whether an op, or a function that it calls, uses the target's scratch."""
         return facts(op).scratch or not self.scratched.isdisjoint(callees([op], self.program))
 
 
 def _bind(rw: Rewriter, places: dict[Value, int]) -> int:
-    """Put the assignments in, each behind its tile; how many."""
+    """Insert the assignments, each after its tile; the number."""
     for block in list(rw.blocks()):
         ops = list(rw.body(block))
         waiting = [p for p in block.params if p in places]
@@ -292,17 +294,17 @@ def _insert(rw: Rewriter, block: Region, before: Op | None, op: Op) -> None:
 
 
 def _order(rw: Rewriter, unordered: Sequence[tuple[Op, Op]]) -> int:
-    """Let asynchronous ops that meet in memory wait for each other, where nothing orders them yet; how many had to."""
+    """Make asynchronous ops wait for each other where they share memory and are not ordered yet; the number of such ops."""
     function = rw.block
     assert isinstance(function, Function)
     scopes = _Scopes(function)
-    latest: dict[Op, Op] = {}  # the wait for a late one may say that others are complete
+    latest: dict[Op, Op] = {}  # waiting for a later one may complete the others
     for second, first in unordered:
         if second in scopes.place:
             latest[second] = max(latest.get(second, first), first, key=lambda op: scopes.place.get(op, -1))
     for second, first in latest.items():
         event = scopes.event(first, second)
-        free = event is not None and getattr(event.type, "eid", None) is None  # an id is good for the waits it was given for
+        free = event is not None and getattr(event.type, "eid", None) is None  # an id is only valid for its present waits
         if event is not None and free and event not in second.operands and second.defn.traits & ASYNC:
             _wait(rw, second, event)
         else:
@@ -311,12 +313,12 @@ def _order(rw: Rewriter, unordered: Sequence[tuple[Op, Op]]) -> int:
 
 
 def _signals(block: Region) -> bool:
-    """Whether ops of a function are asynchronous."""
+    """Whether a function has asynchronous ops."""
     return any(isinstance(v.type, EventType) for op in block.ops() for v in op.results)
 
 
 def _apart(rw: Rewriter, program: Program) -> int:
-    """Let everything be complete before copies, and where a tile gets bytes that others have, too; how many barriers."""
+    """Complete everything before copies, and before a tile gets bytes of another; the number of barriers."""
     tiles, count = placed(program.functions), 0
     for op in [op for op in rw.block.ops() if op.defn.traits & ASYNC]:
         own = [v for v in op.results if v in tiles]
@@ -328,7 +330,8 @@ def _apart(rw: Rewriter, program: Program) -> int:
 
 
 def _unordered(program: Program, free: Collection[Region]) -> Iterator[tuple[Op, Op]]:
-    """(later, earlier) ops that the order check finds: of a copy, in which every op says by its place which it is."""
+    """The (later, earlier) ops that the hazard check reports. It checks a copy, in which each op has its position as its
+    location."""
     if not any(map(_signals, program.functions)):
         return
     ops = [op for f in program.functions for op in f.ops()]
@@ -344,13 +347,13 @@ def _unordered(program: Program, free: Collection[Region]) -> Iterator[tuple[Op,
 
 
 class _Scopes:
-    """Which events are in sight where."""
+    """The events that are visible at each op."""
 
     def __init__(self, function: Function) -> None:
         self.blocks: dict[Op, Region] = {}
         self.place: dict[Op, int] = {}
         self.around: dict[Region, Op] = {}
-        self.names: dict[Value, list[Value]] = {}  # of an event that is carried on: what it is then called
+        self.names: dict[Value, list[Value]] = {}  # the other names of carried events
         for k, op in enumerate(function.ops()):
             self.place[op] = k
             self.around |= dict.fromkeys(op.regions, op)
@@ -362,7 +365,7 @@ class _Scopes:
             self.blocks |= dict.fromkeys(block.body, block)
 
     def event(self, first: Op, second: Op) -> Value | None:
-        """The event of `first`, under a name that is in sight before `second`."""
+        """The event of `first`, by a name that is visible before `second`."""
         own = first.results[-1] if first.results and first in self.place else None
         if own is None or not isinstance(own.type, EventType):
             return None
@@ -379,14 +382,14 @@ class _Scopes:
         return next((v for v in known if self._seen(v, inside, before)), None)
 
     def _seen(self, v: Value, inside: set[Region | None], before: dict[Region, int]) -> bool:
-        """Whether `v` is defined in one of the blocks `inside`, before the op that follows there."""
+        """Whether `v` is defined in one of the blocks `inside`, before the op there."""
         if v.op is None:
             return any(v in b.params for b in inside if b is not None)
         return self.place[v.op] < before.get(self.blocks[v.op], -1)
 
 
 def _wait(rw: Rewriter, op: Op, event: Value) -> None:
-    """Let `op` wait for `event`, too."""
+    """Make `op` wait for `event`, too."""
     groups = op.defn.split(op.attrs, op.operands)
     k = [g.name for g in op.defn.groups].index("wait")
     lengths = list(op.attr(SEGMENTS))

@@ -1,8 +1,8 @@
-"""Canonical form of PTO: index arithmetic folded, branches and loops that are decided left out, equal computations and loads
-made once, dead ones dropped.
+"""Canonical form of PTO: folded index arithmetic, no decided branches and loops, no repeated computations and loads, no dead
+ops.
 
-What orders other ops stays: an op that waits for an event, and a synchronous op on a pipe that has asynchronous ones, which are
-complete after it. Float tile arithmetic is never folded.
+The order of other ops does not change. So an op that waits for an event stays, and so does a synchronous op on a pipe with
+asynchronous ones, because it completes them. Float tile arithmetic is never folded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ROUNDS = 16
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Fold index arithmetic, drop code that never runs and unused ops, merge equal computations and loads."""
+    """Fold index arithmetic, remove code that never runs and unused ops, merge equal computations and loads."""
     for rw in context.rewriters(program):
         busy = busy_pipes(rw.block)
         for _ in range(_ROUNDS):
@@ -51,7 +51,7 @@ def asynchronous(op: Op) -> bool:
 
 
 class _Known:
-    """The first of equal ops, as far as a block sees them; loads only until their memory may be written."""
+    """The first of equal ops in a block. A load is forgotten when its memory may be written."""
 
     def __init__(self, rw: Rewriter) -> None:
         self.arguments = frozenset(rw.block.params)
@@ -62,7 +62,7 @@ class _Known:
         self.order: list[Hashable] = []  # the keys of `pure`
 
     def first(self, op: Op) -> Op:
-        """The op that `op` is equal to, or `op`, which is kept then."""
+        """The earlier op that `op` is equal to. If there is none, `op`, which is then known."""
         key = _key(op)
         if READS in op.defn.traits:
             return self.loads.setdefault(self.root(op), {}).setdefault(key, op)
@@ -72,14 +72,14 @@ class _Known:
         return result
 
     def leave(self, count: int) -> None:
-        """Forget what a block has added to the first `count`."""
+        """Forget all but the first `count` ops."""
         for key in self.order[count:]:
             del self.pure[key]
         del self.order[count:]
         self.loads.clear()
 
     def write(self, op: Op) -> None:
-        """Forget the loads of what `op` may write: different arguments never overlap."""
+        """Forget the loads of memory that `op` may write. Different arguments never overlap."""
         root = self.root(op) if touches_memory(op) else None
         if root is None:
             self.loads.clear()
@@ -88,7 +88,7 @@ class _Known:
             self.loads.pop(None, None)
 
     def root(self, op: Op) -> Value | None:
-        """The argument whose memory a load or store touches; None where that is not known."""
+        """The argument whose memory a load or store accesses; None where that is not known."""
         x: Operand = memory_of(op)
         while isinstance(x, Value) and x.op is not None and is_view(x.op):
             x = x.op.operands[0]
@@ -96,8 +96,8 @@ class _Known:
 
 
 def merge(rw: Rewriter, block: Region, known: _Known, busy: frozenset[str]) -> int:
-    """Let equal ops be one. Loads of one window are equal until their memory may be written. Where tiles are bound to addresses,
-    their bytes may be another's by then: there only scalars are merged."""
+    """Merge equal ops. Loads of one window are equal until their memory may be written. If tiles have addresses, only scalars
+    are merged, because bytes of a tile may be overwritten."""
     count = 0
     for op in list(rw.body(block)):
         for r in op.regions:
@@ -120,7 +120,7 @@ def merge(rw: Rewriter, block: Region, known: _Known, busy: frozenset[str]) -> i
 
 
 def _placed(rw: Rewriter) -> frozenset[Value]:
-    """The tiles that become what a loop carries or a branch gives, where nothing copies: each lies in a place of its own."""
+    """The tiles that a loop carries or a branch gives in spaces without copies: each needs its own place."""
     ops = [op for block in _blocks(rw) for op in rw.body(block) if op.regions]
     given = [x for op in ops for c in carried(op) for place in c.sources if isinstance(x := c.given(*place), Value)]
     tiles = infer(rw.block) if given and isinstance(rw.block, Function) else {}
@@ -128,13 +128,13 @@ def _placed(rw: Rewriter) -> frozenset[Value]:
 
 
 def _blocks(rw: Rewriter) -> Iterator[Region]:
-    """The blocks that no rewrite has left out by the time they come."""
+    """The blocks that are not removed when their turn comes."""
     return (block for block in rw.blocks() if block is rw.block or block in rw.owner)
 
 
 def _repeatable(op: Op, busy: frozenset[str]) -> bool:
-    """Whether doing the op once is as good as doing it twice: no event, no effect, no order. What a matrix unit reads takes the
-    little room of its buffers as long as it is used, and is rather moved there again."""
+    """Whether two equal ops can be one: no event, no effect, no order. Moves to a matrix unit are repeated, because its small
+    buffers would be occupied longer."""
     if op.regions or not op.results or asynchronous(op) or orders(op, busy):
         return False
     if is_tile_op(op.defn) and pipe_of(op) == "MTE1":
@@ -151,14 +151,14 @@ def _key(op: Op) -> Hashable:
 
 
 def orders(op: Op, busy: frozenset[str]) -> bool:
-    """Whether the op makes others wait: by an event, or by completing what its pipe was given before."""
+    """Whether other ops are ordered by it: by an event, or because it completes earlier ops of its pipe."""
     if any(isinstance(x.type, EventType) for x in op.operands if isinstance(x, Value)):
         return True
     return is_tile_op(op.defn) and not asynchronous(op) and pipe_of(op) in busy
 
 
 def sweep(rw: Rewriter, busy: frozenset[str]) -> int:
-    """Erase ops without effect whose results no one uses, last to first."""
+    """Erase unused ops without effect, from last to first."""
     count = 0
     for block in _blocks(rw):
         for op in reversed(rw.body(block)):
@@ -169,7 +169,7 @@ def sweep(rw: Rewriter, busy: frozenset[str]) -> int:
 
 
 def droppable(op: Op, busy: frozenset[str]) -> bool:
-    """Whether nothing but its results shows that the op ran, and it does not fail."""
+    """Whether the op has no effect besides its results, and cannot fail."""
     if op.defn.fails is not None and op.defn.fails(op):
         return False
     if op.regions:

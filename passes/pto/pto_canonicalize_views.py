@@ -1,5 +1,5 @@
-"""Views in canonical form: every chain of subviews is one, of its memory argument, with all that is known of offset and strides
-in its type."""
+"""Canonical form of views: every chain of subviews is one subview of the memory argument. Its type states all known offsets and
+strides."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ptir_tools.rewrite.rewriter import Rewriter
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Replace every chain of subviews by one, with base, offset and strides in its type."""
+    """Replace every chain of subviews by one with base, offset and strides in its type."""
     for rw in context.rewriters(program):
         for block in rw.blocks():
             for op in rw.body(block):
@@ -27,7 +27,7 @@ def run(program: Program, context: PassContext) -> None:
 
 
 def _canonical(rw: Rewriter, op: Op) -> int:
-    """Look through the view that `op` is of (itself canonical by now), and state its type; 1 when anything changed."""
+    """Skip the view of which `op` is a view (it is canonical already), and state the type; 1 if anything changed."""
     edits = rw.edits
     source = op.operands[0]
     parent = source.op if isinstance(source, Value) else None
@@ -43,7 +43,7 @@ def _canonical(rw: Rewriter, op: Op) -> int:
 
 
 def _composed(rw: Rewriter, op: Op, parent: Op) -> Op:
-    """`op` as a view of what `parent` views: offsets add up, in steps of the parent, and steps multiply."""
+    """`op` as a view of the memory that `parent` is a view of: offsets add up, in steps of the parent, and steps multiply."""
     base, outer, _, scales = parent.defn.split(parent.attrs, parent.operands)
     _, inner, sizes, steps = op.defn.split(op.attrs, op.operands)
     offsets = [_sum(rw, op, o, _times(rw, op, i, s)) for o, i, s in zip(outer, inner, scales, strict=True)]
@@ -74,5 +74,5 @@ def _times(rw: Rewriter, at: Op, a: Operand, b: Operand) -> Operand:
 
 
 def _value(rw: Rewriter, at: Op, x: Operand) -> Operand:
-    """`x` as a value: arithmetic takes no literals."""
+    """`x` as a value, because arithmetic takes no literals."""
     return rw.build(at, "constant", value=x) if isinstance(x, Literal) else x

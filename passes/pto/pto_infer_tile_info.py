@@ -1,4 +1,4 @@
-"""Location, layout and valid region of every tile, written into its type."""
+"""Write the location, layout and valid region of every tile into its type."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def run(program: Program, context: PassContext) -> None:
 
 
 def _with_valid(v: Value, t: TileType, known: dict[Operand, Shape]) -> TileType:
-    """`t` with its valid region, where it is known and smaller than the shape. No type says that nothing is valid."""
+    """`t` with its valid region, if it is known and smaller than the shape. A type cannot state an empty region."""
     valid = static_valid(v, known)
     partial = valid != t.shape and all(isinstance(d, int) and d > 0 for d in valid)
     return tile(t.dtype, t.shape, t.loc, t.layout, valid) if partial else t
 
 
 def _state(rw: Rewriter, v: Value, t: TileType) -> int:
-    """Give `v` the type `t`, and its op the attribute that says so; 1 when it had another."""
+    """Give `v` the type `t`, also as the attribute of its op; 1 if the type changed."""
     if v.type is t:
         return 0
     if v.op is not None:
@@ -50,7 +50,7 @@ def _state(rw: Rewriter, v: Value, t: TileType) -> int:
 
 
 def block_types(rw: Rewriter) -> None:
-    """Blocks declare the types of what carries their results on: a loop's parameters, a branch's results."""
+    """Update the types that blocks declare: of the parameters of loops and the results of branches."""
     for block, op in rw.owner.items():
         if is_for(op):
             block.result_types = [p.type for p in block.params[1:]]

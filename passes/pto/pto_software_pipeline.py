@@ -1,17 +1,20 @@
-"""Loads of later iterations while earlier ones compute: prologue, steady state, epilogue of each innermost loop.
+"""Loads of later iterations while earlier ones compute: prologue, steady state and epilogue of each innermost loop.
 
-Products of what is loaded move ahead, too, where the vector unit works on them: it then does one iteration while the matrix unit
-does the next. Where there is no room for their accumulators, loads move alone.
+Products of the loaded tiles move ahead, too, if the vector unit works on them. It then computes one iteration while the matrix
+unit computes the next. Without room for their accumulators only loads move.
 
-With `depth` N, every tile that moves ahead gets N places, its slots. The prologue loads the first N iterations. A step of the
-steady state does N iterations; after each, its slot is loaded for the iteration N later. The epilogue does the N that are loaded.
-The loop itself does what is left: all of it where there are fewer than N iterations. Nothing is loaded that it would not load.
+With `depth` N, every tile that moves ahead gets N slots. The prologue loads the first N iterations. One step of the steady
+state computes N iterations, and after each loads its slot for the iteration N later. The epilogue computes the last N loaded
+iterations. The original loop computes the remaining iterations: all, if there are fewer than N. Nothing else is loaded than in
+the original loop.
 
-A load moves ahead when its address depends on the counter and on nothing else that the loop makes, and nothing in the loop
-writes that memory. Where a function has events or barriers, a load takes its event along: each slot has one. It then goes ahead
-of barriers, and of events of the loop that it waits for (of one iteration back, or several). Such a loop changes where the hazard
-check of the whole program then finds nothing that it did not find before; else it stays as it is. So does a loop with a call, or
-one whose slots would not fit into the target's memory. Functions that have addresses are left alone.
+A load moves ahead if its address depends on no value of the loop but the counter, and if the loop does not write that memory.
+
+In a function with events or barriers, a load keeps its event, one per slot. It then moves ahead of barriers, and of events of
+earlier iterations that it waits for. Such a loop changes only if the hazard check finds nothing new in the whole program.
+
+A loop with a call does not change, nor does one whose slots do not fit into the target's memory. Functions with addresses do
+not change.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ DEEPEST = 8  # one event id per slot
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Load ahead of the computation: `depth` iterations of each innermost loop are under way."""
+    """Load ahead of the computation: `depth` iterations of each innermost loop are loaded at a time."""
     depth = context.options["depth"]
     if not 2 <= depth <= DEEPEST:
         raise UsageError(f"depth is {depth}, must be in 2..{DEEPEST}")
@@ -82,7 +85,7 @@ def _signals(op: Op) -> bool:
 
 
 def _proved(program: Program, function: Function, loop: Op, depth: int, target: Target | None) -> bool:
-    """Whether the hazard check finds nothing more where a loop loads ahead: it is tried with a copy of the program."""
+    """Whether the hazard check finds nothing new after the loads of a loop move ahead; it checks a copy of the program."""
     at = next(k for k, op in enumerate(function.ops()) if op is loop)
     copy = clone(program)
     block = copy.functions[program.functions.index(function)]
@@ -101,7 +104,8 @@ def _proved(program: Program, function: Function, loop: Op, depth: int, target: 
 
 @dataclass(slots=True)
 class _Ahead:
-    """The ops of a loop that move ahead, what they need of the counter, and the tiles of theirs that the others read: slots."""
+    """The ops of a loop that move ahead, the ops that compute their indices, and the slots: those of their tiles that other ops
+    read."""
 
     ops: set[Op]
     needs: set[Op]
@@ -109,8 +113,8 @@ class _Ahead:
 
     @classmethod
     def of(cls, loop: Op, ordered: bool) -> list[_Ahead]:
-        """What of `loop` may move ahead, the most first: loads with the products that the vector unit works on, or loads. Where
-        a function is `ordered` by events or barriers, loads alone, ahead of what they wait for."""
+        """The choices of ops in `loop` that may move ahead, the largest first: loads with products for the vector unit, or
+        loads alone. In a function that is `ordered` by events or barriers, only loads move, ahead of what they wait for."""
         body = loop.regions[0]
         ops = list(body.ops())
         step = linear(loop.operands[2])
@@ -150,7 +154,7 @@ class _Ahead:
 
 
 def _orders(op: Op) -> bool:
-    """A barrier, a wait for events or a call: what follows may need what a caller left under way, and must stay behind it."""
+    """A barrier, a wait for events or a call. Later ops may depend on ops of a caller that it waits for, so they do not move."""
     return bool(op.defn.traits & WAITS) and not is_tile_op(op.defn) and not op.regions
 
 
@@ -159,8 +163,8 @@ def _is_event(x: Operand) -> bool:
 
 
 def _products(loop: Op, loads: Sequence[Op], cube: Sequence[Op]) -> list[Op]:
-    """The loads, and those of `cube` that make accumulators for other ops. There are none where no vector op is left in the loop,
-    or where other ops read something else of them, too."""
+    """The loads, and those of `cube` that make accumulators for other ops. There are none if the loop has no other vector op,
+    or if other ops read more of their results than accumulators."""
     others = [op for op in loop.regions[0].body if op not in cube]
     read = {x for op in others for x in _read(op)} | set(loop.regions[0].results)
     if all(unit(op) != "V" for op in others):
@@ -186,7 +190,7 @@ def _read(op: Op) -> Iterator[Value]:
 
 
 class _Room:
-    """How much of each space is left for further slots."""
+    """The free bytes of each space, for more slots."""
 
     def __init__(self, function: Function, target: Target | None) -> None:
         self.tiles = infer(function, target)
@@ -198,7 +202,7 @@ class _Room:
                 self.left["Vec"] -= sum(target.scratch) - target.scratch[0]
 
     def take(self, ahead: _Ahead, depth: int) -> bool:
-        """Take the room of the slots besides the first, if there is so much."""
+        """Use the room for the slots besides the first; whether there is enough."""
         if self.left is None:
             return True
         left = dict(self.left)
@@ -215,7 +219,7 @@ class _Room:
 
 @dataclass(slots=True)
 class Copies:
-    """Ops in the making, to be put before the loop or into a block."""
+    """New ops, to be inserted before the loop or into a block."""
 
     names: Iterator[str]
     body: list[Op] = field(default_factory=list)
@@ -234,12 +238,12 @@ class Copies:
         return self.op("constant", value=integer(n, INDEX)).result
 
     def copies(self, ops: Sequence[Op], values: dict[Value, Value]) -> None:
-        """Append copies of ops, each of which may read those before it."""
+        """Append copies of ops, in their order."""
         for op in ops:
             self.copy(op, values)
 
     def copy(self, op: Op, values: dict[Value, Value]) -> None:
-        """Append a copy of `op`, of what `values` maps its operands to; its results go into `values`."""
+        """Append a copy of `op` with operands replaced by `values`, which then also has its results."""
         operands = tuple(values.get(x, x) if isinstance(x, Value) else x for x in op.operands)
         regions = tuple(clone_blocks(list(op.regions), values))
         result = Op(op.defn, operands, op.attrs, (), regions, op.loc)
@@ -266,7 +270,7 @@ class _Pipeline:
         self.names = names
 
     def build(self) -> None:
-        """Put the parts before the loop, and let the loop do the rest."""
+        """Insert the parts before the loop, which then computes the remaining iterations."""
         out = Copies(self.names)
         lower, upper, _, *inits = self.loop.operands
         low, high = constant(lower), constant(upper)
@@ -286,11 +290,11 @@ class _Pipeline:
 
     @property
     def span(self) -> int:
-        """How far the counter goes in one step of the steady state."""
+        """The increment of the counter in one step of the steady state."""
         return self.depth * self.step
 
     def guarded(self, out: Copies, lower: Operand, upper: Operand, inits: Sequence[Operand]) -> list[Value]:
-        """The parts where it is not known how many iterations there are: they run if there are enough."""
+        """The parts for an unknown number of iterations: they run if there are at least `depth`."""
         low, high = (self.value(out, x) for x in (lower, upper))
         depth, step, span = (out.number(n) for n in (self.depth, self.step, self.span))
         trips = out.op("ceildivsi", out.op("subi", high, low).result, step).result
@@ -311,7 +315,7 @@ class _Pipeline:
         return x if isinstance(x, Value) else out.number(known or 0)
 
     def parts(self, out: Copies, lower: Operand, end: Value, inits: Sequence[Operand], steady: bool) -> list[Value]:
-        """Prologue, steady state up to `end`, epilogue. The first value that the counter has not had, and what is carried."""
+        """Prologue, steady state up to `end`, and epilogue; the next value of the counter, and the carried values."""
         low = self.value(out, lower)
         tiles = [v for k in range(self.depth) for v in self.load(out, self.at(out, low, k))]
         state: list[Any] = list(inits)
@@ -343,7 +347,7 @@ class _Pipeline:
         return tiles[k * n : (k + 1) * n]
 
     def load(self, out: Copies, i: Value) -> list[Value]:
-        """What moves ahead of the iteration `i`."""
+        """Copy the ops that move ahead for the iteration `i`; the tiles of its slots."""
         values: dict[Value, Value] = {self.body.params[0]: i}
         for op in self.body.body:
             if op in self.ahead.needs or op in self.ahead.ops:
@@ -353,7 +357,8 @@ class _Pipeline:
         return [values[v] for v in self.ahead.slots]
 
     def free(self, op: Op) -> Op:
-        """What moves ahead, without the events of the loop that it waits for, and without an id: each slot has its own."""
+        """A copy of an op that moves ahead: without the events of the loop that it waits for, and without an id, because each
+        slot has its own."""
         if not _signals(op) and not any(map(_is_event, op.operands)):
             return op
         groups, attrs = op.defn.split(op.attrs, op.operands), op.defn.named(op.attrs)
@@ -364,7 +369,7 @@ class _Pipeline:
         return create(op.defn, groups, attrs, loc=op.loc)
 
     def compute(self, out: Copies, i: Value, state: Sequence[Any], tiles: Sequence[Value]) -> list[object]:
-        """The iteration `i` without what has moved ahead, whose slots are `tiles`; what it carries on."""
+        """Copy the iteration `i` without the ops that have moved ahead, whose slots are `tiles`; the carried values."""
         values: dict[Value, Value] = dict(zip(self.body.params, (i, *state), strict=True))
         values.update(zip(self.ahead.slots, tiles, strict=True))
         for op in self.body.body:

@@ -20,9 +20,9 @@ Loops and branches are labels and branches:
     br .L0;
     .L1:
 
-A name is a register here, which may be written again: `mov` gives several at once what several others have. A tile that is moved
-so stays where it is. `br.not` branches where a condition is 0. Of several functions each begins with `.func` and ends with `ret`;
-`call` names one. What returns values, or takes events, is refused.
+A name is a register here, which may be written again. `mov` assigns several registers at once. It does not move the bytes of a
+tile. `br.not` branches where a condition is 0. Of several functions each begins with `.func` and ends with `ret`;
+`call` names one. Functions that return values or take events are refused.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NOT_TRANSLATABLE = "NotTranslatable"
 
 
 def write(program: Program, diagnostics: Diagnostics, options: Options) -> Iterator[str]:
-    """The instructions of every function, its parameters declared before; nothing when something cannot be said."""
+    """The instructions of every function, after its parameters. Nothing is written when something is refused."""
     if refused(program, diagnostics):
         return
     several = len(program.functions) > 1
@@ -60,8 +60,8 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
 
 
 def refused(program: Program, diagnostics: Diagnostics) -> bool:
-    """Report what has no instruction: values that a function returns, events that it takes, other ops with blocks, and addresses
-    that are known too late."""
+    """Report what has no instruction: returned values, events as parameters, unknown ops with blocks, and addresses that are
+    computed too late."""
     before = diagnostics.errors
     for function in program.functions:
         if function.results:
@@ -98,7 +98,7 @@ class _Text:
         yield from self.flags(self.signals.ends.get(block))
 
     def flags(self, found: Sequence[Signal] | None) -> Iterator[str]:
-        """Flags that stand at one place."""
+        """The flags at one place."""
         return (_signal(s, len(self.signals.cores) > 1) for s in found or ())
 
     def loop(self, op: Op) -> Iterator[str]:
@@ -116,7 +116,7 @@ class _Text:
         yield from _move(op.results, carried)
 
     def branch(self, op: Op) -> Iterator[str]:
-        """Two blocks, of which one is jumped over."""
+        """Two blocks, one of which is skipped by a jump."""
         then, otherwise = op.regions
         other = next(self.labels)
         yield f"br.not {operand_text(op.operands[0])}, {other};\n"
@@ -131,7 +131,7 @@ class _Text:
         yield f"{other}:\n"
 
     def repeat(self, op: Op) -> Iterator[str]:
-        """A loop that ends where its first block says so."""
+        """A loop that ends after its first block."""
         before, body = op.regions
         condition, *given = before.results
         again, after = next(self.labels), next(self.labels)
@@ -158,7 +158,7 @@ def _signal(s: Signal, mixed: bool) -> str:
 
 
 def _move(to: Sequence[Value], values: Sequence[Operand]) -> Iterator[str]:
-    """Give names values, all at once. Events have none."""
+    """Assign to names, all at once. Events have no name."""
     pairs = [(v, x) for v, x in zip(to, values, strict=True) if v is not x and not isinstance(v.type, EventType)]
     if pairs:
         names = ", ".join(f"%{v.name}" for v, _ in pairs)
@@ -185,7 +185,7 @@ def _statement(op: Op) -> str:
 
 
 def mnemonic(short: str) -> str:
-    """What an op is called: `tadd` for `tile.add`, `tmov.m2l` for `tile.mov.m2l`; scalar ops as they are."""
+    """The name of an instruction: `tadd` for `tile.add`, `tmov.m2l` for `tile.mov.m2l`. Scalar ops keep their name."""
     return f"t{short.removeprefix('tile.')}" if short.startswith("tile.") else short
 
 

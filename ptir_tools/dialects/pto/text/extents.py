@@ -25,7 +25,7 @@ _WORD = re.compile(r"[A-Za-z_][\w$]*(\.[A-Za-z0-9_$]+)*")
 
 
 def written(function: Function) -> dict[str, str]:
-    """The attribute of a function; nothing where no memref has a symbol and no parameter follows from one."""
+    """The attribute of a function. There is none if no memref has a symbol and no parameter follows from one."""
     found = [(p.name, p.type.shape) for p in function.params if isinstance(p.type, MemRefType) and _named(p.type.shape)]
     texts = ((name, [str(n) if isinstance(n, int) else n.name or "?" for n in shape]) for name, shape in found)
     lists = [f"{_key(name)} = [{', '.join(shape)}]" for name, shape in texts]
@@ -34,7 +34,7 @@ def written(function: Function) -> dict[str, str]:
 
 
 def _key(name: str) -> str:
-    """A name as a key, quoted where it is not a word."""
+    """A name as a key, with quotes if it is not a word."""
     return name if _WORD.fullmatch(name) else f'"{name}"'
 
 
@@ -43,10 +43,8 @@ def _named(shape: tuple[Dim, ...]) -> bool:
 
 
 def read(function: Function, entry: Node) -> None:
-    """Put the symbols of the attribute into the types of the parameters.
-
-    Raises Violation("ParseError") for what is no such list, and "TypeMismatch" for what contradicts a type.
-    """
+    """Write the symbols of the attribute into the types of the parameters. Raises Violation("ParseError") if it is no such
+    list, and "TypeMismatch" if it contradicts a type."""
     value = value_of(entry)
     if value is None:
         return
@@ -83,7 +81,7 @@ def _index(params: dict[str, Value], name: str) -> None:
 
 
 def _expression(params: dict[str, Value], name: str, text: str) -> str:
-    """The text of what the parameter is. Raises Violation("TypeMismatch") when it is no index, or depends on itself."""
+    """The text of an expression for a parameter. Raises Violation("TypeMismatch") when it is no index, or depends on itself."""
     _index(params, name)
     try:
         found = expressions.parse(text)

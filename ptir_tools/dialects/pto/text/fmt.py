@@ -1,4 +1,4 @@
-"""`ptir fmt` for PTO: indentation and blanks, nothing else. Comments, names, line breaks between clauses and spelling stay."""
+"""`ptir fmt` for PTO: it changes indentation and blanks, nothing else."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ _CONTINUES = regex(
 
 
 def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
-    """`source` laid out anew; None when it has syntax errors, which are reported. Twice is once.
-
-    Raises LimitExceeded where blocks nest too deep.
-    """
+    """The formatted text of `source`; None after reporting syntax errors. Formatting it again changes nothing. Raises
+    LimitExceeded where blocks nest too deep."""
     before = diagnostics.errors
     if syntax.parse(source, diagnostics) is None or diagnostics.errors > before:
         return None
@@ -46,7 +44,7 @@ def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
 
 
 def tidy(line: str) -> str:
-    """A line without blanks at its ends, runs of blanks inside as one; strings and comments untouched."""
+    """A line without blanks at its ends, and with single blanks inside. Strings and comments do not change."""
     parts: list[str] = []
     at = 0
     text = line.strip()

@@ -38,7 +38,7 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
 
 
 def _bare(file: File, program: Program, diagnostics: Diagnostics, options: Options) -> Function:
-    """The statements that stand outside of functions, as a function without parameters."""
+    """The statements outside of functions, as a function without parameters."""
     reader = Reader(diagnostics, file, options.limits)
     function = Function("main", loc=pack(0, len(program.source.text) if program.source else 0))
     if program.functions:
@@ -52,7 +52,7 @@ def _bare(file: File, program: Program, diagnostics: Diagnostics, options: Optio
 
 
 def entry(program: Program) -> str:
-    """The function to run: the one marked `pto.entry`, else the first that no other calls."""
+    """The function to run: the one marked `pto.entry`, otherwise the first that no other calls."""
     marked = [f.name for f in program.functions if "pto.entry" in f.attrs]
     called = {op.attr("callee") for f in program.functions for op in f.ops() if op.name == "pto.func.call"}
     free = [f.name for f in program.functions if f.name not in called]

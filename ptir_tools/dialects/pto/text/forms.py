@@ -17,7 +17,7 @@ from ptir_tools.core.records import dataclass
 
 @dataclass(slots=True, frozen=True)
 class Form:
-    """A form, taken apart. `subscripts` maps an operand to the groups of its lists of subscripts."""
+    """A parsed form. `subscripts` maps an operand to the groups of its lists of subscripts."""
 
     operands: tuple[str, ...]
     types: tuple[str, ...]
@@ -110,7 +110,7 @@ ALIASES = {
 
 
 def short_name(text: str) -> str:
-    """The declared name of the op that a text calls `text`: `pto.tile.add` is `tile.add`, `arith.addi` is `addi`."""
+    """The declared name of the op that is spelled `text`: `pto.tile.add` is `tile.add`, `arith.addi` is `addi`."""
     prefix, _, rest = text.partition(".")
     if prefix not in ("pto", "arith"):
         return "func.call" if text == "call" else text

@@ -82,7 +82,7 @@ def _float(text: str, dtype: DType) -> Literal:
 
 
 def scalar_text(x: Literal) -> str:
-    """The literal of a constant, shortest decimal that reads back to the same bits; bits where no decimal does."""
+    """The literal of a constant: the shortest decimal that reads back to the same bits, or the bits if there is none."""
     dtype = x.type.dtype
     assert x.data is not None
     if dtype.kind is Kind.BOOL:
@@ -109,12 +109,12 @@ def _short(value: np.generic, wide: float) -> str:
 
 
 def unquoted(text: str) -> str:
-    """A string without its quotes; any other text as it is."""
+    """A string without its quotes; other text does not change."""
     return str(text)[1:-1] if str(text).startswith('"') else str(text)
 
 
 def attribute(entry: Node) -> str | None:
-    """What a module or function carries: text exactly as written (None for a key alone)."""
+    """An attribute of a module or function: its text exactly as written (None for a key alone)."""
     value = value_of(entry)
     return None if value is None else _written(value)
 

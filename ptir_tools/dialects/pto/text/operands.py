@@ -28,7 +28,7 @@ RESULTS = ("to", "order", "counts")  # the attributes that hold the types of res
 
 
 class Names(Protocol):
-    """What a token names or spells in the function that is read."""
+    """The values and types that tokens of the function name."""
 
     def use(self, token: Token) -> Value:
         """The value of this name."""
@@ -62,7 +62,7 @@ def read(scope: Names, s: Statement, d: OpDef) -> tuple[list[Operand], dict[str,
 
 
 def _entries(s: Statement) -> dict[str, Node]:
-    """The attributes of a statement by key. Raises Violation for one that is there twice."""
+    """The attributes of a statement by key. Raises Violation for a repeated key."""
     found: dict[str, Node] = {}
     for e in s.entries:
         key = literals.unquoted(e.token())
@@ -72,7 +72,7 @@ def _entries(s: Statement) -> dict[str, Node]:
 
 
 def _of_every_op(d: OpDef) -> tuple[str, ...]:
-    """The attributes that say something of any result, and of any region."""
+    """The attributes that any op may have: those of results and of valid regions."""
     return ("loc", "layout") * ("to" in d.attr_index) + ("valid",) * any(g.name == "valid" for g in d.groups)
 
 
@@ -149,8 +149,8 @@ def _types(
 
 
 def _event(s: Statement, d: OpDef, listed: list[Type]) -> Type | None:
-    """Take the event type off the list; it is there when, and only when, there is one more result than the op makes. A type that
-    could not be read, and has been reported, may be one."""
+    """Remove the event type from the list. It is there exactly if there is one more result than the op makes. It may be a type
+    with an error, which was reported."""
     t = listed[-1] if listed else None
     plain = _plain_results(d, len(s.operands))
     wants = len(s.results) == plain + 1
@@ -165,12 +165,12 @@ def _event(s: Statement, d: OpDef, listed: list[Type]) -> Type | None:
 
 
 def _plain_results(d: OpDef, operands: int) -> int:
-    """How many results the op makes next to its event: the merge of one list gives no counts."""
+    """The number of results besides the event: the merge of one list gives no counts."""
     return sum(n in d.attr_index for n in RESULTS) - ("counts" in d.attr_index and operands == 1)
 
 
 def _declared(d: OpDef, form: Form, before: list[Type], after: list[Type] | None, groups: Groups) -> list[tuple[str, Type]]:
-    """(operand group or attribute, type) for every type of the signature; a list may name one input or all of them."""
+    """(operand group or attribute, type) for every type of the signature. A list may name one input or all of them."""
     inputs = [n for n in form.operands if n in groups for _ in groups[n]]
     if after is not None:
         results = form.results or tuple(n for n in form.types if n in d.attr_index) or ("to",) * ("to" in d.attr_index)
@@ -205,7 +205,7 @@ def _inputs(d: OpDef, form: Form, inputs: list[str], before: list[Type]) -> list
 
 
 def _types_of(form: Form) -> str:
-    """The help that says which types an op is written with."""
+    """The help that shows with which types an op is written."""
     kinds = {"source": "the memref's", "target": "the memref's", "tile": "the tile's", "to": "the result's"}
     return f"write {', then '.join(kinds.get(n, f'that of `{n}`') for n in form.types)} type"
 
@@ -215,7 +215,7 @@ def _count(d: OpDef, what: str, want: int, got: int) -> str:
 
 
 def _with_info(t: Type, entries: dict[str, Node]) -> Type:
-    """The result type with what the attributes `loc` and `layout` say of it. Raises Violation when they contradict it."""
+    """The result type with the attributes `loc` and `layout`. Raises Violation when they contradict it."""
     if not isinstance(t, TileType):
         return t
     parts: dict[str, str | None] = {"loc": t.loc, "layout": t.layout}
@@ -238,7 +238,7 @@ def shown(x: Operand) -> str:
 
 
 def agree(x: Operand, declared: Type) -> None:
-    """The type that a use declares is the value's, as far as both say. Raises Violation."""
+    """Check that the type at a use agrees with the value's, as far as both are known. Raises Violation."""
     actual = x.type if isinstance(x, (Value, Literal)) else UNTYPED
     if actual in (POISON, UNTYPED) or declared is POISON or declared.accepts(actual):
         return
@@ -250,7 +250,7 @@ def agree(x: Operand, declared: Type) -> None:
 
 
 def _clash(declared: Type, actual: Type) -> str:
-    """The code for two types that do not agree: of what differs first."""
+    """The code for two types that do not agree, by their first difference."""
     a, b = declared, actual
     if not (isinstance(a, (TileType, MemRefType)) and isinstance(b, (TileType, MemRefType)) and type(a) is type(b)):
         return "TypeMismatch"

@@ -1,4 +1,4 @@
-"""Statements to ops: names, results, blocks, ops with a form of their own. What is wrong with one leaves the others alone."""
+"""Statements to ops: names, results, blocks, and ops with their own form. An error in one statement does not affect others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ptir_tools.dialects.synonyms import same_op
 from ptir_tools.grammars.parser import Node, Token, token
 
 Defined: TypeAlias = "list[tuple[Token, Token | Type]]"  # what is defined, and its type as written or known
-DEPTH = 192  # of blocks: what the evaluator's recursion can follow
+DEPTH = 192  # of blocks, for the evaluator's recursion
 # What differs between statements that are alike: a name, a number in a list, which has no other spelling.
 _NUMBER = r"(?:0|-?[1-9][0-9]{0,17})(?=[,\]])"
 _HOLE = regex(rf"(%[A-Za-z0-9_$.-]+(?:#\d+)?|(?<=\[){_NUMBER}|(?<=, ){_NUMBER})")
@@ -41,10 +41,8 @@ _NAMES = regex(r"%[^\s,]+(?:, %[^\s,]+)*")
 
 
 class Reader(Scope):
-    """Reads one function. A name may be used before it is defined; what is wrong with it is reported at the end.
-
-    Of usual statements that differ only in names and indices, the grammar reads the first: it is the plan of all.
-    """
+    """Reads one function. A name may be used before its definition; missing ones are reported at the end. Of usual statements
+    that differ only in names and indices the grammar reads the first, which becomes the plan of all."""
 
     __slots__ = ("depth", "ever", "file", "limits", "number", "unknown")
 
@@ -52,19 +50,19 @@ class Reader(Scope):
         super().__init__(DIALECT.codes, diagnostics)
         self.file, self.limits = file, limits
         self.depth = -1  # the body of the function is not in a block
-        self.ever: set[str] = set()  # every name that the function defines anywhere, except in usual statements
+        self.ever: set[str] = set()  # all names that the function defines, except in usual statements
         self.number = cache(literals.index)
         self.unknown: list[tuple[Value, Loc]] = []
 
     # Names, operands and types
 
     def bind(self, value: Value, token: Token) -> None:
-        """Define a value at its name; one that is visible already is reported."""
+        """Define a value by its name. A name that is already visible is reported."""
         self.ever.add(value.name)
         self.define(value, token.loc)
 
     def use(self, token: Token) -> Value:
-        """The value that a token names; one that is not there yet is judged when the function is read."""
+        """The value that a token names. If it is not defined yet, it is checked at the end of the function."""
         name = str(token)[1:]
         if (found := self.values.get(name)) is not None:
             return found
@@ -75,7 +73,7 @@ class Reader(Scope):
         return value
 
     def report_unknown(self, function: Function) -> None:
-        """Report what no statement defines; what one defines too late, the verifier reports."""
+        """Report names that no statement defines. The verifier reports those that are defined too late."""
         if self.unknown:
             self.ever.update(v.name for op in function.ops() for v in op.results)
         known = sorted(self.ever)
@@ -94,7 +92,7 @@ class Reader(Scope):
         return [self.operand(x.token()) for x in nodes]
 
     def type(self, token: Token) -> Type:
-        """The type a token spells; POISON after reporting a bad one."""
+        """The type of a token; POISON after reporting an error."""
         try:
             return parse_type(str(token))
         except Violation as v:
@@ -126,17 +124,15 @@ class Reader(Scope):
         return made
 
     def take(self, into: Region, takes: Defined) -> None:
-        """Define what a function or a block takes."""
+        """Define the parameters of a function or block."""
         for name, t in takes:
             value = Value(self.type(t) if isinstance(t, Token) else t, str(name)[1:])
             into.params.append(value)
             self.bind(value, name)
 
     def block(self, into: Region, statements: list[Node], end: str, takes: Defined | None = None) -> Region:
-        """What a block takes, and its ops. Its last statement may be the terminator `end`, which gives its results.
-
-        Names defined within are not seen after. Raises LimitExceeded where blocks nest too deep.
-        """
+        """The parameters and ops of a block. Its last statement may be the terminator `end`, which gives its results. Names
+        that are defined inside are not visible afterwards. Raises LimitExceeded where blocks nest too deep."""
         outer, deepest = len(self.values), min(self.limits.nesting, DEPTH)
         self.depth += 1
         if self.depth > deepest:
@@ -156,7 +152,7 @@ class Reader(Scope):
         return into
 
     def one(self, s: Statement, into: Region, end: str, *, last: bool) -> None:
-        """The op of a statement that the grammar has read; what is wrong with it is reported."""
+        """The op of a statement that the grammar has read. Errors are reported."""
         try:
             s.results = _count(s)
             if s.name in TERMINATORS:
@@ -170,13 +166,13 @@ class Reader(Scope):
             raise limit.at(s.loc) from None
 
     def poison(self, s: Statement) -> None:
-        """Bind the results of a statement in error, so that their uses stay silent."""
+        """Bind the results of a statement with an error, so that no other error follows from it."""
         for t in s.results:
             if str(t)[1:] not in self.values:
                 self.bind(Value(POISON, str(t)[1:]), t)
 
     def terminator(self, s: Statement, into: Region, end: str, *, last: bool) -> None:
-        """`return` or `scf.yield`: results, each of the type it is declared with."""
+        """`return` or `scf.yield`: its results, each of its declared type."""
         expected = "return" if end == "return" else end
         ends = s.name.rpartition(".")[2] == end.rpartition(".")[2]
         require(ends, "ParseError", f"`{s.name}` does not end this block; `{expected}` does")
@@ -217,10 +213,8 @@ class Reader(Scope):
     def finish(
         self, s: Statement, defn: OpDef, args: list[Operand], attrs: dict[str, Attribute], regions: tuple[Region, ...] = ()
     ) -> Op | None:
-        """The op with its results bound, and typed as far as can be decided; what the op's rule refuses, the verifier reports.
-
-        Raises Violation for attributes that the op does not have.
-        """
+        """The op with its results bound, and typed as far as possible. The verifier reports what the op's rule refuses. Raises
+        Violation for attributes that the op does not have."""
         op = Op(defn, tuple(args), defn.fill(attrs), (), regions, s.loc)
         op.results = tuple(Value(UNTYPED, str(t)[1:], op) for t in s.results)
         if any(a is POISON or (isinstance(a, tuple) and POISON in a) for a in op.attrs):
@@ -234,7 +228,7 @@ class Reader(Scope):
         return op
 
     def type_results(self, op: Op, types: tuple[Type, ...]) -> None:
-        """Give results the types that the op states, so that uses further down can be compared with them."""
+        """Give results the types that the op states, so that later uses can be compared with them."""
         try:
             inferred = op.defn.result_types(types, op.attrs, op.regions)
         except Violation:
@@ -246,7 +240,7 @@ class Reader(Scope):
     # Usual statements
 
     def usual(self, m: re.Match[str], into: Region, end: str, *, last: bool) -> None:
-        """The op of a usual statement: as one that is like it was read, or as the grammar reads it."""
+        """The op of a usual statement, by the plan of an earlier one or by the grammar."""
         listed, name, given, types = m.group("results", "op", "given", "types")
         names = listed[1:].split(", %") if listed else []
         known = self.values
@@ -280,7 +274,7 @@ class Reader(Scope):
         into.body.append(op)
 
     def learn(self, key: tuple[object, ...], operands: Sequence[Operand], op: Op) -> None:
-        """Keep what the grammar made of a statement, when its operands are what is in the holes."""
+        """Keep the result of the grammar for a statement as a plan, if its operands are in the holes."""
         numbers = {_same(x): k for k, x in enumerate(operands)}
         made = [numbers[_same(x)] for x in op.operands if _same(x) in numbers]
         if len(made) == len(op.operands) == len(operands):
@@ -288,7 +282,7 @@ class Reader(Scope):
 
 
 def _constant_plan(given: str, types: str) -> Plan | None:
-    """The plan of a constant, most of which come once; None when there may be something to report."""
+    """The plan of a constant, most of which occur once; None when something may have to be reported."""
     if not _DECIMAL.fullmatch(given):
         return None
     defn = OPS["pto.constant"]
@@ -300,7 +294,7 @@ def _constant_plan(given: str, types: str) -> Plan | None:
 
 
 def _same(x: Operand) -> object:
-    """What two operands have in common when they are the same."""
+    """The common part of two equal operands."""
     return x.key if isinstance(x, Literal) else x
 
 
@@ -321,7 +315,7 @@ _MOST = 1024  # results of one name
 
 @cache
 def _nearest(name: str) -> list[str]:
-    """The ops that may be meant: one that is written without its prefix is."""
+    """The ops that may be meant. An op may be spelled without its prefix."""
     known = [("" if d.startswith(("pto.scf", "pto.func")) else "pto.") + d[4:] for d in OPS if d.startswith("pto.")]
     tail = name.rpartition(".")[2]
     whole = [k for k in (f"pto.{name}", f"pto.tile.{name}", f"pto.tile.{tail}", f"pto.{tail}", f"scf.{tail}") if k in known]
@@ -338,7 +332,7 @@ def _parameters(node: Node) -> Defined:
 
 
 def _carried(r: Reader, bindings: list[Node], listed: list[Token] | None) -> tuple[list[Operand], list[Type], Defined]:
-    """What a loop carries: the values to begin with, their types, and the names in its body. Raises Violation."""
+    """The values that a loop carries: the initial ones, their types, and the names in its body. Raises Violation."""
     given, types = r.operands(x.parts("operand")[0] for x in bindings), r.types(listed)
     require(len(types) == len(given), "TypeMismatch", f"{len(given)} carried values, {len(types)} types")
     return given, types, [(x.token("SSA"), t) for x, t in zip(bindings, types, strict=True)]
@@ -351,7 +345,7 @@ def _constant(r: Reader, s: Statement) -> Op | None:
 
 
 def _block(name: str, s: Statement, gives: list[Type]) -> Region:
-    """A block of a statement, still empty."""
+    """A block of a statement, without ops."""
     return Region(name, isolated=False, loc=s.loc, result_types=gives)
 
 

@@ -1,4 +1,4 @@
-"""How reading goes on after a syntax error: at the next statement, the broken one left out."""
+"""Recovery after a syntax error: reading continues at the next statement."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ptir_tools.dialects.pto.names import DTYPES
 from ptir_tools.grammars import Fault, mistakes
 from ptir_tools.grammars.mistakes import HERE, Mistake
 
-# Where statements begin at a line's start. What follows an error up to the next such line is blanked out.
+# Statements that begin at a line's start. The text between an error and the next such line is replaced by blanks.
 _VALUE = r"%[\w$.#-]+"
 _RESULTS = r"%[\w$.#-]+(?::\d+)?(?:\s*,\s*%[\w$.#-]+(?::\d+)?)*"
 _START = regex(
@@ -35,12 +35,12 @@ _QUIET = ("__ANON", "LINES", "PREDICATE", "SCF", "CALL", "FUNC", "OPAQUE", "NUMB
 
 
 def starts(text: str) -> list[int]:
-    """Where a line certainly begins a statement."""
+    """The positions of lines that certainly begin a statement."""
     return [m.start(1) for m in _START.finditer(text)]
 
 
 def _keyword(written: str) -> str | None:
-    """What is meant by a word before the name of a function."""
+    """The keyword that is meant before the name of a function."""
     return _FUNC if _FUNCTION.fullmatch(written) else nearest(written, (_FUNC, "func.call"))
 
 
@@ -69,7 +69,7 @@ _MISTAKES = (
 
 
 def report(fault: Fault, diagnostics: Diagnostics) -> None:
-    """Report a syntax error: a mistake that people make in so many words, another by what could be there instead."""
+    """Report a syntax error: a known mistake, or the tokens that could be there instead."""
     at, text = fault.at, diagnostics.source.text if diagnostics.source else ""
     line = text.rfind("\n", 0, at) + 1
     end = text.find("\n", at)
@@ -96,7 +96,7 @@ def report(fault: Fault, diagnostics: Diagnostics) -> None:
 
 
 def _parameters(text: str, at: int) -> tuple[int, int] | None:
-    """Where the parameters of a header begin and its body does, when the `(` of the former is open at the latter."""
+    """The start of the parameters of a header and of its body, if the `(` of the parameters is open at the body."""
     body = at - 1
     while body >= 0 and text[body].isspace():
         body -= 1
@@ -107,7 +107,7 @@ def _parameters(text: str, at: int) -> tuple[int, int] | None:
 
 
 def _open(text: str, brackets: str) -> list[int]:
-    """Where the brackets are that nothing closes. Others than those named do not count."""
+    """The positions of brackets that are not closed. Only those named count."""
     found: list[int] = []
     for m in re.finditer(rf'"(?:\\.|[^"\\\n])*"|//[^\n]*|[{brackets}]', text):
         if m[0] in ("(", "{"):
@@ -118,20 +118,16 @@ def _open(text: str, brackets: str) -> list[int]:
 
 
 def complete(text: str, at: int) -> int | None:
-    """Where the statement before the one whose `=` is at `at` ends; None where the names before the `=` begin no line.
-
-    Such a statement took the names for operands: it is the one that is wrong.
-    """
+    """The end of the statement before the one whose `=` is at `at`. Its operands were followed by names of the next statement,
+    so it has the error. None where the names before the `=` do not begin a line."""
     line = text.rfind("\n", 0, at) + 1
     before = re.sub(r"//[^\n]*|;[^\n]*", lambda m: " " * len(m[0]), text[:line]).rstrip()
     return len(before) if before and re.fullmatch(rf"[ \t]*{_RESULTS}\s*", text[line:at]) else None
 
 
 def broken(text: str, at: int, again: bool) -> tuple[int, int] | None:
-    """The range of the statement with the error at `at`, or None when it is a header or nothing is left to go on with.
-
-    An error at the very start of a statement belongs to the one before, until it shows `again`.
-    """
+    """The range of the statement with the error at `at`; None for a header, or when nothing is left to read. An error at the
+    start of a statement belongs to the one before, until it occurs `again`."""
     begins = starts(text)
     if text[at : at + 1] == "=" and (end := complete(text, at)) is not None:
         at = end
@@ -144,7 +140,7 @@ def broken(text: str, at: int, again: bool) -> tuple[int, int] | None:
 
 
 def _balanced(text: str, start: int, end: int) -> int:
-    """`end`, moved behind the brace that closes what text[start:end] leaves open."""
+    """`end`, moved after the brace that closes the open ones of text[start:end]."""
     depth = text.count("{", start, end) - text.count("}", start, end)
     if text[start] == "}":
         return start + 1

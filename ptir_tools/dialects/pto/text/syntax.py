@@ -1,7 +1,5 @@
-"""Text to statements: what the line reader takes, what the grammar reads, and how reading goes on after a syntax error.
-
-Statements are what the text says, unresolved; `reader` makes ops of them.
-"""
+"""Text to statements: the line reader, the grammar, and recovery after a syntax error. Statements are not resolved; `reader`
+makes ops of them."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ MAX_ERRORS = 100
 
 
 class Statement:
-    """One op as the grammar reads it. `before` and `after` are the type tokens on either side of the signature's arrow."""
+    """One op from the grammar. `before` and `after` are the type tokens on either side of the signature's arrow."""
 
     __slots__ = ("after", "before", "counted", "loc", "name", "node", "results")
 
@@ -48,10 +46,8 @@ class Statement:
 
 @dataclass(slots=True, frozen=True)
 class Plan:
-    """What statements that are alike make of operands of certain types. They differ in holes: names, and numbers in lists.
-
-    An operand is the number of a hole.
-    """
+    """The result of similar statements, for operands of certain types. They differ in holes: names, and numbers in lists. An
+    operand is the number of a hole."""
 
     defn: OpDef
     operands: tuple[int, ...]
@@ -61,10 +57,8 @@ class Plan:
 
 @dataclass(slots=True)
 class File:
-    """What a text holds, whether in a module or not: its functions, and the statements outside of them.
-
-    Plans are found by the text between the holes and by the types of the operands in them.
-    """
+    """The functions of a text, with or without a module, and the statements outside of functions. Plans are found by the text
+    between the holes and by the types of the operands in them."""
 
     functions: list[Node]
     statements: list[Node]
@@ -96,7 +90,7 @@ def parser() -> Parser:
 
 
 def parse_piece(text: str, at: int = 0, end: int | None = None, lines: re.Pattern[str] | None = None) -> File | None:
-    """What text[at:end] holds by itself, runs of what the line reader takes apart; None when that is not whole statements."""
+    """The statements of text[at:end], which the line reader does not know; None when they are not complete."""
     try:
         return _file(parser().parse(text, "file", at=at, end=end, lines=lines))
     except Refused:
@@ -111,10 +105,8 @@ def _file(root: Node) -> File:
 
 
 def parse(source: Source, diagnostics: Diagnostics) -> File | None:
-    """The statements of `source`; every syntax error is reported, and the statement that holds it is left out.
-
-    None when nothing can be made of the rest.
-    """
+    """The statements of `source`. Every syntax error is reported, and its statement is left out. None when nothing else can be
+    read."""
     text = source.text
     lost, seen, lines = set[str](), set[int](), grammars.lines("pto")
     while len(seen) < MAX_ERRORS:
