@@ -632,6 +632,38 @@ def test_what_the_library_has_no_form_for(line, why):
     assert any(why in message for _, message in refusals(*lines, parameters=f"%a: {M}, %n: index"))
 
 
+def bound(*names):
+    """Addresses for tiles, each 8 KiB apart."""
+    for k, (name, t) in enumerate(names):
+        yield f"%at{k} = pto.constant {8192 * k} : index"
+        yield f"pto.tile.assign %{name}, %at{k} : {t}, index"
+
+
+REGIONS = [
+    ("part", f"%y = pto.tile.partadd %t, %u : {T}", "y((n > m ? n : m), 32);"),
+    ("both", f"%y = pto.tile.add %t, %u : {T}", "y((n < m ? n : m), 32);"),
+    ("row", f"%y = pto.tile.rowmax %t : {T} -> tile<32x1xf32>", "y(n, 1);"),
+    ("turned", f"%y = pto.tile.trans %t : {T}", "y(32, n);"),
+    ("whole", f"%y = pto.tile.fillpad %t {{pad = #pto.pad<Zero>}} : {T} -> {T}", "y(32, 32);"),
+]
+
+
+@pytest.mark.parametrize("name, line, wanted", REGIONS, ids=[name for name, *_ in REGIONS])
+def test_valid_regions_are_those_of_the_rules(name, line, wanted):
+    loads = [f"%{x} = pto.tile.load %a[0, 0] {{valid = [%{k}, 32]}} : {M}, {T}" for x, k in (("t", "n"), ("u", "m"))]
+    made = line.rpartition(" : ")[2].rpartition(" -> ")[2]
+    lines = [*loads, line, *bound(("t", T), ("u", T), ("y", made))]
+    text, problems = written(good(module(f"%a: {M}, %n: index, %m: index", *lines, target="a3")))
+    assert not problems and f" {wanted}\n" in text
+
+
+def test_a_valid_region_that_is_not_known():
+    mask = f"%y = pto.tile.gather %t {{maskPattern = #pto.mask_pattern<P0101>}} : {T} -> {T}"
+    lines = [f"%t = pto.tile.load %a[0, 0] {{valid = [32, %n]}} : {M}, {T}", mask, *bound(("t", T), ("y", T))]
+    (found,) = refusals(*lines, parameters=f"%a: {M}, %n: index")
+    assert "the valid region of %y is not known" in found[1]
+
+
 def test_random_kernels_are_written_or_refused():
     """Whatever the ops and their types: a text, or a diagnostic at each place."""
     wrote = [written(generate.any_ops(Seeded(seed), faults=seed % 2 == 0)) for seed in range(40)]

@@ -146,9 +146,8 @@ def _of_op(op: Op, known: Mapping[Value, Linear] | None, depth: int, seen: Seen)
     if a.const % b.const and not natural(a) and short in ("divsi", "remsi"):  # which way they round is not known
         return None
     if short == "remsi":
-        return number(a.const % b.const)
-    first = -(-a.const // b.const) if short == "ceildivsi" else a.const // b.const
-    return Sum(first, {v: k // b.const for v, k in a.terms.items()})
+        return a % b
+    return -(-a // b) if short == "ceildivsi" else a // b
 
 
 def natural(x: Linear) -> bool:

@@ -24,7 +24,7 @@ from ptir_tools.dialects.pto.structure import is_for, is_view
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType, memref, tile
 
-ENDS = 4  # loops within loops of which both ends are looked at; of those further in, the last iteration
+ENDS = 4  # nested loops whose first and last iterations are checked; of inner ones only the last is
 
 Known = dict[Value, Linear]
 Ranges = dict[Value, range]
@@ -43,8 +43,8 @@ class _Bounds:
 
     def __init__(self, function: Function) -> None:
         self.found: dict[Op, Violation] = {}
-        self.looked: dict[Region, list[Op]] = {}  # per block, the loops that surely run if the block does, and what to check
-        self.valid: dict[Operand, Shape] = {}  # what is valid in tiles
+        self.looked: dict[Region, list[Op]] = {}  # by block, the loops that certainly run if it does, and the ops to check
+        self.valid: dict[Operand, Shape] = {}  # valid regions of tiles
         self.counted: dict[Region, set[int]] = {}
         self.prepare(function, {})
 

@@ -45,7 +45,7 @@ class Space:
     name: str
     buffers: list[Buffer] = field(default_factory=list)
     peak: int = 0
-    scratch: int = 0  # bytes at the peak that no tile has, but an op for itself
+    scratch: int = 0  # bytes at the peak that an op uses as scratch
     at: list[Buffer] = field(default_factory=list)
 
 
@@ -73,7 +73,7 @@ class _Sharing:
         self.tiles = tiles
         self.line = line
         self.made: dict[Value, Buffer] = {}
-        self.members: dict[Buffer, list[tuple[Value, int, int]]] = {}  # per owner of memory: who lives there, and when
+        self.members: dict[Buffer, list[tuple[Value, int, int]]] = {}  # by buffer with memory: its values, and their live ranges
 
     def block(self, block: Region) -> None:
         """Add the parameters and ops of a block, and join what shares memory."""
@@ -175,10 +175,10 @@ class Line:
 
     def __init__(self) -> None:
         self.at = 0
-        self.loops: list[tuple[int, int]] = []  # where each begins and ends, inner ones before outer ones
+        self.loops: list[tuple[int, int]] = []  # the start and end of each, inner ones before outer ones
         self.start: dict[Value, int] = {}
         self.end: dict[Value, int] = {}
-        self.place: dict[Op, int] = {}  # where each op has its results
+        self.place: dict[Op, int] = {}  # the position of each op's results
 
     @classmethod
     def of(cls, function: Function) -> Line:
@@ -203,7 +203,7 @@ class Line:
         for v in op.values():
             self.use(v, opened + 1)
         for r in op.regions:
-            self.at += 1  # what a block takes over begins where what it is given ends, one after what was written before
+            self.at += 1  # a parameter begins where its source ends, one after earlier results
             self.block(r)
         self.at += bool(op.regions)
         if is_loop(op):

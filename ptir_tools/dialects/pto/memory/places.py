@@ -12,7 +12,7 @@ from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Generic, Protocol, TypeVar
 from ptir_tools.dialects.pto.memory.windows import Access, covers, overlap
 
-FEW = 8  # accesses that are gone through one by one
+FEW = 8  # accesses that are searched one by one
 
 
 class Placed(Protocol):
@@ -48,7 +48,7 @@ class Places(Generic[T]):
 
     all: list[T] = field(default_factory=list)
     grids: dict[tuple[tuple[frozenset[object], ...], Cell], dict[Cell, list[T]]] = field(default_factory=dict)
-    loose: list[T] = field(default_factory=list)  # without a box
+    loose: list[T] = field(default_factory=list)  # accesses without a box
     sorted: int = 0  # how many are in the grids, or loose
 
     def add(self, x: T) -> None:
