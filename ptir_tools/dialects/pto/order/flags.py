@@ -41,17 +41,19 @@ class Flags:
 
     position: int = 0
     of: dict[Value, Flag] = field(default_factory=dict)
-    awaited: list[Value] = field(default_factory=list)  # as the waits stand
+    awaited: list[Value] = field(default_factory=list)  # in the order of the waits
     waits: dict[Value, int] = field(default_factory=dict)  # the last one
     pipes: dict[Value, dict[str, int]] = field(default_factory=dict)  # the last wait of each pipe
     signals: dict[Value, int] = field(default_factory=dict)
-    defined_at: dict[Value, int] = field(default_factory=dict)  # where each name is given to an event
-    given: dict[Value, list[Value]] = field(default_factory=dict)  # the names whose event an op with blocks gives to a name
-    # Of a loop: an event from before it, and one that takes its place. Of the overtaken ones every round waits for the first,
-    # and one round signals the second.
+    defined_at: dict[Value, int] = field(default_factory=dict)  # the position at which each name gets its event
+    given: dict[Value, list[Value]] = field(
+        default_factory=dict
+    )  # by name, the other names of its event before an op with blocks
+    # Of a loop: an event from before it, and the one that replaces it. Every iteration waits for an overtaken event, and one
+    # iteration signals its replacement.
     carried: list[tuple[Value, Value]] = field(default_factory=list)
     overtaken: list[tuple[Value, Value]] = field(default_factory=list)
-    # What an op with blocks is given from before it, what a block signals in its place, and where the op ends.
+    # An event from before an op with blocks, the one that a block signals instead, and the position at which the op ends.
     replaced: list[tuple[Value, Value, int]] = field(default_factory=list)
 
     def block(self, block: Region) -> None:
@@ -115,7 +117,7 @@ class Flags:
             for x in (*c.homes, *given):
                 assert isinstance(x, Value)
                 self.merge(whole, self.flag(x))
-                if x in self.waits and c.sources[0][0] is not None:  # it was waited for under its name of before
+                if x in self.waits and c.sources[0][0] is not None:  # it was waited for under an earlier name
                     self.waits.setdefault(c.homes[0], self.waits[x])
             inside = [x for x in whole.values if self.signals.get(x, -1) > opened]
             before = [x for x in given if isinstance(x, Value) and x not in inside]
@@ -161,7 +163,7 @@ def _replacements(op: Op) -> Iterator[tuple[Value, Value]]:
         inside += [p for p in r.params if isinstance(p.type, EventType)]
         given = [x for x in r.results if isinstance(x, Value) and isinstance(x.type, EventType)]
         yield from ((p, x) for x in given for p in inside)
-        inside = [p for p in inside if p not in given]  # what is passed on has another name in the next block
+        inside = [p for p in inside if p not in given]  # a passed event has another name in the next block
 
 
 def flags_of(block: Region) -> Flags:

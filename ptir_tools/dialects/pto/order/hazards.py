@@ -327,7 +327,7 @@ class HazardWalk(Walk):
         self.live: dict[Value, dict[int | None, list[_LiveTile]]] = {}  # per space and block, the live tiles
         self.assigned = whole.assigned
         self.placed = bool(self.assigned)
-        self.leaves_open = False  # whether another walk through the same function ends with ops under way
+        self.leaves_open = False  # whether another walk through the same function ends with running ops
         self.asynchronous: dict[Op, Task] = {}  # the last task of each op
         self.waited = [0] * len(PIPES)  # per pipe, the last task that something waited for
         self.flags: dict[Task, _FlagSet] = {}  # events that state an id
