@@ -143,8 +143,9 @@ def _broken(op: Op, known: Known) -> Violation | None:
 
 def _wrong(op: Op, operands: tuple[Operand, ...]) -> Violation | None:
     """The violation that the op's rule raises for these operands, or None."""
+    assert op.defn.check is not None
     try:
-        op.defn.check(Op(op.defn, operands, op.attrs, op.results, op.regions, op.loc))  # type: ignore[misc]
+        op.defn.check(Op(op.defn, operands, op.attrs, op.results, op.regions, op.loc))
     except Violation as violation:
         return violation
     return None
@@ -159,7 +160,8 @@ def _then(x: Operand, known: Known) -> Operand:
         return x if (n := constant(x, known)) is None else integer(n, INDEX)
     if isinstance(t, TileType) and t.valid is None:
         valid = static_valid(x, value=partial(linear, known=known))
-        good = all(isinstance(d, int) and (v is UNKNOWN or 0 < v <= d) for v, d in zip(valid, t.shape, strict=True))  # type: ignore[operator]
+        pairs = zip(valid, t.shape, strict=True)
+        good = all(isinstance(d, int) and (v is UNKNOWN or (isinstance(v, int) and 0 < v <= d)) for v, d in pairs)
         return Value(tile(t.dtype, t.shape, t.loc, t.layout, valid), x.name, x.op) if good else x
     if isinstance(t, MemRefType) and UNKNOWN in t.shape and x.op is not None and is_view(x.op):
         sizes = [constant(n, known) for n in group(x.op, "sizes")]

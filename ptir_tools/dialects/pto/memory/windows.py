@@ -98,8 +98,7 @@ def view_of(v: Value) -> View | None:
 
 def access_of(op: Op) -> Access | None:
     """The window of a load or store, or None when it is not known."""
-    target = memory_of(op)
-    view = view_of(target) if isinstance(target, Value) else None
+    view = view_of(memory_of(op))
     return accessed(op, view, {}) if view is not None else None
 
 
