@@ -133,3 +133,17 @@ def test_generated_kernels_are_accepted(seed):
     program = generate.generate(Seeded(seed), size=25, faults=bool(seed % 2))
     written = "".join(text.write(program, Diagnostics(), Options()))
     assert "OutOfBounds" not in codes(written)
+
+
+@pytest.mark.parametrize(("end", "wanted"), [(8192, []), (8575, ["InvalidValid"])])
+def test_a_valid_extent_that_becomes_negative_in_a_loop_is_reported(end, wanted):
+    lines = (
+        f"scf.for %k = 0 to {end} step 384 {{",
+        "%n = pto.constant 8192 : index",
+        "%s = pto.constant 384 : index",
+        "%l = pto.subi %n, %k : index",
+        "%v = pto.minsi %l, %s : index",
+        "%t = pto.tile.load %a[0, %k] {valid = [8, %v]} : pto.memref<8x8192xf32>, tile<8x384xf32>",
+        "}",
+    )
+    assert codes(module("%a: pto.memref<8x8192xf32>", *lines)) == wanted

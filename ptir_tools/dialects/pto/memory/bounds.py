@@ -138,7 +138,7 @@ def _broken(op: Op, known: Known) -> Violation | None:
     """The violation of the windows of an op for the values `known`, or None."""
     now = tuple([_then(x, known) for x in op.operands])
     found = None if all(map(is_, now, op.operands)) else _wrong(op, now)
-    return found if found is not None and found.code == "OutOfBounds" else None
+    return found if found is not None and found.code in ("OutOfBounds", "InvalidValid") else None
 
 
 def _wrong(op: Op, operands: tuple[Operand, ...]) -> Violation | None:

@@ -529,7 +529,7 @@ def undef_types(*, to: TileType) -> Type:
     return rules.need_tile("the result", to)
 
 
-@op("pto.tile.undef", infer=undef_types, traits=PURE, own=Facts(pipe="S", gives=None, vector=False, valid=whole))
+@op("pto.tile.undef", infer=undef_types, traits=PURE, own=Facts(pipe="S", gives=None, vector=False))
 def undef(*, to: TileType, context: Context) -> Tile:
     """A tile of undefined elements: `%t = pto.tile.undef : tile<…>`. What the assembler's `alloc_tile` makes. Extension."""
     return Tile(to, static_shape(to))
