@@ -32,6 +32,10 @@ INDICES = {  # an operand that is a number is a constant
     "from the end where negative": [
         "%e = add(%i, 5)", "%f = compare_lt(%i, 0) -> tensor<i1, 4>", "%k = select(%f, %e, %i)",
     ],
+    "turned and repeated": [
+        "%c = constant() value[dense<[3, 2]>] -> tensor<si64, 2>", f"%t = tile(%c) repeats[2] -> {V}",
+        f"%p = stop_gradient(%t) -> {V}", "%k = sub(%i, %p)",
+    ],
     "flat": [
         "%r = iota() axis[0] -> tensor<si64, 2>", "%b = mul(%j, 0)", "%in = take(%r, %b)", "%m = mul(%i, 2)", "%k = add(%m, %in)",
     ],

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from math import isqrt
 
 from ptir_tools.core import arrays
+from ptir_tools.core.declare import moved
 from ptir_tools.core.ir import Asked, Asks, Literal, Need, Op, Operand, Value, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType
 
 Range = tuple[int, int]  # the least and the largest element
-_MOVES = ("broadcast_to", "reshape", "slice", "transpose", "take", "gather")  # results are elements of the first operand
 
 
 def known_range(x: Operand) -> Range | None:
     """The least and the largest element of a constant, an iota, or elements of these; None for any other value."""
-    while isinstance(x, Value) and x.op is not None and x.op.defn.short in _MOVES:
+    while isinstance(x, Value) and x.op is not None and _only_moves(x.op):
         x = x.op.operands[0]
-    if isinstance(x, Value) and x.op is not None and x.op.defn.short == "constant":
+    if isinstance(x, Value) and x.op is not None and x.op.defn.is_constant:
         x = x.op.attr("value")
     if isinstance(x, Literal):
         t = x.type
@@ -31,6 +31,12 @@ def known_range(x: Operand) -> Range | None:
         extent = extents[x.op.attr("axis")] if extents else None
         return (0, max(extent - 1, 0)) if isinstance(extent, int) else None
     return None
+
+
+def _only_moves(op: Op) -> bool:
+    """Whether all elements of the result are of the first operand: moved, or read at indices. (A pad adds some.)"""
+    asks = op.defn.asks
+    return (op.defn.is_movement and len(op.operands) == 1) or (asks.passed is moved and asks.own is not None)
 
 
 def _within(need: Need, low: int, high: int) -> Need:
@@ -102,7 +108,7 @@ def selected(op: Op, need: Need) -> Asked:
     made of it, as in indices that count from the end."""
     pred, *branches = op.operands
     source = pred.op if isinstance(pred, Value) else None
-    if need.bounds and source is not None and source.defn.short.startswith("compare_"):
+    if need.bounds and source is not None and source.defn.is_elementwise:
         compared = [x for x in branches if isinstance(x, Value) and x is source.operands[0]]
         if len(compared) == 1:
             return [(compared[0], need)]
