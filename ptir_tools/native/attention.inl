@@ -1,9 +1,12 @@
-/* Attention: softmax(q k^T) v, for the rows of some heads that have their keys and values in common.
+/* Flash attention: softmax(q k^T) v for heads that share one set of keys and values.
  *
- * Everything is turned: a panel of NR rows of q is the right operand, so that the scores of a row are a column, and what is done with
- * them goes down the columns of one vector. Scores are then the right operand of the product with v as they are. Columns of the
- * scores are in work KEYS at a time; where there are more, the sums so far are scaled to the new maximum (flash attention). Weights
- * are divided by their sum before the product, so that no sum is larger than the values. */
+ * Scores are computed transposed. A panel of NR rows of q is the right operand of the first product, so each row of scores is one
+ * lane of a vector, and the softmax is computed lane by lane. The scores then are the right operand of the product with v, without
+ * another packing. KEYS columns of scores are processed at a time. If there are more, the accumulated output is rescaled to the new
+ * row maximum after each block. Weights are divided by their sum before the product with v, so that no partial sum exceeds the
+ * values.
+ *
+ * Packed operands: k and v^T in panels of MR rows, q in panels of NR rows. `ptir_isa.attention` is the entry. */
 
 PTIR_INLINE size_t panels(size_t n) { return (n + MR - 1) / MR * MR; }
 
@@ -12,7 +15,7 @@ static size_t attention_scratch(size_t columns, size_t depth, size_t width)
     return panels(columns) * depth + panels(width) * columns + NR * depth + (size_t)KEYS * NR + panels(width) * NR + 6 * LINE;
 }
 
-static PTIR_APART void block_of_vectors(float *out, const float *a, const float *b, size_t depth, int add, int vectors)
+static PTIR_NOINLINE void block_of_vectors(float *out, const float *a, const float *b, size_t depth, int add, int vectors)
 {
     if (vectors == NRV)
         micro(out, NR, a, b, depth, NR, add, MR, NRV, 0, NULL);
@@ -23,9 +26,9 @@ static PTIR_APART void block_of_vectors(float *out, const float *a, const float 
 }
 
 #define WEIGH(kind)                                                                                                    \
-    static PTIR_APART void weigh_##kind(float *s, size_t count, row_state *r, float *out, size_t width)                \
+    static PTIR_NOINLINE void weigh_##kind(float *s, size_t count, row_state *r, float *out, size_t width)             \
     {                                                                                                                  \
-        weigh(s, NR, count, r, out, width, PTIR_##kind);                                                                   \
+        weigh(s, NR, count, r, out, width, PTIR_##kind);                                                               \
     }
 WEIGH(FLOAT)
 WEIGH(F16)
@@ -49,14 +52,14 @@ static int is_finite(const float *x, size_t n)
     return !is_any(found);
 }
 
-/* What one panel of rows works with. */
+/* The buffers of one panel of rows. `room` is scratch of the program on the scores. */
 typedef struct {
     row_panel of;
     const float *keys, *values, *queries;
     float *scores, *out, *room;
 } panel;
 
-/* Columns [from, to) of a panel; `from` begins a panel of keys. */
+/* Process the score columns [from, to) of a panel; `from` is the first row of a packed panel of keys. */
 static void attend_columns(panel *p, size_t from, size_t to, ptir_watch *watch)
 {
     row_panel *r = &p->of;
@@ -84,7 +87,7 @@ static void attend_columns(panel *p, size_t from, size_t to, ptir_watch *watch)
     }
 }
 
-/* The turned result to its rows. Without any weight, as when all scores are -inf, it is NaN. */
+/* Transpose the result back into rows. A row whose weights are all 0 (all its scores are -inf) becomes NaN. */
 static void write_rows(const panel *p)
 {
     const row_panel *r = &p->of;
@@ -96,7 +99,7 @@ static void write_rows(const panel *p)
     size_t tall = r->count / SIDE * SIDE, wide = x->width / SIDE * SIDE;
     for (size_t i = 0; i < tall; i += SIDE)
         for (size_t d = 0; d < wide; d += SIDE)
-            turn8(out + (ptrdiff_t)i * x->out_row + (ptrdiff_t)d, x->out_row, p->out + d * NR + i, NR);
+            transpose8(out + (ptrdiff_t)i * x->out_row + (ptrdiff_t)d, x->out_row, p->out + d * NR + i, NR);
     for (size_t i = 0; i < r->count; i++)
         for (size_t d = i < tall ? wide : 0; d < x->width; d++)
             out[(ptrdiff_t)i * x->out_row + (ptrdiff_t)d] = p->out[d * NR + i];

@@ -1,18 +1,20 @@
-/* Matrix product of bf16 in f32, by the dot product of pairs. Operands are packed as in gemm.inl, two steps along k to a word.
+/* Matrix product of bf16 with f32 sums, by the dot-product instruction for pairs (AVX-512 BF16). Operands are packed as in
+ * gemm.inl; one 32-bit word holds two consecutive elements along k.
  *
- * The instruction takes subnormal numbers for 0. It is used where it meets none: when every product is a multiple of the smallest
- * normal number, so is every sum. Other operands go through the same blocks in f32, element by element. */
+ * The instruction flushes subnormal numbers to 0. It is used only where none can occur: if every product is a multiple of the
+ * smallest normal number, so is every sum. Other row blocks use the same packed panels, but convert each element and multiply in
+ * f32. */
 #include "magnitudes.h"
 
-enum { BKC = 512, BMC = 96 / MR * MR, BNC = 1008 / NR * NR }; /* BKC in elements, two to a word */
+enum { BKC = 512, BMC = 96 / MR * MR, BNC = 1008 / NR * NR }; /* in elements: BKC / 2 words */
 
 typedef uint32_t words_of_pairs __attribute__((vector_size(4 * W), aligned(4), may_alias));
 
 static size_t bgemm_scratch(void) { return ((size_t)BMC + BNC + NR) * (BKC / 2) + (size_t)MR * NR + 3 * LINE; }
 
-static size_t paired_words(size_t k, size_t n) { return whole_vectors(n) * ((k + 1) / 2); }
+static size_t paired_words(size_t k, size_t n) { return padded_columns(n) * ((k + 1) / 2); }
 
-/* `to[panel][k / 2][r]` = elements (panel * width + r, k) and (…, k + 1); 0 beyond `count` and `depth`. */
+/* Pack: `to[panel][k / 2][r]` = elements (panel * width + r, k) and (…, k + 1). Padding beyond `count` and `depth` is 0. */
 PTIR_INLINE void pack_pairs(uint32_t *to, const uint16_t *from, ptrdiff_t step, ptrdiff_t depth_step, size_t count, size_t depth,
                             size_t width)
 {
@@ -24,7 +26,7 @@ PTIR_INLINE void pack_pairs(uint32_t *to, const uint16_t *from, ptrdiff_t step, 
                 const void *rows[SIDE];
                 for (int r = 0; r < SIDE; r++)
                     rows[r] = base + r * step + k;
-                turn8_from(to, SIDE, rows, 0);
+                transpose8_from(to, SIDE, rows, 0);
             }
         for (; k < depth; k += 2, to += width) {
             const uint16_t *low = base + (ptrdiff_t)k * depth_step, *high = low + depth_step;
@@ -40,16 +42,16 @@ PTIR_INLINE void pack_pairs(uint32_t *to, const uint16_t *from, ptrdiff_t step, 
     }
 }
 
-PTIR_INLINE floats pair_dot(floats sum, uint32_t a, words_of_pairs b, int is_plain)
+PTIR_INLINE floats pair_dot(floats sum, uint32_t a, words_of_pairs b, int no_subnormals)
 {
-    if (is_plain)
+    if (no_subnormals)
         return (floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_epi32((int)a), (__m512bh)b);
     sum += (floats)(b << 16) * from_bits(a << 16);
     return sum + (floats)(b & 0xffff0000u) * from_bits(a & 0xffff0000u);
 }
 
 PTIR_INLINE void bmicro(float *restrict out, size_t stride, const uint32_t *restrict a, const uint32_t *restrict b, size_t steps,
-                        int add, int is_plain, int vectors)
+                        int add, int no_subnormals, int vectors)
 {
     floats sum[MR][NRV];
     for (int i = 0; i < MR; i++)
@@ -61,7 +63,7 @@ PTIR_INLINE void bmicro(float *restrict out, size_t stride, const uint32_t *rest
             right[v] = *(const words_of_pairs *)(b + v * W);
         for (int i = 0; i < MR; i++)
             for (int v = 0; v < vectors; v++)
-                sum[i][v] = pair_dot(sum[i][v], a[i], right[v], is_plain);
+                sum[i][v] = pair_dot(sum[i][v], a[i], right[v], no_subnormals);
     }
     for (int i = 0; i < MR; i++)
         for (int v = 0; v < vectors; v++) {
@@ -72,23 +74,23 @@ PTIR_INLINE void bmicro(float *restrict out, size_t stride, const uint32_t *rest
         }
 }
 
-/* `is_plain` of each MR rows: whether the instruction meets no subnormal number there. */
+/* Multiply packed panels. `no_subnormals[i / MR]` says whether a block of MR rows may use the instruction. */
 PTIR_INLINE void bblock(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t m, size_t n, size_t steps, int add,
-                        float *spare, const uint8_t *is_plain)
+                        float *spare, const uint8_t *no_subnormals)
 {
     for (size_t j = 0, width; j < n; j += width) {
         size_t columns = smallest(width = panel_width(n - j), n - j);
         for (size_t i = 0; i < m; i += MR) {
             float *to = out + i * stride + j;
             size_t rows = smallest(MR, m - i), is_whole = rows == MR && columns == width, step = is_whole ? stride : NR;
-            fetch_lines(to, stride, rows, columns);
+            prefetch_lines(to, stride, rows, columns);
 #define MICRO(vectors) bmicro(is_whole ? to : spare, step, a + i * steps, b + j * steps, steps, is_whole && add, 1, vectors)
-#define SLOWLY(vectors) bmicro(is_whole ? to : spare, step, a + i * steps, b + j * steps, steps, is_whole && add, 0, vectors)
-            if (is_plain[i / MR])
+#define IN_F32(vectors) bmicro(is_whole ? to : spare, step, a + i * steps, b + j * steps, steps, is_whole && add, 0, vectors)
+            if (no_subnormals[i / MR])
                 BY_VECTORS(width, MICRO)
             else
-                BY_VECTORS(width, SLOWLY)
-#undef SLOWLY
+                BY_VECTORS(width, IN_F32)
+#undef IN_F32
 #undef MICRO
             for (size_t r = 0; !is_whole && r < rows; r++)
                 for (size_t c = 0; c < columns; c++)
@@ -97,11 +99,11 @@ PTIR_INLINE void bblock(float *out, size_t stride, const uint32_t *a, const uint
     }
 }
 
-/* Where the panels of columns [j, …) and rows [p, …) begin in a right operand packed whole. */
-static size_t pairs_at(size_t j, size_t p, size_t n, size_t k) { return j * ((k + 1) / 2) + p / 2 * whole_vectors(block_width(n - j, BNC)); }
+/* Offset of the panels of columns [j, …) and rows [p, …) in a completely packed right operand. */
+static size_t pairs_at(size_t j, size_t p, size_t n, size_t k) { return j * ((k + 1) / 2) + p / 2 * padded_columns(block_width(n - j, BNC)); }
 
-/* The panels of a block of `columns` columns that begin in `wanted`. */
-static PTIR_APART void pack_pair_panels(uint32_t *to, ptir_halves c, size_t p, size_t first, size_t columns, size_t depth,
+/* Pack one block of `columns` columns: only the panels whose first column is in `wanted`. */
+static PTIR_NOINLINE void pack_pair_panels(uint32_t *to, ptir_halves c, size_t p, size_t first, size_t columns, size_t depth,
                                         column_range wanted)
 {
     const uint16_t *from = c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)first * c.columns;
@@ -125,7 +127,7 @@ static void pack_pairs_range(uint32_t *to, ptir_halves c, size_t k, size_t n, si
     }
 }
 
-/* The right operand that `pack_pairs_range` packed, dense. */
+/* Undo `pack_pairs_range`: write the right operand as dense rows. */
 static void unpack_pairs(uint16_t *to, const uint32_t *from, size_t k, size_t n)
 {
     for (size_t j = 0, columns; j < n; j += columns) {
@@ -148,10 +150,10 @@ static void bgemm(void *sums, int is_narrow, ptir_halves a, ptir_halves c, const
                   size_t k, float *scratch, ptir_watch *watch)
 {
     float *out = sums;
-    (void)is_narrow; /* never is: `bgemm_rounds` is 0 */
+    (void)is_narrow; /* always 0, since `bgemm_rounds` is 0 */
     uint32_t *left = (uint32_t *)at_line(scratch), *own = (uint32_t *)at_line((float *)(left + BMC * (BKC / 2)));
     float *spare = at_line((float *)(own + (BNC + NR) * (BKC / 2)));
-    uint8_t is_plain[BMC / MR];
+    uint8_t no_subnormals[BMC / MR];
     if (k == 0)
         memset(out, 0, batch * m * n * sizeof *out);
     for (size_t t = 0; t < batch; t++, out += m * n, a.data += a.batch, c.data += packed ? 0 : c.batch) {
@@ -175,10 +177,10 @@ static void bgemm(void *sums, int is_narrow, ptir_halves a, ptir_halves c, const
                     for (size_t r = 0; r < rows; r += MR) {
                         const uint16_t *block = a.data + (ptrdiff_t)(i + r) * a.rows;
                         size_t here = smallest(MR, rows - r);
-                        is_plain[r / MR] =
+                        no_subnormals[r / MR] =
                             (uint8_t)is_normal_product(least_of(block, a.rows, a.columns, here, k, MAGNITUDES), least);
                     }
-                    bblock(to, n, left, right, rows, columns, steps, p > 0, spare, is_plain);
+                    bblock(to, n, left, right, rows, columns, steps, p > 0, spare, no_subnormals);
                 }
             }
         }

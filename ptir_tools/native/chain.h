@@ -1,4 +1,4 @@
-/* Instructions of a tile program on one row, made ready: operands found. */
+/* Instructions of a tile program whose operands are resolved to addresses, ready to run on one row (chain.inl). */
 #ifndef PTIR_CHAIN_H
 #define PTIR_CHAIN_H
 #include "common.h"
@@ -6,16 +6,16 @@
 enum { LANES = 64, SUMS = 32 }; /* floats of the accumulator; partial results of a reduction */
 
 typedef struct {
-    float *at;      /* where the row begins */
-    ptrdiff_t next; /* from row to row */
-    size_t moves;   /* all bits set when it goes along the row, none when the same floats serve all of it */
-    uint8_t is_one;  /* it is one float for all of the row */
-    uint8_t streams; /* it is written past the cache */
-    uint8_t is_array; /* it is where an array is, so that the next tile has another place */
+    float *at;      /* first element of the row */
+    ptrdiff_t next; /* stride between rows */
+    size_t moves;   /* mask of the column index: ~0 if there is an element per column, else 0 */
+    uint8_t is_one;  /* one float for the whole row */
+    uint8_t streams; /* written with non-temporal stores */
+    uint8_t is_array; /* is the memory of an array: its address changes from tile to tile */
 } ptir_operand;
 
-/* One instruction. A binary operation on one float has the number of the operation and REPEATED. A reduction has SUMS floats
- * at `second` and puts its result at `first`. */
+/* One instruction. A binary operation whose operand is one float has its number plus REPEATED. A reduction keeps SUMS partial
+ * results at `second` and stores its result at `first`. */
 typedef struct {
     unsigned op;
     ptir_operand first, second;
@@ -23,11 +23,11 @@ typedef struct {
 
 enum { REPEATED = PTIR_OP_COUNT };
 
-/* A phase made ready. */
+/* A phase with resolved operands. */
 typedef struct {
     ptir_ready *code;
     size_t length, rows, columns;
-    size_t reduces; /* where the first instruction is that reduces */
+    size_t reduces; /* index of the first reduction */
     int known;
 } ptir_phase;
 

@@ -1,6 +1,8 @@
-/* One row of a tile program. An accumulator of 64 floats stays in vector registers from one instruction to the next. */
+/* Interpreter of tile programs: runs a phase on one row. The accumulator, 64 floats, stays in vector registers between
+ * instructions. */
 
-/* The accumulator is LANES / W variables, so that it needs no memory. Of short rows those for the first SHORT floats are computed. */
+/* The accumulator is LANES / W separate variables: an array would be kept in memory. For rows of up to SHORT floats, only the first
+ * SHORT / W of them are computed. */
 enum { SHORT = 16 };
 #if W == 4
 #define FIRST_OF(DO, value) DO(0, value) DO(1, value) DO(2, value) DO(3, value)
@@ -32,19 +34,19 @@ enum { SHORT = 16 };
 #define UNARY(name, value)                                                                                             \
     case PTIR_##name: EACH(value) break;
 
-/* Quick where all arguments are usual, whole where one is not. */
-#define GUARDED(name, usual, quick, whole)                                                                             \
+/* If all arguments are in the range of the fast version, use it; if one is not, use the version for any argument. */
+#define GUARDED(name, in_range, fast, any)                                                                             \
     case PTIR_##name: {                                                                                                \
-        ints all_usual = usual(a0);                                                                                    \
-        EACH((all_usual &= usual(x), x))                                                                               \
-        if (is_any(~all_usual))                                                                                            \
-            EACH(whole(x))                                                                                             \
+        ints all_in_range = in_range(a0);                                                                              \
+        EACH((all_in_range &= in_range(x), x))                                                                         \
+        if (is_any(~all_in_range))                                                                                     \
+            EACH(any(x))                                                                                               \
         else                                                                                                           \
-            EACH(quick(x))                                                                                             \
+            EACH(fast(x))                                                                                              \
         break;                                                                                                         \
     }
 
-/* The second operand is a row, or one float. */
+/* The second operand is a row of floats, or one float (REPEATED). */
 #define BINARY(name, value)                                                                                            \
     case PTIR_##name: {                                                                                                \
         const float *p = along(&in->first, at, n, spare[0]);                                                           \
@@ -58,7 +60,7 @@ enum { SHORT = 16 };
     }
 #define PAIR(k, value)                                                                                                 \
     {                                                                                                                  \
-        floats x = a##k, y = VECTOR(p, k);                                                                              \
+        floats x = a##k, y = VECTOR(p, k);                                                                             \
         (void)x;                                                                                                       \
         a##k = (value);                                                                                                \
     }
@@ -71,11 +73,11 @@ enum { SHORT = 16 };
     }
 #define THREE(k, value)                                                                                                \
     {                                                                                                                  \
-        floats x = a##k, y = in->first.is_one ? all(*p) : VECTOR(p, k), z = in->second.is_one ? all(*q) : VECTOR(q, k);  \
+        floats x = a##k, y = in->first.is_one ? all(*p) : VECTOR(p, k), z = in->second.is_one ? all(*q) : VECTOR(q, k); \
         a##k = (value);                                                                                                \
     }
 
-/* The accumulator to memory. */
+/* Store the accumulator. */
 #define PUT(p)                                                                                                         \
     {                                                                                                                  \
         floats *to = (floats *)(p);                                                                                    \
@@ -84,23 +86,24 @@ enum { SHORT = 16 };
 #define PUT_ONE(k, value) to[k] = a##k;
 #define STREAM_ONE(k, value) stream(to + W * k, a##k);
 
-/* Two halves, then what was there; beyond the row is what changes nothing. */
+/* Combine the two halves of the accumulator, then the result with the partial results so far. Lanes beyond the end of the row hold
+ * the identity of the operation. */
 #define REDUCE(op)                                                                                                     \
     case op: {                                                                                                         \
         floats *s = (floats *)in->second.at;                                                                           \
         if (n < LANES) {                                                                                               \
             PUT(spare[1])                                                                                              \
-            fill(spare[0], LANES, nothing(op));                                                                        \
+            fill(spare[0], LANES, identity(op));                                                                       \
             copy(spare[0], spare[1], n);                                                                               \
             for (int i = 0; i < SUMS / W; i++)                                                                         \
-                s[i] = joined(op, s[i], joined(op, VECTOR(spare[0], i), VECTOR(spare[0] + SUMS, i)));                    \
+                s[i] = combine(op, s[i], combine(op, VECTOR(spare[0], i), VECTOR(spare[0] + SUMS, i)));                \
         } else {                                                                                                       \
             HALVES_OF(SUM_HALVES, op)                                                                                  \
         }                                                                                                              \
         break;                                                                                                         \
     }
 
-#define SUM_HALVES(op, k, l) s[k] = joined(op, s[k], joined(op, a##k, a##l));
+#define SUM_HALVES(op, k, l) s[k] = combine(op, s[k], combine(op, a##k, a##l));
 #if W == 4
 #define HALVES_OF(DO, op)                                                                                              \
     DO(op, 0, 8) DO(op, 1, 9) DO(op, 2, 10) DO(op, 3, 11) DO(op, 4, 12) DO(op, 5, 13) DO(op, 6, 14) DO(op, 7, 15)
@@ -117,7 +120,7 @@ PTIR_INLINE void fill(float *to, size_t n, float x)
         *(floats *)(to + i) = all(x);
 }
 
-/* Without a loop over single floats: compilers make library calls of those. */
+/* Without a loop over single floats: compilers replace such loops by calls of memcpy. */
 PTIR_INLINE void copy(float *to, const float *from, size_t n)
 {
     for (; n >= W; n -= W, to += W, from += W)
@@ -138,7 +141,7 @@ PTIR_INLINE void copy(float *to, const float *from, size_t n)
         *to = *from;
 }
 
-/* An operand from column `at` on: in place, or a copy where fewer are left than will be read. */
+/* The address of an operand from column `at` on. In the tail of a row it is a copy in `spare`, because whole vectors are read. */
 PTIR_INLINE const float *along(const ptir_operand *x, size_t at, size_t n, float *spare)
 {
     const float *p = x->at + (at & x->moves);
@@ -148,43 +151,43 @@ PTIR_INLINE const float *along(const ptir_operand *x, size_t at, size_t n, float
     return spare;
 }
 
-/* What a reduction has found in its SUMS floats: one half with the other, until one is left. */
-PTIR_INLINE float reduced(unsigned op, const float *s)
+/* Reduce the SUMS partial results to one by repeated halving. */
+PTIR_INLINE float reduce_partials(unsigned op, const float *s)
 {
     floats v[SUMS / W];
     for (int i = 0; i < SUMS / W; i++)
         v[i] = VECTOR(s, i);
     for (int n = SUMS / W / 2; n; n /= 2)
         for (int i = 0; i < n; i++)
-            v[i] = joined(op, v[i], v[i + n]);
+            v[i] = combine(op, v[i], v[i + n]);
     if (W > 8)
-        v[0] = joined(op, v[0], FROM(v[0], 8));
+        v[0] = combine(op, v[0], FROM(v[0], 8));
     if (W > 4)
-        v[0] = joined(op, v[0], FROM(v[0], 4));
-    v[0] = joined(op, v[0], FROM(v[0], 2));
-    return joined(op, v[0], FROM(v[0], 1))[0];
+        v[0] = combine(op, v[0], FROM(v[0], 4));
+    v[0] = combine(op, v[0], FROM(v[0], 2));
+    return combine(op, v[0], FROM(v[0], 1))[0];
 }
 
-/* Before a row reductions have found nothing. */
+/* Set the partial results of all reductions to the identity, before a row. */
 PTIR_INLINE void begin(const ptir_phase *f)
 {
     for (const ptir_ready *in = f->code + f->reduces; in < f->code + f->length; in++)
         if (ptir_is_reduction(in->op))
-            fill(in->second.at, SUMS, nothing(in->op));
+            fill(in->second.at, SUMS, identity(in->op));
 }
 
-/* After it their results are there. */
+/* Store the results of all reductions, after a row. */
 PTIR_INLINE void finish(const ptir_phase *f)
 {
     for (const ptir_ready *in = f->code + f->reduces; in < f->code + f->length; in++)
         switch (in->op) {
-        case PTIR_reduce_sum: *in->first.at = reduced(PTIR_reduce_sum, in->second.at); break;
-        case PTIR_reduce_max: *in->first.at = reduced(PTIR_reduce_max, in->second.at); break;
-        case PTIR_reduce_min: *in->first.at = reduced(PTIR_reduce_min, in->second.at); break;
+        case PTIR_reduce_sum: *in->first.at = reduce_partials(PTIR_reduce_sum, in->second.at); break;
+        case PTIR_reduce_max: *in->first.at = reduce_partials(PTIR_reduce_max, in->second.at); break;
+        case PTIR_reduce_min: *in->first.at = reduce_partials(PTIR_reduce_min, in->second.at); break;
         }
 }
 
-/* Operands stand so many rows further. */
+/* Move the operands by `rows` rows. */
 PTIR_INLINE void advance(const ptir_phase *f, ptrdiff_t rows)
 {
     for (ptir_ready *in = f->code; in < f->code + f->length; in++) {
@@ -193,7 +196,7 @@ PTIR_INLINE void advance(const ptir_phase *f, ptrdiff_t rows)
     }
 }
 
-/* Columns [from, columns) of one row. */
+/* Run `code` on columns [from, columns) of one row. */
 PTIR_INLINE void run(const ptir_ready *code, size_t length, size_t from, size_t columns, float (*spare)[LANES])
 {
 #define BEGIN(k, value) floats a##k = {0};
@@ -252,7 +255,7 @@ PTIR_INLINE void run(const ptir_ready *code, size_t length, size_t from, size_t 
     }
 }
 
-/* Operands are then where they were. */
+/* Run a phase on all its rows. The operands are moved from row to row and back at the end. */
 static void chain(const ptir_phase *f)
 {
     float spare[2][LANES];
@@ -263,7 +266,7 @@ static void chain(const ptir_phase *f)
             advance(f, 1);
         begin(f);
         size_t done = f->known == UNKNOWN ? 0 : f->columns / LANES * LANES;
-        quickly(f->known, f->code, f->rows, done);
+        run_known(f->known, f->code, f->rows, done);
         if (done < f->columns)
             run(f->code, f->length, done, f->columns, spare);
         finish(f);

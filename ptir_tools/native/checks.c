@@ -1,7 +1,8 @@
-/* What is looked at before a tile program runs. */
+/* Checks of a tile program before it runs: no instruction may read or write outside its registers and arrays. */
 #include "common.h"
 
-/* Every instruction names an operation and registers that exist; what it writes is not an input, and of the kind that it makes. */
+/* The operation and its registers must exist. A written register must not be an input, and must have the kind that the instruction
+ * writes. */
 static int checks_instruction(const ptir_program *p, const ptir_instruction *in, size_t inputs, int on_rows)
 {
     int reduces = ptir_is_reduction(in->op), writes = reduces || in->op == PTIR_store;
@@ -38,7 +39,7 @@ int ptir_checks_code(const ptir_program *p, size_t inputs)
     return good;
 }
 
-/* The bytes that the elements of an array are in. */
+/* The range of bytes that an array's elements occupy. */
 static void span(const ptir_program *p, const ptir_array *x, const char **low, const char **high)
 {
     ptrdiff_t item = x->kind == PTIR_FLOAT ? 4 : x->kind == PTIR_BOOL ? 1 : 2;
@@ -75,8 +76,8 @@ static int is_read_after(const ptir_program *p, size_t r, size_t written)
     return 0;
 }
 
-/* An output may be written while the program runs if it shares nothing with another array, or all with an input whose elements
- * are not read after they were written. */
+/* An output may be written while the program runs if no other array overlaps it. It may also be exactly the memory of an input
+ * whose register is not read after the output was written. */
 static int is_direct(const ptir_program *p, size_t at)
 {
     for (size_t i = 0; i < p->array_count; i++)
@@ -86,7 +87,7 @@ static int is_direct(const ptir_program *p, size_t at)
     return 1;
 }
 
-/* Whether the code names register r once. */
+/* Whether the code names register r exactly once. */
 static int is_used_once(const ptir_program *p, size_t r)
 {
     int uses = 0;

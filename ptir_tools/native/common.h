@@ -1,12 +1,12 @@
-/* What all kernel files share. */
+/* Macros and small functions for all kernel files. */
 #ifndef PTIR_COMMON_H
 #define PTIR_COMMON_H
 #include "kernels.h"
 
 #define PTIR_INLINE static inline __attribute__((always_inline))
-#define PTIR_APART __attribute__((noinline))
+#define PTIR_NOINLINE __attribute__((noinline))
 
-/* A short loop over sums that stay in registers: all of it is there one after the other. */
+/* Unroll a short loop completely, so that its array of sums stays in registers. */
 #if defined(__GNUC__)
 #define UNROLLED _Pragma("GCC unroll 8")
 #else
@@ -14,31 +14,31 @@
 #endif
 
 #if defined(__GNUC__)
-#define ptir_fetch(p) __builtin_prefetch(p) /* what is needed soon */
-#define ptir_fetch_far(p) __builtin_prefetch(p, 0, 2) /* what is needed later: to the cache of level 2 */
+#define ptir_prefetch(p) __builtin_prefetch(p) /* to all levels of the cache */
+#define ptir_prefetch_l2(p) __builtin_prefetch(p, 0, 2) /* to the level-2 cache only */
 #else
-#define ptir_fetch(p) ((void)(p))
-#define ptir_fetch_far(p) ((void)(p))
+#define ptir_prefetch(p) ((void)(p))
+#define ptir_prefetch_l2(p) ((void)(p))
 #endif
 
-/* The text of what a macro expands to. */
+/* The expansion of a macro as a string. */
 #define PTIR_TEXT_(x) #x
 #define PTIR_TEXT(x) PTIR_TEXT_(x)
 
-enum { PATIENCE = 1 << 25 }; /* element operations after which the clock is looked at */
+enum { CHECK_INTERVAL = 1 << 25 }; /* element operations between two looks at the clock */
 
-/* Whether to stop, after so many more element operations. */
+/* Count `work` element operations; whether the kernel has to stop. */
 static inline int is_stopped(ptir_watch *w, size_t work)
 {
-    if ((w->done += work) >= PATIENCE) {
+    if ((w->done += work) >= CHECK_INTERVAL) {
         w->done = 0;
         w->stopped = w->stopped || (ptir_is_due(w) && w->stop(w->data));
     }
     return w->stopped;
 }
 
-/* What was written past the cache is there for other threads. */
-static inline void in_order(void)
+/* Make non-temporal stores visible to other threads. */
+static inline void store_fence(void)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
     __builtin_ia32_sfence();

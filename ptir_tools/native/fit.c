@@ -1,4 +1,6 @@
-/* What is alive when, and placements without search: every buffer in turn goes into a gap between those before it, or onto the lowest valley. */
+/* Buffer placement without search, and live ranges. Three heuristics: first fit or best fit between placed buffers (`ptir_fit`),
+ * first fit in order of birth (`ptir_fit_births`), and skyline packing, which fills the lowest valley first (`ptir_stack`).
+ * `ptir_sections` splits time into sections and finds the lower bound. Used by the planner, ptir_tools/plan. */
 #include <stdlib.h>
 #include <string.h>
 #include "placement.h"
@@ -7,17 +9,17 @@ typedef struct {
     int64_t start, end;
 } gap;
 
-/* A buffer with its place, and the first page of the calendar that it is on. */
+/* A placed buffer, and the first page of the calendar that lists it. */
 typedef struct {
     int64_t lower, upper;
     gap place;
     size_t first;
 } block;
 
-/* Time in pages of the mean time alive; each lists the buffers placed that are alive in it. */
+/* An index of the placed buffers by time. A page covers the mean live range and lists the placed buffers that are live in it. */
 typedef struct {
     int64_t origin, width;
-    size_t *starts, *counts; /* of a page, in `blocks` */
+    size_t *starts, *counts; /* per page, into `blocks` */
     block *blocks;
 } calendar;
 
@@ -27,7 +29,7 @@ static int by_start(const void *a, const void *b)
     return (x->start > y->start) - (x->start < y->start);
 }
 
-/* The lowest gap between what is taken, or the tightest. */
+/* The offset of the lowest gap that fits, or with `tightest` of the smallest. */
 static int64_t fitting(gap *taken, size_t count, int64_t size, int tightest)
 {
     int64_t at = 0, best = -1, room = 0;
@@ -54,7 +56,7 @@ static void clear(calendar *c)
     free(c->blocks);
 }
 
-/* A calendar with room for all buffers; 0 when there is no memory. */
+/* Allocate a calendar for all buffers. Returns 0 if there is no memory. */
 static int open_calendar(calendar *c, const ptir_buffers *b)
 {
     int64_t last = b->count ? b->upper[0] : 0;
@@ -79,7 +81,8 @@ static int open_calendar(calendar *c, const ptir_buffers *b)
     return c->starts && c->counts && c->blocks;
 }
 
-/* What is taken while buffer `x` is alive; each once, on the first page that both are on. */
+/* Collect the places of all buffers that are live together with `x`. A buffer on several common pages is taken from the first of
+ * them. */
 static size_t meet(const calendar *c, const ptir_buffers *b, size_t x, gap *taken)
 {
     size_t count = 0, first = page(c, b->lower[x]), last = page(c, b->upper[x] - 1);
@@ -96,7 +99,7 @@ static void enter(calendar *c, const ptir_buffers *b, size_t x, int64_t at)
 {
     block made = {b->lower[x], b->upper[x], {at, at + b->size[x]}, page(c, b->lower[x])};
     for (size_t p = made.first; p <= page(c, b->upper[x] - 1); p++)
-        if (c->counts[p] < c->starts[p + 1] - c->starts[p]) /* as it is where no buffer is twice in the order */
+        if (c->counts[p] < c->starts[p + 1] - c->starts[p]) /* always true if no buffer occurs twice in the order */
             c->blocks[c->starts[p] + c->counts[p]++] = made;
 }
 
@@ -118,7 +121,7 @@ int ptir_fit(const ptir_buffers *b, const int64_t *order, size_t done, size_t un
 
 int ptir_fit_births(const ptir_buffers *b, int64_t *offsets)
 {
-    block *live = malloc((b->count + 1) * sizeof *live); /* by offset */
+    block *live = malloc((b->count + 1) * sizeof *live); /* sorted by offset */
     size_t count = 0;
     for (size_t x = 0; live && x < b->count; x++) {
         int64_t at = 0, size = b->size[x];
@@ -201,13 +204,13 @@ int ptir_sections(const ptir_buffers *b, int64_t *order, int64_t *first, int64_t
     return whole ? PTIR_PLACED : PTIR_NO_MEMORY;
 }
 
-/* The top of what is placed, as runs of sections at one height. A run is known by its first section; `heap` has the runs, the
- * lowest first, and `slot` where each is in it. */
+/* The skyline: the top of the placed buffers, as runs of sections of equal height. A run is named by its first section. `heap` is a
+ * binary heap of the runs, lowest first; `slot` is a run's index in it, or -1. */
 typedef struct {
     const ptir_buffers *b;
     int64_t sections, *end, *begin, *height, *heap, *slot, lying;
-    int64_t *first, *next; /* of a section the first buffer that begins there or later; of a buffer itself, or one after it */
-    double *load, *sums;   /* of a section what is alive in it and what is lost under it, as a share of the bound; their sums */
+    int64_t *first, *next; /* per section the first buffer that begins there or later; per buffer a union-find link to the next unplaced one */
+    double *load, *sums;   /* per section the live bytes plus those lost below the skyline, as a share of the bound; its prefix sums */
     int64_t looks, limit;
 } skyline;
 
@@ -222,7 +225,7 @@ static void put(skyline *s, int64_t at, int64_t x)
     s->slot[x] = at;
 }
 
-/* Run `x`, in the heap at `at`, to where it belongs. */
+/* Restore the heap after run `x` was put at index `at`. */
 static void sift(skyline *s, int64_t at, int64_t x)
 {
     for (; at && lower_run(s, x, s->heap[(at - 1) / 2]); at = (at - 1) / 2)
@@ -245,7 +248,7 @@ static void lay(skyline *s, int64_t from, int64_t to, int64_t height)
     sift(s, s->slot[from] < 0 ? s->lying - 1 : s->slot[from], from);
 }
 
-/* Run `x` takes in the one after it where both are at one height. */
+/* Merge run `x` with the run after it if both have the same height. */
 static void join(skyline *s, int64_t x)
 {
     int64_t y = s->end[x], at = y < s->sections ? s->slot[y] : -1;
@@ -265,7 +268,7 @@ static void join_both(skyline *s, int64_t x)
         join(s, s->begin[x]);
 }
 
-/* The first buffer from `x` on that is not placed. */
+/* The first unplaced buffer from `x` on. */
 static int64_t unplaced(skyline *s, int64_t x)
 {
     while (s->next[x] != x)
@@ -273,7 +276,7 @@ static int64_t unplaced(skyline *s, int64_t x)
     return x;
 }
 
-/* The buffer that is best on the valley from `from`, or -1 when none fits into it. */
+/* The best unplaced buffer for the valley at run `from`, or -1 if none fits between `left` and `right`. */
 static int64_t chosen(skyline *s, int64_t from, int64_t left, int64_t right, const double *weight, double touch, double urgency)
 {
     const ptir_buffers *b = s->b;
@@ -322,7 +325,7 @@ static void put_down(skyline *s, int64_t from, int64_t x, int64_t *offsets)
     join_both(s, l);
 }
 
-/* The loads at the beginning; the bound. */
+/* Initialize the loads and the lists of buffers. Returns the lower bound. */
 static double open_loads(skyline *s)
 {
     const ptir_buffers *b = s->b;

@@ -1,14 +1,14 @@
-/* Elementary functions on W floats at once, without branches. Coefficients are fits of this project; errors are at most 2
- * units in the last place for exp and log, 7 for tanh and erf. No sum is of two products, which a compiler may fuse in two ways:
- * every copy of a function gives the same bits. */
+/* Elementary functions on vectors of W floats, without branches. The coefficients were fitted for this project. Errors are at most
+ * 2 ulp for exp and log, 7 ulp for tanh and erf. No sum has two products, because a compiler may fuse either of them into the
+ * addition: so every compiled copy of a function gives the same bits. */
 
-enum { EXPONENT = 23, ONE = 127 << EXPONENT }; /* where the exponent begins; the bits of 1 */
+enum { EXPONENT = 23, ONE = 127 << EXPONENT }; /* lowest bit of the exponent; the bits of 1.0f */
 enum { MAGNITUDE = 0x7fffffff, QUIET = 0x400000 };
 #define HAS_SCALING (PTIR_X86 && W == 16)
 
 PTIR_INLINE floats all(float x) { return x - (floats){0}; }
 
-/* The elements of a vector from element n on, in a ring. */
+/* Rotate a vector: elements n, n + 1, … of v, modulo W. */
 #define FOUR_FROM(n) (n) % W, ((n) + 1) % W, ((n) + 2) % W, ((n) + 3) % W
 #if W == 4
 #define FROM(v, n) __builtin_shufflevector(v, v, FOUR_FROM(n))
@@ -33,14 +33,14 @@ PTIR_INLINE int is_any(ints mask)
     return (mask | FROM(mask, 1))[0];
 }
 
-/* 2 to the power n, for n in [-126, 127]. */
+/* 2^n for n in [-126, 127]. */
 PTIR_INLINE floats power_of_two(ints n) { return (floats)(ONE + (n << EXPONENT)); }
 
-/* 1.5 * 2^23: a small number added to it is rounded to an integer, which is in the lowest bits. */
+/* 1.5 * 2^23: adding it rounds a small number to an integer and leaves that integer in the low bits. */
 #define SHIFT 0x1.8p23f
 enum { SHIFT_BITS = 0x4b400000 };
 
-/* e^r for x = n ln 2 + r, |r| <= ln 2 / 2; n is in the lowest bits of `shifted`. */
+/* e^r, where x = n ln 2 + r and |r| <= ln 2 / 2. The integer n is returned in the low bits of `shifted`. */
 PTIR_INLINE floats reduced_exp(floats x, ints *shifted)
 {
     floats rounded = x * 1.44269504f + SHIFT, whole = rounded - SHIFT;
@@ -52,7 +52,7 @@ PTIR_INLINE floats reduced_exp(floats x, ints *shifted)
     return (p * r + 4.999999344e-1f) * square + r + 1.0f;
 }
 
-/* e^x where the result and all on the way are normal. */
+/* e^x if the result and all intermediate values are normal numbers. */
 PTIR_INLINE ints is_near(floats x) { return absolute(x) <= 87.0f; }
 PTIR_INLINE floats near_exp(floats x)
 {
@@ -61,15 +61,15 @@ PTIR_INLINE floats near_exp(floats x)
     return (floats)((ints)p + (n << EXPONENT));
 }
 
-/* e^x for any x; the power of two is applied in two steps, so that the ends of the range come out right. AVX-512 has an instruction
- * that does so in one, and needs no near_exp. */
+/* e^x for any x. The power of two is multiplied in two steps, so that results near overflow and subnormal results are right.
+ * AVX-512 scales in one instruction and needs no near_exp. */
 #if HAS_SCALING
 PTIR_INLINE floats any_exp(floats x)
 {
     ints shifted;
-    __m512 y = _mm512_min_ps((__m512)all(90.0f), (__m512)x); /* a NaN stays */
+    __m512 y = _mm512_min_ps((__m512)all(90.0f), (__m512)x); /* keeps a NaN */
     floats p = reduced_exp((floats)y, &shifted);
-    __mmask16 some = _mm512_cmp_ps_mask(y, (__m512)all(-104.0f), _CMP_NLT_UQ); /* others are 0; to round them to it takes long */
+    __mmask16 some = _mm512_cmp_ps_mask(y, (__m512)all(-104.0f), _CMP_NLT_UQ); /* else 0: subnormals are slow */
     return (floats)_mm512_maskz_scalef_ps(some, (__m512)p, (__m512)((floats)shifted - SHIFT));
 }
 #else
@@ -83,7 +83,7 @@ PTIR_INLINE floats any_exp(floats x)
 }
 #endif
 
-/* log x = e ln 2 + log(1 + f) for a normal x, sqrt(1/2) <= 1 + f < sqrt 2; `bias` is added to e. */
+/* log x = e ln 2 + log(1 + f) for a normal x, with sqrt(1/2) <= 1 + f < sqrt 2. `bias` is added to e. */
 PTIR_INLINE floats normal_log(floats x, floats bias)
 {
     const int32_t low = 0x3f3504f3; /* sqrt(1/2) */
@@ -104,7 +104,7 @@ PTIR_INLINE floats normal_log(floats x, floats bias)
     return y + exponent * 0.693359375f;
 }
 
-#define SMALLEST 0x1p-126f /* normal number */
+#define SMALLEST 0x1p-126f /* the smallest normal number */
 PTIR_INLINE ints is_normal(floats x) { return (x >= SMALLEST) & (x < INFINITY); }
 PTIR_INLINE floats near_log(floats x) { return normal_log(x, all(0.0f)); }
 
@@ -118,7 +118,7 @@ PTIR_INLINE floats any_log(floats x)
     return pick(x >= 0.0f, y, all(NAN));
 }
 
-/* y, and 1 with the sign of x where x is beyond the limit; up to there y is at most 1. */
+/* y, or 1 with the sign of x if |x| exceeds the limit. Within the limit |y| is at most 1. */
 PTIR_INLINE floats bounded(floats x, floats y, float limit)
 {
     return pick(absolute(x) > limit, (floats)(((ints)x & ~MAGNITUDE) | ONE), y);
@@ -165,14 +165,14 @@ PTIR_INLINE floats inverse_root(floats x)
     return 1.0f / x;
 }
 
-/* The nearest bf16. A NaN stays one. */
+/* Round to bf16; NaN stays NaN. */
 PTIR_INLINE floats nearest_bf16(floats x)
 {
     ints u = (ints)x, near = u + 0x7fff + (u >> 16 & 1);
     return (floats)((ints)pick(x == x, (floats)near, (floats)(u | QUIET)) & ~0xffff);
 }
 
-/* W elements of f16 as floats; floats that are f16 as those; the nearest f16. A NaN stays one. */
+/* Convert W elements: f16 to f32; f32 that is exact in f16 to f16; round f32 to f16, keeping f32. NaN stays NaN. */
 #if PTIR_X86 && W == 16
 PTIR_INLINE floats read_f16(const void *from) { return (floats)_mm512_cvtph_ps(_mm256_loadu_si256(from)); }
 PTIR_INLINE void write_f16(void *to, floats x) { _mm256_storeu_si256(to, _mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT)); }
@@ -198,7 +198,7 @@ PTIR_INLINE void write_f16(void *to, floats x)
         ((uint16_t *)to)[i] = to_f16(x[i]);
 }
 
-/* Eleven bits; below 2^-14 multiples of 2^-24, which adding 1/2 leaves; from 65520 on infinity. */
+/* Round to 11 bits of mantissa. Below 2^-14 the step is 2^-24: adding and subtracting 1/2 rounds to it. From 65520 on: infinity. */
 PTIR_INLINE floats nearest_f16(floats x)
 {
     ints u = (ints)x & MAGNITUDE, sign = (ints)x & ~MAGNITUDE;
@@ -209,8 +209,8 @@ PTIR_INLINE floats nearest_f16(floats x)
 }
 #endif
 
-/* The larger of two numbers whose zeros may be of any sign; NaN when either is NaN. x86 has instructions that give b when either is
- * NaN, or both are zero. */
+/* The larger of two numbers, NaN if either is NaN. The sign of a zero result is not defined. The x86 instruction returns b if
+ * either is NaN or both are zero. */
 #if PTIR_X86 && W == 16
 #define EXTREME(which) (floats)_mm512_mask_##which##_ps((__m512)a, _mm512_cmp_ps_mask((__m512)a, (__m512)a, _CMP_ORD_Q), (__m512)a, (__m512)b)
 #elif PTIR_X86 && W == 8
@@ -225,9 +225,9 @@ PTIR_INLINE floats larger_value(floats a, floats b) { return pick((a > b) | (a !
 #endif
 #undef EXTREME
 
-/* The larger and the smaller, where 0.0 is above -0.0; NaN when either is NaN. */
+/* Maximum and minimum of IEEE 754-2019: 0.0 is above -0.0, and NaN if either is NaN. */
 #if PTIR_X86 && W == 16
-/* The instruction orders zeros, and gives the number where one is NaN. */
+/* The instruction orders zeros, but returns the number if one operand is NaN: the mask replaces that by the OR of both, a NaN. */
 #define EXTREME(which)                                                                                                 \
     (floats)_mm512_mask_range_ps((__m512)((ints)a | (ints)b), _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_ORD_Q),    \
                                  (__m512)a, (__m512)b, which)
@@ -236,7 +236,7 @@ PTIR_INLINE floats larger(floats a, floats b) { return EXTREME(MAX_OF_TWO); }
 PTIR_INLINE floats smaller(floats a, floats b) { return EXTREME(MIN_OF_TWO); }
 #undef EXTREME
 #elif PTIR_X86
-/* In both orders: the bits of the two results differ only for zeros of both signs, and for a NaN. A mask of ones is a NaN. */
+/* Compute both operand orders. The two results differ only for zeros of opposite signs and for NaN. An all-ones mask is a NaN. */
 #if W == 8
 #define IN_ORDER(which, a, b) (ints)_mm256_##which##_ps((__m256)a, (__m256)b)
 #define UNORDERED(a, b) (ints)_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_UNORD_Q)
@@ -259,7 +259,7 @@ PTIR_INLINE floats smaller(floats a, floats b)
 }
 #endif
 
-/* smaller(larger(x, low), high), where neither bound is NaN or -0.0. */
+/* smaller(larger(x, low), high), if neither bound is NaN or -0.0. */
 PTIR_INLINE floats clamped(floats x, floats low, floats high)
 {
 #if PTIR_X86 && W == 16
@@ -274,7 +274,7 @@ PTIR_INLINE floats clamped(floats x, floats low, floats high)
 #endif
 }
 
-/* sum + x * y, rounded once where an instruction does that. A compiler may fuse some products of a function and not others. */
+/* sum + x * y, by one fused instruction if there is one. A compiler would fuse some products of a function and not others. */
 PTIR_INLINE floats plus_product(floats sum, floats x, floats y)
 {
 #if PTIR_X86 && W == 16

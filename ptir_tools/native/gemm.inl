@@ -1,6 +1,8 @@
-/* Matrix product. Both operands are packed: the left in panels of MR rows, the right in panels of NR columns, so that the
- * micro-kernel reads both in order. A block of KC x NC of the right operand stays in the cache of level 2 or 3, a block of MC x KC
- * of the left one in level 2, a panel of the right one in level 1. */
+/* Matrix product and convolution of f32, with an epilogue. Entries: `gemm_batch`, `conv`, `pack_range`.
+ *
+ * Operands are packed: the left one in panels of MR rows, the right one in panels of NR columns, so that the micro-kernel reads
+ * both sequentially. A KC x NC block of the right operand stays in the level-2 or level-3 cache, a MC x KC block of the left
+ * operand in level 2, and one panel of the right operand in level 1. */
 
 #if PTIR_X86 && W == 8
 enum { MC = 192 / MR * MR, NC = 1032 / NR * NR, IN_ASSEMBLY = 1 };
@@ -12,24 +14,25 @@ static size_t packed_scratch(void) { return (size_t)MC * KC + MR * NR + 3 * LINE
 
 static size_t gemm_scratch(void) { return packed_scratch() + (size_t)(NC + NR) * KC; }
 
-static size_t packed_floats(size_t k, size_t n) { return whole_vectors(n) * k; }
+static size_t packed_floats(size_t k, size_t n) { return padded_columns(n) * k; }
 
-enum { AHEAD = 12 }; /* rows of a right operand that are fetched before they are packed */
+enum { AHEAD = 12 }; /* prefetch distance while packing, in rows of the right operand */
 
-/* `to[panel][k][r]` = element (panel * width + r, k), 0 beyond `count`; steps between r and between k are given. */
+/* Pack: `to[panel][k][r]` = element (panel * width + r, k), 0 beyond `count`. `step` is the stride of r, `depth_step` the stride of
+ * k. */
 PTIR_INLINE void pack(float *to, const float *from, ptrdiff_t step, ptrdiff_t depth_step, size_t count, size_t depth,
                       size_t width)
 {
     for (size_t start = 0; start < count; start += width) {
-        size_t here = smallest(width, count - start), turned = 0;
+        size_t here = smallest(width, count - start), transposed = 0;
         const float *base = from + (ptrdiff_t)start * step;
         if (here == width && step == 1) {
             for (size_t k = 0; k < depth; k++, to += width) {
                 const float *at = base + (ptrdiff_t)k * depth_step;
-                if (W <= 8) { /* rows are far apart: the processor does not fetch them itself */
-                    ptir_fetch(at + AHEAD * depth_step);
+                if (W <= 8) { /* the rows are too far apart for the hardware prefetcher */
+                    ptir_prefetch(at + AHEAD * depth_step);
                     if (width > LINE)
-                        ptir_fetch(at + AHEAD * depth_step + width - 1);
+                        ptir_prefetch(at + AHEAD * depth_step + width - 1);
                 }
                 memcpy(to, at, width * sizeof *to);
             }
@@ -37,17 +40,17 @@ PTIR_INLINE void pack(float *to, const float *from, ptrdiff_t step, ptrdiff_t de
         }
         if (here == width && depth_step == 1) {
             if (width % 8 == 0)
-                for (; turned + 8 <= depth; turned += 8)
+                for (; transposed + 8 <= depth; transposed += 8)
                     for (size_t r = 0; r < width; r += 8)
-                        turn8(to + turned * width + r, (ptrdiff_t)width, base + (ptrdiff_t)r * step + turned, step);
+                        transpose8(to + transposed * width + r, (ptrdiff_t)width, base + (ptrdiff_t)r * step + transposed, step);
             else if (width == 4)
-                for (; turned + 8 <= depth; turned += 8) {
-                    for (size_t r = width; r < 2 * width && turned % LINE == 0; r++)
-                        ptir_fetch(base + (ptrdiff_t)r * step + turned);
-                    turn4(to + turned * width, base + turned, step);
+                for (; transposed + 8 <= depth; transposed += 8) {
+                    for (size_t r = width; r < 2 * width && transposed % LINE == 0; r++)
+                        ptir_prefetch(base + (ptrdiff_t)r * step + transposed);
+                    transpose4(to + transposed * width, base + transposed, step);
                 }
         }
-        for (size_t k = turned; k < depth; k++)
+        for (size_t k = transposed; k < depth; k++)
             for (size_t r = 0; r < width; r++)
                 to[k * width + r] = r < here ? base[(ptrdiff_t)r * step + (ptrdiff_t)k * depth_step] : 0.0f;
         to += width * depth;
@@ -55,8 +58,8 @@ PTIR_INLINE void pack(float *to, const float *from, ptrdiff_t step, ptrdiff_t de
 }
 
 #if PTIR_X86 && W == 8
-/* The products of a whole block, four rows of the panels at a time. A compiler copies sums from register to register. Where another
- * thread shares the core, it takes half of the instructions of a cycle, so none is wasted here. */
+/* The micro-kernel of a full register block, in assembly: a compiler would copy accumulators between registers. Four steps of k per
+ * iteration, so that few instructions are not products: a second thread on the core takes half of the issue slots. */
 #define LOAD(at, to) "vmovups " #at "(%[b]), %%ymm" #to "\n\t"
 #define MULTIPLY(from, to) "vfmadd231ps %%ymm" #from ", %%ymm15, %" #to "\n\t"
 #define ROW(at, x, y, z) "vbroadcastss " #at "(%[a]), %%ymm15\n\t" MULTIPLY(12, x) MULTIPLY(13, y) MULTIPLY(14, z)
@@ -65,7 +68,7 @@ PTIR_INLINE void pack(float *to, const float *from, ptrdiff_t step, ptrdiff_t de
 #define SUMS(i) "+x"(sum[i][0]), "+x"(sum[i][1]), "+x"(sum[i][2])
 #define OPERANDS SUMS(0), SUMS(1), SUMS(2), SUMS(3), [a] "+r"(a), [b] "+r"(b)
 #define CHANGED "xmm12", "xmm13", "xmm14", "xmm15", "cc", "memory"
-PTIR_INLINE void whole_block(floats (*sum)[NRV], const float *a, const float *b, size_t depth)
+PTIR_INLINE void whole_block_in_assembly(floats (*sum)[NRV], const float *a, const float *b, size_t depth)
 {
     const float *last = b + depth * NR, *end = b + depth / 4 * 4 * NR;
     if (b != end)
@@ -87,10 +90,11 @@ PTIR_INLINE void whole_block(floats (*sum)[NRV], const float *a, const float *b,
 #undef CHANGED
 #endif
 
-/* A block of `rows` x `vectors` vectors, both known when it is compiled: all sums stay in registers. Rows of the right panel are
- * `b_step` apart; what is `ahead` floats from there is needed soon, unless that is 0. `last` is done to the block, unless it is NULL. */
+/* The micro-kernel: a register block of `rows` x `vectors` vectors. Both numbers are compile-time constants, so all sums stay in
+ * registers. Rows of the right panel are `b_step` apart. `ahead` floats further are prefetched, unless `ahead` is 0. `last` is
+ * applied to the block before it is stored, unless it is NULL. */
 PTIR_INLINE void micro(float *restrict out, size_t stride, const float *restrict a, const float *restrict b, size_t depth,
-                       size_t b_step, int add, int rows, int vectors, size_t ahead, const usual_pass *last)
+                       size_t b_step, int add, int rows, int vectors, size_t ahead, const fused_pass *last)
 {
     floats sum[MR][NRV];
     UNROLLED
@@ -100,7 +104,7 @@ PTIR_INLINE void micro(float *restrict out, size_t stride, const float *restrict
             sum[i][v] = (floats){0};
 #if PTIR_X86 && W == 8
     if (rows == MR && vectors == NRV && b_step == NR) {
-        whole_block(sum, a, b, depth);
+        whole_block_in_assembly(sum, a, b, depth);
         depth = 0;
     }
 #endif
@@ -109,7 +113,7 @@ PTIR_INLINE void micro(float *restrict out, size_t stride, const float *restrict
         for (int v = 0; v < vectors; v++) {
             right[v] = *(const floats *)(b + v * W);
             if (ahead)
-                ptir_fetch(b + ahead + v * W);
+                ptir_prefetch(b + ahead + v * W);
         }
         for (int i = 0; i < rows; i++)
             for (int v = 0; v < vectors; v++)
@@ -122,22 +126,22 @@ PTIR_INLINE void micro(float *restrict out, size_t stride, const float *restrict
             floats *to = (floats *)(out + i * stride + v * W);
             if (add)
                 sum[i][v] += *to;
-            *to = last ? done_usual(sum[i][v], last, (size_t)i, (size_t)v * W) : sum[i][v];
+            *to = last ? apply_fused(sum[i][v], last, (size_t)i, (size_t)v * W) : sum[i][v];
         }
 }
 
-/* As `micro`, with no more rows and vectors than are there. */
+/* The micro-kernel at an edge: only as many rows and vectors as exist. */
 PTIR_INLINE void corner(float *out, size_t stride, const float *a, const float *b, size_t depth, int add, size_t rows, size_t columns,
-                        const usual_pass *last)
+                        const fused_pass *last)
 {
 #define ROWS(r)                                                                                                        \
     case r:                                                                                                            \
         if (columns > 2 * W && NRV > 2)                                                                                \
-            micro(out, stride, a, b, depth, NR, add, r, NRV, 0, last);                                                       \
+            micro(out, stride, a, b, depth, NR, add, r, NRV, 0, last);                                                 \
         else if (columns > W)                                                                                          \
-            micro(out, stride, a, b, depth, 2 * W, add, r, 2, 0, last);                                                      \
+            micro(out, stride, a, b, depth, 2 * W, add, r, 2, 0, last);                                                \
         else                                                                                                           \
-            micro(out, stride, a, b, depth, W, add, r, 1, 0, last);                                                          \
+            micro(out, stride, a, b, depth, W, add, r, 1, 0, last);                                                    \
         break;
     switch (rows) {
         ROWS(1)
@@ -154,52 +158,52 @@ PTIR_INLINE void corner(float *out, size_t stride, const float *a, const float *
 #undef ROWS
 }
 
-/* `ending`, where there is one, sees the block's first element as that of row `row` and column `column`. A block is made in `spare`
- * where a vector is cut, or where the ending has the result as an operand. */
+/* Multiply a packed block. `epilogue` may be NULL; for it, the block's first element is (row, column) of the result. A register
+ * block is computed in `spare` if its last vector is partial, or if the epilogue reads the memory of the result. */
 static void macro_block(float *out, size_t stride, const float *a, const float *b, size_t m, size_t n, size_t depth, int add,
-                        const ptir_ending *ending, size_t row, size_t column, float *spare)
+                        const ptir_epilogue *epilogue, size_t row, size_t column, float *spare)
 {
-    usual_pass usual, own;
-    const int ends = is_usual(&usual, ending);
+    fused_pass fused, own;
+    const int ends = is_fused(&fused, epilogue);
     for (size_t j = 0, width; j < n; j += width) {
         size_t columns = smallest(width = panel_width(n - j), n - j);
-        int apart = columns % W != 0 || (ending && ending->takes_result && !ends);
-        const usual_pass *last = ends && !apart ? &own : NULL;
+        int apart = columns % W != 0 || (epilogue && epilogue->takes_result && !ends);
+        const fused_pass *last = ends && !apart ? &own : NULL;
         const float *next = b + (j + width) * depth;
         const size_t tiles = (m + MR - 1) / MR, coming = j + width < n ? panel_width(n - j - width) * depth : 0;
         const size_t share = IN_ASSEMBLY ? (coming + tiles * LINE - 1) / (tiles * LINE) * LINE : 0;
         for (size_t i = 0; i < m; i += MR, next += share) {
             float *to = out + i * stride + j, *made = apart ? spare : to;
             size_t rows = smallest(MR, m - i), step = apart ? NR : stride;
-            fetch_block(to, stride, ending, row + i, column + j, rows, columns);
-            for (size_t f = 0; f < share; f += LINE) /* each block fetches a part of the next panel */
-                ptir_fetch_far(next + f);
+            prefetch_block(to, stride, epilogue, row + i, column + j, rows, columns);
+            for (size_t f = 0; f < share; f += LINE) /* each register block prefetches its share of the next panel */
+                ptir_prefetch_l2(next + f);
             if (apart && add)
                 copy_rows(spare, NR, to, stride, rows, columns);
             if (last)
-                own = usual_from(&usual, row + i, column + j);
+                own = fused_from(&fused, row + i, column + j);
             if (rows < MR || columns <= NR - W)
                 corner(made, step, a + i * depth, b + j * depth, depth, add, rows, columns, last);
             else if (IN_ASSEMBLY || i || j + 2 * NR > n)
                 micro(made, step, a + i * depth, b + j * depth, depth, NR, add, MR, NRV, 0, last);
-            else /* the next panel comes from far away */
+            else /* prefetch the next panel, which is not in a near cache */
                 micro(made, step, a + i * depth, b + j * depth, depth, NR, add, MR, NRV, NR * depth, last);
-            if (ending && !last)
-                finish_block(made, step, ending, row + i, column + j, rows, columns);
+            if (epilogue && !last)
+                finish_block(made, step, epilogue, row + i, column + j, rows, columns);
             if (apart)
                 copy_rows(to, stride, spare, NR, rows, columns);
         }
     }
 }
 
-/* Where the panels of columns [j, …) and rows [p, …) begin in a right operand packed whole. */
+/* Offset of the panels of columns [j, …) and rows [p, …) in a completely packed right operand. */
 static size_t packed_at(size_t j, size_t p, size_t n, size_t k)
 {
-    return j * k + p * whole_vectors(block_width(n - j, NC));
+    return j * k + p * padded_columns(block_width(n - j, NC));
 }
 
-/* The panels of a block of `columns` columns that begin in `wanted`. */
-static PTIR_APART void pack_panels(float *to, ptir_matrix c, size_t p, size_t first, size_t columns, size_t depth, column_range wanted)
+/* Pack one block of `columns` columns: only the panels whose first column is in `wanted`. */
+static PTIR_NOINLINE void pack_panels(float *to, ptir_matrix c, size_t p, size_t first, size_t columns, size_t depth, column_range wanted)
 {
     const float *from = c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)first * c.columns;
     for (size_t j = 0, width; j < columns; j += width) {
@@ -221,7 +225,7 @@ static void pack_range(float *to, ptir_matrix c, size_t k, size_t n, size_t firs
     }
 }
 
-/* The right operand that `pack_range` packed, dense. */
+/* Undo `pack_range`: write the right operand as dense rows. */
 static void unpack_range(float *to, const float *from, size_t k, size_t n)
 {
     for (size_t j = 0, columns; j < n; j += columns) {
@@ -238,8 +242,8 @@ static void unpack_range(float *to, const float *from, size_t k, size_t n)
     }
 }
 
-/* Rows of patches, packed as `pack` does a left operand: rows [start, start + count), columns [p, p + depth). Eight rows at a time
- * are turned, each from where its pixel is, or from zeros. */
+/* Pack rows [start, start + count) and columns [p, p + depth) of the patch matrix of a convolution (implicit im2col). Eight rows at
+ * a time are transposed. Each row is read from its pixel, or from zeros where the window lies in the padding. */
 static void pack_patches(float *to, const left_rows *x, size_t start, size_t count, size_t p, size_t depth)
 {
     for (size_t i = 0; i < count; i += MR, to += MR * depth) {
@@ -252,7 +256,7 @@ static void pack_patches(float *to, const left_rows *x, size_t start, size_t cou
             find_column(from, &found, x, p + k);
             if (MR == 8)
                 for (; done + 8 <= here; done += 8)
-                    turn8_from(to + (k + done) * MR, MR, (const void *const *)from, done);
+                    transpose8_from(to + (k + done) * MR, MR, (const void *const *)from, done);
             for (; done < here; done++)
                 for (size_t r = 0; r < MR; r++)
                     to[(k + done) * MR + r] = from[r][done];
@@ -260,18 +264,19 @@ static void pack_patches(float *to, const left_rows *x, size_t start, size_t cou
     }
 }
 
-/* A run of columns of a left operand that is in order in every row, within one block of KC: read where it is. */
+/* Columns of a left operand that are contiguous in every row and lie in one block of KC. They are read in place, without
+ * packing. */
 typedef struct {
     const float *from[MR];
-    const float *right; /* the panels of the right operand: of rows from `first` - `row` on, `depth` of them */
+    const float *right; /* start of the right operand's panels for the rows from `first` - `row` on, `depth` of them */
     size_t first, length, row, depth;
 } column_run;
 
-/* Runs are LONG on average; a right operand of FIT floats stays in the cache of level 2 meanwhile; from DIRECT columns on a packed
- * left operand is used often enough. */
+/* LONG: least mean length of runs. FIT: floats of the right operand that stay in the level-2 cache. DIRECT: with more columns than
+ * this, packing the left operand pays. */
 enum { LONG = 8, FIT = 96 * 1024, DIRECT = 6 * NR, MOST_RUNS = MC * KC / 2 * sizeof(float) / sizeof(column_run) };
 
-/* The products of one run. What is `ahead` floats from the right operand is needed soon, unless that is 0. */
+/* Add the products of one run. `ahead` floats beyond the right operand are prefetched, unless `ahead` is 0. */
 PTIR_INLINE void add_run(floats (*sum)[NRV], const float *const *from, const float *restrict b, size_t length, int vectors, size_t ahead)
 {
     for (size_t k = 0; k < length; k++, b += vectors * W) {
@@ -279,7 +284,7 @@ PTIR_INLINE void add_run(floats (*sum)[NRV], const float *const *from, const flo
         for (int v = 0; v < vectors; v++) {
             right[v] = *(const floats *)(b + v * W);
             if (ahead)
-                ptir_fetch(b + ahead + v * W);
+                ptir_prefetch(b + ahead + v * W);
         }
         for (int i = 0; i < MR; i++)
             for (int v = 0; v < vectors; v++)
@@ -287,9 +292,10 @@ PTIR_INLINE void add_run(floats (*sum)[NRV], const float *const *from, const flo
     }
 }
 
-/* A block of MR x `vectors` vectors, from runs: all products are summed in registers. Columns `ahead` of these are needed soon. */
+/* The micro-kernel on runs: a block of MR x `vectors` vectors, summed in registers over all runs. The panel `ahead` columns further
+ * is prefetched, unless `ahead` is 0. */
 PTIR_INLINE void micro_runs(float *restrict out, size_t stride, const column_run *runs, size_t count, size_t column, size_t ahead,
-                            int vectors, const usual_pass *last)
+                            int vectors, const fused_pass *last)
 {
     floats sum[MR][NRV];
     UNROLLED
@@ -301,7 +307,7 @@ PTIR_INLINE void micro_runs(float *restrict out, size_t stride, const column_run
         const float *restrict b = run->right + column * run->depth + run->row * (size_t)(vectors * W), *from[MR];
         for (int i = 0; i < MR; i++)
             from[i] = run->from[i];
-        if (ahead) /* a loop of its own, so that the other one does nothing else */
+        if (ahead) /* a separate loop, so that the other one has no prefetch in it */
             add_run(sum, from, b, run->length, vectors, ahead * run->depth);
         else
             add_run(sum, from, b, run->length, vectors, 0);
@@ -315,10 +321,10 @@ PTIR_INLINE void micro_runs(float *restrict out, size_t stride, const column_run
             *(floats *)(out + i * stride + v * W) = sum[i][v];
 }
 
-/* Functions of their own, so that all of the pointers stay in registers. */
+/* Functions of their own, so that all their pointers stay in registers. */
 #define RUNS(vectors)                                                                                                  \
-    static PTIR_APART void micro_runs_##vectors(float *out, size_t stride, const column_run *runs, size_t count, size_t column, \
-                                                size_t ahead, const usual_pass *last)                                  \
+    static PTIR_NOINLINE void micro_runs_##vectors(float *out, size_t stride, const column_run *runs, size_t count, size_t column, \
+                                                size_t ahead, const fused_pass *last)                                  \
     {                                                                                                                  \
         micro_runs(out, stride, runs, count, column, ahead, vectors, last);                                            \
     }
@@ -332,7 +338,7 @@ RUNS(3)
 #undef RUNS
 
 static void block_of_runs(float *out, size_t step, const column_run *runs, size_t count, size_t column, size_t columns, size_t ahead,
-                          const usual_pass *last)
+                          const fused_pass *last)
 {
     if (columns > 2 * W)
         micro_runs_3(out, step, runs, count, column, ahead, last);
@@ -342,7 +348,8 @@ static void block_of_runs(float *out, size_t step, const column_run *runs, size_
         micro_runs_1(out, step, runs, count, column, ahead, last);
 }
 
-/* The runs of a left operand of k columns, without what depends on rows; 0 where they are too many, or short. */
+/* Split k columns of a left operand into runs; the row pointers are filled in later. Returns 0 if there are too many runs or they
+ * are too short. */
 static size_t find_runs(column_run *runs, const left_rows *x, size_t k)
 {
     size_t count = 0;
@@ -360,17 +367,17 @@ static size_t find_runs(column_run *runs, const left_rows *x, size_t k)
     return count * LONG <= k ? count : 0;
 }
 
-/* The product with a packed right operand, without packing the left one; 0 where its runs are too short. */
+/* Multiply by a packed right operand without packing the left one. Returns 0, with nothing done, if its runs are too short. */
 static int gemm_of_runs(float *out, size_t step, const left_rows *x, const float *packed, size_t m, size_t n, size_t k,
-                        const ptir_ending *ending, float *scratch, ptir_watch *watch)
+                        const ptir_epilogue *epilogue, float *scratch, ptir_watch *watch)
 {
     float *spare = at_line(scratch);
     column_run *runs = (column_run *)at_line(spare + MR * NR);
     float *edges = (float *)(runs + MOST_RUNS);
     size_t count = find_runs(runs, x, k), wide = FIT / NR / k, tiles = (m + MR - 1) / MR;
     int lines = x->patches && has_lines(x->patches);
-    usual_pass usual, own;
-    const int ends = is_usual(&usual, ending);
+    fused_pass fused, own;
+    const int ends = is_fused(&fused, epilogue);
     if (!count || (lines && k * MR > (size_t)MC * KC / 2))
         return 0;
     for (size_t j = 0, columns, block = 0, end = block_width(n, NC); j < n; j += columns) {
@@ -396,17 +403,17 @@ static int gemm_of_runs(float *out, size_t step, const left_rows *x, const float
                     find_column(runs[c].from, &found, x, runs[c].first);
             for (size_t at = j, width; at < smallest(j + columns, end); at += width) {
                 size_t here = smallest(width = panel_width(end - at), end - at);
-                int apart = rows < MR || here % W || (ending && ending->takes_result && !ends);
-                const usual_pass *last = ends && !apart ? &own : NULL;
+                int apart = rows < MR || here % W || (epilogue && epilogue->takes_result && !ends);
+                const fused_pass *last = ends && !apart ? &own : NULL;
                 float *to = out + i * step + at, *made = apart ? spare : to;
                 size_t next = apart ? NR : step;
-                fetch_block(to, step, ending, i, at, rows, here);
-                int is_turn = i / MR == (at - j) / NR % tiles; /* to fetch the same panel of the next columns */
+                prefetch_block(to, step, epilogue, i, at, rows, here);
+                int prefetches = i / MR == (at - j) / NR % tiles; /* row blocks take turns to prefetch one panel each of the next columns */
                 if (last)
-                    own = usual_from(&usual, i, at);
-                block_of_runs(made, next, runs, count, at - block, here, is_turn && at + columns + NR <= end ? columns : 0, last);
-                if (ending && !last)
-                    finish_block(made, next, ending, i, at, rows, here);
+                    own = fused_from(&fused, i, at);
+                block_of_runs(made, next, runs, count, at - block, here, prefetches && at + columns + NR <= end ? columns : 0, last);
+                if (epilogue && !last)
+                    finish_block(made, next, epilogue, i, at, rows, here);
                 if (apart)
                     copy_rows(to, step, spare, NR, rows, here);
             }
@@ -415,18 +422,18 @@ static int gemm_of_runs(float *out, size_t step, const left_rows *x, const float
     return 1;
 }
 
-/* The product of m rows, `step` apart in the result, with n columns. */
+/* Multiply m rows by n columns. Rows of the result are `step` apart. */
 static void gemm(float *out, size_t step, const left_rows *x, ptir_matrix c, const float *packed, size_t m, size_t n, size_t k,
-                 const ptir_ending *ending, float *scratch, ptir_watch *watch)
+                 const ptir_epilogue *epilogue, float *scratch, ptir_watch *watch)
 {
     float *left = at_line(scratch), *spare = at_line(left + (size_t)MC * KC), *own = at_line(spare + MR * NR);
     if (packed && k && m && n <= DIRECT && (x->patches || x->a.columns == 1) &&
-        gemm_of_runs(out, step, x, packed, m, n, k, ending, scratch, watch))
+        gemm_of_runs(out, step, x, packed, m, n, k, epilogue, scratch, watch))
         return;
     for (size_t i = 0; k == 0 && i < m; i++)
         memset(out + i * step, 0, n * sizeof *out);
-    if (k == 0 && ending)
-        finish_block(out, step, ending, 0, 0, m, n);
+    if (k == 0 && epilogue)
+        finish_block(out, step, epilogue, 0, 0, m, n);
     for (size_t j = 0, columns; j < n; j += columns) {
         columns = block_width(n - j, NC);
         for (size_t p = 0; p < k; p += KC) {
@@ -443,7 +450,7 @@ static void gemm(float *out, size_t step, const left_rows *x, ptir_matrix c, con
                 else
                     pack(left, x->a.data + (ptrdiff_t)i * x->a.rows + (ptrdiff_t)p * x->a.columns, x->a.rows, x->a.columns, rows, depth,
                          MR);
-                macro_block(out + i * step + j, step, left, right, rows, columns, depth, p > 0, p + depth == k ? ending : NULL, i, j,
+                macro_block(out + i * step + j, step, left, right, rows, columns, depth, p > 0, p + depth == k ? epilogue : NULL, i, j,
                             spare);
             }
         }
@@ -451,24 +458,24 @@ static void gemm(float *out, size_t step, const left_rows *x, ptir_matrix c, con
 }
 
 static void gemm_batch(float *out, ptir_matrix a, ptir_matrix c, const float *packed, size_t batch, size_t m, size_t n, size_t k,
-                       const ptir_ending *ending, float *scratch, ptir_watch *watch)
+                       const ptir_epilogue *epilogue, float *scratch, ptir_watch *watch)
 {
     left_rows x = {a, NULL, 0};
     for (size_t b = 0; b < batch && !watch->stopped; b++) {
-        gemm(out + b * m * n, n, &x, c, packed, m, n, k, ending->count ? ending : NULL, scratch, watch);
+        gemm(out + b * m * n, n, &x, c, packed, m, n, k, epilogue->count ? epilogue : NULL, scratch, watch);
         x.a.data += a.batch;
         c.data += packed ? 0 : c.batch;
     }
 }
 
 static void conv(float *out, size_t step, size_t group_step, const ptir_patches *patches, const float *packed, size_t first, size_t m,
-                 size_t n, const ptir_ending *ending, float *scratch, ptir_watch *watch)
+                 size_t n, const ptir_epilogue *epilogue, float *scratch, ptir_watch *watch)
 {
     size_t k = patches->window[0] * patches->window[1] * patches->channels;
     ptir_patches group = *patches;
     for (size_t g = 0; g < patches->groups && !watch->stopped; g++, group.data += patches->channels) {
         left_rows x = {.patches = &group, .first = first};
-        ptir_ending own = ending_from(ending, g * n);
+        ptir_epilogue own = epilogue_from(epilogue, g * n);
         gemm(out + g * group_step, step, &x, (ptir_matrix){0}, packed + g * packed_floats(k, n), m, n, k, own.count ? &own : NULL, scratch,
              watch);
     }

@@ -1,10 +1,11 @@
-/* Products of one row and a matrix, which is read once, where it is and as narrow as it is. */
+/* Product of a row vector and a matrix. The matrix is streamed once, in place and in its own dtype. Entry: `gemv`. */
 
-enum { STRIP = 4096, DEPTH = 8, COLUMNS = 4 }; /* columns in work, rows of the right operand at once; columns of a turned one */
+/* Columns processed at a time; rows of the matrix per pass; columns per pass if the matrix is transposed. */
+enum { STRIP = 4096, DEPTH = 8, COLUMNS = 4 };
 
 typedef uint16_t halves __attribute__((vector_size(2 * W), aligned(2), may_alias));
 
-/* W elements from `p`[i] on, in f32. */
+/* Elements [i, i + W) at `p`, converted to f32. */
 PTIR_INLINE floats widened(const char *p, size_t i, int kind)
 {
     if (kind == PTIR_FLOAT)
@@ -16,7 +17,7 @@ PTIR_INLINE floats widened(const char *p, size_t i, int kind)
 
 PTIR_INLINE size_t bytes(int kind) { return kind == PTIR_FLOAT ? 4 : 2; }
 
-/* One element. */
+/* Element i, converted to f32. */
 PTIR_INLINE float single(const char *p, size_t i, int kind)
 {
     char alone[4 * W] = {0};
@@ -24,8 +25,8 @@ PTIR_INLINE float single(const char *p, size_t i, int kind)
     return widened(alone, 0, kind)[0];
 }
 
-/* out[j] += sum over `depth` rows of x[p] * b[p][j], b in order along j; what is `ahead` bytes from there is needed next, unless that is
- * 0. */
+/* out[j] += sum over `depth` rows of x[p] * b[p][j], where b has stride 1 along j. `ahead` bytes further are prefetched,
+ * unless 0. */
 PTIR_INLINE void add_rows(float *out, const float *x, const char *b, ptrdiff_t step, size_t depth, size_t n, int kind, ptrdiff_t ahead)
 {
     floats factor[DEPTH];
@@ -37,7 +38,7 @@ PTIR_INLINE void add_rows(float *out, const float *x, const char *b, ptrdiff_t s
         for (size_t p = 0; p < depth; p++) {
             const char *row = b + (ptrdiff_t)p * step;
             if (ahead)
-                ptir_fetch(row + ahead + bytes(kind) * j);
+                ptir_prefetch(row + ahead + bytes(kind) * j);
             sum += factor[p] * widened(row, j, kind);
         }
         *(floats *)(out + j) = sum;
@@ -57,8 +58,8 @@ PTIR_INLINE float total(floats v)
     return v[0] + v[1];
 }
 
-/* out[j] = sum over p of x[p] * b[j][p] for COLUMNS columns j, of which those from `count` on are the last again and are left out; b is
- * in order along p. */
+/* out[j] = sum over p of x[p] * b[j][p] for `count` <= COLUMNS columns, where b has stride 1 along p. If there are fewer than
+ * COLUMNS, the last column is computed again and dropped. */
 PTIR_INLINE void dots(float *out, const float *x, const char *b, ptrdiff_t step, size_t k, size_t count, int kind)
 {
     const char *column[COLUMNS];
@@ -81,15 +82,16 @@ PTIR_INLINE void dots(float *out, const float *x, const char *b, ptrdiff_t step,
         out[j] = total(low[j] + high[j]) + rest[j];
 }
 
-/* Columns of one matrix, whose element (p, j) is at data[p * rows + j * columns]; one of the strides is 1. */
-PTIR_INLINE void columns_of(float *out, const float *x, const ptir_narrow *b, const char *data, size_t n, size_t k, int turned,
+/* Multiply by n columns of one matrix. Element (p, j) is at data[p * rows + j * columns], and one of the two strides is 1. */
+PTIR_INLINE void columns_of(float *out, const float *x, const ptir_narrow *b, const char *data, size_t n, size_t k, int transposed,
                             int kind)
 {
     ptrdiff_t item = (ptrdiff_t)bytes(kind), down = b->rows * item, right = b->columns * item;
-    if (!turned) {
+    if (!transposed) {
         __builtin_memset(out, 0, n * sizeof *out);
         size_t p = 0;
-        for (; (kind != PTIR_FLOAT || !fetches_itself()) && p + 2 * DEPTH <= k; p += DEPTH) /* bf16 waits where it is not asked for */
+        /* The hardware prefetcher does not keep up with bf16. */
+        for (; (kind != PTIR_FLOAT || !prefetch_slows()) && p + 2 * DEPTH <= k; p += DEPTH)
             add_rows(out, x + p, data + (ptrdiff_t)p * down, down, DEPTH, n, kind, DEPTH * down);
         for (; p + DEPTH <= k; p += DEPTH)
             add_rows(out, x + p, data + (ptrdiff_t)p * down, down, DEPTH, n, kind, 0);
@@ -101,10 +103,10 @@ PTIR_INLINE void columns_of(float *out, const float *x, const ptir_narrow *b, co
 }
 
 #define KIND(kind)                                                                                                     \
-    static void columns_##kind(float *out, const float *x, const ptir_narrow *b, const char *data, size_t n,    \
-                                      size_t k, int turned)                                                            \
+    static void columns_##kind(float *out, const float *x, const ptir_narrow *b, const char *data, size_t n,           \
+                                      size_t k, int transposed)                                                        \
     {                                                                                                                  \
-        columns_of(out, x, b, data, n, k, turned, PTIR_##kind);                                                        \
+        columns_of(out, x, b, data, n, k, transposed, PTIR_##kind);                                                    \
     }
 
 KIND(FLOAT)
@@ -113,7 +115,7 @@ KIND(BF16)
 
 static void gemv(float *out, const float *x, ptir_narrow c, size_t batch, size_t n, size_t k, ptir_watch *watch)
 {
-    int turned = c.columns != 1 || (c.rows == 1 && n == 1); /* one column of a turned matrix has no other stride */
+    int transposed = c.columns != 1 || (c.rows == 1 && n == 1); /* the stride of a single column is not defined, so the rows decide */
     for (size_t i = 0; i < batch; i++, out += n, x += k)
         for (size_t j = 0; j < n; j += STRIP) {
             size_t width = smallest(STRIP, n - j);
@@ -122,9 +124,9 @@ static void gemv(float *out, const float *x, ptir_narrow c, size_t batch, size_t
             if (is_stopped(watch, k * width))
                 return;
             switch (c.kind) {
-            case PTIR_FLOAT: columns_FLOAT(out + j, x, &c, data, width, k, turned); break;
-            case PTIR_F16: columns_F16(out + j, x, &c, data, width, k, turned); break;
-            case PTIR_BF16: columns_BF16(out + j, x, &c, data, width, k, turned); break;
+            case PTIR_FLOAT: columns_FLOAT(out + j, x, &c, data, width, k, transposed); break;
+            case PTIR_F16: columns_F16(out + j, x, &c, data, width, k, transposed); break;
+            case PTIR_BF16: columns_BF16(out + j, x, &c, data, width, k, transposed); break;
             }
         }
 }

@@ -1,8 +1,11 @@
-/* Matrix product of 8-bit integers in 32 bits, which wrap. Operands are packed as in gemm.inl, IG steps along k to a word of 32 bits:
- * four bytes where there is a dot product of bytes, else two numbers of 16 bits.
+/* Matrix product of 8-bit integers with 32-bit sums, which wrap. Entries: `igemm`, `pack_bytes`.
  *
- * The dot product of bytes takes the left one unsigned and the right one signed. A left s8 is shifted up by 128 and a right u8 down;
- * what that adds is known from the sums of rows and columns, and taken off where the sums begin. Sums of columns are packed, too. */
+ * Operands are packed as in gemm.inl; a 32-bit word holds IG consecutive elements along k: four bytes if the instruction set has a
+ * dot product of bytes, else two 16-bit numbers.
+ *
+ * The dot product of bytes takes an unsigned left and a signed right operand. A signed left operand is shifted up by 128, an
+ * unsigned right one down by 128. The error that this adds depends only on row sums and column sums; it is subtracted where the
+ * accumulators are initialized. The column sums are part of the packed right operand. */
 
 enum { IKC = 512, IMC = 192 / MR * MR, INC = 1024 / NR * NR };
 
@@ -13,7 +16,8 @@ static size_t igemm_scratch(void)
     return ((size_t)IMC + INC + NR) * (IKC / IG) + (size_t)MR * NR + (size_t)IMC + INC + NR + (size_t)IMC * (INC + NR) + 6 * LINE;
 }
 
-/* A word of IG numbers, `apart` bytes apart: bytes with the bits of `how` turned, or numbers of 16 bits, signed if `how` says so. */
+/* Build a word from IG elements, `apart` bytes apart. With IG = 4, each byte is XORed with `how`; else `how` says whether bytes are
+ * signed. */
 PTIR_INLINE uint32_t word_of(const uint8_t *at, ptrdiff_t apart, uint8_t how)
 {
 #if IG == 4
@@ -28,7 +32,7 @@ PTIR_INLINE uint32_t word_of(const uint8_t *at, ptrdiff_t apart, uint8_t how)
 typedef uint8_t row_bytes __attribute__((vector_size(16), aligned(1), may_alias));
 typedef uint16_t row_pairs __attribute__((vector_size(16), aligned(1), may_alias));
 
-/* Words of sixteen neighbors: the byte of each of four rows. */
+/* Sixteen adjacent words, each with one byte from each of four rows. */
 PTIR_INLINE void sixteen_words(uint32_t *to, const uint8_t *at, ptrdiff_t apart, uint8_t how)
 {
     row_bytes row[4], pairs[4], *out = (row_bytes *)to;
@@ -46,7 +50,7 @@ PTIR_INLINE void sixteen_words(uint32_t *to, const uint8_t *at, ptrdiff_t apart,
 }
 #endif
 
-/* `to[panel][k / IG][r]` = IG elements (panel * width + r, k …) in a word; 0 beyond `count` and `depth`. */
+/* Pack: `to[panel][k / IG][r]` = the IG elements (panel * width + r, k …). Padding beyond `count` and `depth` is 0. */
 PTIR_INLINE void pack_words(uint32_t *to, const uint8_t *from, ptrdiff_t step, ptrdiff_t depth_step, size_t count, size_t depth,
                             size_t width, uint8_t how)
 {
@@ -60,7 +64,7 @@ PTIR_INLINE void pack_words(uint32_t *to, const uint8_t *from, ptrdiff_t step, p
                 const void *rows[SIDE];
                 for (int r = 0; r < SIDE; r++)
                     rows[r] = base + r * step + k;
-                turn8_from(to, SIDE, rows, 0);
+                transpose8_from(to, SIDE, rows, 0);
                 for (size_t r = 0; r < SIDE * width; r++)
                     to[r] ^= how * 0x01010101u;
             }
@@ -83,7 +87,7 @@ PTIR_INLINE void pack_words(uint32_t *to, const uint8_t *from, ptrdiff_t step, p
             else
                 for (size_t r = 0; r < here; r++) {
                     uint8_t last[IG];
-                    for (size_t g = 0; g < IG; g++) /* what is beyond is 0 in the word */
+                    for (size_t g = 0; g < IG; g++) /* padding becomes 0 in the word */
                         last[g] = g < whole ? at[(ptrdiff_t)r * step + (ptrdiff_t)g * depth_step] : IG == 4 ? how : 0;
                     to[r] = word_of(last, 1, how);
                 }
@@ -91,7 +95,7 @@ PTIR_INLINE void pack_words(uint32_t *to, const uint8_t *from, ptrdiff_t step, p
     }
 }
 
-/* `sums[r]` = `factor` times the sum along k of row r of packed words, bytes signed or not, plus `first`. */
+/* `sums[r]` = `first` + `factor` times the sum along k of packed row r, with signed or unsigned bytes. */
 static void sum_words(int32_t *sums, const uint32_t *from, size_t count, size_t steps, size_t width, int is_signed,
                       int32_t factor, int32_t first)
 {
@@ -107,7 +111,7 @@ static void sum_words(int32_t *sums, const uint32_t *from, size_t count, size_t 
         sums[r] = (int32_t)((uint32_t)sums[r] * (uint32_t)factor + (uint32_t)first);
 }
 
-/* Add products of the IG numbers of each word. */
+/* Add the IG products of each pair of words. */
 #ifndef IDOT
 PTIR_INLINE ints idot(ints sum, uint32_t a, words_of_pack b)
 {
@@ -117,7 +121,7 @@ PTIR_INLINE ints idot(ints sum, uint32_t a, words_of_pack b)
 #define IDOT(sum, a, b) idot(sum, a, b)
 #endif
 
-/* What is `ahead` words from the right operand is needed soon, unless that is 0. */
+/* The micro-kernel. The accumulators begin at rows_add + columns_add. `ahead` words further are prefetched, unless 0. */
 PTIR_INLINE void imicro(int32_t *restrict out, size_t stride, const uint32_t *restrict a, const uint32_t *restrict b,
                         const int32_t *rows_add, const int32_t *columns_add, size_t steps, int add, int vectors, size_t ahead)
 {
@@ -130,7 +134,7 @@ PTIR_INLINE void imicro(int32_t *restrict out, size_t stride, const uint32_t *re
         for (int v = 0; v < vectors; v++) {
             right[v] = *(const words_of_pack *)(b + v * W);
             if (ahead)
-                ptir_fetch(b + ahead + v * W);
+                ptir_prefetch(b + ahead + v * W);
         }
         for (int i = 0; i < MR; i++)
             for (int v = 0; v < vectors; v++)
@@ -153,11 +157,11 @@ static void iblock(int32_t *out, size_t stride, const uint32_t *a, const uint32_
         for (size_t i = 0; i < m; i += MR) {
             int32_t *to = out + i * stride + j;
             size_t rows = smallest(MR, m - i), is_whole = rows == MR && columns == width, step = is_whole ? stride : NR;
-            fetch_lines(to, stride, rows, columns);
+            prefetch_lines(to, stride, rows, columns);
 #define MICRO(vectors, ahead)                                                                                          \
     imicro(is_whole ? to : spare, step, a + i * steps, b + j * steps, rows_add + i, columns_add + j, steps, is_whole && add, vectors, ahead)
 #define PANEL(vectors) MICRO(vectors, 0)
-            if (!i && j + 2 * NR <= n) /* the next panel comes from far away */
+            if (!i && j + 2 * NR <= n) /* prefetch the next panel, which is not in a near cache */
                 MICRO(NRV, NR * steps);
             else
                 BY_VECTORS(width, PANEL)
@@ -170,7 +174,7 @@ static void iblock(int32_t *out, size_t stride, const uint32_t *a, const uint32_
     }
 }
 
-/* The sums of the columns of a panel. */
+/* The column sums of one panel. */
 PTIR_INLINE void sum_panel(int32_t *sums, const uint32_t *from, size_t steps, int vectors)
 {
     ints found[NRV];
@@ -182,23 +186,24 @@ PTIR_INLINE void sum_panel(int32_t *sums, const uint32_t *from, size_t steps, in
         *(ints *)(sums + v * W) = found[v];
 }
 
-/* A packed right operand: its words, after them the sums of columns; where the panels of columns [j, …) and rows [p, …) begin; and
- * where their sums do. */
-static size_t whole_words(size_t k, size_t n) { return whole_vectors(n) * ((k + IG - 1) / IG); }
+/* Layout of a packed right operand: all words, then the column sums per block of IKC rows. `words_at` and `sums_at` give the
+ * offsets for columns [j, …) and rows [p, …). */
+static size_t whole_words(size_t k, size_t n) { return padded_columns(n) * ((k + IG - 1) / IG); }
 
-static size_t packed_words(size_t k, size_t n) { return whole_words(k, n) + (IG == 4 ? whole_vectors(n) * ((k + IKC - 1) / IKC) : 0); }
+static size_t packed_words(size_t k, size_t n) { return whole_words(k, n) + (IG == 4 ? padded_columns(n) * ((k + IKC - 1) / IKC) : 0); }
 
 static size_t words_at(size_t j, size_t p, size_t n, size_t k)
 {
-    return j * ((k + IG - 1) / IG) + p / IG * whole_vectors(block_width(n - j, INC));
+    return j * ((k + IG - 1) / IG) + p / IG * padded_columns(block_width(n - j, INC));
 }
 
-static size_t sums_at(size_t j, size_t p, size_t n, size_t k) { return whole_words(k, n) + p / IKC * whole_vectors(n) + j; }
+static size_t sums_at(size_t j, size_t p, size_t n, size_t k) { return whole_words(k, n) + p / IKC * padded_columns(n) + j; }
 
 static uint8_t right_how(ptir_bytes c) { return IG == 4 ? (c.is_signed ? 0 : 128) : (uint8_t)c.is_signed; }
 
-/* The panels of a block of `columns` columns that begin in `wanted`, and their sums unless these are NULL. */
-static PTIR_APART void pack_word_panels(uint32_t *to, int32_t *sums, ptir_bytes c, size_t p, size_t first, size_t columns, size_t depth,
+/* Pack one block of `columns` columns: only the panels whose first column is in `wanted`. Column sums are written unless `sums` is
+ * NULL. */
+static PTIR_NOINLINE void pack_word_panels(uint32_t *to, int32_t *sums, ptir_bytes c, size_t p, size_t first, size_t columns, size_t depth,
                                         column_range wanted)
 {
     const uint8_t *from = c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)first * c.columns, how = right_how(c);
@@ -227,7 +232,7 @@ static void pack_bytes(uint32_t *to, ptir_bytes c, size_t k, size_t n, size_t fi
     }
 }
 
-/* The right operand that `pack_bytes` packed, dense. */
+/* Undo `pack_bytes`: write the right operand as dense rows. */
 static void unpack_bytes(uint8_t *to, const uint32_t *from, size_t k, size_t n, int is_signed)
 {
     const uint8_t how = IG == 4 ? right_how((ptir_bytes){.is_signed = is_signed}) : 0;
@@ -253,7 +258,7 @@ static void igemm(void *result, const ptir_quantizing *to, ptir_bytes a, ptir_by
     uint32_t *left = (uint32_t *)at_line(scratch), *own = (uint32_t *)at_line((float *)(left + IMC * (IKC / IG)));
     int32_t *rows_add = (int32_t *)at_line((float *)(own + (INC + NR) * (IKC / IG)));
     int32_t *columns_add = (int32_t *)at_line((float *)(rows_add + IMC)), *spare = (int32_t *)at_line((float *)(columns_add + INC + NR));
-    int32_t *sums = (int32_t *)at_line((float *)(spare + MR * NR)), *out = result; /* sums that are not the result */
+    int32_t *sums = (int32_t *)at_line((float *)(spare + MR * NR)), *out = result; /* 32-bit sums, if the result has another dtype */
     uint8_t up = IG == 4 && a.is_signed ? 128 : 0, down = IG == 4 && !c.is_signed ? 128 : 0;
     const size_t most = to ? IMC : m, size = to && to->to != 'f' ? 1 : sizeof *out;
     if (k == 0)
@@ -271,7 +276,7 @@ static void igemm(void *result, const ptir_quantizing *to, ptir_bytes a, ptir_by
                     const int32_t *found = packed && up ? (const int32_t *)packed + sums_at(j, p, n, k) : columns_add;
                     if (!packed)
                         pack_word_panels(own, up ? columns_add : NULL, c, p, j, columns, depth, (column_range){0, n});
-                    for (size_t i = 0; i < whole_vectors(columns); i++)
+                    for (size_t i = 0; i < padded_columns(columns); i++)
                         columns_add[i] = (up ? (int32_t)(-up * (uint32_t)found[i]) : 0) - (int32_t)depth * up * down;
                     for (size_t i = start; i < start + height; i += IMC) {
                         size_t rows = smallest(IMC, start + height - i);

@@ -1,4 +1,4 @@
-/* Which instruction set the kernels use. */
+/* Choice of the instruction set: tables that this machine supports, the fastest first. */
 #include "isa.h"
 #include <string.h>
 #if PTIR_AMX
@@ -10,9 +10,9 @@
 static const ptir_isa *available[9], *in_use;
 
 #if PTIR_X86
-static ptir_isa with_bytes, with_pairs; /* AVX-512 with the products of VNNI; with those of bf16, too */
+static ptir_isa with_bytes, with_pairs; /* AVX-512 with VNNI; with VNNI and BF16 */
 
-/* `base` with the products of 8-bit integers of another table; of bf16. */
+/* `base` with the 8-bit products (`bytes_by`) or the bf16 products (`pairs_by`) of another table. */
 static ptir_isa bytes_by(ptir_isa base, const ptir_isa *other)
 {
     base.name = other->name;
@@ -33,9 +33,9 @@ static ptir_isa pairs_by(ptir_isa base, const ptir_isa *other)
 #endif
 
 #if PTIR_AMX
-static ptir_isa byte_tiles, pair_tiles, split_tiles; /* with tiles of bytes; of bf16, too; and with products of f32 by these */
+static ptir_isa byte_tiles, pair_tiles, split_tiles; /* with AMX for bytes; also for bf16; also for f32, split into bf16 parts */
 
-/* `base` with the products of f32 of another table. */
+/* `base` with the f32 products of another table. */
 static ptir_isa floats_by(ptir_isa base, const ptir_isa *other)
 {
     base.name = other->name, base.few = &ptir_isa_avx512;
@@ -44,7 +44,7 @@ static ptir_isa floats_by(ptir_isa base, const ptir_isa *other)
     return base;
 }
 
-/* Whether the processor has tiles of both, and the kernel lets this process use them. */
+/* Whether the processor has AMX for bf16 and bytes, and Linux lets this process use it. */
 static int has_tiles(void)
 {
 #ifdef PTIR_TILES
@@ -69,7 +69,8 @@ const ptir_isa *const *ptir_isas(void)
         int has_bytes = __builtin_cpu_supports("avx512vnni") != 0, has_pairs = has_bytes && __builtin_cpu_supports("avx512bf16");
         with_bytes = bytes_by(ptir_isa_avx512, &ptir_isa_avx512vnni);
         with_pairs = pairs_by(with_bytes, &ptir_isa_avx512bf16);
-        /* Dot products of pairs take as long as two or four of f32, by who made the processor: products in f32 may be faster. */
+        /* A dot product of pairs takes as long as two f32 products on AMD, but as four on other processors: there f32 products may
+         * be faster. */
         int pairs_pay = has_pairs && __builtin_cpu_is("amd");
 #if PTIR_AMX
         if (has_pairs && has_tiles()) {

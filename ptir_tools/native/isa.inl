@@ -1,7 +1,13 @@
-/* All kernels that are compiled per instruction set, and the table of them. ISA, W (floats of a vector), MR (rows of a block of the
- * matrix product), NRV (vectors of a row of it) and IG (8-bit integers of a word of it) are given. With ONLY_BYTES the table has the
- * product of 8-bit integers only, with ONLY_PAIRS that of bf16: the rest is that of another. With GROUP (elements of a word) that product
- * is made by tiles. With ONLY_FLOATS it has products of f32 by tiles of bf16. */
+/* Compiles all kernels for one instruction set and defines their table. Given by the including file:
+ *
+ *  ISA          name of the table
+ *  W            floats per vector
+ *  MR, NRV      rows and vectors per row of the register block of the matrix product
+ *  IG           8-bit integers per word of that product
+ *  ONLY_BYTES   the table has only the 8-bit product
+ *  ONLY_PAIRS   the table has only the bf16 product and attention
+ *  ONLY_FLOATS  the table has only the f32 products, by AMX on bf16 parts
+ *  GROUP        the product uses AMX tiles, with GROUP elements per word */
 #include <math.h>
 #include <string.h>
 #include "chain.h"
@@ -9,7 +15,7 @@
 #include "isa.h"
 #include "narrow.h"
 #include "phases.h"
-#include "turn.h"
+#include "transpose.h"
 
 #define JOINED_(a, b) a##b
 #define JOINED(a, b) JOINED_(a, b)
@@ -19,29 +25,29 @@ typedef int32_t ints __attribute__((vector_size(4 * W), aligned(4), may_alias));
 
 enum { NR = NRV * W, LINE = 16 };
 
-/* What is packed begins at a line of the cache: a vector that crosses one is loaded twice. */
+/* Align to a cache line: a vector that crosses two lines is loaded twice. */
 PTIR_INLINE float *at_line(float *p) { return (float *)(((uintptr_t)p + 63) & ~(uintptr_t)63); }
 
-/* Right operands are packed in panels of up to NRV vectors of columns. This is how wide the next one is, of `n` columns that are left:
- * a single vector after a whole panel would wait for its sums, so that both are halved. */
+/* Width of the next panel of a right operand of which `n` columns are left: up to NRV vectors. If one vector would remain after a
+ * full panel, both panels get half: a single vector has too few independent sums to hide the latency. */
 PTIR_INLINE size_t panel_width(size_t n)
 {
     size_t vectors = (n + W - 1) / W;
     return W * (NRV > 2 && vectors == NRV + 1 ? (NRV + 1) / 2 : smallest(vectors, NRV));
 }
 
-/* A range of columns: the panels of a right operand that begin there are to be packed. */
+/* A range of columns. Panels whose first column is in it are packed. */
 typedef struct {
     size_t first, last;
 } column_range;
 
-/* Columns that all panels have together. */
-PTIR_INLINE size_t whole_vectors(size_t n) { return (n + W - 1) / W * W; }
+/* Columns of all panels together: n, padded to whole vectors. */
+PTIR_INLINE size_t padded_columns(size_t n) { return (n + W - 1) / W * W; }
 
-/* Of `n` columns those of the next block: `most`, or all if these are little more. */
+/* Columns of the next block when `n` are left: `most`, or all if they are little more. */
 PTIR_INLINE size_t block_width(size_t n, size_t most) { return n <= most + NR ? n : most; }
 
-/* Do something for a panel, with how many vectors it has known when it is compiled. */
+/* Expand DO with the panel's number of vectors as a compile-time constant. */
 #define BY_VECTORS(width, DO)                                                                                          \
     {                                                                                                                  \
         if ((width) == NR)                                                                                             \
@@ -52,18 +58,18 @@ PTIR_INLINE size_t block_width(size_t n, size_t most) { return n <= most + NR ? 
             DO(2);                                                                                                     \
     }
 
-/* Fetch what rows of four-byte numbers will be written to. */
-PTIR_INLINE void fetch_lines(const void *out, size_t stride, size_t rows, size_t columns)
+/* Prefetch the memory of a block of four-byte numbers. */
+PTIR_INLINE void prefetch_lines(const void *out, size_t stride, size_t rows, size_t columns)
 {
     for (size_t i = 0; i < rows; i++)
         for (size_t j = 0; j < columns; j += LINE)
-            ptir_fetch((const float *)out + i * stride + j);
+            ptir_prefetch((const float *)out + i * stride + j);
 }
 
 #include "functions.inl"
 #if defined(ONLY_FLOATS)
 #include "quick.inl"
-#include "ending.inl"
+#include "epilogue.inl"
 #include "patches.inl"
 #include "shapes.inl"
 #include "split.inl"
@@ -86,7 +92,7 @@ PTIR_INLINE void fetch_lines(const void *out, size_t stride, size_t rows, size_t
 #if !defined(ONLY_BYTES) && !defined(ONLY_PAIRS) && !defined(ONLY_FLOATS)
 #include "quick.inl"
 #include "chain.inl"
-#include "ending.inl"
+#include "epilogue.inl"
 #include "patches.inl"
 #include "gemm.inl"
 #include "weights.inl"
@@ -156,7 +162,7 @@ const ptir_isa JOINED(ptir_isa_, ISA) = {
     .fold = fold,
     .largest = largest,
     .rescaled = rescaled,
-    .turn = turn_stack,
+    .transpose = transpose_stack,
     .load = load,
     .store = store,
 #endif

@@ -1,4 +1,4 @@
-/* What is faster on x86-64 with AVX-512 that has tiles of bytes (AMX). */
+/* Products of 8-bit integers by AMX tiles, on x86-64 with AVX-512. */
 #include "isa.h"
 #if PTIR_AMX
 #include <immintrin.h>

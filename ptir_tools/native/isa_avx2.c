@@ -1,4 +1,4 @@
-/* The kernels for x86-64 with AVX2 and FMA. */
+/* All kernels, for x86-64 with AVX2 and FMA. */
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 #ifdef __clang__

@@ -1,4 +1,4 @@
-/* The kernels for x86-64 with AVX-512 (F, BW, DQ, VL). */
+/* All kernels, for x86-64 with AVX-512 (F, BW, DQ, VL). */
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 #ifdef __clang__

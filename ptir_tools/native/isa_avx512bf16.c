@@ -1,4 +1,4 @@
-/* What is faster on x86-64 with AVX-512 that has dot products of pairs of bf16. */
+/* Products of bf16 by dot products of pairs, on x86-64 with AVX-512 BF16. */
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 #ifdef __clang__

@@ -1,4 +1,4 @@
-/* What is faster on x86-64 with AVX-512 that has dot products of bytes (VNNI). */
+/* Products of 8-bit integers by dot products of four, on x86-64 with AVX-512 VNNI. */
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 #ifdef __clang__

@@ -1,4 +1,4 @@
-/* The kernels for any machine. */
+/* All kernels, for any processor. */
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 #endif

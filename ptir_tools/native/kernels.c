@@ -1,4 +1,4 @@
-/* Tile programs: which elements are in work, and where the registers are for them. */
+/* Runs a tile program: splits the domain into tiles, assigns memory to the registers of a tile, and runs the phases on it. */
 #include "chain.h"
 #include "isa.h"
 #include "phases.h"
@@ -21,7 +21,7 @@ int ptir_is_due(ptir_watch *w)
 #endif
 }
 
-enum { BROAD = 128 }; /* columns from which on rows need not lie one after the other to be used where they are */
+enum { BROAD = 128 }; /* from so many columns on, rows may be used in place even if there are gaps between them */
 
 enum { AT_ONCE = 16 };
 
@@ -35,7 +35,7 @@ static void tile_shape(const ptir_program *p, size_t *rows, size_t *columns)
 }
 
 /* The floats of one register. */
-static size_t room(uint8_t kind, size_t rows, size_t columns)
+static size_t register_floats(uint8_t kind, size_t rows, size_t columns)
 {
     return kind == PTIR_LOCAL ? LANES : rounded(kind == PTIR_FULL ? rows * columns : rows);
 }
@@ -45,27 +45,27 @@ size_t ptir_scratch(const ptir_program *p)
     size_t tall, wide, floats = 0;
     tile_shape(p, &tall, &wide);
     for (size_t i = 0; i < p->register_count; i++)
-        floats += room(p->kinds[i], tall, wide);
+        floats += register_floats(p->kinds[i], tall, wide);
     return floats;
 }
 
-/* The registers of a tile of `rows` x `columns`: where they are, and how far apart the rows of each are. */
+/* The registers of a tile of `rows` x `columns`: address and row stride of each. */
 typedef struct {
     float *at[PTIR_REGISTERS];
     ptrdiff_t step[PTIR_REGISTERS];
     size_t rows, columns;
 } tile;
 
-/* The bytes of an element of a kind. */
+/* Bytes per element, by kind. */
 static const ptrdiff_t bytes[] = {[PTIR_FLOAT] = 4, [PTIR_BOOL] = 1, [PTIR_F16] = 2, [PTIR_BF16] = 2};
 
-/* Element (row, column) of an array, in bytes from its start. */
-static ptrdiff_t place(const ptir_array *x, size_t row, size_t column)
+/* Byte offset of element (row, column) of an array. */
+static ptrdiff_t offset_of(const ptir_array *x, size_t row, size_t column)
 {
     return ((ptrdiff_t)row * x->rows + (ptrdiff_t)column * x->columns) * bytes[x->kind];
 }
 
-/* Whether an array can be used where it is. */
+/* Whether a register can be the memory of its array, without a copy. */
 static int is_direct(const ptir_array *x, const tile *t)
 {
     int in_order = t->rows == 1 || x->rows == (ptrdiff_t)t->columns || t->columns >= BROAD;
@@ -74,28 +74,28 @@ static int is_direct(const ptir_array *x, const tile *t)
     return x->per_row ? x->rows == 1 || (x->rows == 0 && !x->is_output) : x->columns == 1 && in_order;
 }
 
-/* Copy a tile of an array into a register. Where `is_far`, what comes next in order is fetched: it is mostly the next tile, which then
- * does not wait for memory. */
+/* Copy a tile of an array into a register. With `is_far`, also prefetch the same amount of memory after it, which mostly is the
+ * next tile. */
 static void load(const ptir_array *x, float *to, const tile *t, size_t row, size_t column, int is_far)
 {
     enum { LINE = 64 };
-    const char *from = (const char *)x->data + place(x, row, column);
+    const char *from = (const char *)x->data + offset_of(x, row, column);
     const size_t n = x->per_row ? 1 : t->columns, size = t->rows * n * (size_t)bytes[x->kind];
     for (size_t i = 0; is_far && x->columns == 1 && i < size; i += LINE)
-        ptir_fetch(from + size + i);
-    for (size_t r = 0; r < t->rows; r++, from += place(x, 1, 0), to += n)
+        ptir_prefetch(from + size + i);
+    for (size_t r = 0; r < t->rows; r++, from += offset_of(x, 1, 0), to += n)
         ptir_isa_in_use()->load(to, from, x->columns, n, x->kind);
 }
 
 static void store(const ptir_array *x, const float *from, const tile *t, size_t row, size_t column)
 {
-    char *to = (char *)x->data + place(x, row, column);
+    char *to = (char *)x->data + offset_of(x, row, column);
     size_t n = x->per_row ? 1 : t->columns;
-    for (size_t r = 0; r < t->rows; r++, from += n, to += place(x, 1, 0))
+    for (size_t r = 0; r < t->rows; r++, from += n, to += offset_of(x, 1, 0))
         ptir_isa_in_use()->store(to, from, n, x->kind);
 }
 
-/* Find the registers for the tile at (row, column). */
+/* Assign memory to the registers for the tile at (row, column). */
 static void find_registers(const ptir_program *p, tile *t, float *scratch, size_t row, size_t column)
 {
     size_t tall, wide;
@@ -105,18 +105,18 @@ static void find_registers(const ptir_program *p, tile *t, float *scratch, size_
         t->at[i] = scratch;
         t->step[i] = p->kinds[i] == PTIR_FULL ? (ptrdiff_t)t->columns : !x || x->rows != 0;
         if (x && is_direct(x, t)) {
-            t->at[i] = (float *)((char *)x->data + place(x, row, column));
+            t->at[i] = (float *)((char *)x->data + offset_of(x, row, column));
             t->step[i] = x->rows;
         }
-        scratch += room(p->kinds[i], tall, wide);
+        scratch += register_floats(p->kinds[i], tall, wide);
     }
 }
 
-/* Load those inputs that cannot be used where they are; `again` when the tile before had the same columns, so that a row repeated
- * over all of them is there already. */
+/* Load the inputs that cannot be used in place. `again`: the tile before had the same columns, so inputs that are the same for all
+ * rows are already loaded. */
 static void load_inputs(const ptir_program *p, const tile *t, size_t row, size_t column, int again)
 {
-    enum { FAR = 1 << 19 }; /* elements that are not all in a cache of the core: from one that has them, to fetch costs a tenth */
+    enum { FAR = 1 << 19 }; /* elements that exceed the caches of a core; below that size a prefetch would cost a tenth of the time */
     for (size_t i = 0; i < p->array_count; i++) {
         const ptir_array *x = &p->arrays[i];
         if (!x->is_output && !is_direct(x, t) && !(again && x->rows == 0))
@@ -124,7 +124,7 @@ static void load_inputs(const ptir_program *p, const tile *t, size_t row, size_t
     }
 }
 
-static void leave(const ptir_program *p, const tile *t, size_t row, size_t column)
+static void store_outputs(const ptir_program *p, const tile *t, size_t row, size_t column)
 {
     for (size_t i = 0; i < p->array_count; i++)
         if (p->arrays[i].is_output && !is_direct(&p->arrays[i], t))
@@ -138,7 +138,7 @@ typedef struct {
     int on_rows, known;
 } phase;
 
-/* The phases of a program; how many. */
+/* Split a program into phases; returns their number. */
 static size_t find_phases(phase *found, const ptir_program *p)
 {
     size_t count = 0;
@@ -152,8 +152,8 @@ static size_t find_phases(phase *found, const ptir_program *p)
     return count;
 }
 
-/* Make register r an operand; a phase on rows sees one row of what there is once per row. */
-static inline void find(ptir_operand *to, const ptir_program *p, const tile *t, uint8_t r, int on_rows)
+/* Resolve register r to an operand. In a phase on rows, the registers with one float per row are seen as one row. */
+static inline void resolve(ptir_operand *to, const ptir_program *p, const tile *t, uint8_t r, int on_rows)
 {
     uint8_t kind = p->kinds[r];
     int moves = on_rows ? kind == PTIR_ROWS && t->step[r] == 1 : kind == PTIR_FULL;
@@ -165,7 +165,7 @@ static inline void find(ptir_operand *to, const ptir_program *p, const tile *t, 
     to->streams = to->is_array && p->arrays[r].streams;
 }
 
-/* Whether a phase sees its rows one after the other, as one long row: nothing differs from row to row but the elements. */
+/* Whether the rows of a phase can be processed as one long row: every operand is contiguous or constant, and nothing is reduced. */
 static int is_flat(const ptir_program *p, const tile *t, const phase *f)
 {
     for (size_t i = 0; i < f->length; i++)
@@ -189,9 +189,9 @@ static ptir_phase prepared(ptir_ready *code, float (*sums)[SUMS], const ptir_pro
         made->op = in->op;
         made->first = made->second = none;
         if (count)
-            find(&made->first, p, t, in->a, f->on_rows);
+            resolve(&made->first, p, t, in->a, f->on_rows);
         if (count == 2)
-            find(&made->second, p, t, in->b, f->on_rows);
+            resolve(&made->second, p, t, in->b, f->on_rows);
         if (ptir_is_reduction(in->op))
             made->second.at = sums[in->b], ready.reduces = smallest(ready.reduces, i);
         if (in->op <= PTIR_compare_ne && made->first.is_one)
@@ -205,8 +205,8 @@ static ptir_phase prepared(ptir_ready *code, float (*sums)[SUMS], const ptir_pro
     return ready;
 }
 
-/* How many rows a tile has that is one broad row: AT_ONCE, for which registers of rows have room, when elements are used once and
- * where they are. So no row waits for what follows the one before. */
+/* Rows of a tile whose rows are broad: AT_ONCE, if each element is used once and in place, so that per-tile work is shared by
+ * several rows; else 1. Registers with one float per row have room for AT_ONCE rows anyway. */
 static size_t rows_at_once(const ptir_program *p, const phase *phases, size_t count)
 {
     tile t = {.rows = 1, .columns = p->columns};
@@ -219,7 +219,7 @@ static size_t rows_at_once(const ptir_program *p, const phase *phases, size_t co
     return passes == 1 && p->columns >= BROAD ? AT_ONCE : 1;
 }
 
-/* The rows and columns of a full tile of a program with such phases. */
+/* Rows and columns of a full tile of a program with these phases. */
 static void best_shape(const ptir_program *p, const phase *phases, size_t count, size_t *rows, size_t *columns)
 {
     tile_shape(p, rows, columns);
@@ -227,7 +227,7 @@ static void best_shape(const ptir_program *p, const phase *phases, size_t count,
         *rows = rows_at_once(p, phases, count);
 }
 
-/* What was found for a tile is for the one that is as large and so many rows further. */
+/* Move the resolved operands `rows` rows further, for a tile of the same shape. */
 static void move(ptir_ready *code, size_t length, size_t rows)
 {
     for (ptir_ready *in = code; in < code + length; in++) {
@@ -240,7 +240,7 @@ void ptir_run(const ptir_program *p, size_t first, size_t last, float *scratch, 
 {
     ptir_ready code[PTIR_LONGEST]; /* of all phases */
     float sums[PTIR_REDUCTIONS][SUMS];
-    tile t; /* too large to be set to 0 for every tile */
+    tile t; /* not initialized: that would take long for every tile */
     phase phases[PTIR_PHASES];
     ptir_phase ready[PTIR_PHASES];
     size_t tall, wide, count = find_phases(phases, p);
@@ -264,12 +264,12 @@ void ptir_run(const ptir_program *p, size_t first, size_t last, float *scratch, 
                     ready[i] = prepared(of_phase, sums, p, &t, &phases[i]);
                 ptir_isa_in_use()->chain(&ready[i]);
             }
-            leave(p, &t, row, column);
+            store_outputs(p, &t, row, column);
         }
-    in_order();
+    store_fence();
 }
 
-/* A program that is one tile: its operands are the same whenever it runs. */
+/* A program that fits in one tile, with all operands resolved once. */
 struct ptir_prepared {
     tile t;
     size_t count;
@@ -311,8 +311,8 @@ void ptir_run_prepared(const ptir_program *p, const ptir_prepared *made, ptir_wa
     load_inputs(p, &made->t, 0, 0, 0);
     for (size_t i = 0; i < made->count; i++)
         ptir_isa_in_use()->chain(&made->phases[i]);
-    leave(p, &made->t, 0, 0);
-    in_order();
+    store_outputs(p, &made->t, 0, 0);
+    store_fence();
 }
 
 void ptir_run_scores(const ptir_attention *x, float *scores, size_t step, size_t head, size_t row, size_t rows, size_t column,
@@ -326,7 +326,7 @@ void ptir_run_scores(const ptir_attention *x, float *scores, size_t step, size_t
         if (i == x->own || a->is_output)
             a->data = scores, a->rows = (ptrdiff_t)step;
         else
-            a->data = (char *)a->data + place(a, column, row) + (ptrdiff_t)head * a->heads * bytes[a->kind];
+            a->data = (char *)a->data + offset_of(a, column, row) + (ptrdiff_t)head * a->heads * bytes[a->kind];
     }
     p.arrays = arrays, p.rows = columns, p.columns = rows;
     ptir_run(&p, 0, columns, scratch, watch);

@@ -15,8 +15,8 @@
 #include <unistd.h>
 #endif
 
-/* A kernel takes arrays, operands of an ending, and a few others. */
-enum { MAX_ARRAYS = PTIR_REGISTERS, MORE_BUFFERS = 6 + PTIR_LONGEST_ENDING, MOST_BUFFERS = MAX_ARRAYS + MORE_BUFFERS, MAX_RANK = 8 };
+/* A kernel takes arrays, operands of an epilogue, and a few others. */
+enum { MAX_ARRAYS = PTIR_REGISTERS, MORE_BUFFERS = 6 + PTIR_LONGEST_EPILOGUE, MOST_BUFFERS = MAX_ARRAYS + MORE_BUFFERS, MAX_RANK = 8 };
 
 static int fail(const char *message)
 {
@@ -43,7 +43,7 @@ struct call {
     PyObject *kept; /* a tuple of what else it needs: tasks, `count` of which it calls, and what raises when it is refused */
     const call **calls;
     size_t count;
-    ptir_ending ending;
+    ptir_epilogue epilogue;
     ptir_prepared *prepared; /* of a tile program that is one tile and runs more than once */
     union {
         int number;
@@ -195,39 +195,39 @@ static int overlap(const Py_buffer *a, const Py_buffer *b)
     return a->len && b->len && first[0] < last[1] && first[1] < last[0];
 }
 
-/* The ending that `steps`, a tuple, says for a result [rows, columns], whose rows are `stride` bytes apart: of each step the number of
+/* The epilogue that `steps`, a tuple, says for a result [rows, columns], whose rows are `stride` bytes apart: of each step the number of
  * its instruction, and an operand of that shape. None is none. The result may be an operand where its elements are sums of no more
  * products than are made at once. */
 static int ends(call *c, PyObject *steps, Py_ssize_t rows, Py_ssize_t columns, Py_ssize_t stride, size_t products)
 {
     if (steps == Py_None)
         return 1;
-    if (!PyTuple_Check(steps) || PyTuple_Size(steps) > PTIR_LONGEST_ENDING)
-        return fail("the ending is not a tuple, or it is too long");
+    if (!PyTuple_Check(steps) || PyTuple_Size(steps) > PTIR_LONGEST_EPILOGUE)
+        return fail("the epilogue is not a tuple, or it is too long");
     for (Py_ssize_t i = 0; i < PyTuple_Size(steps); i++) {
         PyObject *step = PyTuple_GetItem(steps, i), *operand;
         int op;
         if (!PyTuple_Check(step))
-            return fail("a step of an ending is not a tuple");
+            return fail("a step of an epilogue is not a tuple");
         if (!PyArg_ParseTuple(step, "iO", &op, &operand) || !takes(c, operand, 2, "f", 0))
             return 0;
         const Py_buffer *view = &c->view[c->held - 1];
         Py_ssize_t size = view->itemsize, along = view->shape[1] == 1 ? 0 : view->strides[1] / size;
-        if (!ptir_is_ending(op) || view->shape[0] != rows || view->shape[1] != columns || along < 0 || along > 1)
-            return fail("an ending has another shape or order than the result, or an instruction that ends nothing");
+        if (!ptir_is_epilogue(op) || view->shape[0] != rows || view->shape[1] != columns || along < 0 || along > 1)
+            return fail("an epilogue has another shape or order than the result, or an instruction that cannot be in one");
         if (overlap(view, c->view)) {
-            c->ending.takes_result = 1;
+            c->epilogue.takes_result = 1;
             if (view->buf != c->view->buf || (rows > 1 && view->strides[0] != stride) || along != 1 || products > ptir_isa_in_use()->depth)
-                return fail("the result cannot be written over the operand of an ending");
+                return fail("the result cannot be written over the operand of an epilogue");
         }
-        c->ending.steps[c->ending.count].data = view->buf, c->ending.steps[c->ending.count].op = (uint8_t)op;
-        c->ending.steps[c->ending.count].rows = view->strides[0] / size, c->ending.steps[c->ending.count++].columns = along;
+        c->epilogue.steps[c->epilogue.count].data = view->buf, c->epilogue.steps[c->epilogue.count].op = (uint8_t)op;
+        c->epilogue.steps[c->epilogue.count].rows = view->strides[0] / size, c->epilogue.steps[c->epilogue.count++].columns = along;
     }
     return 1;
 }
 
-PyDoc_STRVAR(gemm_doc, "gemm(out, a, b, scratch, ending=None): out = a @ b for stacks [batch, m, k] and [batch, k, n] of f32, any\n"
-                       "strides. b may be one operand for all of the stack, as pack makes it. The ending is done to each matrix: a tuple of\n"
+PyDoc_STRVAR(gemm_doc, "gemm(out, a, b, scratch, epilogue=None): out = a @ b for stacks [batch, m, k] and [batch, k, n] of f32, any\n"
+                       "strides. b may be one operand for all of the stack, as pack makes it. The epilogue is done to each matrix: a tuple of\n"
                        "steps, each the number of an instruction and its operand, [m, n] with any step from row to row.");
 
 static void run_gemm(const call *c, ptir_watch *watch)
@@ -238,7 +238,7 @@ static void run_gemm(const call *c, ptir_watch *watch)
     if (c->with.number && is_for_few(&v[2], (size_t)v[1].shape[2], (size_t)v[0].shape[2]))
         isa = isa->few;
     isa->gemm(v[0].buf, matrix(&v[1]), c->with.number ? none : matrix(&v[2]), c->with.number ? v[2].buf : NULL,
-                            v[1].shape[0], v[1].shape[1], v[0].shape[2], v[1].shape[2], &c->ending, v[3].buf, watch);
+                            v[1].shape[0], v[1].shape[1], v[0].shape[2], v[1].shape[2], &c->epilogue, v[3].buf, watch);
 }
 
 static int gemm(call *c, PyObject *const *args)
@@ -252,9 +252,9 @@ static int gemm(call *c, PyObject *const *args)
                 c->view[0].shape[0] == 1 ? (size_t)c->view[1].shape[2] : SIZE_MAX);
 }
 
-PyDoc_STRVAR(igemm_doc, "igemm(out, a, b, scratch, ending=None): out = a @ b for stacks [batch, m, k] and [batch, k, n] of 8-bit integers,\n"
+PyDoc_STRVAR(igemm_doc, "igemm(out, a, b, scratch, epilogue=None): out = a @ b for stacks [batch, m, k] and [batch, k, n] of 8-bit integers,\n"
                         "any strides, in 32 bits that wrap; out is dense. b may be one operand for all of the stack as packed makes it, as\n"
-                        "int32 if its numbers are signed, else as uint32. With an ending, of a stack of one and k > 0, out is of f32 or\n"
+                        "int32 if its numbers are signed, else as uint32. With an epilogue, of a stack of one and k > 0, out is of f32 or\n"
                         "bytes: (added, scaling, along, factor, is_near, low, high). added is None or [m, n] of int32, any step from row to\n"
                         "row. scaling and along are as for rescaled. What is made of it is between low and high. factor, f32, is scale over\n"
                         "output scale; is_near says whether it is normal, and all zeros of the input are 0.");
@@ -270,18 +270,18 @@ static void run_igemm(const call *c, ptir_watch *watch)
 }
 
 /* What is made of the sums of a product of bytes. */
-static int quantizes(call *c, PyObject *ending)
+static int quantizes(call *c, PyObject *epilogue)
 {
     ptir_quantizing *to = &c->with.bytes.to;
     const Py_ssize_t *out = c->view[0].shape, *a = c->view[1].shape;
     char format = c->view[0].format[0];
     PyObject *added, *scaling, *factor;
     *to = (ptir_quantizing){0};
-    if (ending == Py_None)
-        return format == 'i' || format == 'I' || fail("sums without an ending are of 32 bits");
-    if (!PyTuple_Check(ending))
-        return fail("the ending is not a tuple");
-    if (!PyArg_ParseTuple(ending, "OOiOiff", &added, &scaling, &to->along, &factor, &to->is_near, &to->low, &to->high) ||
+    if (epilogue == Py_None)
+        return format == 'i' || format == 'I' || fail("sums without an epilogue are of 32 bits");
+    if (!PyTuple_Check(epilogue))
+        return fail("the epilogue is not a tuple");
+    if (!PyArg_ParseTuple(epilogue, "OOiOiff", &added, &scaling, &to->along, &factor, &to->is_near, &to->low, &to->high) ||
         !takes(c, scaling, 2, "d", 0) || !takes(c, factor, 1, "f", 0) || (added != Py_None && !takes(c, added, 2, "i", 0)))
         return 0;
     const Py_buffer *s = &c->view[4], *f = &c->view[5], *more = added != Py_None ? &c->view[6] : NULL;
@@ -298,7 +298,7 @@ static int quantizes(call *c, PyObject *ending)
     for (Py_ssize_t k = 1; fits && format != 'f' && k < channels; k++) /* one for all */
         fits = first[3 * channels + k] == first[3 * channels];
     if (!fits)
-        return fail("an ending does not fit its product");
+        return fail("an epilogue does not fit its product");
     to->added = more ? more->buf : NULL, to->rows = more ? more->strides[0] / more->itemsize : 0;
     to->scaling = (ptir_scaling){first, first + channels, first + 2 * channels, first + 3 * channels};
     to->factor = f->buf, to->to = format;
@@ -488,9 +488,9 @@ static int patches_of(ptir_patches *x, const Py_buffer *image, PyObject *geometr
 
 
 PyDoc_STRVAR(conv_doc,
-             "conv(out, x, packed, geometry, first, scratch, ending=None): places [first, first + m) of a convolution. out is [m, groups, n], x is\n"
+             "conv(out, x, packed, geometry, first, scratch, epilogue=None): places [first, first + m) of a convolution. out is [m, groups, n], x is\n"
              "[batch, height, width, channels], both of f32 with the last axis in order; packed has a right operand as pack makes it\n"
-             "for each group. geometry: places, window, strides, dilation, low padding (two each), groups. ending: as of gemm, on\n"
+             "for each group. geometry: places, window, strides, dilation, low padding (two each), groups. epilogue: as of gemm, on\n"
              "[m, groups * n].");
 
 static void run_conv(const call *c, ptir_watch *watch)
@@ -498,7 +498,7 @@ static void run_conv(const call *c, ptir_watch *watch)
     const Py_buffer *out = c->view;
     Py_ssize_t size = out->itemsize;
     ptir_isa_in_use()->conv(out->buf, out->strides[0] / size, out->strides[1] / size, &c->with.windows.x, c->view[2].buf,
-                            c->with.windows.first, out->shape[0], out->shape[2], &c->ending, c->view[3].buf, watch);
+                            c->with.windows.first, out->shape[0], out->shape[2], &c->epilogue, c->view[3].buf, watch);
 }
 
 static int conv(call *c, PyObject *const *args)
@@ -523,14 +523,14 @@ static int conv(call *c, PyObject *const *args)
 }
 
 PyDoc_STRVAR(windows_doc,
-             "windows(out, x, weights, geometry, first, kind, ending=None): places [first, first + m) of what windows see of each channel for itself.\n"
+             "windows(out, x, weights, geometry, first, kind, epilogue=None): places [first, first + m) of what windows see of each channel for itself.\n"
              "out is [m, channels]; weights is [taps, channels], and any array where the kind is not WEIGHTED; else as conv.");
 
 static void run_windows(const call *c, ptir_watch *watch)
 {
     const Py_buffer *out = c->view;
     ptir_isa_in_use()->windows(out->buf, out->strides[0] / out->itemsize, &c->with.windows.x, c->with.windows.kind, c->view[2].buf,
-                               c->with.windows.first, out->shape[0], out->shape[1], &c->ending, watch);
+                               c->with.windows.first, out->shape[0], out->shape[1], &c->epilogue, watch);
 }
 
 static int windows(call *c, PyObject *const *args)
@@ -645,29 +645,29 @@ static int rescaled(call *c, PyObject *const *args)
            fail("the arrays are not dense, or do not fit each other");
 }
 
-PyDoc_STRVAR(turn_doc, "turn(out, x, is_large): copy x, [batch, m, n] in order along m, to out, in order along n; past the cache\n"
+PyDoc_STRVAR(transpose_doc, "transpose(out, x, is_large): copy x, [batch, m, n] in order along m, to out, in order along n; past the cache\n"
                        "if the whole is large. Items of four bytes.");
 
-static void run_turn(const call *c, ptir_watch *watch)
+static void run_transpose(const call *c, ptir_watch *watch)
 {
     const Py_buffer *out = &c->view[0], *x = &c->view[1];
     Py_ssize_t size = x->itemsize;
-    ptir_turned to = {out->buf, out->strides[0] / size, out->strides[1] / size};
-    ptir_turned from = {x->buf, x->strides[0] / size, x->strides[2] / size};
+    ptir_transposed to = {out->buf, out->strides[0] / size, out->strides[1] / size};
+    ptir_transposed from = {x->buf, x->strides[0] / size, x->strides[2] / size};
     (void)watch;
-    ptir_isa_in_use()->turn(to, from, x->shape[0], x->shape[1], x->shape[2], c->with.number);
+    ptir_isa_in_use()->transpose(to, from, x->shape[0], x->shape[1], x->shape[2], c->with.number);
 }
 
-static int turn(call *c, PyObject *const *args)
+static int transpose(call *c, PyObject *const *args)
 {
-    c->run = run_turn;
+    c->run = run_transpose;
     if ((c->with.number = PyObject_IsTrue(args[2])) < 0 || !takes(c, args[0], 3, "fiI", 1) || !takes(c, args[1], 3, "fiI", 0))
         return 0;
     const Py_buffer *out = &c->view[0], *x = &c->view[1];
     Py_ssize_t size = x->itemsize;
     return (memcmp(out->shape, x->shape, 3 * sizeof *out->shape) == 0 && size == 4 && out->itemsize == 4 &&
             (x->strides[1] == size || x->shape[1] == 1) && (out->strides[2] == size || out->shape[2] == 1)) ||
-           fail("shapes differ, or the strides are not those of stacked turned matrices");
+           fail("shapes differ, or the strides are not those of stacked transposed matrices");
 }
 
 PyDoc_STRVAR(copy_doc, "copy(out, x): copy x to out, of the same shape and unsigned integers of the same size, any strides.");
@@ -744,7 +744,7 @@ static void run_take(const call *c, ptir_watch *watch)
     for (Py_ssize_t i = 0; i < n; i++, out += width) {
         if ((number = number_at(numbers, i + ROWS_AHEAD < n ? i + ROWS_AHEAD : i)) < rows)
             for (Py_ssize_t at = 0; at < width && at < LINES_AHEAD * LINE; at += LINE)
-                ptir_fetch(x + (Py_ssize_t)number * width + at);
+                ptir_prefetch(x + (Py_ssize_t)number * width + at);
         if ((number = number_at(numbers, i)) < rows)
             memcpy(out, x + (Py_ssize_t)number * width, (size_t)width);
     }
@@ -795,9 +795,9 @@ static int window(call *c, PyObject *const *args)
 /* Elementwise operations on integers and i1. */
 #define INTEGER_OPS(X)                                                                                                 \
     X(copyto, x) X(add, x + y) X(subtract, x - y) X(multiply, x * y) X(negative, 0 - x) X(bitwise_and, x & y)          \
-    X(bitwise_or, x | y) X(bitwise_xor, x ^ y) X(logical_and, x && y) X(logical_or, x || y) X(logical_xor, !x != !y)    \
-    X(logical_not, !x) X(less, (int64_t)x < (int64_t)y) X(less_equal, (int64_t)x <= (int64_t)y) X(equal, x == y)        \
-    X(not_equal, x != y) X(greater, (int64_t)x > (int64_t)y) X(greater_equal, (int64_t)x >= (int64_t)y)                 \
+    X(bitwise_or, x | y) X(bitwise_xor, x ^ y) X(logical_and, x && y) X(logical_or, x || y) X(logical_xor, !x != !y)   \
+    X(logical_not, !x) X(less, (int64_t)x < (int64_t)y) X(less_equal, (int64_t)x <= (int64_t)y) X(equal, x == y)       \
+    X(not_equal, x != y) X(greater, (int64_t)x > (int64_t)y) X(greater_equal, (int64_t)x >= (int64_t)y)                \
     X(maximum, (int64_t)x > (int64_t)y ? x : y) X(minimum, (int64_t)x < (int64_t)y ? x : y)
 #define INTEGER_ENUM(name, value) INTEGER_##name,
 enum { INTEGER_OPS(INTEGER_ENUM) INTEGER_COUNT, SOME = 64 };
@@ -1257,12 +1257,12 @@ static const struct {
     {"gemm", gemm, 5, 1}, {"igemm", igemm, 5, 1}, {"bgemm", bgemm, 4, 0}, {"pack", pack, 3, 1}, {"unpack", unpack, 2, 0}, {"gemv", gemv, 3, 0}, {"conv", conv, 7, 1},
     {"windows", windows, 7, 1}, {"layer_norm", layer_norm, 5, 0}, {"fold", fold, 3, 0}, {"rescaled", rescaled, 4, 0},
     {"largest", largest, 2, 0},
-    {"turn", turn, 3, 0}, {"copy", copy, 2, 0}, {"take", take_rows, 3, 0}, {"window", window, 4, 0}, {"integers", integers, 4, 0},
+    {"transpose", transpose, 3, 0}, {"copy", copy, 2, 0}, {"take", take_rows, 3, 0}, {"window", window, 4, 0}, {"integers", integers, 4, 0},
     {"tiles", tiles, 9, 1}, {"attention", attention, 11, 0},
     /* These are tasks only. */
     {"several", several, 2, 0}, {"inside", inside, 3, 0}, {"branch", branch, 2, 0}, {"repeat", repeat, 4, 0}, {"walk", walk, 3, 0},
 };
-enum { GEMM, IGEMM, BGEMM, PACK, UNPACK, GEMV, CONV, WINDOWS, LAYER_NORM, FOLD, RESCALED, LARGEST, TURN, COPY, TAKE, WINDOW, INTEGERS, TILES, ATTENTION, SEVERAL, INSIDE, BRANCH, REPEAT, WALK,
+enum { GEMM, IGEMM, BGEMM, PACK, UNPACK, GEMV, CONV, WINDOWS, LAYER_NORM, FOLD, RESCALED, LARGEST, TRANSPOSE, COPY, TAKE, WINDOW, INTEGERS, TILES, ATTENTION, SEVERAL, INSIDE, BRANCH, REPEAT, WALK,
        KERNELS };
 
 /* Run a call without the GIL; 0 when a signal's handler raised, or what a call that was refused has for that. */
@@ -1286,7 +1286,7 @@ static int makes(call *c, int kernel, PyObject *const *args, Py_ssize_t count)
 {
     PyObject *all[9];
     int wanted = kernels[kernel].arguments;
-    c->ending.count = 0, c->ending.takes_result = 0, c->kept = NULL, c->calls = NULL, c->prepared = NULL;
+    c->epilogue.count = 0, c->epilogue.takes_result = 0, c->kept = NULL, c->calls = NULL, c->prepared = NULL;
     if (kernels[kernel].may_lack_last && count == wanted - 1) {
         for (int i = 0; i < count; i++)
             all[i] = args[i];
@@ -1330,7 +1330,7 @@ CALLED(layer_norm, LAYER_NORM)
 CALLED(fold, FOLD)
 CALLED(rescaled, RESCALED)
 CALLED(largest, LARGEST)
-CALLED(turn, TURN)
+CALLED(transpose, TRANSPOSE)
 CALLED(copy, COPY)
 CALLED(take, TAKE)
 CALLED(window, WINDOW)
@@ -1589,7 +1589,7 @@ static PyMethodDef methods[] = {
     {"fold", (PyCFunction)(void (*)(void))py_fold, METH_FASTCALL, fold_doc},
     {"rescaled", (PyCFunction)(void (*)(void))py_rescaled, METH_FASTCALL, rescaled_doc},
     {"largest", (PyCFunction)(void (*)(void))py_largest, METH_FASTCALL, largest_doc},
-    {"turn", (PyCFunction)(void (*)(void))py_turn, METH_FASTCALL, turn_doc},
+    {"transpose", (PyCFunction)(void (*)(void))py_transpose, METH_FASTCALL, transpose_doc},
     {"copy", (PyCFunction)(void (*)(void))py_copy, METH_FASTCALL, copy_doc},
     {"take", (PyCFunction)(void (*)(void))py_take, METH_FASTCALL, take_doc},
     {"window", (PyCFunction)(void (*)(void))py_window, METH_FASTCALL, window_doc},

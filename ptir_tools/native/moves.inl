@@ -1,12 +1,12 @@
-/* Copies: stacks of matrices that are turned, and elements of a tile, which are floats while they are in work. */
+/* Transposing copies of matrices (`transpose_stack`), and conversions between elements and floats (`load`, `store`). */
 
-enum { BLOCK = 64, TILE = 16 }; /* items on a side of what is in work: of a block, and of a tile, which is a line of the cache wide */
+enum { BLOCK = 64, TILE = 16 }; /* items per side of a cache block, and of a register tile, whose rows are one cache line */
 
 #if W == 16
 typedef uint32_t line __attribute__((vector_size(64), aligned(4), may_alias));
 
-/* A tile turned in registers: out[i * stride + j] = from[i + j * step]. */
-PTIR_INLINE void turn_tile(uint32_t *out, ptrdiff_t stride, const uint32_t *from, ptrdiff_t step, int streams)
+/* Transpose a tile in registers: out[i * stride + j] = from[i + j * step]. */
+PTIR_INLINE void transpose_tile(uint32_t *out, ptrdiff_t stride, const uint32_t *from, ptrdiff_t step, int streams)
 {
 #define MIX __builtin_shufflevector
     line a[TILE], b[TILE];
@@ -37,73 +37,73 @@ PTIR_INLINE void turn_tile(uint32_t *out, ptrdiff_t stride, const uint32_t *from
 #undef MIX
 }
 #else
-PTIR_INLINE void turn_tile(uint32_t *out, ptrdiff_t stride, const uint32_t *from, ptrdiff_t step, int streams)
+PTIR_INLINE void transpose_tile(uint32_t *out, ptrdiff_t stride, const uint32_t *from, ptrdiff_t step, int streams)
 {
-    uint32_t turned[TILE * TILE];
+    uint32_t transposed[TILE * TILE];
     for (int i = 0; i < TILE; i += SIDE)
         for (int j = 0; j < TILE; j += SIDE)
             if (streams)
-                turn8(turned + i * TILE + j, TILE, from + i + j * step, step);
+                transpose8(transposed + i * TILE + j, TILE, from + i + j * step, step);
             else
-                turn8(out + i * stride + j, stride, from + i + j * step, step);
+                transpose8(out + i * stride + j, stride, from + i + j * step, step);
     for (int i = 0; streams && i < TILE; i++)
         for (int j = 0; j < TILE; j += W)
-            stream((float *)(out + i * stride + j), *(const floats *)(turned + i * TILE + j));
+            stream((float *)(out + i * stride + j), *(const floats *)(transposed + i * TILE + j));
 }
 #endif
 
-/* What is left at an edge. */
-static void turn_edge(uint32_t *out, ptrdiff_t stride, const uint32_t *from, ptrdiff_t step, size_t m, size_t n)
+/* The rows and columns that are not a whole tile. */
+static void transpose_edge(uint32_t *out, ptrdiff_t stride, const uint32_t *from, ptrdiff_t step, size_t m, size_t n)
 {
     for (size_t j = 0, across; j < n; j += across) {
         size_t i = 0;
         across = smallest(SIDE, n - j);
         for (; across == SIDE && i + SIDE <= m; i += SIDE)
-            turn8(out + (ptrdiff_t)i * stride + j, stride, from + i + (ptrdiff_t)j * step, step);
+            transpose8(out + (ptrdiff_t)i * stride + j, stride, from + i + (ptrdiff_t)j * step, step);
         for (; i < m; i++)
             for (size_t k = j; k < j + across; k++)
                 out[(ptrdiff_t)i * stride + (ptrdiff_t)k] = from[(ptrdiff_t)i + (ptrdiff_t)k * step];
     }
 }
 
-/* Blocks that fit the nearest cache on both sides, read in order. */
-PTIR_INLINE void turn_blocks(uint32_t *out, ptrdiff_t stride, const uint32_t *from, ptrdiff_t step, size_t m, size_t n, int streams)
+/* Blocks that fit in the level-1 cache on both sides, read sequentially. */
+PTIR_INLINE void transpose_blocks(uint32_t *out, ptrdiff_t stride, const uint32_t *from, ptrdiff_t step, size_t m, size_t n, int streams)
 {
     size_t tall = m / TILE * TILE, wide = n / TILE * TILE;
     for (size_t left = 0; left < wide; left += BLOCK)
         for (size_t top = 0; top < tall; top += BLOCK)
             for (size_t j = left; j < smallest(wide, left + BLOCK); j += TILE)
                 for (size_t i = top; i < smallest(tall, top + BLOCK); i += TILE)
-                    turn_tile(out + (ptrdiff_t)i * stride + j, stride, from + i + (ptrdiff_t)j * step, step, streams);
-    turn_edge(out + wide, stride, from + (ptrdiff_t)wide * step, step, tall, n - wide);
-    turn_edge(out + (ptrdiff_t)tall * stride, stride, from + tall, step, m - tall, n);
+                    transpose_tile(out + (ptrdiff_t)i * stride + j, stride, from + i + (ptrdiff_t)j * step, step, streams);
+    transpose_edge(out + wide, stride, from + (ptrdiff_t)wide * step, step, tall, n - wide);
+    transpose_edge(out + (ptrdiff_t)tall * stride, stride, from + tall, step, m - tall, n);
 }
 
-static void turn(uint32_t *out, ptrdiff_t stride, const uint32_t *from, ptrdiff_t step, size_t m, size_t n, int streams)
+static void transpose(uint32_t *out, ptrdiff_t stride, const uint32_t *from, ptrdiff_t step, size_t m, size_t n, int streams)
 {
     if (streams && (uintptr_t)out % 64 == 0 && stride % 16 == 0)
-        turn_blocks(out, stride, from, step, m, n, 1);
+        transpose_blocks(out, stride, from, step, m, n, 1);
     else
-        turn_blocks(out, stride, from, step, m, n, 0);
+        transpose_blocks(out, stride, from, step, m, n, 0);
 }
 
-static void turn_stack(ptir_turned to, ptir_turned from, size_t batch, size_t m, size_t n, int streams)
+static void transpose_stack(ptir_transposed to, ptir_transposed from, size_t batch, size_t m, size_t n, int streams)
 {
     for (size_t b = 0; b < batch; b++)
-        turn(to.data + (ptrdiff_t)b * to.batch, to.step, from.data + (ptrdiff_t)b * from.batch, from.step, m, n, streams);
-    in_order();
+        transpose(to.data + (ptrdiff_t)b * to.batch, to.step, from.data + (ptrdiff_t)b * from.batch, from.step, m, n, streams);
+    store_fence();
 }
 
-/* Copies of `n` elements between an array, `step` apart there, and a register. */
+/* Convert `n` elements: from an array with stride `step` to floats, and back to contiguous elements. */
 #define COPIES(kind, type, widened, narrowed)                                                                          \
-    static void load_##kind(float *restrict to, const type *from, ptrdiff_t step, size_t n)                     \
+    static void load_##kind(float *restrict to, const type *from, ptrdiff_t step, size_t n)                            \
     {                                                                                                                  \
         for (size_t i = 0; step == 1 && i < n; i++)                                                                    \
             to[i] = widened(from[i]);                                                                                  \
         for (size_t i = 0; step != 1 && i < n; i++)                                                                    \
             to[i] = widened(from[(ptrdiff_t)i * step]);                                                                \
     }                                                                                                                  \
-    static void store_##kind(type *restrict to, const float *from, size_t n)                                    \
+    static void store_##kind(type *restrict to, const float *from, size_t n)                                           \
     {                                                                                                                  \
         for (size_t i = 0; i < n; i++)                                                                                 \
             to[i] = narrowed(from[i]);                                                                                 \

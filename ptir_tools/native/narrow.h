@@ -1,4 +1,4 @@
-/* Narrow floats: 16 bits to f32, and what is one in f32 to 16 bits. A NaN stays one. */
+/* Scalar conversions of f16 and bf16 to f32, and of f32 values that are exact in f16 or bf16 back. NaN stays NaN. */
 #ifndef PTIR_NARROW_H
 #define PTIR_NARROW_H
 #include <string.h>

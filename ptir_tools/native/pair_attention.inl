@@ -1,10 +1,10 @@
-/* Attention of bf16 by tiles (AMX), turned as in attention.inl: rows of k are the left operand of the first product, panels of q the
- * right one. The weights of two columns are a word of the right operand of the second one.
+/* Flash attention of bf16 by AMX tiles. As in attention.inl, the scores are transposed: k is the left operand of the first product,
+ * a panel of q the right one. Two columns of weights make the words of the right operand of the second product.
  *
- * All is rounded as there. Most numbers can be rounded, and divided, in fewer instructions: which ones is said where that is done.
- * Others go the way of attention.inl, and subnormal products are computed in f32. */
+ * Results are rounded exactly as in attention.inl. Most numbers allow a faster rounding or division; each function says which.
+ * Other numbers take the path of attention.inl, and products that may be subnormal are computed in f32. */
 
-/* 32 bits that are two bf16, the lower of which comes first. */
+/* A word holds two bf16; the first is in the low half. */
 PTIR_INLINE floats low_of(__m512i x) { return (floats)_mm512_slli_epi32(x, 16); }
 PTIR_INLINE floats high_of(__m512i x) { return (floats)_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000)); }
 PTIR_INLINE __m512i pair_of(floats low, floats high)
@@ -12,16 +12,16 @@ PTIR_INLINE __m512i pair_of(floats low, floats high)
     return _mm512_or_si512(_mm512_srli_epi32((__m512i)low, 16), (__m512i)high);
 }
 
-/* The nearest bf16 of a number of less than 2^110 that is not NaN: adding 1.5 * 2^16 times its power of two rounds it. Subnormal
- * numbers stay what they are, and -0 becomes 0. */
-PTIR_INLINE floats quickly_rounded(floats x)
+/* Round to bf16, for |x| < 2^110 that is not NaN: add and subtract 1.5 * 2^16 times the power of two of x. Subnormal numbers are
+ * kept, and -0 becomes 0. */
+PTIR_INLINE floats fast_bf16(floats x)
 {
     const __m512 far = _mm512_set1_ps(0x1.8p16f);
     const __m512 power = (__m512)((ints)x & (int32_t)0x7f800000);
     return (floats)_mm512_fnmadd_ps(power, far, _mm512_fmadd_ps(power, far, (__m512)x));
 }
 
-/* e^x for x in [-87, 0], to 2^-17: that is enough for bf16. It is 2^n e^r, where |r| <= ln 2 / 2. */
+/* e^x for x in [-87, 0], with an error of 2^-17, which is enough for bf16. x = n ln 2 + r with |r| <= ln 2 / 2. */
 PTIR_INLINE floats weight_of(floats x)
 {
     const __m512 shifted = _mm512_fmadd_ps((__m512)x, _mm512_set1_ps(1.44269504f), _mm512_set1_ps(SHIFT));
@@ -34,16 +34,16 @@ PTIR_INLINE floats weight_of(floats x)
     return (floats)_mm512_scalef_ps(p, n);
 }
 
-/* The least magnitude that is not 0, MAGNITUDES if there is none, and the greatest one, as their bits. */
+/* The least nonzero magnitude (MAGNITUDES if there is none) and the greatest, as bits. */
 typedef struct {
     uint16_t least, greatest;
 } magnitudes;
 
-/* Those of `count` rows of `n` elements. */
-static PTIR_APART magnitudes magnitudes_of(const uint16_t *x, ptrdiff_t step, ptrdiff_t next, size_t count, size_t n)
+/* The magnitudes of `count` rows of `n` elements. */
+static PTIR_NOINLINE magnitudes magnitudes_of(const uint16_t *x, ptrdiff_t step, ptrdiff_t next, size_t count, size_t n)
 {
     const __m512i magnitude = _mm512_set1_epi16(MAGNITUDES), one = _mm512_set1_epi16(1);
-    __m512i below = _mm512_set1_epi16(-1), most = _mm512_setzero_si512(); /* the least one, less 1, so that 0 comes last */
+    __m512i below = _mm512_set1_epi16(-1), most = _mm512_setzero_si512(); /* the least magnitude - 1: so 0 becomes the largest */
     uint16_t least[PART], greatest[PART];
     magnitudes found = {MAGNITUDES, 0};
     if (next != 1 && step == 1) {
@@ -56,7 +56,7 @@ static PTIR_APART magnitudes magnitudes_of(const uint16_t *x, ptrdiff_t step, pt
             uint16_t own[PART];
             for (size_t e = 0; next != 1 && e < here; e++)
                 own[e] = x[(ptrdiff_t)(j + e) * next];
-            const __m512i all = _mm512_and_si512(some_of(next == 1 ? x + j : own, here), magnitude);
+            const __m512i all = _mm512_and_si512(load_tail(next == 1 ? x + j : own, here), magnitude);
             below = _mm512_min_epu16(below, _mm512_sub_epi16(all, one));
             most = _mm512_max_epu16(most, all);
         }
@@ -68,15 +68,15 @@ static PTIR_APART magnitudes magnitudes_of(const uint16_t *x, ptrdiff_t step, pt
     return found;
 }
 
-/* What all panels of a call have in common. Words are packed: rows of keys, and of turned values, in blocks of two tiles; queries in
- * one tile of columns after the other. */
+/* State of one call. Keys and transposed values are packed row-wise in blocks of two tiles; queries are packed column-wise, one
+ * tile of columns after the other. */
 typedef struct {
     const ptir_attention *x;
     const uint32_t *keys, *values;
-    uint32_t *queries, *weights; /* NRV areas of tile_rows(depth), and of KEYS / 2, rows of W words */
-    float *scores, *out, *room;  /* NRV areas of KEYS, and of whole_blocks(width), rows of W floats */
+    uint32_t *queries, *weights; /* NRV areas of tile_rows(depth) rows, and of KEYS / 2 rows, of W words */
+    float *scores, *out, *room;  /* NRV areas of KEYS rows, and of whole_blocks(width) rows, of W floats */
     magnitudes key, value;
-    float scale; /* what is done to the scores is that they are multiplied by it, and rounded; NaN: something else */
+    float scale; /* the scores are only scaled by this number and rounded; NaN if another program runs on them */
 } attention_work;
 
 PTIR_INLINE size_t whole_blocks(size_t n) { return (n + BLOCK - 1) / BLOCK * BLOCK; }
@@ -87,7 +87,7 @@ static size_t pair_attention_scratch(size_t columns, size_t depth, size_t width)
            (size_t)KEYS * NR / 2 + (size_t)KEYS * NR + whole_blocks(width) * NR + 8 * LINE;
 }
 
-/* The sums of a block of 2 x 1 or 2 x 2 tiles; `out` and `b` have an area for each column of tiles. */
+/* Multiply a block of 2 x 1 or 2 x 2 tiles. `out` and `b` have one area per column of tiles. */
 PTIR_INLINE void block_by_tiles(float *out, size_t apart, const uint32_t *a, const uint32_t *b, size_t b_apart, size_t parts, int wide)
 {
     enum { ROW = 4 * SIXTEEN };
@@ -100,8 +100,8 @@ PTIR_INLINE void block_by_tiles(float *out, size_t apart, const uint32_t *a, con
     }
     for (size_t k = 0; k < parts; k++, a += 2 * TILE, b += TILE) {
         UNROLLED
-        for (size_t i = 0; i < BLOCK; i++) /* the next part: it is in the second cache only */
-            ptir_fetch(a + 2 * TILE + i * SIXTEEN);
+        for (size_t i = 0; i < BLOCK; i++) /* prefetch the next part, which is in the level-2 cache */
+            ptir_prefetch(a + 2 * TILE + i * SIXTEEN);
         TILE_LOAD(6, b, ROW);
         TILE_LOAD(4, a, ROW);
         DOT(0, 4, 6);
@@ -121,8 +121,8 @@ PTIR_INLINE void block_by_tiles(float *out, size_t apart, const uint32_t *a, con
     }
 }
 
-/* The same in f32, for one column of tiles. */
-static PTIR_APART void block_slowly(float *out, const uint32_t *a, const uint32_t *b, size_t parts, int add)
+/* Multiply in f32, for one column of tiles. */
+static PTIR_NOINLINE void block_in_f32(float *out, const uint32_t *a, const uint32_t *b, size_t parts, int add)
 {
     for (size_t i = 0; i < BLOCK; i += MR) {
         const uint32_t *left = a + i / SIXTEEN * TILE + i % SIXTEEN * SIXTEEN;
@@ -144,8 +144,8 @@ static PTIR_APART void block_slowly(float *out, const uint32_t *a, const uint32_
     }
 }
 
-/* The same, added to what there is. Tiles would take that for 0 where it is subnormal. */
-static PTIR_APART void add_block_by_tiles(float *out, size_t apart, const uint32_t *a, const uint32_t *b, size_t b_apart, size_t parts,
+/* Multiply and add to `out`. The addition is not done by the tiles, which would flush a subnormal `out` to 0. */
+static PTIR_NOINLINE void add_block_by_tiles(float *out, size_t apart, const uint32_t *a, const uint32_t *b, size_t b_apart, size_t parts,
                                           int vectors)
 {
     float sums[NRV * BLOCK * W] __attribute__((aligned(64)));
@@ -160,38 +160,38 @@ static PTIR_APART void add_block_by_tiles(float *out, size_t apart, const uint32
         }
 }
 
-/* Blocks of rows of the left operand, `apart` words from one to the next, for each column of tiles. */
-static PTIR_APART void multiply_blocks(float *out, size_t out_apart, size_t rows, const uint32_t *a, size_t apart, const uint32_t *b,
-                                       size_t b_apart, size_t parts, int add, int vectors, int is_plain)
+/* Multiply blocks of rows of the left operand, which are `apart` words apart, for each column of tiles. */
+static PTIR_NOINLINE void multiply_blocks(float *out, size_t out_apart, size_t rows, const uint32_t *a, size_t apart, const uint32_t *b,
+                                       size_t b_apart, size_t parts, int add, int vectors, int no_subnormals)
 {
     tile_shape now = NO_SHAPE;
-    if (is_plain)
+    if (no_subnormals)
         shape_tiles(&now, (tile_area){BLOCK, BLOCK});
     for (size_t i = 0; i < rows; i += BLOCK, a += apart, out += BLOCK * W)
-        if (!is_plain)
+        if (!no_subnormals)
             for (int v = 0; v < vectors; v++)
-                block_slowly(out + (size_t)v * out_apart, a, b + (size_t)v * b_apart, parts, add);
+                block_in_f32(out + (size_t)v * out_apart, a, b + (size_t)v * b_apart, parts, add);
         else if (add)
             add_block_by_tiles(out, out_apart, a, b, b_apart, parts, vectors);
         else if (vectors > 1)
             block_by_tiles(out, out_apart, a, b, b_apart, parts, 1);
         else
             block_by_tiles(out, out_apart, a, b, b_apart, parts, 0);
-    if (is_plain)
+    if (no_subnormals)
         release_tiles();
 }
 
-/* Scores of W rows and some columns: rounded, scaled, with `scales` above 1 rounded again, masked. Returns the largest. */
-PTIR_INLINE floats ready_scores(float *s, size_t first, size_t last, size_t column, const row_state *r, float scale, float low, int scales,
+/* Prepare the scores of W rows: round; scale if `scales`; round again if `scales` is above 1; mask. Returns the maximum per row. */
+PTIR_INLINE floats prepare_scores(float *s, size_t first, size_t last, size_t column, const row_state *r, float scale, float low, int scales,
                                 int is_masked)
 {
     floats most[2] = {all(-INFINITY), all(-INFINITY)};
     for (size_t j = first; j < last; j++) {
-        floats x = quickly_rounded(VECTOR(s + j * W, 0));
+        floats x = fast_bf16(VECTOR(s + j * W, 0));
         if (scales)
             x = x * scale;
         if (scales > 1)
-            x = quickly_rounded(x);
+            x = fast_bf16(x);
         if (is_masked) {
             const ints at = (ints){0} + (int32_t)(column + j);
             x = pick((at >= r->first) & (at < r->last), x, all(low));
@@ -202,19 +202,19 @@ PTIR_INLINE floats ready_scores(float *s, size_t first, size_t last, size_t colu
     return (floats)_mm512_max_ps((__m512)most[0], (__m512)most[1]);
 }
 
-static PTIR_APART floats ready(float *s, size_t first, size_t last, size_t column, const row_state *r, float scale, float low, int is_masked)
+static PTIR_NOINLINE floats prepare(float *s, size_t first, size_t last, size_t column, const row_state *r, float scale, float low, int is_masked)
 {
     int exponent;
     const int is_exact = fabsf(frexpf(scale, &exponent)) == 0.5f;
     if (is_masked)
-        return ready_scores(s, first, last, column, r, scale, low, 2, 1);
+        return prepare_scores(s, first, last, column, r, scale, low, 2, 1);
     if (scale == 1.0f)
-        return ready_scores(s, first, last, column, r, scale, low, 0, 0);
-    return is_exact ? ready_scores(s, first, last, column, r, scale, low, 1, 0) : ready_scores(s, first, last, column, r, scale, low, 2, 0);
+        return prepare_scores(s, first, last, column, r, scale, low, 0, 0);
+    return is_exact ? prepare_scores(s, first, last, column, r, scale, low, 1, 0) : prepare_scores(s, first, last, column, r, scale, low, 2, 0);
 }
 
-/* The largest of the scores of W rows, NaN or infinity if there is any. */
-static PTIR_APART floats largest_score(const float *s, size_t count)
+/* The maximum of the scores of W rows; NaN or infinity if there is any. */
+static PTIR_NOINLINE floats largest_score(const float *s, size_t count)
 {
     floats most = all(-INFINITY);
     for (size_t j = 0; j < count; j++)
@@ -222,31 +222,33 @@ static PTIR_APART floats largest_score(const float *s, size_t count)
     return most;
 }
 
-/* The weights of W scores, none of which is above `shift`; they are added to `sum`. What is so small that it is 0 in bf16 is not computed, since subnormal numbers take long. What is between that and
- * e^-87 is given as e^-87. */
+/* The weights of W scores, all of which are at most `shift`; they are added to `sum`. Weights that round to 0 in bf16 are not
+ * computed, because subnormal numbers are slow. Weights between that and e^-87 become e^-87. */
 PTIR_INLINE floats weight_at(const float *s, floats shift, floats *sum)
 {
     const __m512 x = (__m512)(VECTOR(s, 0) - shift);
     const __mmask16 some = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-92.75f), _CMP_GE_OQ);
-    const floats near = weight_of(quickly_rounded((floats)_mm512_max_ps(x, _mm512_set1_ps(-87.0f))));
-    const floats e = (floats)_mm512_maskz_mov_ps(some, (__m512)quickly_rounded(near));
+    const floats near = weight_of(fast_bf16((floats)_mm512_max_ps(x, _mm512_set1_ps(-87.0f))));
+    const floats e = (floats)_mm512_maskz_mov_ps(some, (__m512)fast_bf16(near));
     *sum += e;
     return e;
 }
 
-/* Scores to weights as words, where no score is NaN or infinity; `most` is the largest one. What `out` has is scaled. A weight is
- * between 2^-125 and 1, or 0: then it can be rounded quickly. So can the quotient by the sum, if it is not subnormal. Its product with
- * the reciprocal is off by less than 2^-22 of it, and no quotient of two bf16 is as near to where rounding changes: to a number of
- * nine bits, which it is not. Returns 0, with nothing done but to `to`, where another weight is found; else `*least` is
- * the least weight, which may be none. */
-static PTIR_APART int weigh_quickly(const float *s, uint32_t *to, size_t count, floats most, row_state *r, float *out, size_t width,
+/* Turn scores into packed weights, if no score is NaN or infinite. `most` is their maximum. The accumulated `out` is rescaled.
+ *
+ * A weight between 2^-125 and 1, or 0, allows fast rounding, and so does its quotient by the sum if that is not subnormal. The
+ * product with the reciprocal has a relative error below 2^-22. A quotient of two bf16 is never so close to a rounding boundary, a
+ * number with nine bits, so the rounded results agree.
+ *
+ * Returns 0, with only `to` changed, if another weight occurs. Else `*least` is the least nonzero weight, or MAGNITUDES. */
+static PTIR_NOINLINE int weigh_fast(const float *s, uint32_t *to, size_t count, floats most, row_state *r, float *out, size_t width,
                                     uint16_t *least)
 {
     enum { CHAINS = 4 };
     const floats before = r->most, top = (floats)_mm512_max_ps((__m512)before, (__m512)most);
     const floats shift = pick(top == -INFINITY, all(0.0f), top);
     floats sum[CHAINS];
-    __m512i below[CHAINS / 2]; /* the least weight, less 1, so that 0 comes last */
+    __m512i below[CHAINS / 2]; /* the least weight - 1: so 0 becomes the largest */
     size_t j;
     for (int c = 0; c < CHAINS; c++)
         sum[c] = all(0.0f), below[c / 2] = _mm512_set1_epi32(-1);
@@ -264,8 +266,8 @@ static PTIR_APART int weigh_quickly(const float *s, uint32_t *to, size_t count, 
         below[0] = _mm512_min_epu16(below[0], _mm512_add_epi16(both, _mm512_set1_epi16(-1)));
     }
     const __m512i found = _mm512_min_epu16(below[0], below[1]);
-    const __m512i least_of_two = _mm512_min_epu16(found, _mm512_srli_epi32(found, 16)); /* in the lower half */
-    const floats weight = low_of(_mm512_add_epi16(least_of_two, _mm512_set1_epi16(1))); /* the least one of a row, or 0 */
+    const __m512i least_of_two = _mm512_min_epu16(found, _mm512_srli_epi32(found, 16)); /* in the low half */
+    const floats weight = low_of(_mm512_add_epi16(least_of_two, _mm512_set1_epi16(1))); /* the least weight of each row, or 0 */
     const floats old = r->sum * any_exp(before - shift), total = old + ((sum[0] + sum[1]) + (sum[2] + sum[3]));
     const floats divisor = nearest_bf16(total);
     const floats inverse = pick(total == 0.0f, all(0.0f), 1.0f / total), factor = pick(total == 0.0f, all(0.0f), 1.0f / divisor);
@@ -274,10 +276,10 @@ static PTIR_APART int weigh_quickly(const float *s, uint32_t *to, size_t count, 
         return 0;
     for (j = 0; j < count; j += 2) {
         const __m512i both = _mm512_loadu_si512(to + j / 2 * W);
-        const floats low = quickly_rounded(low_of(both) * factor), high = quickly_rounded(high_of(both) * factor);
+        const floats low = fast_bf16(low_of(both) * factor), high = fast_bf16(high_of(both) * factor);
         _mm512_storeu_si512(to + j / 2 * W, pair_of(low, high));
     }
-    const uint32_t bits = _mm512_reduce_min_epu32(_mm512_sub_epi32((__m512i)quickly_rounded(quotient), _mm512_set1_epi32(1)));
+    const uint32_t bits = _mm512_reduce_min_epu32(_mm512_sub_epi32((__m512i)fast_bf16(quotient), _mm512_set1_epi32(1)));
     *least = bits == UINT32_MAX ? MAGNITUDES : (uint16_t)((bits + 1) >> 16);
     for (size_t d = 0; out && d < width; d++)
         put(out + d * W, VECTOR(out + d * W, 0) * (old * inverse));
@@ -285,8 +287,8 @@ static PTIR_APART int weigh_quickly(const float *s, uint32_t *to, size_t count, 
     return 1;
 }
 
-/* The same for all scores, as in attention.inl. */
-static PTIR_APART void weigh_slowly(float *s, uint32_t *to, size_t count, row_state *r, float *out, size_t width, uint16_t *least)
+/* The same for any scores, as in attention.inl. */
+static PTIR_NOINLINE void weigh_any(float *s, uint32_t *to, size_t count, row_state *r, float *out, size_t width, uint16_t *least)
 {
     weigh(s, W, count, r, out, width, PTIR_BF16);
     for (size_t j = 0; j < count; j += 2)
@@ -294,8 +296,8 @@ static PTIR_APART void weigh_slowly(float *s, uint32_t *to, size_t count, row_st
     *least = least_of((const uint16_t *)to, 0, 1, 1, (count + 1) / 2 * 2 * W, MAGNITUDES);
 }
 
-/* Scores of a column of tiles of a panel to weights; returns the least one. */
-static uint16_t weigh_rows(const attention_work *work, row_panel *p, int v, size_t j, size_t count, int is_tame, ptir_watch *watch)
+/* Turn the scores of one column of tiles into weights. Returns the least nonzero weight. */
+static uint16_t weigh_rows(const attention_work *work, row_panel *p, int v, size_t j, size_t count, int is_small, ptir_watch *watch)
 {
     const ptir_attention *x = work->x;
     float *s = work->scores + (size_t)v * KEYS * W, *out = p->is_begun ? work->out + (size_t)v * whole_blocks(x->width) * W : NULL;
@@ -306,11 +308,11 @@ static uint16_t weigh_rows(const attention_work *work, row_panel *p, int v, size
     floats most;
     for (size_t i = (count + 1) / 2; i < padded / 2; i++)
         put((float *)to + i * W, all(0.0f));
-    if (is_tame && work->scale == work->scale) {
+    if (is_small && work->scale == work->scale) {
         const size_t end = j + count, first = x->kept && p->first > j ? smallest(p->first, end) - j : 0;
         const size_t last = x->kept && p->last < end ? (p->last > j + first ? p->last - j : first) : count;
-        const floats a = ready(s, 0, first, j, r, work->scale, x->low, 1), b = ready(s, first, last, j, r, work->scale, x->low, 0);
-        const floats c = ready(s, last, count, j, r, work->scale, x->low, 1);
+        const floats a = prepare(s, 0, first, j, r, work->scale, x->low, 1), b = prepare(s, first, last, j, r, work->scale, x->low, 0);
+        const floats c = prepare(s, last, count, j, r, work->scale, x->low, 1);
         most = larger_value(larger_value(a, b), c);
     } else {
         for (size_t i = 0; i < count; i++)
@@ -321,13 +323,13 @@ static uint16_t weigh_rows(const attention_work *work, row_panel *p, int v, size
             mask_scores(s, W, j, count, r, x->low);
         most = largest_score(s, count);
     }
-    if (is_any(~(most < INFINITY)) || is_any(~(r->most < INFINITY)) || !weigh_quickly(s, to, count, most, r, out, x->width, &least))
-        weigh_slowly(s, to, count, r, out, x->width, &least);
+    if (is_any(~(most < INFINITY)) || is_any(~(r->most < INFINITY)) || !weigh_fast(s, to, count, most, r, out, x->width, &least))
+        weigh_any(s, to, count, r, out, x->width, &least);
     return least;
 }
 
-/* Columns [from, to) of a panel; `from` begins a block of keys. */
-static void attend_pairs(const attention_work *work, row_panel *p, size_t from, size_t to, int is_plain, int is_tame, ptir_watch *watch)
+/* Process the score columns [from, to) of a panel; `from` is the first row of a block of keys. */
+static void attend_pairs(const attention_work *work, row_panel *p, size_t from, size_t to, int no_subnormals, int is_small, ptir_watch *watch)
 {
     const ptir_attention *x = work->x;
     const size_t rows = tile_rows(x->depth), columns = tile_rows(x->columns), width = whole_blocks(x->width);
@@ -335,9 +337,9 @@ static void attend_pairs(const attention_work *work, row_panel *p, size_t from, 
         uint16_t least = MAGNITUDES;
         count = smallest(KEYS, to - j);
         multiply_blocks(work->scores, KEYS * W, count, work->keys + j * rows, BLOCK * rows, work->queries, rows * W, rows / SIXTEEN, 0,
-                        p->vectors, is_plain);
+                        p->vectors, no_subnormals);
         for (int v = 0; v < p->vectors; v++) {
-            const uint16_t own = weigh_rows(work, p, v, j, count, is_tame, watch);
+            const uint16_t own = weigh_rows(work, p, v, j, count, is_small, watch);
             least = own < least ? own : least;
         }
         multiply_blocks(work->out, width * W, x->width, work->values + j / PART * 2 * TILE, BLOCK * columns, work->weights, KEYS / 2 * W,
@@ -346,20 +348,20 @@ static void attend_pairs(const attention_work *work, row_panel *p, size_t from, 
     }
 }
 
-/* The turned result to its rows. Without any weight, as when all scores are -inf, it is NaN. */
+/* Transpose the result back into rows. A row whose weights are all 0 (all its scores are -inf) becomes NaN. */
 static void write_pairs(const attention_work *work, const row_panel *p)
 {
     const ptir_attention *x = work->x;
     uint16_t *out = (uint16_t *)x->out + (ptrdiff_t)p->head * x->out_head + (ptrdiff_t)p->row * x->out_row;
-    float turned[TILE] __attribute__((aligned(64)));
+    float transposed[TILE] __attribute__((aligned(64)));
     for (int v = 0; v < p->vectors; v++) {
         const float *from = work->out + (size_t)v * whole_blocks(x->width) * W;
         const ints none = p->rows[v].sum == 0.0f;
         for (size_t d = 0; d < x->width; d += SIXTEEN) {
             const __mmask16 some = (__mmask16)((1u << smallest(SIXTEEN, x->width - d)) - 1);
-            turn_tile((uint32_t *)turned, SIXTEEN, (const uint32_t *)from + d * W);
+            transpose_tile((uint32_t *)transposed, SIXTEEN, (const uint32_t *)from + d * W);
             for (size_t i = (size_t)v * W; i < smallest((size_t)(v + 1) * W, p->count); i++) {
-                const floats row = none[i % W] ? all(NAN) : VECTOR(turned + i % W * SIXTEEN, 0);
+                const floats row = none[i % W] ? all(NAN) : VECTOR(transposed + i % W * SIXTEEN, 0);
                 _mm256_mask_storeu_epi16(out + (ptrdiff_t)i * x->out_row + (ptrdiff_t)d, some,
                                          _mm512_cvtepi32_epi16(_mm512_srli_epi32((__m512i)nearest_bf16(row), 16)));
             }
@@ -367,7 +369,8 @@ static void write_pairs(const attention_work *work, const row_panel *p)
     }
 }
 
-/* The number by which the scores are multiplied, as the only thing that is done to them, if it is not large; 1: nothing is done. */
+/* The factor of the scores, if the program on them only scales and rounds, and the factor is not large; else NaN. Without a
+ * program: 1. */
 static float only_scale(const ptir_attention *x)
 {
     const ptir_program *p = x->scores;
@@ -386,7 +389,7 @@ static float only_scale(const ptir_attention *x)
 
 enum { INFINITE = 0x7f80 };
 
-/* Whether sums of `depth` products of such numbers are all less than 2^80. */
+/* Whether all sums of `depth` products of numbers up to these magnitudes stay below 2^80. */
 static int are_small(uint16_t a, uint16_t b, size_t depth)
 {
     enum { FIRST_BIT = 7, BIAS = 127, HIGHEST = 80, SLACK = 3 };
@@ -424,14 +427,14 @@ static void pair_attention(const ptir_attention *x, float *scratch, ptir_watch *
                     load_words(work.queries + i * rows + d / 2 * W, W, q + (ptrdiff_t)i * x->q.rows + (ptrdiff_t)d * x->q.columns, x->q.rows,
                                x->q.columns, smallest(W, p.count - i), smallest(PART, x->depth - d), 1, 1);
             const magnitudes query = magnitudes_of(q, x->q.rows, x->q.columns, p.count, x->depth);
-            const int is_plain = is_normal_product(query.least, work.key.least);
-            const int is_tame = are_small(query.greatest, work.key.greatest, x->depth);
-            attend_pairs(&work, &p, from, to, is_plain, is_tame, watch);
+            const int no_subnormals = is_normal_product(query.least, work.key.least);
+            const int is_small = are_small(query.greatest, work.key.greatest, x->depth);
+            attend_pairs(&work, &p, from, to, no_subnormals, is_small, watch);
             if (from < to && !(x->kept && work.value.greatest < INFINITE && is_far(&p))) {
-                attend_pairs(&work, &p, 0, from, is_plain, is_tame, watch);
-                attend_pairs(&work, &p, to, x->columns, is_plain, is_tame, watch);
+                attend_pairs(&work, &p, 0, from, no_subnormals, is_small, watch);
+                attend_pairs(&work, &p, to, x->columns, no_subnormals, is_small, watch);
             } else if (from >= to)
-                attend_pairs(&work, &p, 0, x->columns, is_plain, is_tame, watch);
+                attend_pairs(&work, &p, 0, x->columns, no_subnormals, is_small, watch);
             write_pairs(&work, &p);
             if (is_stopped(watch, p.count * (to - smallest(from, to)) * (x->depth + x->width)))
                 return;

@@ -1,23 +1,24 @@
-/* Rows of a left operand: of a matrix, or of patches of images. */
+/* Left operands of products: rows of a matrix, or of the patch matrix of a convolution (implicit im2col). Finds where their
+ * elements are in memory, for gemm.inl and split.inl. */
 
 #ifdef ONLY_FLOATS
-enum { KC = 512 }; /* columns that are in work together */
+enum { KC = 512 }; /* depth of a block along k */
 #elif PTIR_X86 && W == 8
-enum { KC = 256 }; /* a panel of the right operand takes three quarters of a cache of 32 KiB */
+enum { KC = 256 }; /* a panel of the right operand takes three quarters of a level-1 cache of 32 KiB */
 #else
 enum { KC = 384 };
 #endif
 
-/* Where the rows of a left operand are: those of a matrix, or of patches. */
+/* A left operand: a matrix or patches. */
 typedef struct {
     ptir_matrix a;
-    const ptir_patches *patches; /* NULL: of `a` */
-    size_t first;                /* the row of the patches that is row 0 */
+    const ptir_patches *patches; /* NULL: a matrix, `a` */
+    size_t first;                /* row of the patch matrix that is row 0 */
 } left_rows;
 
 static const float zeros[KC];
 
-/* Rows [start, start + MR) of a left operand: where the pixels of their patches are. Beyond `m` the last one serves. */
+/* Rows [start, start + MR) of a left operand: the pixel of the first tap of each. Rows beyond `m` repeat the last one. */
 typedef struct {
     ptrdiff_t top[MR], left[MR];
     const float *image[MR];
@@ -47,7 +48,7 @@ PTIR_INLINE void find_pixels(pixels *found, const left_rows *x, size_t start, si
     }
 }
 
-/* Where column k of these rows is, and those after it up to the next tap; of padding, zeros. */
+/* The address of column k in each of these rows; it is valid up to the next tap. In the padding it is zeros. */
 PTIR_INLINE void find_column(const float **from, const pixels *found, const left_rows *x, size_t k)
 {
     const ptir_patches *p = x->patches;
@@ -66,11 +67,11 @@ PTIR_INLINE void find_column(const float **from, const pixels *found, const left
     }
 }
 
-/* Whether a line of a window lies in one piece: its taps are neighbors, and a pixel is all of its channels. */
+/* Whether a line of a window is contiguous: its taps are adjacent, and a pixel has no other channels. */
 PTIR_INLINE int has_lines(const ptir_patches *p) { return p->groups == 1 && p->dilation[1] == 1 && p->column == (ptrdiff_t)p->channels; }
 
-/* As `find_column`, where lines lie in one piece: `length` columns from k on, of one line of the window. What is partly in the padding
- * is put together at `edges`. */
+/* As `find_column`, if lines are contiguous: `length` columns from k on, all in one line of the window. Lines that are partly in
+ * the padding are copied to `edges`. */
 PTIR_INLINE void find_line(const float **from, const pixels *found, const left_rows *x, size_t k, size_t length, float *edges)
 {
     const ptir_patches *p = x->patches;

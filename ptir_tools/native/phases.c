@@ -1,7 +1,8 @@
-/* Which phases come often: single operations, reductions, those of softmax and layer norm, and gelu. */
+/* Recognizes frequent phases: single operations, reductions, the phases of softmax and layer norm, and gelu. */
 #include "phases.h"
 
-/* An instruction, and its register: FULL; the one that the phase began with; the one before; one float; LOCAL; or none. */
+/* An instruction and what its register must be: FULL; that of the phase's first instruction; that of the previous instruction; one
+ * float per row; LOCAL; or not checked. */
 enum { ROW, FIRST, AGAIN, FLOAT, STAYS, NONE, MOST = 13 };
 typedef struct {
     uint8_t op, operand;

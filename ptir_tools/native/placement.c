@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEEPEST = 4096 }; /* nested decisions: the stack holds them */
+enum { DEEPEST = 4096 }; /* nested decisions: they use the C stack */
 
 typedef struct {
     int64_t *place, before;
@@ -17,7 +17,7 @@ typedef struct {
     change *trail;
     size_t changes, room;
     int64_t steps, limit;
-    int depth, status; /* status: why the search ended before it was done, or 0 */
+    int depth, status; /* status: why the search ended early, or 0 */
 } search;
 
 static void set(search *s, int64_t *place, int64_t value)
@@ -45,7 +45,7 @@ static void undo(search *s, size_t mark)
 
 static int covers(const search *s, int32_t x, int64_t section) { return s->b->lower[x] <= section && section < s->b->upper[x]; }
 
-/* The least top of what is not placed, overlaps x and does not cover `except`. */
+/* The lowest top of an unplaced buffer that overlaps x and does not cover section `except`. */
 static int64_t lowest_support(const search *s, int32_t x, int64_t except)
 {
     int64_t best = INT64_MAX;
@@ -72,7 +72,7 @@ static int raise_unsupported(search *s, const int32_t *part, size_t count)
     return 1;
 }
 
-/* Whether every section of the part has room for what is not placed; leaves base and total of its sections. */
+/* Whether every section of the part has room for its unplaced buffers. Sets base and total of these sections. */
 static int fits(search *s, const int32_t *part, size_t count)
 {
     const ptir_buffers *b = s->b;
@@ -100,7 +100,7 @@ static int fits(search *s, const int32_t *part, size_t count)
 
 static int solve(search *s, const int32_t *part, size_t count);
 
-/* The parts of `rest` that share no section are independent: all must fit, then each is solved. */
+/* Split `rest` into parts that share no section, which are independent. All must fit; then each is solved. */
 static int solve_parts(search *s, const int32_t *rest, size_t count)
 {
     const ptir_buffers *b = s->b;
@@ -121,7 +121,7 @@ static int solve_parts(search *s, const int32_t *rest, size_t count)
     return 1;
 }
 
-/* The section to decide at height h: -1 when nothing can be placed there. */
+/* The section to decide next at height h; -1 if no buffer can be placed there. */
 static int64_t choose(search *s, const int32_t *part, size_t count, int64_t h)
 {
     const ptir_buffers *b = s->b;
@@ -158,7 +158,7 @@ static int step(search *s)
     return !s->status;
 }
 
-/* Place x at h; *others: whether anything that is not placed overlaps it. */
+/* Place x at h. *others: whether it overlaps any unplaced buffer. */
 static void place_at(search *s, int32_t x, int64_t h, int *others)
 {
     int64_t top = h + s->b->size[x];
@@ -177,7 +177,7 @@ static void place_at(search *s, int32_t x, int64_t h, int *others)
     }
 }
 
-/* Try each buffer of `options` at h; *last: one of them could not have been better elsewhere. */
+/* Try each buffer of `options` at h. *last: a buffer failed that overlaps no other, so no other choice can succeed. */
 static int try_each(search *s, const int32_t *part, size_t count, const int32_t *options, size_t n, int64_t h, int *last)
 {
     int32_t *rest = malloc(count * sizeof *rest);
@@ -204,7 +204,7 @@ static int try_each(search *s, const int32_t *part, size_t count, const int32_t 
     return found;
 }
 
-/* Nothing covers section t at h: all that covers it is raised to what may hold the lowest of it. */
+/* Leave section t empty at h: raise all buffers that cover it to the lowest height where one of them can stand. */
 static int leave_empty(search *s, const int32_t *part, size_t count, int64_t t, int64_t h)
 {
     int64_t raised = INT64_MAX, slack = s->b->capacity - h - s->total[t];

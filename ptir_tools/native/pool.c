@@ -1,7 +1,7 @@
-/* One pool of threads, started when they are first needed.
+/* The thread pool, started on first use.
  *
- * A helper that has worked looks for more for a short time, and then sleeps. So a piece of work that follows soon costs a store to
- * begin and a load to end, and a process that does something else has idle threads. */
+ * A helper that has finished spins for a short time and then sleeps. So work that follows soon costs one store to start and one
+ * load to finish, and an idle process has idle threads. */
 #define _GNU_SOURCE /* for sched_getaffinity */
 #include "pool.h"
 #include "common.h"
@@ -24,12 +24,12 @@ void ptir_together(void (*part)(const void *data, size_t i, ptir_watch *watch), 
 
 enum { MOST = 63 }; /* threads */
 
-/* Nanoseconds: how long to look for a change before one sleeps, how long to look whether a late helper runs, and how often one who
- * waits for long asks whether to stop. */
+/* Nanoseconds: how long to spin before sleeping; how long to watch whether a late helper makes progress; interval of the interrupt
+ * check while waiting. */
 enum { LOOK = 100000, GLANCE = 50000, ASK = 50000000, SECOND = 1000000000 };
 
-/* What is worked on. Parts are taken from the first on by who has the work, from the last on by helpers: so each mostly has the same
- * parts of what follows, and finds in its cache what it made before. */
+/* The current work. The owner takes parts from the first on, helpers from the last on. So each thread mostly gets the same parts in
+ * the next piece of work, and finds them in its cache. */
 typedef struct {
     void (*part)(const void *data, size_t i, ptir_watch *watch);
     const void *data;
@@ -38,20 +38,20 @@ typedef struct {
     atomic_int stopped;
 } work;
 
-/* The gate to the current work: how many helpers are in, and in units of PLACE how many more may come in. Who comes in has seen
- * `current`; who set it waits until all are out. */
+/* The gate: helpers inside, plus PLACE times the number that may still enter. A helper that has entered sees `current`; the owner
+ * waits until all have left. */
 enum { PLACE = 1 << 8 };
 static alignas(64) atomic_uint gate;
 static alignas(64) work *current;
-static atomic_int in_use; /* someone has set `current`, and has these two */
+static atomic_int in_use; /* some thread is the owner of `current` and `gate` */
 static size_t started, processors;
 static pthread_t helper[MOST];
 static atomic_char is_in[MOST];
-static int are_moved; /* some, to where one waited for them */
+static int are_moved; /* some helpers were moved to the processor of a waiting owner */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t there_is_work = PTHREAD_COND_INITIALIZER, all_left = PTHREAD_COND_INITIALIZER;
-static atomic_uint asleep, is_waiting; /* helpers, and whether the one whose work it is sleeps */
+static atomic_uint asleep, is_waiting; /* helpers asleep; whether the owner sleeps */
 
 static int is_over(void *data) { return atomic_load_explicit(&((work *)data)->stopped, memory_order_relaxed); }
 
@@ -85,8 +85,8 @@ static inline void relax(void)
 static int is_open(unsigned seen) { return seen >= PLACE; }
 static int is_empty(unsigned seen) { return seen == 0; }
 
-/* Look at the gate until it is as wanted; 0 when that takes longer. */
-static int becomes(int (*wanted)(unsigned seen), int64_t longest)
+/* Spin until the gate is as wanted. Returns 0 if that takes longer than `longest`. */
+static int spin_until(int (*wanted)(unsigned seen), int64_t longest)
 {
     enum { LOOKS = 64 };
     for (int64_t begin = 0, since = 0; since < longest;) {
@@ -100,7 +100,7 @@ static int becomes(int (*wanted)(unsigned seen), int64_t longest)
     return 0;
 }
 
-static int comes_in(void)
+static int enter(void)
 {
     unsigned seen = atomic_load(&gate);
     while (is_open(seen))
@@ -122,9 +122,9 @@ static void sleep_until_open(void)
 static void *help(void *its_is_in)
 {
     for (;;) {
-        if (!becomes(is_open, LOOK))
+        if (!spin_until(is_open, LOOK))
             sleep_until_open();
-        if (!comes_in())
+        if (!enter())
             continue;
         ptir_watch watch = {is_over, current, 0, 0, NULL, 1};
         atomic_store((atomic_char *)its_is_in, 1);
@@ -139,7 +139,7 @@ static void *help(void *its_is_in)
     return NULL;
 }
 
-/* Sleep until all helpers are out; a signal's handler may stop them. */
+/* Sleep until all helpers have left. A signal handler may stop them. */
 static void sleep_until_empty(work *w, ptir_watch *watch)
 {
     pthread_mutex_lock(&lock);
@@ -162,7 +162,7 @@ static void sleep_until_empty(work *w, ptir_watch *watch)
 }
 
 #if defined(__linux__)
-/* What a thread has run, in nanoseconds; 0 where that is not known. */
+/* CPU time of a thread in nanoseconds; 0 if it is not known. */
 static int64_t has_run(pthread_t thread)
 {
     clockid_t clock;
@@ -172,16 +172,16 @@ static int64_t has_run(pthread_t thread)
     return (int64_t)t.tv_sec * SECOND + t.tv_nsec;
 }
 
-/* Have helpers that are late and do not run come to the processor that this thread, which only waits, does not need: something else
- * has theirs, and may keep it for milliseconds. Whether they are all out meanwhile. */
-static int meets_helpers(void)
+/* Move helpers that are late and make no progress to the processor of this thread, which only waits: another process has theirs,
+ * perhaps for milliseconds. Returns whether all helpers have left in the meantime. */
+static int rescue_helpers(void)
 {
     int64_t before[MOST];
     int cpu = sched_getcpu();
     cpu_set_t here;
     for (size_t i = 0; i < started; i++)
         before[i] = has_run(helper[i]);
-    if (becomes(is_empty, GLANCE) || cpu < 0)
+    if (spin_until(is_empty, GLANCE) || cpu < 0)
         return is_empty(atomic_load(&gate));
     CPU_ZERO(&here);
     CPU_SET(cpu, &here);
@@ -191,10 +191,10 @@ static int meets_helpers(void)
     return 0;
 }
 #else
-static int meets_helpers(void) { return 0; }
+static int rescue_helpers(void) { return 0; }
 #endif
 
-/* A child of fork has none of the threads. */
+/* The child of a fork has none of the threads. */
 static void forget(void)
 {
     pthread_mutex_init(&lock, NULL);
@@ -205,8 +205,8 @@ static void forget(void)
         atomic_store(&is_in[started - 1], 0);
 }
 
-/* See how many processors this thread may use, and keep helpers away from the one that it is on: a thread that is woken is otherwise
- * often put there, to wait. */
+/* Count the processors that this thread may use, and keep helpers off its own processor: the system often wakes a thread there,
+ * where it has to wait. */
 static void place_helpers(void)
 {
     long count = 0;
@@ -231,7 +231,7 @@ static void place_helpers(void)
     processors = count > 0 ? (size_t)count : 1;
 }
 
-/* Have so many threads, or as many as there can be. */
+/* Start threads until there are `helpers`, or as many as the system allows. */
 static void start(size_t helpers)
 {
     static int is_watched;
@@ -244,7 +244,7 @@ static void start(size_t helpers)
     }
 }
 
-/* How many of `helpers` there can be for the next work. */
+/* How many of `helpers` are available for the next work. */
 static size_t available(size_t helpers)
 {
     helpers = smallest(helpers, MOST);
@@ -259,7 +259,7 @@ static size_t available(size_t helpers)
     return smallest(helpers, started);
 }
 
-/* Wake as many as are missing for `places`. */
+/* Wake as many sleeping helpers as `places` needs. */
 static void wake(size_t places)
 {
     size_t sleeping = atomic_load(&asleep);
@@ -285,7 +285,7 @@ void ptir_together(void (*part)(const void *data, size_t i, ptir_watch *watch), 
     drain(&w, 0, watch);
     if (places) {
         atomic_fetch_and(&gate, PLACE - 1);
-        if (!becomes(is_empty, LOOK) && !meets_helpers())
+        if (!spin_until(is_empty, LOOK) && !rescue_helpers())
             sleep_until_empty(&w, watch);
     }
     if (is_mine)

@@ -1,9 +1,9 @@
-/* What becomes of sums of products of bytes while they are in the nearest cache (`ptir_quantizing`, isa.h). */
+/* Epilogue of 8-bit products (`ptir_quantizing`, isa.h): scales and rounds 32-bit sums while they are in the level-1 cache. */
 
 typedef int8_t vector_of_bytes __attribute__((vector_size(W), aligned(1), may_alias));
 
-/* Some sums of a row as integers, by the definition. */
-static PTIR_APART void quantize_exactly(int8_t *to, const int32_t *sums, const int32_t *added, const ptir_quantizing *q, size_t column,
+/* Quantize sums of a row in float64, as defined in isa.h. */
+static PTIR_NOINLINE void quantize_exactly(int8_t *to, const int32_t *sums, const int32_t *added, const ptir_quantizing *q, size_t column,
                                         size_t columns)
 {
     const ptir_scaling *s = &q->scaling;
@@ -17,7 +17,7 @@ static PTIR_APART void quantize_exactly(int8_t *to, const int32_t *sums, const i
     }
 }
 
-/* A vector of a row that may end in it, and of what goes along with it: nothing is the same as zeros. */
+/* Load a vector of sums, or the tail of a row padded with zeros; NULL gives zeros. */
 PTIR_INLINE ints some_sums(const int32_t *from, size_t count)
 {
     ints x = {0};
@@ -29,7 +29,7 @@ PTIR_INLINE ints some_sums(const int32_t *from, size_t count)
     return x;
 }
 
-/* The nearest integers of numbers that are not large, and how far these are away at most: `*far` is that so far. */
+/* Round small numbers to integers. `*far` becomes the largest distance to the rounded integer seen so far. */
 #if PTIR_X86 && W == 16
 PTIR_INLINE ints nearest_integers(floats x, floats *far)
 {
@@ -51,8 +51,8 @@ PTIR_INLINE ints nearest_integers(floats x, floats *far)
 PTIR_INLINE floats between(floats x, floats low, floats high) { return smaller(larger_value(x, low), high); }
 #endif
 
-/* The quotient in f32 is three roundings off, within the range of bytes less than 2^-14: only near the middle between two integers
- * may the definition give the other one. */
+/* Quantize a vector in f32. The quotient has three rounding errors, less than 2^-14 together in the range of bytes. So only near
+ * the middle between two integers can the result differ from the definition. */
 PTIR_INLINE floats quantize_vector(int8_t *to, const int32_t *sums, const int32_t *added, const ptir_quantizing *q, size_t column,
                                    size_t count, floats far)
 {
@@ -69,8 +69,8 @@ PTIR_INLINE floats quantize_vector(int8_t *to, const int32_t *sums, const int32_
     return far;
 }
 
-/* A few vectors at a time, so that few are computed again. */
-static PTIR_APART void quantize_row(int8_t *to, const int32_t *sums, const int32_t *added, const ptir_quantizing *q, size_t column,
+/* Quantize in groups of a few vectors: if one number is near the middle, only its group is computed again in float64. */
+static PTIR_NOINLINE void quantize_row(int8_t *to, const int32_t *sums, const int32_t *added, const ptir_quantizing *q, size_t column,
                                     size_t columns)
 {
     enum { SOME = 64 };
@@ -93,7 +93,7 @@ typedef double doubles __attribute__((vector_size(4 * W), aligned(4), may_alias)
 typedef int32_t half_ints __attribute__((vector_size(2 * W), aligned(4), may_alias));
 typedef float half_floats __attribute__((vector_size(2 * W), aligned(4), may_alias));
 
-static PTIR_APART void scale_row(float *to, const int32_t *sums, const int32_t *added, const ptir_quantizing *q, size_t column,
+static PTIR_NOINLINE void scale_row(float *to, const int32_t *sums, const int32_t *added, const ptir_quantizing *q, size_t column,
                                  size_t columns)
 {
     const double *scale = q->scaling.scale, *zero = q->scaling.zero;
@@ -112,8 +112,9 @@ static PTIR_APART void scale_row(float *to, const int32_t *sums, const int32_t *
     }
 }
 
-/* Sums whose rows are `step` apart to elements whose rows are `stride` apart; (row, column) is where they begin in the whole. */
-static PTIR_APART void quantize_block(void *out, size_t stride, const int32_t *sums, size_t step, const ptir_quantizing *q, size_t row,
+/* Quantize a block. Rows of `sums` are `step` apart, rows of `out` `stride`; (row, column) is the block's position in the
+ * result. */
+static PTIR_NOINLINE void quantize_block(void *out, size_t stride, const int32_t *sums, size_t step, const ptir_quantizing *q, size_t row,
                                       size_t column, size_t rows, size_t columns)
 {
     for (size_t i = 0; i < rows; i++, sums += step) {

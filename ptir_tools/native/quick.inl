@@ -1,8 +1,9 @@
-/* Phases that come often, as loops: what their instructions give one by one, to the bit, for whole blocks of a row. */
+/* Loops for the frequent phases of phases.h. They give the same bits as the interpreter (chain.inl), for whole blocks of LANES
+ * columns. */
 
 #define VECTOR(p, k) (*(const floats *)((p) + W * (k)))
 
-/* A product that no sum takes in: it is rounded. */
+/* Force a product to be rounded: the compiler must not fuse it into a sum. */
 PTIR_INLINE floats rounded(floats x)
 {
 #if PTIR_X86
@@ -13,16 +14,16 @@ PTIR_INLINE floats rounded(floats x)
     return x;
 }
 
-PTIR_INLINE float nothing(unsigned op) { return op == PTIR_reduce_sum ? 0.0f : op == PTIR_reduce_max ? -INFINITY : INFINITY; }
+PTIR_INLINE float identity(unsigned op) { return op == PTIR_reduce_sum ? 0.0f : op == PTIR_reduce_max ? -INFINITY : INFINITY; }
 
-PTIR_INLINE floats joined(unsigned op, floats a, floats b)
+PTIR_INLINE floats combine(unsigned op, floats a, floats b)
 {
     if (op == PTIR_reduce_sum)
         return a + b;
     return op == PTIR_reduce_max ? larger(a, b) : smaller(a, b);
 }
 
-/* For every block of `columns`: `value` of a vector at column i, and with `op` its reduction. */
+/* For every block of `columns`: evaluate `value` at each column i; with `op`, reduce it. */
 #define BLOCKS(op, sums, value)                                                                                        \
     {                                                                                                                  \
         floats *to = (floats *)(sums), s[SUMS / W];                                                                    \
@@ -40,19 +41,19 @@ PTIR_INLINE floats joined(unsigned op, floats a, floats b)
         floats low = (value);                                                                                          \
         i += SUMS;                                                                                                     \
         floats high = (value);                                                                                         \
-        s = joined(op, s, joined(op, low, high));                                                                      \
+        s = combine(op, s, combine(op, low, high));                                                                    \
     }
 
-/* An element, while the one `ahead` is fetched, so that reading that one does not wait for memory. */
-PTIR_INLINE floats and_fetched(const float *x, ptrdiff_t ahead)
+/* Load a vector and prefetch the one `ahead`. */
+PTIR_INLINE floats load_prefetching(const float *x, ptrdiff_t ahead)
 {
-    ptir_fetch(x + ahead);
+    ptir_prefetch(x + ahead);
     return VECTOR(x, 0);
 }
 
-/* Whether the processor is faster when it alone chooses what to fetch of rows that are read in order. AMD's are: a product of one row
- * read 41 GB a second so, and 35 when it asked for the next rows. No size of a cache tells. */
-PTIR_INLINE int fetches_itself(void)
+/* Whether software prefetch of sequential rows costs time on this processor. It does on AMD: a product of one row reads 41 GB/s
+ * without and 35 GB/s with it, for every size of matrix. */
+PTIR_INLINE int prefetch_slows(void)
 {
 #if PTIR_X86 && defined(__GNUC__)
     return __builtin_cpu_is("amd") != 0;
@@ -61,28 +62,28 @@ PTIR_INLINE int fetches_itself(void)
 #endif
 }
 
-/* How far ahead a reduction fetches: a page, which is in the next rows, since it waits at the end of each. */
+/* Prefetch distance of reductions: a page, which reaches into the next rows, because a reduction waits at the end of each row. */
 PTIR_INLINE ptrdiff_t page_ahead(void)
 {
     enum { PAGE = 1024 }; /* floats */
-    return fetches_itself() ? 0 : PAGE;
+    return prefetch_slows() ? 0 : PAGE;
 }
 
 PTIR_INLINE void quick_reduce(unsigned op, float *sums, const float *x, ptrdiff_t ahead, size_t columns)
 {
     if (ahead)
-        BLOCKS(op, sums, and_fetched(x + i, ahead))
+        BLOCKS(op, sums, load_prefetching(x + i, ahead))
     else
         BLOCKS(op, sums, VECTOR(x + i, 0))
 }
 
-/* Nothing is fetched here: it is where softmax begins, which has done so in the row before. */
+/* Without prefetch: softmax begins with this, and its exp has prefetched the row (`quick_exp`). */
 PTIR_INLINE void quick_largest(float *sums, const float *x, size_t columns) BLOCKS(PTIR_reduce_max, sums, VECTOR(x + i, 0))
 
 PTIR_INLINE floats square(floats x) { return rounded(x * x); }
 PTIR_INLINE floats put(float *to, floats x) { return *(floats *)to = x; }
 
-/* To memory, past the cache, where `to` is the start of a vector there. */
+/* Non-temporal store of a vector; `to` has to be aligned. */
 #if PTIR_X86 && W == 16
 PTIR_INLINE void stream(float *to, floats x) { _mm512_stream_ps(to, (__m512)x); }
 #elif PTIR_X86 && W == 8
@@ -100,19 +101,19 @@ PTIR_INLINE void quick_squares(float *sums, const float *x, size_t columns)
 PTIR_INLINE void quick_deviation(float *sums, float *out, const float *x, float y, size_t columns)
     BLOCKS(PTIR_reduce_sum, sums, square(put(out + i, VECTOR(x + i, 0) - y)))
 
-/* Meanwhile the elements `ahead` are fetched: those of the next rows, so that reading them does not wait for memory. */
+/* exp of x - y and its sum. The elements `ahead`, in the next rows, are prefetched. */
 #if HAS_SCALING
 PTIR_INLINE void quick_exp(float *sums, float *out, const float *x, float y, ptrdiff_t ahead, size_t columns)
-    BLOCKS(PTIR_reduce_sum, sums, put(out + i, any_exp(and_fetched(x + i, ahead) - y)))
+    BLOCKS(PTIR_reduce_sum, sums, put(out + i, any_exp(load_prefetching(x + i, ahead) - y)))
 #else
-/* Block by block: quick where all arguments are near 0, whole where one is not. */
+/* Per block: if all arguments are near 0 use the fast exp, else the one for any argument. */
 PTIR_INLINE void quick_exp(float *sums, float *out, const float *x, float y, ptrdiff_t ahead, size_t all_columns)
 {
     const size_t columns = LANES;
     for (size_t done = 0; done < all_columns; done += LANES, x += LANES, out += LANES) {
         ints near = is_near(VECTOR(x, 0) - y);
         for (size_t i = 0; i < LANES; i += LINE)
-            ptir_fetch(x + ahead + i);
+            ptir_prefetch(x + ahead + i);
         for (size_t i = W; i < LANES; i += W)
             near &= is_near(VECTOR(x + i, 0) - y);
         if (is_any(~near))
@@ -124,8 +125,8 @@ PTIR_INLINE void quick_exp(float *sums, float *out, const float *x, float y, ptr
 
 #endif
 
-/* W floats. Where past the cache is written, vectors that cross lines of it take half as long again: they are read in halves, of which
- * every other one crosses none. */
+/* Load W floats. A loop with non-temporal stores takes half as long again if its loads cross cache lines. So they are loaded in
+ * halves, of which only every other one crosses. */
 PTIR_INLINE floats in_halves(const float *p, int streams)
 {
 #if PTIR_X86 && W == 16
@@ -160,16 +161,16 @@ PTIR_INLINE floats in_halves(const float *p, int streams)
 EVERY(quick_added, x + in_halves(other + i, STREAMS), const float *other)
 EVERY(quick_less, x - in_halves(other + i, STREAMS), const float *other)
 EVERY(quick_times, x * in_halves(other + i, STREAMS), const float *other)
-EVERY(plainly_divided, x / r, float r)
+EVERY(divided, x / r, float r)
 #if HAS_SCALING
-/* x / r, correctly rounded, without the unit that divides, which takes five times as long. q is x * (1 / r) with 1 / r in two pieces:
- * off by little more than half a unit in the last place. So x - q r is exact, and a quotient of two floats is never so near to the
- * middle between two others that the last sum is rounded wrongly. Nothing on the way may be subnormal or infinite: blocks with
- * elements that are not usual are divided. */
-PTIR_INLINE int has_usual_inverse(float r) { return r >= 0x1p-30f && r <= 0x1p30f; }
-PTIR_INLINE int are_usual_dividends(const float *x)
+/* x / r, correctly rounded, by multiplication: the divider is five times slower. q is x * (1 / r), with 1 / r in two pieces, so its
+ * error is little more than half an ulp. Then x - q r is exact. A quotient of two floats is never so close to the middle between
+ * two floats that the last addition rounds wrongly. No intermediate may be subnormal or infinite, so blocks with very small or
+ * large elements are divided. */
+PTIR_INLINE int has_safe_inverse(float r) { return r >= 0x1p-30f && r <= 0x1p30f; }
+PTIR_INLINE int are_safe_dividends(const float *x)
 {
-    const __m512i least = _mm512_set1_epi32(0x21800000); /* 2^-60, the most is 2^60 */
+    const __m512i least = _mm512_set1_epi32(0x21800000); /* 2^-60; the largest is 2^60 */
     __m512i far = _mm512_setzero_si512();
     for (int i = 0; i < LANES; i += W)
         far = _mm512_max_epu32(far, _mm512_sub_epi32((__m512i)VECTOR(x + i, 0), least));
@@ -188,16 +189,16 @@ PTIR_INLINE void quick_divided(const ptir_operand *to, const float *from, size_t
     const float inverse = 1.0f / r, rest = (float)(1.0 / (double)r - (double)inverse);
     const int streams = is_streamed(to);
     ptir_operand block = *to;
-    if (!has_usual_inverse(r)) {
-        plainly_divided(to, from, columns, r);
+    if (!has_safe_inverse(r)) {
+        divided(to, from, columns, r);
         return;
     }
     for (size_t at = 0; at < columns; at += LANES) {
         float *out = to->at + at;
         const float *x = from + at;
-        if (__builtin_expect(!are_usual_dividends(x), 0)) {
+        if (__builtin_expect(!are_safe_dividends(x), 0)) {
             block.at = out;
-            plainly_divided(&block, x, LANES, r);
+            divided(&block, x, LANES, r);
         } else {
             for (int i = 0; i < LANES; i += W) {
                 floats y = quotient(VECTOR(x + i, 0), r, inverse, rest);
@@ -210,7 +211,7 @@ PTIR_INLINE void quick_divided(const ptir_operand *to, const float *from, size_t
     }
 }
 #else
-#define quick_divided plainly_divided
+#define quick_divided divided
 #endif
 EVERY(quick_at_least, larger(x, all(r)), float r)
 EVERY(quick_scaled, rounded(x * r) * VECTOR(g + i, 0), float r, const float *g)
@@ -220,8 +221,8 @@ EVERY(quick_tanh_gelu,
       rounded(x * half) * (quick_tanh(rounded((rounded(rounded(square(x) * x) * c) + x) * k)) + one),
       float c, float k, float one, float half)
 
-/* Columns [0, columns) of a row, a multiple of LANES; `rows` rows are done in one phase. */
-PTIR_INLINE void quickly(int known, const ptir_ready *in, size_t rows, size_t columns)
+/* Run a known phase on columns [0, columns) of a row, a multiple of LANES. The phase processes `rows` rows. */
+PTIR_INLINE void run_known(int known, const ptir_ready *in, size_t rows, size_t columns)
 {
 #define ROW_OF(k) in[k].first.at
 #define FLOAT_OF(k) *in[k].first.at

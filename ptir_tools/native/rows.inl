@@ -1,6 +1,6 @@
-/* Layer norm and quantization, row by row; reductions of columns; rows by number. */
+/* Kernels on rows: layer norm, quantization, reductions over rows of a matrix (`fold`), argmax (`largest`). */
 
-/* A row in float64: one whose squares leave the range of f32. */
+/* One row in float64, because its squares leave the range of f32. */
 static void normalized_exactly(float *out, const float *x, const float *gamma, const float *beta, size_t n, double epsilon)
 {
     double mean = 0.0, variance = 0.0;
@@ -28,7 +28,7 @@ static void layer_norm(float *out, const float *from, const float *gamma, const 
         quick_reduce(PTIR_reduce_sum, sums, from, page_ahead(), columns);
         for (size_t i = columns; i < n; i++)
             total += from[i];
-        const float mean = (reduced(PTIR_reduce_sum, sums) + total) * share;
+        const float mean = (reduce_partials(PTIR_reduce_sum, sums) + total) * share;
         fill(sums, SUMS, 0.0f);
         fill(squares, SUMS, 0.0f);
         for (size_t i = 0; i < columns; i += SUMS)
@@ -42,9 +42,9 @@ static void layer_norm(float *out, const float *from, const float *gamma, const 
             rest += d;
             square_sum += d * d;
         }
-        /* How far the mean was rounded, and what that takes off the squares. */
-        const float off = (reduced(PTIR_reduce_sum, sums) + rest) * share;
-        const float variance = (reduced(PTIR_reduce_sum, squares) + square_sum) * share - off * off + (float)epsilon;
+        /* `off` is the rounding error of the mean; the variance is corrected by its square. */
+        const float off = (reduce_partials(PTIR_reduce_sum, sums) + rest) * share;
+        const float variance = (reduce_partials(PTIR_reduce_sum, squares) + square_sum) * share - off * off + (float)epsilon;
         if (!(variance >= 0x1p-100f && variance < INFINITY)) {
             normalized_exactly(out, from, gamma, beta, n, epsilon);
             continue;
@@ -57,8 +57,8 @@ static void layer_norm(float *out, const float *from, const float *gamma, const 
     }
 }
 
-/* Numbers of a kind as float64, and back: integers saturate, and a NaN is 0. */
-#define NUMBERS(name, type, whole, low, high)                                                                                 \
+/* Convert a kind to float64 and back. Integers saturate, and NaN becomes 0. */
+#define NUMBERS(name, type, whole, low, high)                                                                          \
     static void from_##name(double *restrict to, const type *restrict from, size_t n)                                  \
     {                                                                                                                  \
         for (size_t i = 0; i < n; i++)                                                                                 \
@@ -68,7 +68,7 @@ static void layer_norm(float *out, const float *from, const float *gamma, const 
     {                                                                                                                  \
         for (size_t i = 0; i < n; i++) {                                                                               \
             double x = from[i] > low ? from[i] : low;                                                                  \
-            to[i] = (type)(whole)(from[i] == from[i] ? (x < high ? x : high) : 0.0);                                 \
+            to[i] = (type)(whole)(from[i] == from[i] ? (x < high ? x : high) : 0.0);                                   \
         }                                                                                                              \
     }
 
@@ -79,7 +79,7 @@ NUMBERS(u16, uint16_t, int32_t, 0.0, 0x1p16 - 1)
 NUMBERS(i32, int32_t, int32_t, -0x1p31, 0x1p31 - 1)
 NUMBERS(u32, uint32_t, int64_t, 0.0, 0x1p32 - 1)
 
-enum { PIECE = 256 }; /* numbers in work */
+enum { PIECE = 256 }; /* numbers converted at a time */
 
 static int is_power_of_two(double x)
 {
@@ -87,7 +87,7 @@ static int is_power_of_two(double x)
     return frexp(x, &exponent) == 0.5;
 }
 
-/* `n` numbers of kind `from` as those of kind `to`; every pointer of `s` goes along when `along` is 1. */
+/* Rescale `n` numbers. With `along` = 1 each has its own entry in the arrays of `s`, with 0 all share one. */
 static void rescaled_row(char *out, char to, const char *x, char from, size_t n, ptir_scaling s, size_t along)
 {
     double wide[PIECE];
@@ -114,7 +114,7 @@ static void rescaled_row(char *out, char to, const char *x, char from, size_t n,
         return;
     }
     const double inverse = 1.0 / *s.output_scale;
-    if (!along && is_power_of_two(*s.output_scale) && inverse < INFINITY && inverse > 0.0) /* the same quotient, sooner */
+    if (!along && is_power_of_two(*s.output_scale) && inverse < INFINITY && inverse > 0.0) /* multiplying gives the same quotient faster */
         for (size_t i = 0; i < n; i++)
             wide[i] = rint(wide[i] * inverse) + *s.output_zero;
     else
@@ -148,7 +148,7 @@ static void rescaled(void *out, char to, const void *x, char from, size_t rows, 
     }
 }
 
-/* Four rows at once, so that the results so far are read and written less often. */
+/* Combine four rows at once, so that `out` is loaded and stored less often. */
 PTIR_INLINE void fold_rows(unsigned op, float *out, const float *x, ptrdiff_t step, size_t m, size_t n)
 {
     const float *row[4];
@@ -158,24 +158,24 @@ PTIR_INLINE void fold_rows(unsigned op, float *out, const float *x, ptrdiff_t st
         for (size_t r = 0; r < 4; r++)
             row[r] = x + (ptrdiff_t)(i + r % count) * step;
         for (; count == 4 && j + W <= n; j += W) {
-            floats low = joined(op, VECTOR(row[0] + j, 0), VECTOR(row[1] + j, 0));
-            floats high = joined(op, VECTOR(row[2] + j, 0), VECTOR(row[3] + j, 0));
-            put(out + j, joined(op, VECTOR(out + j, 0), joined(op, low, high)));
+            floats low = combine(op, VECTOR(row[0] + j, 0), VECTOR(row[1] + j, 0));
+            floats high = combine(op, VECTOR(row[2] + j, 0), VECTOR(row[3] + j, 0));
+            put(out + j, combine(op, VECTOR(out + j, 0), combine(op, low, high)));
         }
         for (; j + W <= n; j += W)
-            put(out + j, joined(op, VECTOR(out + j, 0), VECTOR(row[0] + j, 0)));
+            put(out + j, combine(op, VECTOR(out + j, 0), VECTOR(row[0] + j, 0)));
         for (; j < n; j++) {
             floats v = all(row[0][j]);
             if (count == 4)
-                v = joined(op, joined(op, v, all(row[1][j])), joined(op, all(row[2][j]), all(row[3][j])));
-            out[j] = joined(op, all(out[j]), v)[0];
+                v = combine(op, combine(op, v, all(row[1][j])), combine(op, all(row[2][j]), all(row[3][j])));
+            out[j] = combine(op, all(out[j]), v)[0];
         }
     }
 }
 
 static void fold(float *out, ptir_matrix x, int kind, size_t batch, size_t m, size_t n, ptir_watch *watch)
 {
-    const size_t strip = 4096; /* columns whose results stay in the nearest cache */
+    const size_t strip = 4096; /* columns whose results stay in the level-1 cache */
     const float none = kind == PTIR_SUM ? 0.0f : kind == PTIR_MAX ? -INFINITY : INFINITY;
     for (size_t b = 0; b < batch; b++, out += n)
         for (size_t j = 0; j < n; j += strip) {
@@ -193,7 +193,7 @@ static void fold(float *out, ptir_matrix x, int kind, size_t batch, size_t m, si
         }
 }
 
-/* The first place of `top` in a row, or of a NaN where it is one. */
+/* The first index of `top` in a row, or of a NaN if `top` is NaN. */
 PTIR_INLINE size_t place_of(float top, const float *x, size_t n)
 {
     const ints any_nan = all(top) != all(top);
@@ -218,7 +218,7 @@ static void largest(void *out, int wide, const float *x, ptrdiff_t step, size_t 
             return;
         fill(sums, SUMS, -INFINITY);
         quick_reduce(PTIR_reduce_max, sums, x, page_ahead(), columns);
-        float top = reduced(PTIR_reduce_max, sums);
+        float top = reduce_partials(PTIR_reduce_max, sums);
         for (size_t i = columns; i < n; i++)
             top = larger(all(top), all(x[i]))[0];
         size_t place = place_of(top, x, n);

@@ -1,4 +1,4 @@
-/* Tiles (AMX) and their shapes. A tile is up to 16 rows of 16 words of 32 bits. */
+/* AMX tile registers and their shapes. A tile has up to 16 rows of 16 words of 32 bits. */
 
 enum {
     SIXTEEN = 16,
@@ -6,7 +6,7 @@ enum {
     TILE = SIXTEEN * SIXTEEN, /* words of a tile */
 };
 
-/* Tiles of one shape each: of sums 0 to 3, of the left operand 4 and 5, of the right one 6 and 7. */
+/* The configuration of the tile registers. Tiles 0 to 3 hold sums, 4 and 5 the left operand, 6 and 7 the right one. */
 typedef struct {
     uint8_t palette, start, unused[14];
     uint16_t bytes[16];
@@ -18,13 +18,13 @@ typedef struct {
     size_t rows, columns;
 } tile_area;
 
-#ifdef PTIR_TILES /* a file that does without the instructions, for tests */
+#ifdef PTIR_TILES /* for tests: a file that emulates the instructions */
 #include PTIR_TILES
 #else
 #define TILE_SHAPE(made) __asm__ volatile("ldtilecfg %0" : : "m"(made) : "memory")
 #define TILE_RELEASE() __asm__ volatile("tilerelease" : : : "memory")
 #define TILE_LOAD(t, from, step) __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(from), "r"((ptrdiff_t)(step)) : "memory")
-/* Of what the nearest cache need not keep: it comes from the second one, and leaves room for what is read again. */
+/* Load without keeping the lines in the level-1 cache, which leaves room for data that is read again. */
 #define TILE_STREAM(t, from, step)                                                                                     \
     __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #t : : "r"(from), "r"((ptrdiff_t)(step)) : "memory")
 #define TILE_STORE(t, to, step) __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"(to), "r"((ptrdiff_t)(step)) : "memory")
@@ -34,11 +34,12 @@ typedef struct {
 
 static void release_tiles(void) { TILE_RELEASE(); }
 
-/* The area that tiles are made for, in one number: two would be read as a vector, which waits until both are stored. */
+/* The area that the tiles are configured for, as one number. Two fields would be compared by one vector load, which stalls until
+ * both separate stores are complete. */
 typedef uint32_t tile_shape;
 enum { NO_SHAPE = 0 };
 
-/* Make the tiles as large as `wanted` needs; `*now` is what they are. */
+/* Configure the tiles for the area `wanted`, unless they already are; `*now` is the current shape. */
 static void shape_tiles(tile_shape *now, tile_area wanted)
 {
     const tile_shape shape = (tile_shape)(wanted.rows * (BLOCK + 1) + wanted.columns);

@@ -1,27 +1,29 @@
-/* Matrix product of f32 by tiles of bf16 (AMX). A float is split: it is the sum of three bf16, its PIECES, each of which is less than
- * 2^-8 of the one before. Of the nine products of the pieces of two floats the six largest are summed in f32. What is left out is
- * less than 2^-23 of the product. A sum of k products is rounded at most 14 + 13 k / 64 times for k from LEAST on, so that both keep
- * the bound of k roundings.
+/* Matrix product and convolution of f32 by AMX tiles of bf16. Entries: `split_gemm`, `split_conv`, `pack_split`.
  *
- * Tiles take subnormal numbers for 0, and a piece of the largest floats may be infinite. So the range of both operands is looked at
- * first, for MR rows of the left one at a time. Rows that meet such a number are computed in f32, from what is packed.
+ * A float is split into a sum of three bf16, its PIECES, each less than 2^-8 of the one before. Of the nine products of pieces, the
+ * six largest are summed in f32; the others are together less than 2^-23 of the product. A sum of k products is rounded at most 14
+ * + 13 k / 64 times for k >= LEAST. Together the two errors stay within the bound of k roundings.
  *
- * The right operand is packed in panels of two tiles of columns, by parts of PART elements along k: the words of the first pieces,
- * of the second and of the third ones. Word w of a column has elements w and w + 16. So is the left one, in blocks of two tiles of
- * rows. */
+ * The tiles flush subnormal numbers to 0, and a piece of the largest floats may be infinite. So the ranges of both operands are
+ * checked first, for MR rows of the left operand at a time. Rows with such numbers are computed in f32 from the same packed
+ * operands.
+ *
+ * Packed operands: the right one in panels of two tiles of columns, in parts of PART elements along k. A part holds the words of
+ * the first pieces, then those of the second and of the third. Word w of a column has elements w and w + 16. The left one is packed
+ * likewise in blocks of two tiles of rows. */
 
 enum {
     PIECES = 3,
     PART = 2 * SIXTEEN, /* elements along k of a tile */
-    LEAST = 48,         /* products of a sum for which the tiles pay, and are exact enough */
-    NARROWEST = 48,     /* columns for which they pay */
+    LEAST = 48,         /* least k for which the tiles are faster and accurate enough */
+    NARROWEST = 48,     /* least number of columns for which they are faster */
     SMC = 256, SNC = 1024, /* rows and columns of a block */
-    FEW_COLUMNS = 256,     /* for which rows are packed as they are needed */
-    LINES = 64,      /* lines of an image of which it is */
-    ENOUGH_LINES = 2, /* lines of places for which a convolution splits those that it sees */
+    FEW_COLUMNS = 256,     /* up to so many columns, only BLOCK rows are split at a time */
+    LINES = 64,      /* lines of an image whose ranges are remembered */
+    ENOUGH_LINES = 2, /* lines of places for which a convolution splits the image */
 };
 
-/* Magnitudes of numbers: the least that is not 0, less 1, as bits; the largest; and all bits that some number has. */
+/* Range of magnitudes, as bits: the least nonzero one minus 1; the largest; the OR of all. */
 typedef struct {
     uint32_t least, most, all;
 } range;
@@ -33,7 +35,7 @@ PTIR_INLINE range joined_range(range a, range b)
     return (range){a.least < b.least ? a.least : b.least, a.most > b.most ? a.most : b.most, a.all | b.all};
 }
 
-/* The same for each element of a vector. */
+/* A range per lane of a vector. */
 typedef struct {
     __m512i least, most, all;
 } ranges;
@@ -48,7 +50,7 @@ PTIR_INLINE void see(ranges *x, __m512 value)
     x->all = _mm512_or_si512(x->all, bits);
 }
 
-/* The first elements of a vector: `count` of them, or all. */
+/* Mask of the first `count` lanes, or of all. */
 PTIR_INLINE __mmask16 first_of(size_t count) { return count < W ? (__mmask16)((1u << count) - 1) : (__mmask16)~0u; }
 
 PTIR_INLINE void see_all(ranges *x, const float *from, size_t n)
@@ -66,26 +68,26 @@ PTIR_INLINE range range_of(ranges x)
 
 enum { BIAS = 127, LOWEST = -126, BITS = 23 };
 
-/* The exponent of the least number that is not 0, of the largest; those of 0 where all are 0. */
+/* Exponent of the least nonzero number, and of the largest; 0 for the least one if all are 0. */
 PTIR_INLINE int least_exponent(range x) { return x.most ? (int)((x.least + 1) >> EXPONENT) - BIAS : 0; }
 PTIR_INLINE int most_exponent(range x) { return (int)(x.most >> EXPONENT) - BIAS; }
 
-/* Whether numbers in a range have pieces, which are normal and finite. */
+/* Whether all numbers in a range can be split: their pieces are normal and finite. */
 PTIR_INLINE int has_pieces(range x) { return most_exponent(x) < BIAS && least_exponent(x) - BITS >= LOWEST; }
 
-/* Whether tiles lose nothing of sums of products of numbers in these ranges: all bits of the products are normal, and nothing is near to
+/* Whether tiles are exact enough for products of numbers in these ranges: no bit of a product is subnormal, and no sum is near
  * infinity. */
-PTIR_INLINE int is_plain_product(range a, range b)
+PTIR_INLINE int is_exact_product(range a, range b)
 {
     enum { LOST = 30, HIGHEST = 90 };
     return has_pieces(a) && has_pieces(b) && most_exponent(a) + most_exponent(b) <= HIGHEST &&
            least_exponent(a) + least_exponent(b) - LOST >= LOWEST;
 }
 
-/* How many pieces of numbers in a range are not 0. */
+/* How many pieces of the numbers in a range are nonzero. */
 PTIR_INLINE int pieces_of(range x) { return x.all & 0xffff ? (x.all & 0x7f ? 3 : 2) : 1; }
 
-/* The pieces of sixteen floats, each in the upper half of a word. */
+/* Split sixteen floats; each piece is in the high half of a word. */
 PTIR_INLINE void split(__m512i *to, __m512 x)
 {
     const __m512i half = _mm512_set1_epi32(0x8000), upper = _mm512_set1_epi32((int)0xffff0000);
@@ -95,8 +97,8 @@ PTIR_INLINE void split(__m512i *to, __m512 x)
     to[2] = _mm512_castps_si512(_mm512_sub_ps(rest, _mm512_castsi512_ps(to[1])));
 }
 
-/* The words of two vectors of floats, piece by piece, `apart` words apart. Floats that have no pieces stay `whole`: the upper halves
- * are in the words of the first pieces, the lower ones in those of the second. */
+/* Split two vectors of floats into words, `apart` words between pieces. With `whole`, floats that cannot be split are stored
+ * unchanged: their high halves as the first pieces, their low halves as the second. */
 PTIR_INLINE void split_words(uint32_t *to, size_t apart, __m512 low, __m512 high, int whole)
 {
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
@@ -112,41 +114,41 @@ PTIR_INLINE void split_words(uint32_t *to, size_t apart, __m512 low, __m512 high
         _mm512_storeu_si512(to + i * apart, _mm512_or_si512(_mm512_srli_epi32(a[i], 16), b[i]));
 }
 
-/* Words of a column that `depth` elements take. */
+/* Words per column for `depth` elements. */
 static size_t split_rows(size_t depth) { return (depth + PART - 1) / PART * SIXTEEN * PIECES; }
 
 PTIR_INLINE int is_worth_splitting(size_t k, size_t n) { return k >= LEAST && n >= NARROWEST; }
 
-/* Of a packed right operand: its panels, then for each vector of columns the range of the panel that begins there. */
+/* Size of a packed right operand: its panels, then a range per vector of columns for the panel that begins there. */
 static size_t split_floats(size_t k, size_t n)
 {
     if (!is_worth_splitting(k, n))
         return ptir_isa_avx512.packed_floats(k, n);
-    return whole_vectors(n) * split_rows(k) + whole_vectors(n) / W * (sizeof(range) / sizeof(float));
+    return padded_columns(n) * split_rows(k) + padded_columns(n) / W * (sizeof(range) / sizeof(float));
 }
 
-/* Where the panels of columns [j, …) and rows [p, …) begin. */
+/* Offset of the panels of columns [j, …) and rows [p, …). */
 static size_t split_at(size_t j, size_t p, size_t n, size_t k)
 {
-    return j * split_rows(k) + p / PART * SIXTEEN * PIECES * whole_vectors(block_width(n - j, SNC));
+    return j * split_rows(k) + p / PART * SIXTEEN * PIECES * padded_columns(block_width(n - j, SNC));
 }
 
-/* PART rows of up to sixteen columns of a matrix, in order; zeros beyond. */
-static PTIR_APART void gather_columns(float (*to)[SIXTEEN], const float *from, ptrdiff_t row, ptrdiff_t column, size_t depth, size_t columns)
+/* Copy PART rows of up to sixteen columns of a matrix, padded with zeros. */
+static PTIR_NOINLINE void gather_columns(float (*to)[SIXTEEN], const float *from, ptrdiff_t row, ptrdiff_t column, size_t depth, size_t columns)
 {
     memset(to, 0, PART * sizeof *to);
     if (row == 1 && depth == PART && columns == SIXTEEN)
         for (size_t k = 0; k < PART; k += SIDE)
             for (size_t j = 0; j < SIXTEEN; j += SIDE)
-                turn8(&to[k][j], SIXTEEN, from + k + (ptrdiff_t)j * column, column);
+                transpose8(&to[k][j], SIXTEEN, from + k + (ptrdiff_t)j * column, column);
     else
         for (size_t k = 0; k < depth; k++)
             for (size_t j = 0; j < columns; j++)
                 to[k][j] = from[(ptrdiff_t)k * row + (ptrdiff_t)j * column];
 }
 
-/* One part along k of a panel; the range of its numbers is joined to `found`. */
-static PTIR_APART void split_part(uint32_t *to, const float *from, ptrdiff_t row, ptrdiff_t column, size_t depth, size_t columns, size_t width,
+/* Pack one part along k of a panel. The range of its numbers is joined to `found`. */
+static PTIR_NOINLINE void split_part(uint32_t *to, const float *from, ptrdiff_t row, ptrdiff_t column, size_t depth, size_t columns, size_t width,
                                   int whole, range *found)
 {
     float gathered[PART][SIXTEEN] __attribute__((aligned(64)));
@@ -171,7 +173,7 @@ static PTIR_APART void split_part(uint32_t *to, const float *from, ptrdiff_t row
     *found = joined_range(*found, range_of(seen));
 }
 
-/* The part of rows [p, …) of the panels of a block of columns that begin in `wanted`. */
+/* Pack one part, rows [p, …), of a block of columns: only the panels whose first column is in `wanted`. */
 static void split_parts(uint32_t *to, ptir_matrix c, size_t k, size_t n, size_t p, size_t j, size_t columns, column_range wanted, range *ranges,
                         int whole)
 {
@@ -196,7 +198,7 @@ static void pack_split(float *packed, ptir_matrix c, size_t k, size_t n, size_t 
         return;
     }
     uint32_t *to = (uint32_t *)packed;
-    range *ranges = (range *)(to + whole_vectors(n) * split_rows(k));
+    range *ranges = (range *)(to + padded_columns(n) * split_rows(k));
     for (size_t j = 0, columns; j < n; j += columns) {
         columns = block_width(n - j, SNC);
         for (size_t p = 0; p < k; p += PART)
@@ -207,7 +209,7 @@ static void pack_split(float *packed, ptir_matrix c, size_t k, size_t n, size_t 
     }
 }
 
-/* Up to sixteen floats from the words of their pieces, `apart` words apart, of which `half` says which half. */
+/* Join pieces to up to sixteen floats. Pieces are `apart` words apart; `half` says which half of the words. */
 PTIR_INLINE void join_words(float *to, const uint32_t *from, size_t apart, size_t count, size_t half, int whole)
 {
     for (size_t c = 0; c < count; c++) {
@@ -222,12 +224,12 @@ PTIR_INLINE void join_words(float *to, const uint32_t *from, size_t apart, size_
         if (whole)
             bits = piece[0] | piece[1] >> 16;
         else if (((piece[1] | piece[2]) & MAGNITUDE) == 0)
-            bits = piece[0]; /* with the sign of a zero */
+            bits = piece[0]; /* keeps the sign of zero */
         memcpy(to + c, &bits, sizeof bits);
     }
 }
 
-/* The right operand that `pack_split` packed, dense. */
+/* Undo `pack_split`: write the right operand as dense rows. */
 static void unpack_split(float *to, const float *packed, size_t k, size_t n)
 {
     if (!is_worth_splitting(k, n)) {
@@ -235,7 +237,7 @@ static void unpack_split(float *to, const float *packed, size_t k, size_t n)
         return;
     }
     const uint32_t *from = (const uint32_t *)packed;
-    const range *ranges = (const range *)(from + whole_vectors(n) * split_rows(k));
+    const range *ranges = (const range *)(from + padded_columns(n) * split_rows(k));
     for (size_t j = 0, columns; j < n; j += columns) {
         columns = block_width(n - j, SNC);
         for (size_t i = 0, width; i < columns; i += width) {
@@ -252,8 +254,8 @@ static void unpack_split(float *to, const float *packed, size_t k, size_t n)
     }
 }
 
-/* The ranges of the panels of a packed right operand; of all of it. */
-static const range *right_ranges(const uint32_t *packed, size_t k, size_t n) { return (const range *)(packed + whole_vectors(n) * split_rows(k)); }
+/* The ranges of the panels of a packed right operand; their union. */
+static const range *right_ranges(const uint32_t *packed, size_t k, size_t n) { return (const range *)(packed + padded_columns(n) * split_rows(k)); }
 
 static range right_range(const uint32_t *packed, size_t k, size_t n)
 {
@@ -267,8 +269,9 @@ static range right_range(const uint32_t *packed, size_t k, size_t n)
     return found;
 }
 
-/* Columns [p, p + depth) of MR rows of a left operand: where they are, or in `room`, [MR][KC]. Beyond `m` the last row serves. */
-static PTIR_APART void find_rows(const float **from, const left_rows *x, const pixels *found, size_t start, size_t m, size_t p, size_t depth,
+/* The addresses of columns [p, p + depth) of MR rows of a left operand: in place, or a copy in `room`, [MR][KC]. Rows beyond `m`
+ * repeat the last one. */
+static PTIR_NOINLINE void find_rows(const float **from, const left_rows *x, const pixels *found, size_t start, size_t m, size_t p, size_t depth,
                                  float *room)
 {
     if (!x->patches && x->a.columns == 1) {
@@ -307,20 +310,20 @@ static PTIR_APART void find_rows(const float **from, const left_rows *x, const p
     size_t k = 0;
     if (x->a.rows == 1 && rows == MR && MR == SIDE)
         for (; k + SIDE <= depth; k += SIDE)
-            turn8(room + k, KC, at + (ptrdiff_t)k * x->a.columns, x->a.columns);
+            transpose8(room + k, KC, at + (ptrdiff_t)k * x->a.columns, x->a.columns);
     for (; k < depth; k++)
         for (size_t r = 0; r < MR; r++)
             room[r * KC + k] = at[(ptrdiff_t)smallest(r, rows - 1) * x->a.rows + (ptrdiff_t)k * x->a.columns];
 }
 
-/* Of MR rows: whether they are products by tiles; whether they stay whole; how many pieces are not 0. */
+/* Of MR rows: whether tiles may be used; whether they are not split; the number of nonzero pieces. */
 typedef struct {
-    uint8_t is_plain, whole, pieces;
+    uint8_t no_subnormals, whole, pieces;
 } row_kind;
 
-/* The range of a line of an image, looked up in those that were found last. */
+/* Cache of the ranges of image lines. */
 typedef struct {
-    size_t line[LINES]; /* its number and 1 */
+    size_t line[LINES]; /* number of the line, plus 1 */
     range found[LINES];
 } line_ranges;
 
@@ -339,8 +342,8 @@ static range line_range(line_ranges *known, const ptir_patches *p, const float *
     return *found;
 }
 
-/* Find out about rows [start, start + rows), MR at a time. Of patches all of the lines that they see count. */
-static PTIR_APART void find_kinds(row_kind *kinds, const left_rows *x, size_t start, size_t rows, size_t k, range right, float *room)
+/* Classify rows [start, start + rows), MR at a time. For patches, the range of all image lines that they read counts. */
+static PTIR_NOINLINE void find_kinds(row_kind *kinds, const left_rows *x, size_t start, size_t rows, size_t k, range right, float *room)
 {
     line_ranges known;
     memset(known.line, 0, sizeof known.line);
@@ -367,7 +370,7 @@ static PTIR_APART void find_kinds(row_kind *kinds, const left_rows *x, size_t st
                 see_all(&seen, from[r], smallest(KC, k - c));
         }
         own = p ? own : range_of(seen);
-        *kinds = (row_kind){(uint8_t)is_plain_product(own, right), (uint8_t)!has_pieces(own), (uint8_t)pieces_of(own)};
+        *kinds = (row_kind){(uint8_t)is_exact_product(own, right), (uint8_t)!has_pieces(own), (uint8_t)pieces_of(own)};
     }
 }
 
@@ -382,8 +385,8 @@ PTIR_INLINE void split_row(uint32_t *to, const float *from, size_t depth, int wh
     split_words(to, 2 * TILE, _mm512_maskz_loadu_ps((__mmask16)some, from + k), _mm512_maskz_loadu_ps((__mmask16)(some >> 16), from + k + SIXTEEN), whole);
 }
 
-/* Rows [start, start + rows) in blocks of two tiles, part by part along k. */
-static PTIR_APART void split_left(uint32_t *to, const left_rows *x, size_t start, size_t rows, size_t end, size_t p, size_t depth,
+/* Pack rows [start, start + rows) in blocks of two tiles, part by part along k. */
+static PTIR_NOINLINE void split_left(uint32_t *to, const left_rows *x, size_t start, size_t rows, size_t end, size_t p, size_t depth,
                                   const row_kind *kinds, float *room)
 {
     for (size_t i = 0; i < rows; i += MR, kinds++) {
@@ -423,7 +426,7 @@ static PTIR_APART void split_left(uint32_t *to, const left_rows *x, size_t start
             TILE_LOAD(7, b + (piece) * SIXTEEN * width + SIXTEEN, 4 * width);                                          \
     } while (0)
 
-/* Have a piece of a part in the cache of level 2 soon, where there is one. */
+/* Prefetch one piece of a part to the level-2 cache, unless `part` is NULL. */
 PTIR_INLINE void fetch_piece(const uint32_t *part, int piece, int wide)
 {
     const size_t words = SIXTEEN * (wide ? BLOCK : SIXTEEN);
@@ -431,8 +434,8 @@ PTIR_INLINE void fetch_piece(const uint32_t *part, int piece, int wide)
         __builtin_prefetch(part + (size_t)piece * words + i, 0, 2);
 }
 
-/* The products of a part. Pieces of the left operand are `piece_step` words apart, rows `row_step`, the second tile is `below`. The
- * smallest products come first. Another part of the right operand, `next`, is needed soon, unless it is NULL. */
+/* Add the products of one part, the smallest first. Pieces of the left operand are `piece_step` words apart, rows `row_step`, and
+ * the second tile is at `below`. `next`, a part of the right operand, is prefetched unless it is NULL. */
 PTIR_INLINE void add_part(const uint32_t *a, size_t piece_step, size_t row_step, size_t below, const uint32_t *b, int high, int wide, int left,
                           int right, const uint32_t *next)
 {
@@ -468,7 +471,7 @@ PTIR_INLINE void add_part(const uint32_t *a, size_t piece_step, size_t row_step,
 #undef LOAD_LEFT
 #undef LOAD_RIGHT
 
-/* Begin the sums of up to 2 x 2 tiles, at 0 or with what is there; put them there. */
+/* Initialize the sums of up to 2 x 2 tiles, with 0 or with `out` (`begin_sums`); store them (`put_sums`). */
 PTIR_INLINE void begin_sums(const float *out, size_t stride, int add, int high, int wide)
 {
     const size_t step = 4 * stride;
@@ -505,8 +508,8 @@ PTIR_INLINE void put_sums(float *out, size_t stride, int high, int wide)
         TILE_STORE(3, below + 4 * SIXTEEN, step);
 }
 
-/* The sums of up to 2 x 2 tiles, of so many pieces; `high` and `wide`, whether there are two, are known when it is compiled. Where it
- * `fetches`, the panel after this one is needed soon. */
+/* Multiply up to 2 x 2 tiles of `left` and `right` pieces. `high` and `wide` (whether there are two) are compile-time constants.
+ * With `fetches`, the panel after this one is prefetched. */
 PTIR_INLINE void sum_split(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, int add, int high, int wide,
                            int left, int right, int fetches)
 {
@@ -517,7 +520,7 @@ PTIR_INLINE void sum_split(float *out, size_t stride, const uint32_t *a, const u
     put_sums(out, stride, high, wide);
 }
 
-/* The floats of words, from their pieces or `whole`. */
+/* Join the pieces of words, or read floats that are stored `whole`. */
 PTIR_INLINE void from_pieces(floats *low, floats *high, const uint32_t *at, size_t apart, int whole)
 {
     typedef uint32_t some_words __attribute__((vector_size(4 * W), aligned(4), may_alias));
@@ -534,12 +537,12 @@ PTIR_INLINE void from_pieces(floats *low, floats *high, const uint32_t *at, size
     *high = ((floats)(x[0] & 0xffff0000u) + (floats)(x[1] & 0xffff0000u)) + (floats)(x[2] & 0xffff0000u);
 }
 
-/* What of a product stays whole: rows of the left operand, a panel of the right one. */
+/* Which operands of a product are not split: rows of the left one, a panel of the right one. */
 typedef struct {
     int left, right;
 } whole_parts;
 
-/* MR rows of a block in f32, from what is packed for tiles. */
+/* Multiply MR rows of a block in f32, from the operands packed for tiles. */
 PTIR_INLINE void sum_in_f32(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, int add, tile_area area, whole_parts whole,
                             int vectors)
 {
@@ -567,7 +570,7 @@ PTIR_INLINE void sum_in_f32(float *out, size_t stride, const uint32_t *a, const 
                 out[i * stride + j] = (add ? out[i * stride + j] : 0.0f) + sum[i][v][j % W];
 }
 
-static PTIR_APART void f32_area(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, int add, tile_area area,
+static PTIR_NOINLINE void f32_area(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, int add, tile_area area,
                                 whole_parts whole)
 {
     if (area.columns > W)
@@ -589,35 +592,35 @@ static void split_area(float *out, size_t stride, const uint32_t *a, const uint3
         sum_split(out, stride, a, b, parts, add, 0, 0, left, right, fetches);
 }
 
-/* Rows of the left operand, which stay in the cache of level 2, with the panels of the right one. A block is made in `spare` where the ending has the result as an operand.
- * The ending sees the first element as that of row `row` and column `column`. */
-static PTIR_APART void split_block(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t m, size_t n, size_t parts, int add,
-                                   const row_kind *kinds, int right, const range *ranges, const ptir_ending *ending, size_t row, size_t column, float *spare,
+/* Multiply rows of the left operand, which stay in the level-2 cache, by the panels of the right one. For the epilogue, the first
+ * element is (row, column) of the result. A block is computed in `spare` if the epilogue reads the memory of the result. */
+static PTIR_NOINLINE void split_block(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t m, size_t n, size_t parts, int add,
+                                   const row_kind *kinds, int right, const range *ranges, const ptir_epilogue *epilogue, size_t row, size_t column, float *spare,
                                    tile_shape *now)
 {
-    const int apart = ending && ending->takes_result;
+    const int apart = epilogue && epilogue->takes_result;
     for (size_t j = 0, width; j < n; j += width) {
         const size_t columns = smallest(width = panel_width(n - j), n - j);
         const uint32_t *panel = b + j * parts * SIXTEEN * PIECES;
         for (size_t i = 0, rows; i < m; i += rows) {
             const size_t most = smallest(m - i, BLOCK - i % BLOCK), step = apart ? BLOCK : stride;
             const uint32_t *left = a + i / BLOCK * BLOCK * parts * SIXTEEN * PIECES + i % BLOCK * SIXTEEN;
-            const int is_plain = kinds[i / MR].is_plain;
+            const int no_subnormals = kinds[i / MR].no_subnormals;
             float *to = out + i * stride + j, *made = apart ? spare : to;
             int pieces = 0;
-            for (rows = 0; rows < most && kinds[(i + rows) / MR].is_plain == is_plain && (is_plain || !rows); rows = smallest(rows + MR, most))
+            for (rows = 0; rows < most && kinds[(i + rows) / MR].no_subnormals == no_subnormals && (no_subnormals || !rows); rows = smallest(rows + MR, most))
                 pieces = kinds[(i + rows) / MR].pieces > pieces ? kinds[(i + rows) / MR].pieces : pieces;
             const tile_area area = {rows, columns};
-            fetch_block(to, stride, ending, row + i, column + j, rows, columns);
-            if (is_plain) {
+            prefetch_block(to, stride, epilogue, row + i, column + j, rows, columns);
+            if (no_subnormals) {
                 shape_tiles(now, area);
                 split_area(made, step, left, panel, parts, add, area, pieces, right, row + i == 0);
             } else {
                 f32_area(made, step, left, panel, parts, add, area,
                          (whole_parts){kinds[i / MR].whole, !has_pieces(ranges[(column + j) / W])});
             }
-            if (ending)
-                finish_block(made, step, ending, row + i, column + j, rows, columns);
+            if (epilogue)
+                finish_block(made, step, epilogue, row + i, column + j, rows, columns);
             if (apart)
                 copy_rows(to, stride, spare, BLOCK, rows, columns);
         }
@@ -640,9 +643,9 @@ static size_t split_packed_scratch(void)
     return other > split_scratch() ? other : split_scratch();
 }
 
-/* The product with a right operand that is packed in pieces. */
+/* Multiply by a packed right operand. */
 static void multiply_split(float *out, size_t step, const left_rows *x, const uint32_t *packed, size_t m, size_t n, size_t k,
-                           const ptir_ending *ending, float *scratch, ptir_watch *watch)
+                           const ptir_epilogue *epilogue, float *scratch, ptir_watch *watch)
 {
     uint32_t *left = (uint32_t *)at_line(scratch);
     float *room = (float *)(left + LEFT_WORDS), *spare = room + ROOM;
@@ -656,7 +659,7 @@ static void multiply_split(float *out, size_t step, const left_rows *x, const ui
             columns = block_width(n - j, SNC);
             for (size_t p = 0; p < k; p += KC) {
                 const size_t depth = smallest(KC, k - p), work = columns * depth * height;
-                if (watch->done + work >= PATIENCE) { /* who is asked whether to stop may use tiles */
+                if (watch->done + work >= CHECK_INTERVAL) { /* the interrupt check may run code that uses tiles */
                     release_tiles();
                     now = NO_SHAPE;
                 }
@@ -666,26 +669,26 @@ static void multiply_split(float *out, size_t step, const left_rows *x, const ui
                 }
                 split_left(left, x, start, height, start + height, p, depth, kinds, room);
                 split_block(out + start * step + j, step, left, packed + split_at(j, p, n, k), height, columns, (depth + PART - 1) / PART,
-                            p > 0, kinds, pieces_of(right), right_ranges(packed, k, n), p + depth == k ? ending : NULL, start, j, spare, &now);
+                            p > 0, kinds, pieces_of(right), right_ranges(packed, k, n), p + depth == k ? epilogue : NULL, start, j, spare, &now);
             }
         }
     }
     release_tiles();
 }
 
-/* Lines of an image in pieces, with the padding to the left and to the right: a pixel is `pixel` words, part by part of its channels the
- * first pieces, the second and the third ones. */
+/* Image lines in pieces, with the padding on both sides. A pixel has `pixel` words: for each part of its channels the first pieces,
+ * then the second and third ones. */
 typedef struct {
     const uint32_t *data;
     size_t pixel, width;       /* words of a pixel; pixels of a line */
     const ptir_patches *patches;
-    const uint32_t *right;     /* the packed right operand, of n columns and k rows */
+    const uint32_t *right;     /* the packed right operand, k rows of n columns */
     size_t n, k;
     int left_pieces, right_pieces;
     range found[LINES]; /* of each line */
 } split_lines;
 
-/* Where the last block of columns begins. */
+/* First column of the last block. */
 static size_t last_block(size_t n)
 {
     size_t j = 0;
@@ -694,14 +697,14 @@ static size_t last_block(size_t n)
     return j;
 }
 
-/* Where the parts of columns [j, …) of the right operand are, of the block along k that begins with row p. */
+/* The packed parts of columns [j, …) of the right operand, in the block along k that begins with row p. */
 PTIR_INLINE const uint32_t *right_parts(const split_lines *x, size_t j, size_t p)
 {
     const size_t block = smallest(j / SNC * SNC, last_block(x->n));
     return x->right + split_at(block, p, x->n, x->k) + (j - block) * split_rows(smallest(KC, x->k - p));
 }
 
-/* The sums for places that lie one after the other from pixel `first` on; some of them may be no places. */
+/* The sums for consecutive pixels from `first` on. Those beyond the end of a line are computed, too, and dropped later. */
 PTIR_INLINE void sum_places(float *out, const split_lines *x, size_t first, size_t j, int high, int wide)
 {
     const ptir_patches *p = x->patches;
@@ -721,7 +724,7 @@ PTIR_INLINE void sum_places(float *out, const split_lines *x, size_t first, size
     put_sums(out, BLOCK, high, wide);
 }
 
-static PTIR_APART void sum_area_of_places(float *out, const split_lines *x, size_t first, size_t j, tile_area area)
+static PTIR_NOINLINE void sum_area_of_places(float *out, const split_lines *x, size_t first, size_t j, tile_area area)
 {
     if (area.rows > SIXTEEN && area.columns > SIXTEEN)
         sum_places(out, x, first, j, 1, 1);
@@ -734,7 +737,7 @@ static PTIR_APART void sum_area_of_places(float *out, const split_lines *x, size
 }
 
 /* The sums for one place, in f32. */
-static PTIR_APART void sum_place_in_f32(float *out, const split_lines *x, size_t first, size_t j, size_t columns)
+static PTIR_NOINLINE void sum_place_in_f32(float *out, const split_lines *x, size_t first, size_t j, size_t columns)
 {
     const ptir_patches *p = x->patches;
     const size_t width = columns > W ? BLOCK : SIXTEEN;
@@ -762,8 +765,8 @@ static PTIR_APART void sum_place_in_f32(float *out, const split_lines *x, size_t
         put(out + v * W, sum[v]);
 }
 
-/* Line i of an image in pieces, or `whole`; its range. */
-static PTIR_APART range split_line(uint32_t *to, const split_lines *x, const float *image, ptrdiff_t i, int whole)
+/* Split line i of an image, or store it `whole`. Returns its range. */
+static PTIR_NOINLINE range split_line(uint32_t *to, const split_lines *x, const float *image, ptrdiff_t i, int whole)
 {
     const ptir_patches *p = x->patches;
     ranges seen = no_ranges();
@@ -783,17 +786,17 @@ static PTIR_APART range split_line(uint32_t *to, const split_lines *x, const flo
     return range_of(seen);
 }
 
-/* A convolution without packed patches; 0 where it is none for which that is done. Tiles take places one after the other, over the ends
- * of lines, where they compute what is no place. */
+/* Convolution that reads split image lines in place, without packing patches. Returns 0, with nothing done, if its geometry does
+ * not allow that. A tile takes consecutive pixels, across the ends of lines; results that are not places are dropped. */
 static int conv_of_lines(float *out, size_t step, const left_rows *x, const uint32_t *packed, size_t m, size_t n, size_t k,
-                         const ptir_ending *ending, float *scratch, ptir_watch *watch)
+                         const ptir_epilogue *epilogue, float *scratch, ptir_watch *watch)
 {
     const ptir_patches *p = x->patches;
     uint32_t *left = (uint32_t *)at_line(scratch);
     float *spare = (float *)(left + LEFT_WORDS);
     const size_t wide = p->places[1], reach = (p->window[0] - 1) * p->dilation[0] + 1;
     split_lines lines = {left, p->channels / 2 * PIECES, wide + (p->window[1] - 1) * p->dilation[1], p, packed, n, k, 1, 0, {{0}}};
-    const size_t fit = smallest(LINES, LEFT_WORDS / (lines.width * lines.pixel + 1)); /* lines that scratch has room for */
+    const size_t fit = smallest(LINES, LEFT_WORDS / (lines.width * lines.pixel + 1)); /* lines that fit in scratch */
     const range right = right_range(packed, k, n);
     tile_shape now = NO_SHAPE;
     if (p->channels % PART || p->stride[0] != 1 || p->stride[1] != 1 || fit < reach + ENOUGH_LINES)
@@ -813,17 +816,17 @@ static int conv_of_lines(float *out, size_t step, const left_rows *x, const uint
             all = joined_range(all, lines.found[l]);
         }
         lines.left_pieces = pieces_of(all);
-        uint8_t is_plain[LINES];
+        uint8_t no_subnormals[LINES];
         for (size_t l = 0; l < count; l++) {
             range own = no_range;
             for (size_t t = 0; t < p->window[0]; t++)
                 own = joined_range(own, lines.found[l + t * p->dilation[0]]);
-            is_plain[l] = (uint8_t)is_plain_product(own, right);
+            no_subnormals[l] = (uint8_t)is_exact_product(own, right);
         }
         const size_t last = (column + rows - 1) / wide * lines.width + (column + rows - 1) % wide;
         for (size_t j = 0, width; j < n; j += width) {
             const size_t end = j < last_block(n) ? (j / SNC + 1) * SNC : n, columns = smallest(width = panel_width(end - j), end - j);
-            if (watch->done + rows * k * columns >= PATIENCE) { /* who is asked whether to stop may use tiles */
+            if (watch->done + rows * k * columns >= CHECK_INTERVAL) { /* the interrupt check may run code that uses tiles */
                 release_tiles();
                 now = NO_SHAPE;
             }
@@ -842,10 +845,10 @@ static int conv_of_lines(float *out, size_t step, const left_rows *x, const uint
                         continue;
                     const size_t row = start + l * wide + at - column;
                     float *made = spare + r * BLOCK;
-                    for (size_t o = 0; !is_plain[l] && o < here; o++)
+                    for (size_t o = 0; !no_subnormals[l] && o < here; o++)
                         sum_place_in_f32(made + o * BLOCK, &lines, first + r + o, j, columns);
-                    if (ending)
-                        finish_block(made, BLOCK, ending, row, j, here, columns);
+                    if (epilogue)
+                        finish_block(made, BLOCK, epilogue, row, j, here, columns);
                     copy_rows(out + row * step + j, step, made, BLOCK, here, columns);
                 }
             }
@@ -856,31 +859,31 @@ static int conv_of_lines(float *out, size_t step, const left_rows *x, const uint
 }
 
 static void split_gemm(float *out, ptir_matrix a, ptir_matrix c, const float *packed, size_t batch, size_t m, size_t n, size_t k,
-                       const ptir_ending *ending, float *scratch, ptir_watch *watch)
+                       const ptir_epilogue *epilogue, float *scratch, ptir_watch *watch)
 {
     if (!packed || !is_worth_splitting(k, n)) {
-        ptir_isa_avx512.gemm(out, a, c, packed, batch, m, n, k, ending, scratch, watch);
+        ptir_isa_avx512.gemm(out, a, c, packed, batch, m, n, k, epilogue, scratch, watch);
         return;
     }
     left_rows x = {a, NULL, 0};
     for (size_t b = 0; b < batch && !watch->stopped; b++, x.a.data += a.batch)
-        multiply_split(out + b * m * n, n, &x, (const uint32_t *)packed, m, n, k, ending->count ? ending : NULL, scratch, watch);
+        multiply_split(out + b * m * n, n, &x, (const uint32_t *)packed, m, n, k, epilogue->count ? epilogue : NULL, scratch, watch);
 }
 
 static void split_conv(float *out, size_t step, size_t group_step, const ptir_patches *patches, const float *packed, size_t first, size_t m,
-                       size_t n, const ptir_ending *ending, float *scratch, ptir_watch *watch)
+                       size_t n, const ptir_epilogue *epilogue, float *scratch, ptir_watch *watch)
 {
     const size_t k = patches->window[0] * patches->window[1] * patches->channels;
     if (!is_worth_splitting(k, n)) {
-        ptir_isa_avx512.conv(out, step, group_step, patches, packed, first, m, n, ending, scratch, watch);
+        ptir_isa_avx512.conv(out, step, group_step, patches, packed, first, m, n, epilogue, scratch, watch);
         return;
     }
     ptir_patches group = *patches;
     for (size_t g = 0; g < patches->groups && !watch->stopped; g++, group.data += patches->channels) {
         left_rows x = {.patches = &group, .first = first};
-        ptir_ending own = ending_from(ending, g * n);
+        ptir_epilogue own = epilogue_from(epilogue, g * n);
         const uint32_t *right = (const uint32_t *)packed + g * split_floats(k, n);
-        const ptir_ending *done = own.count ? &own : NULL;
+        const ptir_epilogue *done = own.count ? &own : NULL;
         if (!conv_of_lines(out + g * group_step, step, &x, right, m, n, k, done, scratch, watch))
             multiply_split(out + g * group_step, step, &x, right, m, n, k, done, scratch, watch);
     }

@@ -1,11 +1,12 @@
-/* Matrix product by tiles (AMX): of bf16 in f32 (GROUP = 2), or of 8-bit integers in 32 bits that wrap (GROUP = 4). GROUP elements
- * along k are a word of 32 bits. A tile is 16 rows of 16 words; the sums of 2 x 2 tiles stay in registers.
+/* Matrix product by AMX tiles: of bf16 with f32 sums (GROUP = 2), or of 8-bit integers with 32-bit sums that wrap (GROUP = 4).
+ * Entries: `multiply_tiles`, `pack_tiles`.
  *
- * The right operand is packed as in gemm.inl, in panels of two tiles of columns. So is the left one, in blocks of two tiles of rows.
- * Tiles are configured for what is there, so that only the depth is filled with zeros.
+ * A 32-bit word holds GROUP elements along k. A tile has 16 rows of 16 words; the sums of 2 x 2 tiles stay in registers. The right
+ * operand is packed as in gemm.inl, in panels of two tiles of columns; the left one in blocks of two tiles of rows. Tiles are
+ * configured for the rows and columns that exist, so only the depth is padded with zeros.
  *
- * The products of bf16 take subnormal numbers for 0, as those of bgemm.inl, and are used where these are. Other rows are computed from
- * the same packed operands in f32. */
+ * The products of bf16 flush subnormal numbers to 0 and are used where none can occur, as in bgemm.inl. Other rows are computed in
+ * f32 from the same packed operands. */
 #include "magnitudes.h"
 #include "shapes.inl"
 
@@ -14,7 +15,7 @@ enum {
     TKC = 16 * PART, TMC = 256, TNC = 1024,
     TKW = TKC / GROUP,
     TNC_STEP = TNC + 2 * SIXTEEN, /* columns of the widest block */
-    CHUNK = 1 << 13,             /* rows of which is known whether they can be products by tiles */
+    CHUNK = 1 << 13,             /* rows that are checked for subnormal products at a time */
 };
 
 typedef int32_t words16 __attribute__((vector_size(4 * W), aligned(4), may_alias));
@@ -37,14 +38,14 @@ enum { SIGNS = 4 };
     } while (0)
 #endif
 
-/* Sums so far, rows of which are `stride` numbers apart. */
+/* Earlier sums; rows are `stride` numbers apart. */
 typedef struct {
     const void *data;
     size_t stride;
 } sums_before;
 
-/* The sums of up to 2 x 2 tiles, added to those before if there are. `high` and `wide`: whether there are two; `signs`: of the left
- * operand 2, of the right one 1. All three are known when it is compiled. */
+/* The sums of up to 2 x 2 tiles, added to `before` if there is one. `high` and `wide`: whether there are two. `signs`: 2 if the
+ * left operand is signed, plus 1 if the right one is. All three are compile-time constants. */
 PTIR_INLINE void sum_tiles(void *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, sums_before before, int high,
                            int wide, int signs)
 {
@@ -99,11 +100,11 @@ static void sum_area(void *out, size_t stride, const uint32_t *a, const uint32_t
 {
 #define AREA(signs)                                                                                                    \
     if (area.rows > SIXTEEN && area.columns > SIXTEEN)                                                                 \
-        sum_tiles(out, stride, a, b, parts, before, 1, 1, signs);                                                         \
+        sum_tiles(out, stride, a, b, parts, before, 1, 1, signs);                                                      \
     else if (area.columns > SIXTEEN)                                                                                   \
-        sum_tiles(out, stride, a, b, parts, before, 0, 1, signs);                                                         \
+        sum_tiles(out, stride, a, b, parts, before, 0, 1, signs);                                                      \
     else if (area.rows > SIXTEEN)                                                                                      \
-        sum_tiles(out, stride, a, b, parts, before, 1, 0, signs);                                                         \
+        sum_tiles(out, stride, a, b, parts, before, 1, 0, signs);                                                      \
     else                                                                                                               \
         sum_tiles(out, stride, a, b, parts, before, 0, 0, signs);
     if (signs % SIGNS == 0) {
@@ -126,12 +127,12 @@ typedef uint16_t element;
 typedef ptir_halves operand;
 typedef float sum_type;
 
-PTIR_INLINE __m512i some_of(const element *from, size_t count)
+PTIR_INLINE __m512i load_tail(const element *from, size_t count)
 {
     return _mm512_maskz_loadu_epi16(count < PART ? (1u << count) - 1 : ~0u, from);
 }
 
-/* Sixteen words, of `count` neighbors and `depth` rows. */
+/* Sixteen words from `count` adjacent elements of `depth` rows. */
 PTIR_INLINE __m512i interleaved(const element *from, ptrdiff_t apart, size_t count, size_t depth)
 {
     const __mmask16 some = (__mmask16)((1u << count) - 1);
@@ -144,7 +145,7 @@ typedef uint8_t element;
 typedef ptir_bytes operand;
 typedef int32_t sum_type;
 
-PTIR_INLINE __m512i some_of(const element *from, size_t count)
+PTIR_INLINE __m512i load_tail(const element *from, size_t count)
 {
     return _mm512_maskz_loadu_epi8(count < PART ? ((__mmask64)1 << count) - 1 : ~(__mmask64)0, from);
 }
@@ -160,27 +161,27 @@ PTIR_INLINE __m512i interleaved(const element *from, ptrdiff_t apart, size_t cou
 }
 #endif
 
-/* 16 x 16 words turned. */
-PTIR_INLINE void turn_tile(uint32_t *to, size_t to_step, const uint32_t *from)
+/* Transpose 16 x 16 words. */
+PTIR_INLINE void transpose_tile(uint32_t *to, size_t to_step, const uint32_t *from)
 {
     for (size_t i = 0; i < SIXTEEN; i += SIDE)
         for (size_t j = 0; j < SIXTEEN; j += SIDE)
-            turn8(to + j * to_step + i, (ptrdiff_t)to_step, from + i * SIXTEEN + j, SIXTEEN);
+            transpose8(to + j * to_step + i, (ptrdiff_t)to_step, from + i * SIXTEEN + j, SIXTEEN);
 }
 
-/* Words of up to sixteen rows and PART elements along k, which lie in any order; 0 beyond `depth`, and beyond `count` where there are
- * `all` rows. With `across`, to[word * to_step + row], else to[row * to_step + word]. */
+/* Load words of up to sixteen rows and PART elements along k, with any strides. Elements beyond `depth` are 0, and with `all` also
+ * rows beyond `count`. With `across` a word goes to to[word * to_step + row], else to to[row * to_step + word]. */
 PTIR_INLINE void load_words(uint32_t *to, size_t to_step, const element *from, ptrdiff_t step, ptrdiff_t depth_step, size_t count,
                             size_t depth, int across, int all)
 {
-    uint32_t turned[TILE] __attribute__((aligned(64)));
+    uint32_t transposed[TILE] __attribute__((aligned(64)));
     int is_row_by_row = depth_step == 1 || (step != 1 && !across);
-    uint32_t *made = is_row_by_row == !across ? to : turned;
+    uint32_t *made = is_row_by_row == !across ? to : transposed;
     size_t made_step = made == to ? to_step : SIXTEEN;
     if (is_row_by_row)
-        for (size_t r = 0; r < (all || made == turned ? SIXTEEN : count); r++) {
+        for (size_t r = 0; r < (all || made == transposed ? SIXTEEN : count); r++) {
             if (depth_step == 1 || r >= count) {
-                _mm512_storeu_si512(made + r * made_step, some_of(from + (r < count ? (ptrdiff_t)r * step : 0), r < count ? depth : 0));
+                _mm512_storeu_si512(made + r * made_step, load_tail(from + (r < count ? (ptrdiff_t)r * step : 0), r < count ? depth : 0));
                 continue;
             }
             element own[PART] = {0};
@@ -203,11 +204,11 @@ PTIR_INLINE void load_words(uint32_t *to, size_t to_step, const element *from, p
             memcpy(made, own, sizeof own);
         }
     if (is_row_by_row == across)
-        turn_tile(to, to_step, turned);
+        transpose_tile(to, to_step, transposed);
 }
 
-/* Rows in blocks of two tiles, part by part along k. */
-static PTIR_APART void pack_left(uint32_t *to, const element *from, ptrdiff_t step, ptrdiff_t depth_step, size_t rows, size_t depth)
+/* Pack rows in blocks of two tiles, part by part along k. */
+static PTIR_NOINLINE void pack_left(uint32_t *to, const element *from, ptrdiff_t step, ptrdiff_t depth_step, size_t rows, size_t depth)
 {
     const size_t parts = (depth + PART - 1) / PART;
     for (size_t i = 0; i < rows; i += SIXTEEN) {
@@ -220,7 +221,7 @@ static PTIR_APART void pack_left(uint32_t *to, const element *from, ptrdiff_t st
             for (size_t p = 0; p < depth / PART; p++, row += 2 * TILE, part += PART)
                 _mm512_storeu_si512(row, _mm512_loadu_si512(part));
             if (depth % PART)
-                _mm512_storeu_si512(row, some_of(part, depth % PART));
+                _mm512_storeu_si512(row, load_tail(part, depth % PART));
         }
         for (size_t p = 0; depth_step != 1 && p < parts; p++)
             load_words(block + 2 * TILE * p, SIXTEEN, at + (ptrdiff_t)(p * PART) * depth_step, step, depth_step, here,
@@ -228,19 +229,19 @@ static PTIR_APART void pack_left(uint32_t *to, const element *from, ptrdiff_t st
     }
 }
 
-/* Rows of words that `depth` elements take. */
+/* Rows of words for `depth` elements. */
 static size_t tile_rows(size_t depth) { return (depth + PART - 1) / PART * SIXTEEN; }
 
-/* A packed right operand: its panels, then for each vector of columns the least magnitude in the panel that begins there. */
-static size_t tiled_words(size_t k, size_t n) { return whole_vectors(n) * tile_rows(k) + (GROUP == 2 ? whole_vectors(n) / W : 0); }
+/* Size of a packed right operand: its panels, then per vector of columns the least magnitude in the panel that begins there. */
+static size_t tiled_words(size_t k, size_t n) { return padded_columns(n) * tile_rows(k) + (GROUP == 2 ? padded_columns(n) / W : 0); }
 
-/* Where the panels of columns [j, …) and rows [p, …) begin. */
+/* Offset of the panels of columns [j, …) and rows [p, …). */
 static size_t tiles_at(size_t j, size_t p, size_t n, size_t k)
 {
-    return j * tile_rows(k) + p / GROUP * whole_vectors(block_width(n - j, TNC));
+    return j * tile_rows(k) + p / GROUP * padded_columns(block_width(n - j, TNC));
 }
 
-/* The words of 32 neighbors in GROUP rows. */
+/* The words of 32 adjacent elements in GROUP rows. */
 #if GROUP == 2
 PTIR_INLINE void interleave(uint32_t *to, const element *from, ptrdiff_t apart)
 {
@@ -271,8 +272,8 @@ PTIR_INLINE void interleave(uint32_t *to, const element *from, ptrdiff_t apart)
 }
 #endif
 
-/* One part along k of a panel of `columns` columns. */
-static PTIR_APART void pack_part(uint32_t *to, const element *from, ptrdiff_t step, ptrdiff_t depth_step, size_t columns, size_t depth,
+/* Pack one part along k of a panel of `columns` columns. */
+static PTIR_NOINLINE void pack_part(uint32_t *to, const element *from, ptrdiff_t step, ptrdiff_t depth_step, size_t columns, size_t depth,
                                  size_t width)
 {
     if (step == 1 && columns == BLOCK && depth == PART) {
@@ -284,8 +285,8 @@ static PTIR_APART void pack_part(uint32_t *to, const element *from, ptrdiff_t st
         load_words(to + j, width, from + (ptrdiff_t)j * step, step, depth_step, smallest(SIXTEEN, columns - j), depth, 1, 1);
 }
 
-/* The panels of a block of `columns` columns that begin in `wanted`; their least magnitudes, unless `least` is NULL. All panels get a
- * part, then the next one, so that rows are read in order. */
+/* Pack one block of `columns` columns: only the panels whose first column is in `wanted`. Their least magnitudes are written unless
+ * `least` is NULL. One part of all panels is packed before the next part, so that rows are read sequentially. */
 static void pack_tile_panels(uint32_t *to, operand c, size_t p, size_t first, size_t columns, size_t depth, column_range wanted,
                              uint32_t *least)
 {
@@ -314,11 +315,11 @@ static void pack_tiles(uint32_t *to, operand c, size_t k, size_t n, size_t first
         columns = block_width(n - j, TNC);
         for (size_t p = 0; p < k; p += TKC)
             pack_tile_panels(to + tiles_at(j, p, n, k), c, p, j, columns, smallest(TKC, k - p), (column_range){first, last},
-                             to + whole_vectors(n) * tile_rows(k));
+                             to + padded_columns(n) * tile_rows(k));
     }
 }
 
-/* The right operand that `pack_tiles` packed, dense. */
+/* Undo `pack_tiles`: write the right operand as dense rows. */
 static void unpack_panels(element *to, const uint32_t *from, size_t k, size_t n)
 {
     for (size_t j = 0, columns; j < n; j += columns) {
@@ -342,14 +343,14 @@ static void unpack_tiles(uint16_t *to, const uint32_t *from, size_t k, size_t n)
 #else
 static void unpack_tiles(uint8_t *to, const uint32_t *from, size_t k, size_t n, int is_signed)
 {
-    (void)is_signed; /* the instruction knows */
+    (void)is_signed; /* the instruction takes both; nothing was shifted */
     unpack_panels(to, from, k, n);
 }
 #endif
 
 #if GROUP == 2
-/* MR rows of a block in f32, from words that are packed for tiles. */
-PTIR_INLINE void sum_slowly(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, sums_before before,
+/* Multiply MR rows of a block in f32, from the words packed for tiles. */
+PTIR_INLINE void sum_in_f32(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, sums_before before,
                             tile_area area, int vectors)
 {
     floats sum[MR][NRV];
@@ -373,22 +374,22 @@ PTIR_INLINE void sum_slowly(float *out, size_t stride, const uint32_t *a, const 
                 out[i * stride + j] = (before.data ? ((const float *)before.data)[i * before.stride + j] : 0.0f) + sum[i][v][j % W];
 }
 
-static PTIR_APART void slow_area(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, sums_before before,
+static PTIR_NOINLINE void f32_area(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, sums_before before,
                                  tile_area area)
 {
     if (area.columns > W)
-        sum_slowly(out, stride, a, b, parts, before, area, 2);
+        sum_in_f32(out, stride, a, b, parts, before, area, 2);
     else
-        sum_slowly(out, stride, a, b, parts, before, area, 1);
+        sum_in_f32(out, stride, a, b, parts, before, area, 1);
 }
 
-/* The least magnitude in a packed right operand, or in one that is not. */
+/* The least magnitude in the right operand, packed or not. */
 static uint16_t least_right(operand c, const uint32_t *packed, size_t k, size_t n)
 {
     if (!packed)
         return least_of(c.data, c.rows, c.columns, k, n, MAGNITUDES);
     uint32_t least = MAGNITUDES;
-    packed += whole_vectors(n) * tile_rows(k);
+    packed += padded_columns(n) * tile_rows(k);
     for (size_t j = 0, columns; j < n; j += columns) {
         columns = block_width(n - j, TNC);
         for (size_t i = 0; i < columns; i += panel_width(columns - i))
@@ -398,24 +399,24 @@ static uint16_t least_right(operand c, const uint32_t *packed, size_t k, size_t 
 }
 #endif
 
-/* Find which MR rows each are products by tiles. */
-static PTIR_APART void find_plain(uint8_t *is_plain, operand a, size_t rows, size_t k, uint16_t least)
+/* For each MR rows: whether their products can be computed by tiles. */
+static PTIR_NOINLINE void check_rows(uint8_t *no_subnormals, operand a, size_t rows, size_t k, uint16_t least)
 {
 #if GROUP == 2
     for (size_t i = 0; i < rows; i += MR, a.data += MR * a.rows)
-        is_plain[i / MR] = (uint8_t)is_normal_product(least_of(a.data, a.rows, a.columns, smallest(MR, rows - i), k, MAGNITUDES), least);
+        no_subnormals[i / MR] = (uint8_t)is_normal_product(least_of(a.data, a.rows, a.columns, smallest(MR, rows - i), k, MAGNITUDES), least);
 #else
     (void)a, (void)k, (void)least;
-    memset(is_plain, 1, (rows + MR - 1) / MR);
+    memset(no_subnormals, 1, (rows + MR - 1) / MR);
 #endif
 }
 
-/* Where a matrix of results is, and its elements' size: sums, or what is made of them (`is_ended`), bf16 or by `to`, for which row and
- * column say where it begins. What is added to those is in `before`, rows of TNC_STEP. */
+/* The destination of a matrix of results and the size of its elements. With `has_epilogue` the sums are rounded to bf16, or
+ * quantized by `to`, whose operands begin at (row, column). `before` holds partial sums that are added first, in rows of TNC_STEP. */
 typedef struct {
     void *data;
     size_t stride, size;
-    int is_ended;
+    int has_epilogue;
     const sum_type *before;
     const ptir_quantizing *to;
     size_t row, column;
@@ -430,15 +431,15 @@ PTIR_INLINE result part_of(result x, size_t i, size_t j)
 }
 
 #if GROUP == 2
-/* Round a block of sums to bf16. The instruction for it takes subnormal numbers for 0. */
-static PTIR_APART void narrow_area(result to, const float *from, tile_area area, int is_plain)
+/* Round a block of sums to bf16. The instruction flushes subnormal numbers to 0. */
+static PTIR_NOINLINE void narrow_area(result to, const float *from, tile_area area, int no_subnormals)
 {
     const __mmask32 some = area.columns < BLOCK ? (1u << area.columns) - 1 : ~0u;
     uint16_t *out = to.data;
     for (size_t i = 0; i < area.rows; i++, from += BLOCK, out += to.stride) {
-        if (is_plain)
+        if (no_subnormals)
             _mm512_mask_storeu_epi16(out, some, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + W), _mm512_loadu_ps(from)));
-        for (size_t j = 0; !is_plain && j < area.columns; j++) {
+        for (size_t j = 0; !no_subnormals && j < area.columns; j++) {
             uint32_t x = to_bits(from[j]);
             out[j] = (uint16_t)(from[j] != from[j] ? x >> 16 | 0x40 : (x + 0x7fff + (x >> 16 & 1)) >> 16);
         }
@@ -446,64 +447,65 @@ static PTIR_APART void narrow_area(result to, const float *from, tile_area area,
 }
 #endif
 
-/* Make results of the sums of a block. */
-PTIR_INLINE void end_block(result to, const sum_type *sums, tile_area area, int is_plain)
+/* Convert the sums of a block to results. */
+PTIR_INLINE void convert_block(result to, const sum_type *sums, tile_area area, int no_subnormals)
 {
 #if GROUP == 2
-    narrow_area(to, sums, area, is_plain);
+    narrow_area(to, sums, area, no_subnormals);
 #else
-    (void)is_plain;
+    (void)no_subnormals;
     quantize_block(to.data, to.stride, sums, BLOCK, to.to, to.row, to.column, area.rows, area.columns);
 #endif
 }
 
-/* The sums of a block, whose rows are `step` apart. */
+/* Compute the sums of a block, whose rows are `step` apart. */
 PTIR_INLINE void sum_block(sum_type *sums, size_t step, const uint32_t *a, const uint32_t *b, size_t parts, sums_before before,
-                           tile_area area, int signs, int is_plain, tile_shape *now)
+                           tile_area area, int signs, int no_subnormals, tile_shape *now)
 {
 #if GROUP == 2
-    if (!is_plain) {
-        slow_area(sums, step, a, b, parts, before, area);
+    if (!no_subnormals) {
+        f32_area(sums, step, a, b, parts, before, area);
         return;
     }
 #else
-    (void)is_plain;
+    (void)no_subnormals;
 #endif
     shape_tiles(now, area);
     sum_area(sums, step, a, b, parts, before, area, signs);
 }
 
-/* Rows of the left operand, in pieces of a block that are alike, with the panels of the right one: a piece stays in the nearest cache,
- * and rows of the result are written in order. Results are made of sums one block later: what tiles have stored takes long to read. */
-static PTIR_APART void tile_block(result out, const uint32_t *a, const uint32_t *b, size_t m, size_t n, size_t parts, int add, int signs,
-                                  const uint8_t *is_plain, tile_shape *now)
+/* Multiply rows of the left operand, a few at a time, by all panels of the right one. These rows stay in the level-1 cache, and
+ * rows of the result are written sequentially. The sums of a block are converted one block later: what a tile has just stored is
+ * slow to read. */
+static PTIR_NOINLINE void tile_block(result out, const uint32_t *a, const uint32_t *b, size_t m, size_t n, size_t parts, int add, int signs,
+                                  const uint8_t *no_subnormals, tile_shape *now)
 {
     sum_type wide[2][BLOCK * BLOCK] __attribute__((aligned(64)));
-    size_t row = 0, column = 0, high = 0, across = 0, turn = 0; /* the block whose results are not made yet */
+    size_t row = 0, column = 0, high = 0, across = 0, turn = 0; /* the block that is not converted yet */
     for (size_t i = 0, rows; i < m; i += rows) {
         size_t most = smallest(m - i, BLOCK - i % BLOCK);
         const uint32_t *left = a + i / BLOCK * BLOCK * parts * SIXTEEN + i % BLOCK * SIXTEEN;
-        for (rows = smallest(MR, most); rows < most && is_plain[i / MR] && is_plain[(i + rows) / MR];)
+        for (rows = smallest(MR, most); rows < most && no_subnormals[i / MR] && no_subnormals[(i + rows) / MR];)
             rows = smallest(rows + MR, most);
         for (size_t j = 0, width; j < n; j += width) {
             size_t columns = smallest(width = panel_width(n - j), n - j);
             const uint32_t *right = b + j * parts * SIXTEEN;
-            if (!out.is_ended) {
+            if (!out.has_epilogue) {
                 sum_type *sums = (sum_type *)out.data + i * out.stride + j;
                 sum_block(sums, out.stride, left, right, parts, (sums_before){add ? sums : NULL, out.stride}, (tile_area){rows, columns},
-                          signs, is_plain[i / MR], now);
+                          signs, no_subnormals[i / MR], now);
                 continue;
             }
             sums_before before = {add ? out.before + i * TNC_STEP + j : NULL, TNC_STEP};
-            sum_block(wide[turn], BLOCK, left, right, parts, before, (tile_area){rows, columns}, signs, is_plain[i / MR], now);
+            sum_block(wide[turn], BLOCK, left, right, parts, before, (tile_area){rows, columns}, signs, no_subnormals[i / MR], now);
             turn ^= 1;
             if (high)
-                end_block(part_of(out, row, column), wide[turn], (tile_area){high, across}, is_plain[row / MR]);
+                convert_block(part_of(out, row, column), wide[turn], (tile_area){high, across}, no_subnormals[row / MR]);
             row = i, column = j, high = rows, across = columns;
         }
     }
     if (high)
-        end_block(part_of(out, row, column), wide[turn ^ 1], (tile_area){high, across}, is_plain[row / MR]);
+        convert_block(part_of(out, row, column), wide[turn ^ 1], (tile_area){high, across}, no_subnormals[row / MR]);
 }
 
 static size_t tiles_scratch(void)
@@ -515,9 +517,9 @@ PTIR_INLINE void multiply(result out, operand a, operand c, const uint32_t *pack
                           float *scratch, ptir_watch *watch)
 {
     uint32_t *left = (uint32_t *)at_line(scratch), *own = left + TMC * TKW;
-    uint8_t *is_plain = (uint8_t *)(own + (TNC + NR) * TKW);
-    sum_type *sums = (sum_type *)at_line((float *)(is_plain + CHUNK / MR)); /* of a block of rows, until they are all there */
-    const int is_long = out.is_ended && k > TKC;
+    uint8_t *no_subnormals = (uint8_t *)(own + (TNC + NR) * TKW);
+    sum_type *sums = (sum_type *)at_line((float *)(no_subnormals + CHUNK / MR)); /* partial sums of a block of rows */
+    const int is_long = out.has_epilogue && k > TKC;
     uint16_t least = MAGNITUDES;
     tile_shape now = NO_SHAPE;
     int signs = 0;
@@ -534,13 +536,13 @@ PTIR_INLINE void multiply(result out, operand a, operand c, const uint32_t *pack
 #endif
         for (size_t start = 0, height; start < m; start += height, some.data += (ptrdiff_t)height * a.rows, out = part_of(out, height, 0)) {
             height = smallest(is_long ? TMC : CHUNK, m - start);
-            find_plain(is_plain, some, height, k, least);
+            check_rows(no_subnormals, some, height, k, least);
             for (size_t j = 0, columns; j < n; j += columns) {
                 columns = block_width(n - j, TNC);
                 for (size_t p = 0; p < k; p += TKC) {
                     size_t depth = smallest(TKC, k - p), work = columns * depth * height;
                     const uint32_t *right = packed ? packed + tiles_at(j, p, n, k) : own;
-                    if (watch->done + work >= PATIENCE) { /* who is asked whether to stop may use tiles */
+                    if (watch->done + work >= CHECK_INTERVAL) { /* the interrupt check may run code that uses tiles */
                         release_tiles();
                         now = NO_SHAPE;
                     }
@@ -559,7 +561,7 @@ PTIR_INLINE void multiply(result out, operand a, operand c, const uint32_t *pack
                         else if (is_long)
                             to.before = sums;
                         tile_block(to, left, right, rows, columns, (depth + PART - 1) / PART, p > 0, signs,
-                                   is_plain + i / MR, &now);
+                                   no_subnormals + i / MR, &now);
                     }
                 }
             }
@@ -573,13 +575,13 @@ static void multiply_tiles(void *out, int is_narrow, ptir_halves a, ptir_halves 
                            size_t n, size_t k, float *scratch, ptir_watch *watch)
 {
     size_t size = is_narrow ? sizeof(uint16_t) : sizeof(float);
-    multiply((result){.data = out, .stride = n, .size = size, .is_ended = is_narrow}, a, c, packed, batch, m, n, k, scratch, watch);
+    multiply((result){.data = out, .stride = n, .size = size, .has_epilogue = is_narrow}, a, c, packed, batch, m, n, k, scratch, watch);
 }
 #else
 static void multiply_tiles(void *out, const ptir_quantizing *to, ptir_bytes a, ptir_bytes c, const uint32_t *packed, size_t batch, size_t m,
                            size_t n, size_t k, float *scratch, ptir_watch *watch)
 {
     size_t size = to && to->to != 'f' ? 1 : sizeof(int32_t);
-    multiply((result){.data = out, .stride = n, .size = size, .is_ended = to != NULL, .to = to}, a, c, packed, batch, m, n, k, scratch, watch);
+    multiply((result){.data = out, .stride = n, .size = size, .has_epilogue = to != NULL, .to = to}, a, c, packed, batch, m, n, k, scratch, watch);
 }
 #endif

@@ -1,19 +1,21 @@
-/* The softmax of attention, for panels of rows: a vector is one column of the scores of W rows. */
+/* The softmax of attention on transposed scores: lane i of a vector is row i, and each of the W rows has its own maximum and
+ * sum. */
 
-enum { KEYS = 512 }; /* columns of the scores that are in work at a time */
+enum { KEYS = 512 }; /* columns of scores processed at a time */
 
 PTIR_INLINE floats nearest(floats x, int kind)
 {
     return kind == PTIR_F16 ? nearest_f16(x) : kind == PTIR_BF16 ? nearest_bf16(x) : x;
 }
 
-/* What is known of W rows: the largest score, and the sum of the weights, so far; the columns that are kept. */
+/* Running state of W rows: the largest score and the sum of the weights; the range of columns that the mask keeps. */
 typedef struct {
     floats most, sum;
     ints first, last;
 } row_state;
 
-/* Scores of W rows to weights, `count` columns that are `step` floats apart; what `out` has of the `width` columns before is scaled. */
+/* Convert `count` columns of scores of W rows, `step` floats apart, to weights. The `width` accumulated columns of `out` are
+ * rescaled. */
 PTIR_INLINE void weigh(float *s, size_t step, size_t count, row_state *r, float *out, size_t width, int kind)
 {
     enum { CHAINS = 4 };
@@ -27,11 +29,11 @@ PTIR_INLINE void weigh(float *s, size_t step, size_t count, row_state *r, float 
     for (; j < count; j++)
         most[0] = larger_value(VECTOR(s + j * step, 0), most[0]);
     floats before = r->most, top = larger_value(before, larger_value(larger_value(most[0], most[1]), larger_value(most[2], most[3])));
-    floats shift = pick(top == -INFINITY, all(0.0f), top); /* where all is masked so far */
+    floats shift = pick(top == -INFINITY, all(0.0f), top); /* if all scores are masked so far */
 #define WEIGHT(c, at)                                                                                                  \
     {                                                                                                                  \
-        floats e = nearest(any_exp(nearest(VECTOR(s + (at) * step, 0) - shift, kind)), kind);                            \
-        put(s + (at) * step, e);                                                                                         \
+        floats e = nearest(any_exp(nearest(VECTOR(s + (at) * step, 0) - shift, kind)), kind);                          \
+        put(s + (at) * step, e);                                                                                       \
         sum[c] += e;                                                                                                   \
     }
     for (j = 0; j + CHAINS <= count; j += CHAINS)
@@ -54,7 +56,7 @@ PTIR_INLINE void weigh(float *s, size_t step, size_t count, row_state *r, float 
     r->most = top, r->sum = total;
 }
 
-/* Scores of columns from `column` on that are not kept are replaced. */
+/* Replace the scores of masked columns, from `column` on, by `low`. */
 PTIR_INLINE void mask_scores(float *s, size_t step, size_t column, size_t count, const row_state *r, float low)
 {
     for (size_t j = 0; j < count; j++) {
@@ -68,11 +70,11 @@ typedef struct {
     const ptir_attention *x;
     row_state rows[NRV];
     size_t head, row, count; /* of the rows */
-    size_t first, last;      /* columns that all rows keep */
+    size_t first, last;      /* columns that the mask keeps in all rows */
     int vectors, is_begun;
 } row_panel;
 
-/* A panel without any columns. */
+/* The initial state of a panel. */
 PTIR_INLINE row_panel new_panel(const ptir_attention *x, size_t head, size_t row)
 {
     row_panel p = {.x = x, .head = head, .row = row, .count = smallest(NR, x->rows - row), .last = x->columns};
@@ -82,7 +84,7 @@ PTIR_INLINE row_panel new_panel(const ptir_attention *x, size_t head, size_t row
     return p;
 }
 
-/* The columns that some row of a panel keeps, from the first to the last, in steps of `whole`; and those that all keep. */
+/* The columns that some row of a panel keeps, [from, to) rounded to multiples of `whole`; and those that all rows keep. */
 static void find_kept(row_panel *p, size_t *from, size_t *to, size_t whole)
 {
     int32_t first[NR] = {0}, last[NR] = {0};
@@ -102,7 +104,7 @@ static void find_kept(row_panel *p, size_t *from, size_t *to, size_t whole)
     *from = *from / whole * whole, *to = smallest((*to + whole - 1) / whole * whole, p->x->columns);
 }
 
-/* Whether columns that no row keeps weigh exactly 0: all rows have a score that is far above what masks. */
+/* Whether columns that no row keeps have weight exactly 0: in every row the largest score is far above `low`. */
 static int is_far(const row_panel *p)
 {
     for (size_t i = 0; i < p->count; i++)

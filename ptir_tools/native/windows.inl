@@ -1,9 +1,9 @@
-/* Windows over each channel for itself: depthwise convolution and pooling. Vectors go along the channels; of BLOCK_X places next to
- * each other, and SPAN vectors of channels, the results stay in registers. */
+/* Depthwise convolution and pooling: windows over each channel separately. Vectors run along the channels. The results of BLOCK_X
+ * adjacent places times SPAN vectors stay in registers. Entry: `windows`. */
 
 enum { BLOCK_X = 6, SPAN = 2 };
 
-/* Windows with 3 or 5 neighbors in a line, 1 or 2 apart, and at most so many lines: up to NEAR places are done at once. */
+/* Fast path for weighted windows of 3 or 5 taps per line, stride 1 or 2 and at most MOST_LINES lines: up to NEAR places at once. */
 enum { NEAR = 8, MOST_TAPS = 5, MOST_LINES = 8 };
 #if defined(__GNUC__)
 #define UNROLLED_WIDE _Pragma("GCC unroll 20")
@@ -11,33 +11,33 @@ enum { NEAR = 8, MOST_TAPS = 5, MOST_LINES = 8 };
 #define UNROLLED_WIDE
 #endif
 
-enum { LARGEST_VALUE = 16 }; /* the kind of a maximum whose zeros may have any sign */
+enum { LARGEST_VALUE = 16 }; /* the kind of a maximum in which the order of zeros does not matter */
 
-/* What `so_far` is with one more element. */
-PTIR_INLINE floats combined(floats so_far, floats x, floats weight, int kind)
+/* Combine the accumulator with one more element. */
+PTIR_INLINE floats combined(floats sum, floats x, floats weight, int kind)
 {
     if (kind == LARGEST_VALUE)
-        return larger_value(so_far, x);
+        return larger_value(sum, x);
     if (kind == PTIR_WEIGHTED)
-        return so_far + x * weight;
+        return sum + x * weight;
     if (kind == PTIR_SUM)
-        return so_far + x;
-    return kind == PTIR_MAX ? larger(so_far, x) : smaller(so_far, x);
+        return sum + x;
+    return kind == PTIR_MAX ? larger(sum, x) : smaller(sum, x);
 }
 
 typedef floats sums_of_places[BLOCK_X][SPAN];
 
-/* `vectors` vectors of channels from `channel` on, of `count` places of one line from place j on; of the last vector `last` channels
- * are there. Windows that are inside along the line, `inside`, are read without asking tap by tap. */
+/* Combine the windows of `count` places of one line from place j on, for `vectors` vectors of channels from `channel` on. The last
+ * vector has `last` channels. With `inside`, no tap is outside the line, so taps are not checked. */
 PTIR_INLINE void combine_places(sums_of_places sum, const ptir_patches *x, const float *image, ptrdiff_t top, size_t j, int inside,
                                 size_t channel, const float *weights, size_t n, int kind, int count, int vectors, size_t last)
 {
     static const float zeros[SPAN * W];
-    const float nothing = kind == PTIR_MAX || kind == LARGEST_VALUE ? -INFINITY : kind == PTIR_MIN ? INFINITY : 0.0f;
+    const float identity = kind == PTIR_MAX || kind == LARGEST_VALUE ? -INFINITY : kind == PTIR_MIN ? INFINITY : 0.0f;
     ptrdiff_t left = (ptrdiff_t)(j * x->stride[1]) - x->low[1], apart = (ptrdiff_t)x->stride[1] * x->column;
     for (int i = 0; i < count; i++)
         for (int v = 0; v < vectors; v++)
-            sum[i][v] = (floats){0} + nothing;
+            sum[i][v] = (floats){0} + identity;
     for (size_t s = 0; s < x->window[0]; s++) {
         ptrdiff_t line = top + (ptrdiff_t)(s * x->dilation[0]);
         int is_there = line >= 0 && line < (ptrdiff_t)x->extent[0];
@@ -46,30 +46,30 @@ PTIR_INLINE void combine_places(sums_of_places sum, const ptir_patches *x, const
             const float *from = zeros, *weight = kind == PTIR_WEIGHTED ? weights + (s * x->window[1] + t) * n + channel : NULL;
             if (is_there && (inside || (at >= 0 && at < (ptrdiff_t)x->extent[1])))
                 from = image + line * x->row + at * x->column + (ptrdiff_t)channel, next = apart;
-            else if (kind != PTIR_WEIGHTED) /* a weight that is not finite counts on padding, too */
+            else if (kind != PTIR_WEIGHTED) /* padding is multiplied, too: 0 times infinity or NaN is NaN */
                 continue;
             for (int v = 0; v < vectors; v++) {
                 int whole = v < vectors - 1 || last == W;
                 floats w = {0};
                 if (kind == PTIR_WEIGHTED)
-                    w = whole ? *(const floats *)(weight + v * W) : some_of(weight + v * W, last);
+                    w = whole ? *(const floats *)(weight + v * W) : load_tail(weight + v * W, last);
                 for (int i = 0; i < count; i++) {
                     const float *p = from + i * next + v * W;
-                    sum[i][v] = combined(sum[i][v], whole ? *(const floats *)p : some_of(p, last), w, kind);
+                    sum[i][v] = combined(sum[i][v], whole ? *(const floats *)p : load_tail(p, last), w, kind);
                 }
             }
         }
     }
 }
 
-/* The same for a maximum with ordered zeros. */
-static PTIR_APART void order_zeros(sums_of_places sum, const ptir_patches *x, const float *image, ptrdiff_t top, size_t j, int inside,
+/* The same for a maximum with 0.0 above -0.0. */
+static PTIR_NOINLINE void order_zeros(sums_of_places sum, const ptir_patches *x, const float *image, ptrdiff_t top, size_t j, int inside,
                                    size_t channel, int count, int vectors, size_t last)
 {
     combine_places(sum, x, image, top, j, inside, channel, NULL, 0, PTIR_MAX, count, vectors, last);
 }
 
-/* The same to memory. A maximum that is not -0.0 is right in whatever order zeros came. */
+/* The same, stored to `out`. A maximum is computed without ordering zeros first; only -0.0 can be wrong and is computed again. */
 PTIR_INLINE void places_of(float *out, size_t step, const ptir_patches *x, const float *image, ptrdiff_t top, size_t j, int inside,
                            size_t channel, const float *weights, size_t n, int kind, int count, int vectors, size_t last)
 {
@@ -81,7 +81,7 @@ PTIR_INLINE void places_of(float *out, size_t step, const ptir_patches *x, const
             for (int v = 0; v < vectors; v++)
                 lost |= (ints)sum[i][v] == ~MAGNITUDE;
         if (__builtin_expect(is_any(lost), 0)) {
-            sums_of_places again; /* another, so that `sum` may stay in registers */
+            sums_of_places again; /* a copy, so that `sum` may stay in registers */
             order_zeros(again, x, image, top, j, inside, channel, count, vectors, last);
             for (int i = 0; i < count; i++)
                 for (int v = 0; v < vectors; v++)
@@ -94,18 +94,18 @@ PTIR_INLINE void places_of(float *out, size_t step, const ptir_patches *x, const
             if (v < vectors - 1 || last == W)
                 *(floats *)to = sum[i][v];
             else
-                put_some(to, sum[i][v], last);
+                store_tail(to, sum[i][v], last);
         }
 }
 
-/* Where a line of windows is, from the first of their elements on: one channel, and how far its elements are apart. A line of padding
- * is zeros, 0 apart. */
+/* One line of the windows of a block, one channel: its first element and the stride between elements. A line in the padding is
+ * zeros with stride 0. */
 typedef struct {
     const float *at;
     ptrdiff_t apart;
 } window_line;
 
-/* Whether windows have `taps` neighbors in a line, of which every one sees at least one element that is not padding. */
+/* Whether the fast path applies: also, every window must contain at least one element that is not padding. */
 static int are_near(const ptir_patches *x)
 {
     const size_t taps = x->window[1], stride = x->stride[1];
@@ -114,10 +114,10 @@ static int are_near(const ptir_patches *x)
            x->low[1] < (ptrdiff_t)taps && left < (ptrdiff_t)x->extent[1];
 }
 
-/* A vector of channels of `count` places next to each other, whose windows have `taps` neighbors in a line: each element is loaded
- * once for all of them. Elements before `first` and from `last` on are padding. `ends` is done to the results, unless it is NULL. */
+/* One vector of channels of `count` adjacent places, with `taps` taps per line. Each element is loaded once for all places.
+ * Elements before `first` and from `last` on are padding. `ends` is applied to the results, unless it is NULL. */
 PTIR_INLINE void neighbors_of(float *out, size_t step, const window_line *seen, size_t lines, int first, int last, const float *weights,
-                              size_t n, size_t c, const usual_pass *ends, int count, int taps, int stride)
+                              size_t n, size_t c, const fused_pass *ends, int count, int taps, int stride)
 {
     const int elements = (count - 1) * stride + taps;
     floats sum[NEAR];
@@ -133,7 +133,7 @@ PTIR_INLINE void neighbors_of(float *out, size_t step, const window_line *seen, 
             weight[t] = *(const floats *)(weights + (size_t)t * n);
         UNROLLED_WIDE
         for (int i = 0; i < elements; i++) {
-            /* A weight that is not finite counts on padding, too. */
+            /* Padding is multiplied, too: 0 times infinity or NaN is NaN. */
             const int is_there = (i >= taps - 1 || i >= first) && (i <= elements - taps || i < last);
             const floats element = *(const floats *)(is_there ? at + i * apart : zeros);
             UNROLLED
@@ -149,10 +149,10 @@ PTIR_INLINE void neighbors_of(float *out, size_t step, const window_line *seen, 
         *(floats *)(out + (size_t)i * step) = sum[i];
 }
 
-/* Whole vectors of `width` channels of `count` places, up to NEAR. */
+/* Whole vectors of `width` channels, for `count` places, at most NEAR. */
 #define NEAR_PLACES(taps, stride)                                                                                      \
-    static PTIR_APART void near_##taps##_##stride(float *out, size_t step, const window_line *seen, size_t lines, int first, int last, \
-                                                  const float *weights, size_t n, size_t width, size_t count, const usual_pass *ends) \
+    static PTIR_NOINLINE void near_##taps##_##stride(float *out, size_t step, const window_line *seen, size_t lines, int first, int last, \
+                                                  const float *weights, size_t n, size_t width, size_t count, const fused_pass *ends) \
     {                                                                                                                  \
         switch (count) {                                                                                               \
             COUNTED(1, taps, stride)                                                                                   \
@@ -177,7 +177,7 @@ NEAR_PLACES(5, 2)
 #undef COUNTED
 #undef NEAR_PLACES
 
-/* Channels from c to `end` of `count` places. */
+/* Channels [c, end) of `count` places. */
 PTIR_INLINE void channels_of(float *out, size_t step, const ptir_patches *x, const float *image, ptrdiff_t top, size_t j, int inside,
                              const float *weights, size_t n, size_t c, size_t end, int kind, int count)
 {
@@ -189,9 +189,9 @@ PTIR_INLINE void channels_of(float *out, size_t step, const ptir_patches *x, con
         places_of(out, step, x, image, top, j, inside, c, weights, n, kind, count, 1, end - c);
 }
 
-/* Channels from c to `end`, KC at most, of `here` places of one line from place j on, row `row` of the result. */
+/* The fast path: channels [c, end), at most KC, of `here` places of one line from place j on. `row` is their row in the result. */
 PTIR_INLINE void near_block(float *out, size_t step, const ptir_patches *x, const float *image, ptrdiff_t top, size_t j, size_t here,
-                            const float *weights, size_t n, size_t c, size_t end, const ptir_ending *ending, const usual_pass *usual, size_t row)
+                            const float *weights, size_t n, size_t c, size_t end, const ptir_epilogue *epilogue, const fused_pass *fused, size_t row)
 {
     const size_t lines = x->window[0], rest = end - (end - c) % W, width = rest - c;
     const ptrdiff_t stride = (ptrdiff_t)x->stride[1], left = (ptrdiff_t)j * stride - x->low[1], room = (ptrdiff_t)x->extent[1] - left;
@@ -203,11 +203,11 @@ PTIR_INLINE void near_block(float *out, size_t step, const ptir_patches *x, cons
         const int is_there = line >= 0 && line < (ptrdiff_t)x->extent[0];
         seen[s] = is_there ? (window_line){image + line * x->row + left * x->column + (ptrdiff_t)c, x->column} : (window_line){zeros, 0};
     }
-    usual_pass own;
-    if (usual)
-        own = usual_from(usual, row, c);
+    fused_pass own;
+    if (fused)
+        own = fused_from(fused, row, c);
 #define NEAR_PLACES(taps, stride)                                                                                      \
-    near_##taps##_##stride(out + c, step, seen, lines, first, last, weights + c, n, width, here, usual ? &own : NULL)
+    near_##taps##_##stride(out + c, step, seen, lines, first, last, weights + c, n, width, here, fused ? &own : NULL)
     if (taps == 3 && stride == 1)
         NEAR_PLACES(3, 1);
     else if (taps == 3)
@@ -219,20 +219,20 @@ PTIR_INLINE void near_block(float *out, size_t step, const ptir_patches *x, cons
 #undef NEAR_PLACES
     for (size_t q = 0; rest < end && q < here; q++)
         channels_of(out + q * step, step, x, image, top, j + q, 0, weights, n, rest, end, PTIR_WEIGHTED, 1);
-    if (!usual)
-        finish_block(out + c, step, ending, row, c, here, end - c);
+    if (!fused)
+        finish_block(out + c, step, epilogue, row, c, here, end - c);
     else if (rest < end)
-        finish_block(out + rest, step, ending, row, rest, here, end - rest);
+        finish_block(out + rest, step, epilogue, row, rest, here, end - rest);
 }
 
-/* Channels from c to `end` of places [i, last) of a call whose windows are near: up to NEAR columns of places, one line after the
- * other, so that what two lines see is in the nearest cache. */
+/* The fast path for channels [c, end) of places [i, last) of a call. Up to NEAR columns of places are processed line by line, so
+ * that the input that two lines share stays in the level-1 cache. */
 static void near_windows(float *out, size_t step, const ptir_patches *x, const float *weights, size_t first, size_t i, size_t last,
-                         size_t n, size_t c, size_t end, const ptir_ending *ending)
+                         size_t n, size_t c, size_t end, const ptir_epilogue *epilogue)
 {
     const size_t wide = x->places[1], blocks = (wide + NEAR - 1) / NEAR, start = (first + i) / wide, stop = (first + last - 1) / wide + 1;
-    usual_pass usual;
-    const int ends = is_usual(&usual, ending);
+    fused_pass fused;
+    const int ends = is_fused(&fused, epilogue);
     for (size_t block = 0; block < blocks; block++) {
         const float *image = x->data + (ptrdiff_t)(start / x->places[0]) * x->batch;
         const size_t begin = wide * block / blocks, beyond = wide * (block + 1) / blocks;
@@ -242,22 +242,22 @@ static void near_windows(float *out, size_t step, const ptir_patches *x, const f
             from = from < first + i ? first + i : from;
             if (from < to)
                 near_block(out + (from - first) * step, step, x, image, (ptrdiff_t)(high * x->stride[0]) - x->low[0], from - line * wide,
-                           to - from, weights, n, c, end, ending, ends ? &usual : NULL, from - first);
+                           to - from, weights, n, c, end, epilogue, ends ? &fused : NULL, from - first);
             if (++high == x->places[0])
                 high = 0, image += x->batch;
         }
     }
 }
 
-/* Channels from c to `end` of places [i, last) of a call. */
+/* Channels [c, end) of places [i, last) of a call. */
 PTIR_INLINE void windows_of(float *out, size_t step, const ptir_patches *x, int kind, const float *weights, size_t first, size_t i, size_t last,
-                            size_t n, size_t c, size_t end, const ptir_ending *ending)
+                            size_t n, size_t c, size_t end, const ptir_epilogue *epilogue)
 {
-    /* Places [from, to) of a line see no padding along it. */
+    /* The windows of places [from, to) of a line are inside it. */
     ptrdiff_t wide = (ptrdiff_t)((x->window[1] - 1) * x->dilation[1]) + 1, room = (ptrdiff_t)x->extent[1] - wide + x->low[1];
     size_t from = ((size_t)x->low[1] + x->stride[1] - 1) / x->stride[1], to = room < 0 ? 0 : (size_t)room / x->stride[1] + 1;
     if (kind == PTIR_WEIGHTED && end - c >= W && are_near(x)) {
-        near_windows(out, step, x, weights, first, i, last, n, c, end, ending);
+        near_windows(out, step, x, weights, first, i, last, n, c, end, epilogue);
         return;
     }
     out += i * step;
@@ -272,13 +272,13 @@ PTIR_INLINE void windows_of(float *out, size_t step, const ptir_patches *x, int 
             channels_of(out, step, x, image, top, j, 1, weights, n, c, end, kind, BLOCK_X);
         } else
             channels_of(out, step, x, image, top, j, inside, weights, n, c, end, kind, 1);
-        if (ending->count)
-            finish_block(out + c, step, ending, i, c, here, end - c);
+        if (epilogue->count)
+            finish_block(out + c, step, epilogue, i, c, here, end - c);
     }
 }
 
-/* How many of `n` channels are in work together where windows are near: what a block of places sees, its weights and its results
- * stay in the nearest cache. */
+/* Channels processed together in the fast path, so that the input, weights and results of a block of places fit in the level-1
+ * cache. */
 static size_t near_channels(const ptir_patches *x, size_t n)
 {
     enum { NEAREST = 32 * 1024 / sizeof(float), FEWEST = 64 };
@@ -287,9 +287,9 @@ static size_t near_channels(const ptir_patches *x, size_t n)
     return ((n + parts - 1) / parts + LINE - 1) / LINE * LINE;
 }
 
-/* Lines of places, some channels at a time. */
+/* Strips of lines, with a part of the channels at a time. */
 PTIR_INLINE void lines_of(float *out, size_t step, const ptir_patches *x, int kind, const float *weights, size_t first, size_t m, size_t n,
-                          const ptir_ending *ending, ptir_watch *watch)
+                          const ptir_epilogue *epilogue, ptir_watch *watch)
 {
     enum { STRIP = 8 };
     const size_t some = kind == PTIR_WEIGHTED && are_near(x) ? near_channels(x, n) : n;
@@ -297,7 +297,7 @@ PTIR_INLINE void lines_of(float *out, size_t step, const ptir_patches *x, int ki
         last = smallest(m, i + STRIP * x->places[1] - (first + i) % x->places[1]);
         for (size_t c = 0, end; c < n; c = end) {
             end = n - c <= some ? n : c + some;
-            windows_of(out, step, x, kind, weights, first, i, last, n, c, end, ending);
+            windows_of(out, step, x, kind, weights, first, i, last, n, c, end, epilogue);
         }
         if (is_stopped(watch, (last - i) * n * x->window[0] * x->window[1]))
             return;
@@ -305,12 +305,12 @@ PTIR_INLINE void lines_of(float *out, size_t step, const ptir_patches *x, int ki
 }
 
 static void windows(float *out, size_t step, const ptir_patches *x, int kind, const float *weights, size_t first, size_t m, size_t n,
-                    const ptir_ending *ending, ptir_watch *watch)
+                    const ptir_epilogue *epilogue, ptir_watch *watch)
 {
     switch (kind) {
-    case PTIR_WEIGHTED: lines_of(out, step, x, PTIR_WEIGHTED, weights, first, m, n, ending, watch); break;
-    case PTIR_SUM: lines_of(out, step, x, PTIR_SUM, weights, first, m, n, ending, watch); break;
-    case PTIR_MAX: lines_of(out, step, x, PTIR_MAX, weights, first, m, n, ending, watch); break;
-    case PTIR_MIN: lines_of(out, step, x, PTIR_MIN, weights, first, m, n, ending, watch); break;
+    case PTIR_WEIGHTED: lines_of(out, step, x, PTIR_WEIGHTED, weights, first, m, n, epilogue, watch); break;
+    case PTIR_SUM: lines_of(out, step, x, PTIR_SUM, weights, first, m, n, epilogue, watch); break;
+    case PTIR_MAX: lines_of(out, step, x, PTIR_MAX, weights, first, m, n, epilogue, watch); break;
+    case PTIR_MIN: lines_of(out, step, x, PTIR_MIN, weights, first, m, n, epilogue, watch); break;
     }
 }

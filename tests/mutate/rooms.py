@@ -113,10 +113,10 @@ ROOMS: dict[str, tuple[Part, ...]] = {
               "tiny/json tiny/codes grammars/readers"),
     ),
     "kernels": (
-        _part(_in(_C, "gemm.inl ending.inl weights.inl patches.inl igemm.inl quantizing.inl bgemm.inl kernels.c narrow.h isa.inl"
-                      " common.h"),
+        _part(_in(_C, "gemm.inl epilogue.inl weights.inl patches.inl igemm.inl quantizing.inl bgemm.inl kernels.c narrow.h"
+                      " isa.inl common.h"),
               "engines/native/sizes engines/native/native engines/native/narrow engines/native/tiles"),
-        _part(_in(_C, "rows.inl functions.inl quick.inl chain.inl chain.h turn.h magnitudes.h"),
+        _part(_in(_C, "rows.inl functions.inl quick.inl chain.inl chain.h transpose.h magnitudes.h"),
               "engines/native/sizes engines/native/tiles engines/native/native"),
         _part(_in(_C, "attention.inl"),
               "engines/native/sizes engines/native/attention engines/native/native"),

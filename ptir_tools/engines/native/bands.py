@@ -15,7 +15,7 @@ from ptir_tools.core.ir import Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.engines.native import convolution, fusion, products, threads
-from ptir_tools.engines.native.convolution import Convolution, Ending
+from ptir_tools.engines.native.convolution import Convolution, Epilogue
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.lowering import lowered
 from ptir_tools.engines.native.products import Product
@@ -26,7 +26,7 @@ from ptir_tools.plan.liveness import Unit
 
 
 class Pair(NamedTuple):
-    """A product and a depthwise convolution of its result, each with an ending."""
+    """A product and a depthwise convolution of its result, each with an epilogue."""
 
     first: Product
     second: Product
@@ -84,20 +84,20 @@ def _pair(made: Unit, unit: Unit, uses: fusion.Uses) -> Pair | None:
 
 
 def assemble(found: Pair, look: Look, outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
-    """The steps of a pair: bands of lines for all threads, or one after the other if the group is not an ending."""
+    """The steps of a pair: bands of lines for all threads, or one after the other if the group is not an epilogue."""
     steps: list[Step] = []
     first, second, conv = found
     made = first.ops[-1].result
     *_, wide, channels = fusion.shape_of(made.type)
     (value, out), *others = outs.items()
     left, into = products.contraction(first.dot, look, shop, steps)
-    endings = [
-        _ending(first, made, products.extents(first.dot)[0], channels, look, shop, steps),
-        _ending(second, value, conv.places, channels, look, shop, steps),
+    epilogues = [
+        _epilogue(first, made, products.extents(first.dot)[0], channels, look, shop, steps),
+        _epilogue(second, value, conv.places, channels, look, shop, steps),
     ]
     target = out.reshape(conv.places, channels)
-    read = [left, *(x for e in endings if e is not None for _, x in e)]
-    if others or None in endings or out.dtype != np.float32 or any(overlaps(x, out) for x in read):
+    read = [left, *(x for e in epilogues if e is not None for _, x in e)]
+    if others or None in epilogues or out.dtype != np.float32 or any(overlaps(x, out) for x in read):
         whole = shop.scratch(fusion.shape_of(made.type), F32)
         return [*first.steps(look, {made: whole}, shop), *second.steps(lambda x: whole if x is made else look(x), outs, shop)]
     weights = convolution.weights(conv, look, shop, steps)
@@ -112,9 +112,9 @@ def assemble(found: Pair, look: Look, outs: Mapping[Value, Array], shop: Worksho
         for b in bands[w::workers]:
             seen = slice(b.lines.start * wide, b.lines.stop * wide)
             band = block[: seen.stop - seen.start]
-            chain += into(seen, band, room, _rows(endings[0], seen))
+            chain += into(seen, band, room, _rows(epilogues[0], seen))
             image = band.reshape(1, -1, wide, channels)
-            rest = (0, kernels().WEIGHTED, _rows(endings[1], b.rows))
+            rest = (0, kernels().WEIGHTED, _rows(epilogues[1], b.rows))
             chain.append((kernels().windows, (target[b.rows], image, weights, b.geometry, *rest)))
         parts.append((threads.in_turn, (chain,)))
     return [*steps, *threads.together(parts, workers)]
@@ -149,17 +149,17 @@ def _bands(found: Pair, most: int) -> list[_Band]:
     return bands
 
 
-def _ending(
+def _epilogue(
     found: Product, result: Value, rows: int, columns: int, look: Look, shop: Workshop, steps: list[Step]
-) -> Ending | None:
-    """The group of a product as an ending that computes `result`; None if it is not one."""
+) -> Epilogue | None:
+    """The group of a product as an epilogue that computes `result`; None if it is not one."""
     group = found.group
     if group is None:
         return ()
     arrays = [None if v is found.made else matrix(look(v), rows, columns, shop, steps) for v in group.inputs]
     code, _ = lowered(group, [result], register_kinds(group, arrays, [result]))
-    return products.ending(code, arrays, columns)
+    return products.epilogue(code, arrays, columns)
 
 
-def _rows(ending: Ending | None, rows: slice) -> Ending:
-    return tuple((op, x[rows]) for op, x in ending or ())
+def _rows(epilogue: Epilogue | None, rows: slice) -> Epilogue:
+    return tuple((op, x[rows]) for op, x in epilogue or ())

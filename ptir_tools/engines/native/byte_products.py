@@ -30,7 +30,7 @@ else:
 
 # Added rows or None, scalings by quantize.scalings, whether they are per column, scale over output scale,
 # whether f32 is accurate enough, the smallest and the largest result.
-Ending = tuple["Array | None", "Array", int, "Array", int, float, float]
+Epilogue = tuple["Array | None", "Array", int, "Array", int, float, float]
 
 
 def wraps_in_si32(op: Op) -> bool:
@@ -48,12 +48,12 @@ def product(
     steps: list[Step] = []
     left, right, width = narrow(op, ins, shop, steps)
     pieces = cut(out.reshape(len(left), left.shape[1], width), left, right, shop)
-    added, *others = _ending(group, more, (left.shape[1], width), shop, steps) if group else (None, None)
+    added, *others = _epilogue(group, more, (left.shape[1], width), shop, steps) if group else (None, None)
     parts, first = list[Step](), 0
     for piece in pieces:
         last = first + piece[0].shape[1]
-        ending = ((None if added is None else added[first:last], *others),) if group else ()
-        parts.append((kernels().igemm, (*piece, shop.scratch((kernels().IGEMM_SCRATCH,), F32), *ending)))
+        epilogue = ((None if added is None else added[first:last], *others),) if group else ()
+        parts.append((kernels().igemm, (*piece, shop.scratch((kernels().IGEMM_SCRATCH,), F32), *epilogue)))
         first = last
     return [*steps, *threads.together(parts, shop.threads)]
 
@@ -135,7 +135,7 @@ def _bounds(op: Op) -> tuple[float, float] | None:
     return (bounds[0], inf) if name == "maximum" else (-inf, bounds[0])
 
 
-def _ending(group: Sequence[Op], more: Array | None, shape: tuple[int, int], shop: Workshop, steps: list[Step]) -> Ending:
+def _epilogue(group: Sequence[Op], more: Array | None, shape: tuple[int, int], shop: Workshop, steps: list[Step]) -> Epilogue:
     """The parameters of igemm for `group` on sums of this shape."""
     if more is not None:
         more = np.broadcast_to(matrix(more, *shape, shop, steps), shape)

@@ -27,7 +27,7 @@ from ptir_tools.engines.numpy.linalg import axes_of, work_dtype
 from ptir_tools.engines.numpy.steps import Look, Step, Workshop, dense, tensor_of
 
 # Ops of a kernel on a product: numbers of instructions, each with its operand [rows, columns].
-Ending = tuple[tuple[int, "Array"], ...]
+Epilogue = tuple[tuple[int, "Array"], ...]
 
 Layout = list[tuple[int, int]]  # (extent, stride); axes of extent 1 are dropped, contiguous axes merged
 
@@ -204,9 +204,9 @@ def _with_result(dot: Op, side: int, before: list[Op], groups: int, channels: in
 
 def into(
     found: Convolution, look: Look, shop: Workshop, steps: list[Step]
-) -> Callable[[slice, Array, Array, Ending], list[Step]]:
+) -> Callable[[slice, Array, Array, Epilogue], list[Step]]:
     """A function of some places that returns the steps which write them to an array [rows, groups * columns], with scratch and
-    an ending. Steps that are needed before are added to `steps`."""
+    an epilogue. Steps that are needed before are added to `steps`."""
     patches = found.patches
     image = look(patches.operands[0])
     if image.dtype != np.float32:
@@ -224,11 +224,11 @@ def into(
     geometry += [*(0,) * lines, *lows, found.groups]
     packed = weights(found, look, shop, steps)
 
-    def written(rows: slice, out: Array, room: Array, ending: Ending) -> list[Step]:
+    def written(rows: slice, out: Array, room: Array, epilogue: Epilogue) -> list[Step]:
         if found.is_depthwise:
-            return [(kernels().windows, (out, image, packed, tuple(geometry), rows.start, kernels().WEIGHTED, ending))]
+            return [(kernels().windows, (out, image, packed, tuple(geometry), rows.start, kernels().WEIGHTED, epilogue))]
         target = out.reshape(len(out), found.groups, found.columns)
-        return [(kernels().conv, (target, image, packed, tuple(geometry), rows.start, room, ending))]
+        return [(kernels().conv, (target, image, packed, tuple(geometry), rows.start, room, epilogue))]
 
     return written
 

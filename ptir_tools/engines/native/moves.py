@@ -23,7 +23,7 @@ def copied(out: Array, x: Array, shop: Workshop, workers: int = 0) -> list[Step]
     axis = 0 if len(target) >= 4 * workers else 1
     pieces = threads.cuts(target.shape[axis], 4 * workers if workers > 1 and x.size >= at.work // 4 else 1)
     index = [(slice(None),) * axis + (piece,) for piece in pieces]
-    return threads.together([(kernels().turn, (target[i], source[i], out.nbytes >= at.past_cache)) for i in index], workers)
+    return threads.together([(kernels().transpose, (target[i], source[i], out.nbytes >= at.past_cache)) for i in index], workers)
 
 
 def stacked(out: Array, x: Array) -> tuple[Array, Array] | None:

@@ -17,7 +17,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.types import TensorType
 from ptir_tools.engines.native import convolution, fusion, threads
-from ptir_tools.engines.native.convolution import Convolution, Ending
+from ptir_tools.engines.native.convolution import Convolution, Epilogue
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.lowering import INSTRUCTION, lowered
 from ptir_tools.engines.native.tiles import bits, matrix, register_kinds
@@ -33,8 +33,8 @@ ENDING = ("add", "sub", "mul", "div", "maximum", "minimum")
 LONGEST_ENDING = 8
 
 
-# The steps that write rows of a product, given as a slice, to an array [rows, columns] of f32, with scratch and an ending.
-Into = Callable[[slice, "Array", "Array", Ending], list[Step]]
+# The steps that write rows of a product, given as a slice, to an array [rows, columns] of f32, with scratch and an epilogue.
+Into = Callable[[slice, "Array", "Array", Epilogue], list[Step]]
 
 
 class Product(NamedTuple):
@@ -60,7 +60,7 @@ class Product(NamedTuple):
 
     @property
     def may_end(self) -> bool:
-        """Whether the group, if there is one, may be an ending."""
+        """Whether the group, if there is one, may be an epilogue."""
         return self.group is None or all(map(may_end, self.group.ops))
 
     def steps(self, look: Look, outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
@@ -70,7 +70,7 @@ class Product(NamedTuple):
 
 def joined(units: list[Unit], uses: fusion.Uses) -> list[Unit]:
     """`units` with each convolution as one, and each product with the fusion group that has the only uses of its result.
-    A product whose right operand does not stay in cache reads it once for all rows, so its group has to be an ending."""
+    A product whose right operand does not stay in cache reads it once for all rows, so its group has to be an epilogue."""
     dots = [u[0] for u in units if u.is_single and fusion.role(u[0]) == "product"]
     convolutions = convolution.recognized(dots, uses)
     groups = {op: u.found for u in units if isinstance(u, Fused) and isinstance(u.found, fusion.Group) for op in u}
@@ -113,7 +113,7 @@ def _is_small(op: Op) -> bool:
 
 
 def may_end(op: Op) -> bool:
-    """Whether `op` may be part of an ending, or a view before one."""
+    """Whether `op` may be part of an epilogue, or a view before one."""
     name = op.defn.kernel.name if op.defn.kernel is not None else ""
     return fusion.role(op) == "reshape" or (fusion.role(op) == "map" and name in (*ENDING, "clamp"))
 
@@ -266,7 +266,7 @@ def contraction(op: Op, look: Look, shop: Workshop, steps: list[Step]) -> tuple[
     left = stack(look(op.operands[0]), ([], rows, contract), 0, shop, F32, steps)
     right = packed(op, partial(look, op.operands[1]), F32, shop, steps)
 
-    def into(rows: slice, out: Array, room: Array, end: Ending) -> list[Step]:
+    def into(rows: slice, out: Array, room: Array, end: Epilogue) -> list[Step]:
         return [(kernels().gemm, (out[None], left[:, rows], right, room, end))]
 
     return left[0], into
@@ -285,7 +285,7 @@ def _with_group(
     shop: Workshop,
 ) -> list[Step]:
     """The steps of a product whose result `made` is an input of `group`: some rows at a time, in the memory of an output if one
-    fits. The output may be an operand of an ending, if its elements are computed at once (`over`)."""
+    fits. The output may be an operand of an epilogue, if its elements are computed at once (`over`)."""
     rows, columns = shape
     steps: list[Step] = []
     arrays = [None if v is made else matrix(look(v), rows, columns, shop, steps) for v in group.inputs]
@@ -293,7 +293,7 @@ def _with_group(
     code, kinds = lowered(group, list(outs), register_kinds(group, arrays, list(outs)))
     fitting = [a for a in targets if a.dtype == np.float32 and a.shape[1] == columns]
     taken = [a for a in fitting if not any(x is not None and overlaps(x, a) for x in arrays)]
-    if fitting and (end := ending(code, arrays, columns)) is not None:
+    if fitting and (end := epilogue(code, arrays, columns)) is not None:
         if over and all(x is None or is_same(x, fitting[0]) or not overlaps(x, fitting[0]) for x in arrays):
             taken = fitting[:1]
         pieces = threads.cuts(rows, workers if taken else max(workers, -(-rows // height)), threads.ROWS)
@@ -325,8 +325,8 @@ def _with_group(
     return [*steps, *threads.together(chains, workers)]
 
 
-def ending(code: bytes, arrays: Sequence[Array | None], columns: int) -> Ending | None:
-    """The ending of a tile program: a chain of operations on its only array without data, each with one operand. `arrays` are
+def epilogue(code: bytes, arrays: Sequence[Array | None], columns: int) -> Epilogue | None:
+    """The epilogue of a tile program: a chain of operations on its only array without data, each with one operand. `arrays` are
     the inputs. None if the program is not such a chain."""
     names = kernels().OPS
     steps = [(names[code[i]], code[i + 1], code[i + 2]) for i in range(0, len(code), INSTRUCTION)]

@@ -29,7 +29,7 @@ NAMES = (
     "fold",
     "rescaled",
     "largest",
-    "turn",
+    "transpose",
     "take",
     "tiles",
     "attention",

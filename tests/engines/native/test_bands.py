@@ -140,7 +140,7 @@ def test_a_residual_that_is_the_image(small):
 
 @pytest.mark.parametrize("rows", [24, 49, 96, 200])
 def test_a_product_with_a_large_right_operand_ends_in_its_kernel(rows):
-    """Where what is done with the result is an ending, and only then."""
+    """Where what is done with the result is an epilogue, and only then."""
     rng = np.random.default_rng(rows)
     w, b = rng.standard_normal((700, 300), np.float32), rng.standard_normal(300, np.float32)
     x = rng.standard_normal((rows, 700), np.float32)

@@ -262,9 +262,9 @@ for groups, each, n, stride, low in itertools.product((1, 3), (1, 5, 8, 300), (1
     for first in range(0, m, 13):
         native.conv(out[first : first + 13], x, packed, geometry, first, room)
         row = rng.standard_normal((1, groups * n)).astype(np.float32).repeat(len(out[first : first + 13]), 0)
-        ending = ((native.OPS.index("add"), row), (native.OPS.index("maximum"), row * 0), (native.OPS.index("mul"), row))
+        epilogue = ((native.OPS.index("add"), row), (native.OPS.index("maximum"), row * 0), (native.OPS.index("mul"), row))
         ended = np.full(out[first : first + 13].shape, np.nan, np.float32)
-        native.conv(ended, x, packed, geometry, first, room, ending)
+        native.conv(ended, x, packed, geometry, first, room, epilogue)
         one_by_one = np.maximum(out[first : first + 13] + row.reshape(ended.shape), 0) * row.reshape(ended.shape)
         assert (ended == one_by_one).all(), geometry
     patches = seen.reshape(m, groups, each, 9).swapaxes(2, 3).reshape(m, groups, 9 * each)
@@ -318,7 +318,7 @@ for b, m, n in itertools.product((1, 3), (1, 7, 16, 31, 64, 80, 129), (1, 8, 15,
     for offset, large in itertools.product((0, 1), (False, True)):
         x, out = rng.standard_normal((b, n, m), np.float32), placed((b, m, n), offset)
         out[:] = np.nan
-        native.turn(out, x.swapaxes(1, 2), large)
+        native.transpose(out, x.swapaxes(1, 2), large)
         assert (out == x.swapaxes(1, 2)).all(), (b, m, n, offset, large)
 for letter in "bBhHiIlLqQ":
     x = rng.integers(0, 256, (100, 37), np.uint8)

@@ -66,17 +66,17 @@ def test_products_across_block_boundaries(m, n, k):
     np.testing.assert_allclose(product(a, b, packed=True), a.astype(float) @ b.astype(float), rtol=0, atol=k * 1e-6)
 
 
-def ended(x, ending):
-    """`x` after the steps of an ending, by NumPy."""
+def ended(x, epilogue):
+    """`x` after the steps of an epilogue, by NumPy."""
     functions = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
     functions |= {"maximum": np.maximum, "minimum": np.minimum}
     with np.errstate(all="ignore"):
-        for op, operand in ending:
+        for op, operand in epilogue:
             x = functions[kernels().OPS[op]](x, operand)
     return x
 
 
-def random_ending(rng, rows, columns, names):
+def random_epilogue(rng, rows, columns, names):
     """Steps with whole operands, rows, columns and single elements, some not finite."""
     made = []
     for name in names:
@@ -100,18 +100,18 @@ OPERATIONS = st.sampled_from(["add", "sub", "mul", "div", "maximum", "minimum"])
     st.booleans(),
     st.integers(0, 9),
 )
-def test_endings_of_products_are_the_operations_one_by_one(m, n, k, names, packs, seed):
+def test_epilogues_of_products_are_the_operations_one_by_one(m, n, k, names, packs, seed):
     rng = np.random.default_rng(seed)
     a, b = rng.standard_normal((1, m, k)).astype(np.float32), rng.standard_normal((1, k, n)).astype(np.float32)
     right = b
     if packs:
         right = np.empty(kernels().packed_size(b[0]), np.float32)
         kernels().pack(right, b[0])
-    ending, room = random_ending(rng, m, n, names), np.empty(kernels().GEMM_SCRATCH, np.float32)
+    epilogue, room = random_epilogue(rng, m, n, names), np.empty(kernels().GEMM_SCRATCH, np.float32)
     plain, out = np.empty((2, 1, m, n), np.float32)
     kernels().gemm(plain, a, right, room)
-    kernels().gemm(out, a, right, room, ending)
-    np.testing.assert_array_equal(out[0], ended(plain[0], ending))
+    kernels().gemm(out, a, right, room, epilogue)
+    np.testing.assert_array_equal(out[0], ended(plain[0], epilogue))
 
 
 @needs_kernels
@@ -119,17 +119,17 @@ def test_endings_of_products_are_the_operations_one_by_one(m, n, k, names, packs
 @given(
     st.integers(1, 3), st.integers(1, 40), st.integers(1, 60), st.lists(OPERATIONS, max_size=6), st.booleans(), st.integers(0, 9)
 )
-def test_endings_of_convolutions_are_the_operations_one_by_one(groups, channels, columns, names, by_channel, seed):
+def test_epilogues_of_convolutions_are_the_operations_one_by_one(groups, channels, columns, names, by_channel, seed):
     rng = np.random.default_rng(seed)
     if by_channel:
         groups, channels, columns = groups * channels, 1, 1
     x = rng.standard_normal((2, 7, 9, groups * channels)).astype(np.float32)
     geometry, places = (4, 9, 3, 3, 2, 1, 1, 1, 1, 1, groups), 2 * 4 * 9
-    ending = random_ending(rng, places, groups * columns, names)
+    epilogue = random_epilogue(rng, places, groups * columns, names)
     plain, out = np.empty((2, places, groups * columns), np.float32)
     if by_channel:
         weights = rng.standard_normal((9, groups)).astype(np.float32)
-        for y, more in ((plain, ()), (out, (ending,))):
+        for y, more in ((plain, ()), (out, (epilogue,))):
             kernels().windows(y, x, weights, geometry, 0, kernels().WEIGHTED, *more)
     else:
         weights = rng.standard_normal((groups, 9 * channels, columns)).astype(np.float32)
@@ -137,9 +137,9 @@ def test_endings_of_convolutions_are_the_operations_one_by_one(groups, channels,
         for own, w in zip(right, weights, strict=True):
             kernels().pack(own, w)
         room = np.empty(kernels().PACKED_SCRATCH, np.float32)
-        for y, more in ((plain, ()), (out, (ending,))):
+        for y, more in ((plain, ()), (out, (epilogue,))):
             kernels().conv(y.reshape(places, groups, columns), x, right.ravel(), geometry, 0, room, *more)
-    np.testing.assert_array_equal(out, ended(plain, ending))
+    np.testing.assert_array_equal(out, ended(plain, epilogue))
 
 
 @needs_kernels
@@ -153,7 +153,7 @@ def test_endings_of_convolutions_are_the_operations_one_by_one(groups, channels,
     st.booleans(),
     st.integers(0, 9),
 )
-def test_a_result_may_be_written_over_an_operand_of_its_ending(m, n, k, before, after, packs, seed):
+def test_a_result_may_be_written_over_an_operand_of_its_epilogue(m, n, k, before, after, packs, seed):
     """A residual: the memory of the operand becomes that of the result, where a sum is made at once."""
     rng = np.random.default_rng(seed)
     a, b = rng.standard_normal((1, m, k)).astype(np.float32), rng.standard_normal((1, k, n)).astype(np.float32)
@@ -164,16 +164,16 @@ def test_a_result_may_be_written_over_an_operand_of_its_ending(m, n, k, before, 
     room, plain = np.empty(kernels().GEMM_SCRATCH, np.float32), np.empty((1, m, n), np.float32)
     residual = rng.standard_normal((m, n)).astype(np.float32)
     add = (kernels().OPS.index("add"), residual.copy())
-    ending = (*random_ending(rng, m, n, before), add, *random_ending(rng, m, n, after))
+    epilogue = (*random_epilogue(rng, m, n, before), add, *random_epilogue(rng, m, n, after))
     kernels().gemm(plain, a, right, room)
     over = residual.copy()[None]
-    call = (over, a, right, room, tuple((op, over[0] if x is add[1] else x) for op, x in ending))
+    call = (over, a, right, room, tuple((op, over[0] if x is add[1] else x) for op, x in epilogue))
     if k > kernels().GEMM_DEPTH:
         with pytest.raises(ValueError, match="written over"):
             kernels().gemm(*call)
         return
     kernels().gemm(*call)
-    np.testing.assert_array_equal(over[0], ended(plain[0], ending))
+    np.testing.assert_array_equal(over[0], ended(plain[0], epilogue))
 
 
 @needs_kernels
@@ -185,7 +185,7 @@ def test_a_result_is_not_written_over_part_of_an_operand():
 
 
 @needs_kernels
-def test_endings_are_checked():
+def test_epilogues_are_checked():
     a, room = np.ones((1, 3, 4), np.float32), np.empty(kernels().GEMM_SCRATCH, np.float32)
     out, good, add = np.empty((1, 3, 5), np.float32), np.ones((3, 5), np.float32), kernels().OPS.index("add")
     bad = [
@@ -199,9 +199,9 @@ def test_endings_are_checked():
         [(add, good)],
         (add,),
     ]
-    for ending in bad:
+    for epilogue in bad:
         with pytest.raises((ValueError, TypeError)):
-            kernels().gemm(out, a, np.ones((1, 4, 5), np.float32), room, ending)
+            kernels().gemm(out, a, np.ones((1, 4, 5), np.float32), room, epilogue)
 
 
 @needs_kernels
@@ -227,11 +227,11 @@ def test_copies_turn_any_axes(perm, shape, workers):
 def test_turning_refuses_what_is_not_turned():
     square = np.zeros((1, 4, 4), np.float32)
     with pytest.raises(ValueError, match="strides"):
-        kernels().turn(square, square, False)
+        kernels().transpose(square, square, False)
     with pytest.raises(ValueError, match="strides"):
-        kernels().turn(np.zeros((1, 4, 5), np.float32), square.swapaxes(1, 2), False)
+        kernels().transpose(np.zeros((1, 4, 5), np.float32), square.swapaxes(1, 2), False)
     with pytest.raises(ValueError, match="dtype"):
-        kernels().turn(np.zeros((1, 4, 4)), square.swapaxes(1, 2), False)
+        kernels().transpose(np.zeros((1, 4, 4)), square.swapaxes(1, 2), False)
 
 
 class Alarm(Exception):

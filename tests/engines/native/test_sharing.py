@@ -153,10 +153,10 @@ PROGRAMS = {
     "pair, product used later": a_pair(lambda y, t, e, z: [z.clamp(0, 6) * y]),
     "pair, sum used later": a_pair(lambda y, t, e, z: [z.clamp(0, 6) * t]),
     "pair, image used later": a_pair(lambda y, t, e, z: [z.clamp(0, 6) + e, *busy(z)]),
-    "pair, second ending": a_pair(lambda y, t, e, z: [z.clamp(0, 6), (t * 0.5).clamp(-1, 1)]),
-    "pair without endings": lambda x, dtype: [bare_pair(x, dtype)],
-    "pair without endings, two results": lambda x, dtype: [z := bare_pair(x, dtype), z.tanh()],
-    "pair without endings, with a bound": lambda x, dtype: [z := bare_pair(x, dtype).clamp(-1, 1), z * 0.5],
+    "pair, second epilogue": a_pair(lambda y, t, e, z: [z.clamp(0, 6), (t * 0.5).clamp(-1, 1)]),
+    "pair without epilogues": lambda x, dtype: [bare_pair(x, dtype)],
+    "pair without epilogues, two results": lambda x, dtype: [z := bare_pair(x, dtype), z.tanh()],
+    "pair without epilogues, with a bound": lambda x, dtype: [z := bare_pair(x, dtype).clamp(-1, 1), z * 0.5],
     "pair, two results": a_pair(lambda y, t, e, z: [z, z.tanh()]),
 }
 
@@ -276,7 +276,7 @@ def test_patches_that_others_use_are_computed_once(name):
 def test_only_what_stays_between_them_makes_a_pair(name):
     """A pair if nothing else uses what the first product computes."""
     found = any(step.count("dot_general") == 2 for step in steps_of(PROGRAMS[name]))
-    assert found == (name in ("pair", "pair, two results") or name.startswith("pair without endings"))
+    assert found == (name in ("pair", "pair, two results") or name.startswith("pair without epilogues"))
 
 
 def attention(after, kind="f32", lead=(2, 4), rows=64, depth=16):

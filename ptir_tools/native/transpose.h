@@ -1,14 +1,14 @@
-/* Blocks turned in registers. */
-#ifndef PTIR_TURN_H
-#define PTIR_TURN_H
+/* Transposes of small blocks in registers. */
+#ifndef PTIR_TRANSPOSE_H
+#define PTIR_TRANSPOSE_H
 #include "common.h"
 
 enum { SIDE = 8 };
 
-typedef uint32_t words __attribute__((vector_size(32), aligned(1), may_alias)); /* an item may be two halves, or four bytes */
+typedef uint32_t words __attribute__((vector_size(32), aligned(1), may_alias)); /* an item is four bytes, or two halves */
 
-/* Eight rows of eight items of four bytes, each from `from`[i] + at on, turned: out[j * stride + i] = from[i][at + j]. */
-PTIR_INLINE void turn8_from(void *to, ptrdiff_t stride, const void *const *from, size_t at)
+/* Transpose 8 x 8 items of four bytes: out[j * stride + i] = from[i][at + j]. */
+PTIR_INLINE void transpose8_from(void *to, ptrdiff_t stride, const void *const *from, size_t at)
 {
     uint32_t *out = to;
     words a[SIDE], b[SIDE];
@@ -29,17 +29,17 @@ PTIR_INLINE void turn8_from(void *to, ptrdiff_t stride, const void *const *from,
     }
 }
 
-/* Rows `step` apart, turned likewise. */
-PTIR_INLINE void turn8(void *to, ptrdiff_t stride, const void *data, ptrdiff_t step)
+/* The same for rows that are `step` apart. */
+PTIR_INLINE void transpose8(void *to, ptrdiff_t stride, const void *data, ptrdiff_t step)
 {
     const void *from[SIDE];
     for (int i = 0; i < SIDE; i++)
         from[i] = (const uint32_t *)data + i * step;
-    turn8_from(to, stride, from, 0);
+    transpose8_from(to, stride, from, 0);
 }
 
-/* Four rows of eight items, turned likewise; the result is dense. */
-PTIR_INLINE void turn4(void *to, const void *data, ptrdiff_t step)
+/* Transpose four rows of eight items; the result is dense. */
+PTIR_INLINE void transpose4(void *to, const void *data, ptrdiff_t step)
 {
     uint32_t *out = to;
     words a[4], b[4];
