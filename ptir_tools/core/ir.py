@@ -383,7 +383,7 @@ class Kernel(NamedTuple):
 
     role: Role
     name: str = ""
-    turned: str = ""  # the instruction with its two operands exchanged
+    swapped: str = ""  # the instruction with its two operands exchanged
     exact: bool = False  # there is nothing to round
     pays: bool = False  # the kernel of this op by itself is faster than NumPy's function in f32, too
 

@@ -5,8 +5,8 @@ declared rule (`core.errors`), on the values of this run. Regions are run on val
 is uncertain is run both ways, and its results may be either.
 
 `Proven` assumes the worst of what each op does to the errors of its operands. That doubles with every layer of a model. So
-`Measured` also carries samples: runs in which every result is moved at random, as rounding moves it. Their spread measures what
-the errors so far do to a value. It takes the place of the worst case wherever no decision and no pole is within the error.
+`Measured` also carries samples: runs in which every result is moved at random, as rounding moves it. The spread of the samples
+measures the effect of earlier errors on a value. It replaces the worst case wherever no decision and no pole is within the error.
 
 What overflows its dtype does so on every engine where it is an output, but inside a kernel it may not. So as an operand it has no
 bound, unless floats are strict. Half of the samples keep what overflows; the spread shows where that matters.
@@ -50,11 +50,12 @@ if TYPE_CHECKING:
     from ptir_tools.core.dialect import Program
 
 SAMPLES = 8
-MOVED = 0.25  # of an op's own error, at most, is what moves its result. Samples are not rounded, the reference is
-DEVIATIONS = 4.0  # an engine's error may be this multiple of the root of the mean square of the samples' distances,
+MOVED = 0.25  # the largest part of an op's own error by which its result is moved; samples are not rounded, the reference is
+DEVIATIONS = 4.0  # an engine's error may be this multiple of the samples' root mean square distance,
 FACTOR = 2.0  # and this multiple of the largest
-_LEAST = 0.125  # of the worst case of an elementwise op: operands may cancel in all samples, but not on an engine
-_JUMP = 4.0  # roundings; what is less is no jump
+# Part of an elementwise op's worst case that always counts: operands may cancel in all samples, but not on an engine.
+_LEAST = 0.125
+_JUMP = 4.0  # roundings; a smaller difference is not a jump
 
 
 @dataclass(slots=True)
@@ -71,7 +72,7 @@ class Approximate:
 
     value: Array
     error: Error = EXACT
-    samples: tuple[Array, ...] = ()  # none: all are the value
+    samples: tuple[Array, ...] = ()  # empty: all samples equal the value
     given: bool = (
         False  # an input or a constant, or moved elements of these: the signs of zeros and NaN are equal on every engine
     )
@@ -189,7 +190,7 @@ class Proven:
         return [nest(v.type, leaves) for v in op.results]
 
     def leaves(self, seen: Step, operands: list[Approximate], whole: bool, context: Context) -> list[Approximate]:
-        """The leaves of the results of a step, with their errors; `whole`: all are `given`."""
+        """The leaves of the results of a step, with their errors. With `whole`, all leaves are `given`."""
         found = [Approximate(x, e, given=whole) for x, e in zip(seen.results, errors_of(seen), strict=True)]
         if not self.strict and any(map(_may_overflow, seen.results, seen.dtypes)):
             exact = _kept(seen, _unrounded(seen, list(seen.operands), context), context)
@@ -237,10 +238,10 @@ class Proven:
 class Measured(Proven):
     """Runs a program on values with errors and samples.
 
-    A result's error is `FACTOR` times the largest distance of a sample from the value, plus the op's own error; or the worst case
-    of the op, from the errors of its operands, where that is less. The worst case holds alone for integers and i1, where an
-    integer or i1 operand is uncertain, where the result jumps (floor, sign) and no sample jumped, and at poles. There
-    the samples are set apart by it.
+    A result's error is `FACTOR` times the largest distance of a sample from the value, plus the op's own error. If the op's worst
+    case for the errors of its operands is smaller, it is used instead. Only the worst case is used for integers and i1, where an
+    integer or i1 operand is uncertain, where the result jumps (floor, sign) and no sample jumped, and at poles. There the samples
+    are set apart by it.
     """
 
     def __init__(self, strict: bool = False) -> None:
@@ -266,7 +267,7 @@ class Measured(Proven):
         d = seen.op.defn
         one = sum(x.error is not EXACT for x in operands) == 1 or (d.algebra.monotone and d.algebra.idempotent)
         own = errors_of(replace(seen, errors=[EXACT] * len(operands), sampled=True))
-        direct = all(e is EXACT for e in own) or bool(d.traits & ELEMENTWISE and one)  # what does not round moves its elements
+        direct = all(e is EXACT for e in own) or bool(d.traits & ELEMENTWISE and one)  # an op that does not round moves elements
         calm = worst
         if any(x.error is not EXACT and not _inexact(x.value) for x in operands):
             errors = [EXACT if not _inexact(x.value) else x.error for x in operands]
@@ -335,7 +336,7 @@ class Measured(Proven):
                 error = likely
             else:
                 open_ = open_ | np.isposinf(worst)
-                if direct:  # where all samples agree, but the worst case is far: a jump
+                if direct:  # all samples agree, but the worst case is far: a jump
                     open_ |= (spread == 0) & (worst > 2 * base + _JUMP * unit(dtype) * np.abs(wide))
                 if calm is not worst:
                     open_ |= worst > (0.0 if calm is EXACT else calm)
@@ -355,7 +356,7 @@ class Measured(Proven):
         elements are moved alike, as by an engine."""
         self.made += 1
         results = []
-        part = MOVED * (1 if unit(dtype) > unit(F64) else 2)  # what the reference computes in f64 is rounded already
+        part = MOVED * (1 if unit(dtype) > unit(F64) else 2)  # the reference has rounded f64 results already
         with np.errstate(all="ignore"):
             for k, x in enumerate(samples):
                 wide = _float(x)
@@ -368,8 +369,8 @@ class Measured(Proven):
         return results
 
     def _apart(self, samples: list[Array], value: Array, error: Error, at: Array) -> list[Array]:
-        """The samples, but set apart from the value by `error` where `at`: i1 are flipped, numbers are moved to either side. What
-        has no bound is infinite, NaN or unchanged; an integer is unchanged."""
+        """The samples, but set apart from the value by `error` where `at` is true: i1 are flipped, numbers are moved to either
+        side. Elements without a bound become infinite or NaN or stay unchanged; integers stay unchanged."""
         self.made += 1
         results = []
         for k, x in enumerate(samples):
@@ -402,7 +403,7 @@ class Measured(Proven):
         return np.where(free, np.copysign(x, -1.0 if k % 2 else 1.0), x) if free.any() else x
 
     def _turns(self, x: Array, k: int) -> Array:
-        """Numbers in [-1, 1), equal for equal elements of `x`."""
+        """Random numbers in [-1, 1); equal elements of `x` get equal numbers."""
         if x.dtype.kind == "c":
             size, turn = self._turns(x.real, k), self._turns(x.imag, k + SAMPLES)
             return size * np.exp(1j * np.pi * turn)
@@ -479,7 +480,7 @@ def _in_range(x: Array, dtype: DType, keeps: bool = False) -> Array:
 
 
 def _likely(gaps: list[Array], most: Array) -> Array:
-    """What an engine's distance may be, from the distances of samples and the largest of them."""
+    """The distance that an engine may have, from the distances of samples and the largest of them."""
     square: Array = np.mean(np.square(gaps), axis=0)
     if square.ndim and square.size:
         square = (square + np.median(square, axis=-1, keepdims=True)) / 2
@@ -493,7 +494,7 @@ def wild(found: Approximate) -> Array:
     result = ~np.isfinite(a) if a.dtype.kind == "c" else np.zeros(a.shape, np.bool_)
     for x in found.samples:
         b = _float(x)
-        turned = np.isinf(a) & np.isinf(b) & (a != b)  # by a factor that may be 0, too
+        turned = np.isinf(a) & np.isinf(b) & (a != b)  # the factor may also be 0
         result |= (np.isfinite(a) != np.isfinite(b)) | (np.isnan(a) != np.isnan(b)) | turned
     return result
 

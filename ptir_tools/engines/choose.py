@@ -34,11 +34,10 @@ PIPELINE = "canonicalize,raise-strides,raise-contractions,cse{keep-peak=false},d
 
 def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> Executable:
     """`program`, whose types are static, prepared by the engine of `options`. `auto` is the fastest engine that supports the
-    program; for one that does not convert to PTIR the reference, with a note. With an observer nothing is optimized, so that it
-    sees the ops as written. A dialect may have its own executor. Raises UsageError for an engine that cannot run the program,
-    LimitExceeded for a type that no array can have. Raises Rejected for missing payloads, and for a program whose conversion
-    proves that it fails.
-    """
+    program; for a program that does not convert to PTIR it is the reference engine, with a note. With an observer nothing is
+    optimized, so that it sees the ops as written. A dialect may have its own executor. Raises UsageError for an engine that
+    cannot run the program, and LimitExceeded for a type too large for any array. Raises Rejected for missing payloads, and for a
+    program whose conversion proves that it fails."""
     require_runnable(program, diagnostics)
     if options.sharding is not None:
         return _prepare_on_mesh(program, options, options.sharding, diagnostics)
@@ -70,7 +69,7 @@ def _refused(report: Diagnostics, engine: str) -> str:
     errors = [d for d in report if d.severity is Severity.ERROR]
     why = errors[0].message if errors else "it does not convert to ptir"
     if engine != "auto":
-        if failing := [d for d in errors if d.code != convert.NOT_TRANSLATABLE]:  # the error that a run would have
+        if failing := [d for d in errors if d.code != convert.NOT_TRANSLATABLE]:  # a run would raise this error
             raise Rejected(failing)
         raise UsageError(f"engine `{engine}` cannot run this program: {why}")
     return why
@@ -93,7 +92,7 @@ def _prepare_on_mesh(program: Program, options: RunOptions, sharding: Sharding, 
 
 
 def require_runnable(program: Program, diagnostics: Diagnostics) -> None:
-    """Raise LimitExceeded for a type that no array can have, Rejected for missing payloads."""
+    """Raise LimitExceeded for a type too large for any array, Rejected for missing payloads."""
     require_memory(widest_empty(program))
     if missing_payloads(program, diagnostics):
         raise Rejected(diagnostics.sorted())

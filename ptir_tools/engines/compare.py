@@ -31,8 +31,9 @@ from ptir_tools.engines.options import RunOptions
 @dataclass(slots=True, frozen=True)
 class Tolerance:
     """An element passes when |expected - actual| <= `absolute` + `relative` * |expected|. `absolute` may be an array. Where it is
-    infinite, only whether both are finite, or equal, is compared; nothing where `wild` is true. `finite`: elements that should be
-    NaN or infinite are not compared. `size` is the largest element of the output: a bound as large says nothing."""
+    infinite, the check is only that both are finite, or equal. Where `wild` is true, nothing is checked. With `finite`, elements
+    whose expected value is NaN or infinite are not compared. `size` is the largest element of the output: a bound of that size
+    says nothing."""
 
     absolute: float | Array = 0.0
     relative: float = 0.0
@@ -42,7 +43,7 @@ class Tolerance:
 
     @property
     def vague(self) -> bool | Array:
-        """Where the bound is finite, but says nothing."""
+        """The mask of elements whose bound is finite but says nothing."""
         return (self.absolute > 0) & (self.absolute >= self.size) & np.isfinite(self.absolute)
 
     @property
@@ -64,8 +65,8 @@ _LEAST = 0.125  # every float dtype can represent it
 
 @dataclass(slots=True, frozen=True)
 class Divergence:
-    """The first element out of tolerance, and the smallest absolute and relative tolerance that would have passed (None when none
-    would: a NaN or infinity on one side only, another dtype or shape)."""
+    """The first element out of tolerance, and the smallest absolute and relative tolerance that would have passed (None if there
+    is no such tolerance: a NaN or infinity on one side only, another dtype or shape)."""
 
     name: str
     index: tuple[int, ...]
@@ -104,9 +105,9 @@ class Nearest:
 
 @dataclass(slots=True)
 class Verdict:
-    """The result of a comparison, in a line: `nearest` is None if all elements with a bound are equal. By output: the number of
-    elements, of those that were not compared because they had no finite bound (`unbounded`), and of those whose bound is as large
-    as the largest element (`vague`)."""
+    """The result of a comparison, in a line. `nearest` is None if all elements with a bound are equal. Per output: the number of
+    elements, the number not compared for want of a finite bound (`unbounded`), and the number whose bound is as large as the
+    largest element (`vague`)."""
 
     nearest: Nearest | None = None
     elements: Counter[str] = field(default_factory=Counter)
@@ -128,8 +129,8 @@ class Verdict:
         return divergence
 
     def count(self, expected: Mapping[str, Array], tolerances: Mapping[str, Tolerance], special: bool = False) -> None:
-        """Count the elements of outputs, and those whose bound says nothing. With `special` inputs only the elements are counted:
-        near infinities bounds say nothing about the program."""
+        """Count the elements of outputs, and those whose bound says nothing. With `special` inputs only the elements are counted,
+        because near infinities a bound says nothing about the program."""
         self.elements.update({name: x.size for name, x in expected.items()})
         if special:
             return
@@ -202,7 +203,7 @@ def _nearest(name: str, expected: Array, actual: Array, tolerance: Tolerance) ->
         whole = a.dtype.kind in "iub"
         error = np.abs(a.astype(np.float64) - b.astype(np.float64)) if whole else distances(a, b)
         error = np.where(whole & (a != b) & (error == 0), 1.0, error)  # large integers
-        number = isinstance(tolerance.absolute, np.ndarray) or not whole  # else it applies to floats only
+        number = isinstance(tolerance.absolute, np.ndarray) or not whole  # a single number applies to floats only
         absolute = tolerance.absolute if number else 0.0
         size = np.zeros(a.shape) if whole else np.abs(np.where(np.isfinite(a), a, 0))
         bound = np.broadcast_to(absolute + tolerance.relative * size, a.shape)
@@ -269,7 +270,7 @@ def _reference_outputs(
         require_runnable(static, diagnostics)
     static = without_dead(static, options)
     if any(isinstance(op.defn.control, Loop) and op.defn.control.test is not None for b in static.blocks() for op in b.body):
-        run(static, given, options.on("auto"))  # an endless run reaches the limit in seconds there, here in minutes
+        run(static, given, options.on("auto"))  # an endless loop reaches the limit in seconds there, and in minutes here
     units = [unit(dtype) for x in static.main.results for dtype in leaf_dtypes(operand_type(x))]
 
     def approximate(measured: bool) -> tuple[dict[str, Array], list[bounds.Approximate]]:
@@ -285,7 +286,7 @@ def _reference_outputs(
     return outputs, {name: p.measured(x) for name, p, x in zip(outputs, proven, found, strict=True)}
 
 
-_TIGHT = 8  # unit roundoffs of the largest element; a proven error within is not measured
+_TIGHT = 8  # unit roundoffs of the largest element; a smaller proven error is not measured
 
 
 @dataclass(slots=True)
@@ -322,9 +323,10 @@ class _Bound:
 
 @dataclass(slots=True)
 class Check:
-    """The report of `check`: `diverged` is empty when before and after agree, `tolerance` is that of its first divergence. Of the
-    last run: the `inputs` of each side by its own names, and the `expected` outputs by the names of after. `sizes` are the
-    numbers chosen for open symbols. `skipped`, by output: the elements that were not compared because they were NaN or infinite.
+    """The report of `check`: `diverged` is empty when before and after agree, `tolerance` is that of its first divergence. From
+    the last run: the `inputs` of each program by its own names, and the `expected` outputs by the names of the program after.
+    `sizes` are the numbers chosen for open symbols. `skipped`, by output: the elements that were not compared because they were
+    NaN or infinite.
     """
 
     diverged: list[Divergence] = field(default_factory=list)
@@ -369,11 +371,11 @@ def check(
 
     Unbound symbols get distinct small sizes. If there are several runs, and no peer, the inputs of the last have special values
     (`random_inputs`); between dialects, whose integers differ in width, only floats do. `constants` are inputs with known values,
-    by name. Floats are drawn again, all positive, where that compares more: fewer elements without a bound, then fewer NaN.
+    by name. Floats are drawn again, all positive, if more elements are then compared: fewer without a bound, then fewer NaN.
     `finite`: the change assumes finite numbers, so elements that are not finite before are not compared. `carried`: integers may
-    be in a wider dtype after, as in another dialect. The program before runs on the reference, that after on `engine`, or by
-    `execute`, which is a peer. Stops at the first run that differs. Raises like `engines.run`: a program that cannot run has not
-    been checked.
+    have a wider dtype after, as in another dialect. The program before runs on the reference engine. The program after runs on
+    `engine`, or by `execute`, which is a peer. Stops at the first run that differs. Raises like `engines.run`: a program that
+    cannot run has not been checked.
     """
     options, constants = options or RunOptions(), constants or {}
     report = Check(sizes=common_sizes(before, after, options.bindings))
@@ -424,8 +426,8 @@ def _with_specials(
 
 
 def entries(before: Program, after: Program) -> list[tuple[Program, Program]]:
-    """Pairs of both programs, for each function that both have and that is not called, which is then the entry. Their own entries
-    come first."""
+    """A pair of both programs per function that both have and no function calls, with that function as the entry. Their own
+    entries come first."""
     ops = (op for program in (before, after) for block in program.blocks() for op in block.body)
     called = {op.attr("callee") for op in ops if "callee" in op.defn.attr_index}
     names = [f.name for f in before.functions if f.name not in {before.entry, *called} and after.function(f.name) is not None]
@@ -509,7 +511,7 @@ def _count(mask: bool | Array, output: Array) -> int:
 
 def for_peer(outputs: Mapping[str, Array], tolerances: Mapping[str, Tolerance]) -> dict[str, Tolerance]:
     """The tolerances for a peer's outputs: larger by 2 units in the last place of the largest value. Its kernels approximate
-    functions (logistic, expm1) to within units of 1, not of the value."""
+    functions (logistic, expm1) to within units of 1, not of the result."""
     return {name: _approximated(x, tolerances.get(name, EXACT)) for name, x in outputs.items()}
 
 

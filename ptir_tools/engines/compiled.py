@@ -33,7 +33,7 @@ class Lender:
         self.bound = bound
         self.lent = [lends and a.nbytes > at.lent for a in bound.results]
         self.owners = [owner(a) for a, lent in zip(bound.results, self.lent, strict=True) if lent]
-        self.references: list[int] = []  # to each of these at that time
+        self.references: list[int] = []  # reference counts of the lent arrays when nobody uses them
 
     def is_free(self) -> bool:
         """Whether no result of the previous call is in use: every view of an array refers to its owner."""
@@ -93,7 +93,7 @@ class Compiled:
             return self._prepared(given, shapes)
 
     def _prepared(self, given: Sequence[Array], shapes: list[tuple[int, ...]]) -> dict[str, Array]:
-        """A run that is traced, or with other shapes than the previous one."""
+        """Run with tracing, or with other shapes than the previous run."""
         if shapes != self.shapes:
             self._specialize(given)
         with traced(self.ran, given, self.options) as (watched, execution):
@@ -178,7 +178,7 @@ class Compiled:
 
     def _rebind(self, given: Sequence[Array], owned: list[bool]) -> None:
         """The call on these arrays, or on their copies."""
-        # Without them the arena is free, and an interrupted call is prepared again.
+        # While they are removed, the arena is free, and an interrupted call is prepared again.
         self.copied, self.call, self.bound, self.lenders = None, None, [], []
         bound = [copied(a) if own else a for a, own in zip(given, owned, strict=True)]
         leaves = iter(bound)

@@ -120,7 +120,7 @@ def random_array(
     return np.where(stream.random(shape) < _SPECIAL, stream.choice(_specials(dtype), shape), result)
 
 
-_SPECIAL = 0.4  # of the elements
+_SPECIAL = 0.4  # part of the elements that are special
 
 
 def _specials(dtype: DType) -> Array:
@@ -140,7 +140,7 @@ def _specials(dtype: DType) -> Array:
         return values.astype(kind)
 
 
-_PIECE = 1 << 15  # elements that are drawn at once, so that intermediates stay in cache
+_PIECE = 1 << 15  # elements drawn at once, so that intermediates stay in cache
 
 
 def _uniform(stream: np.random.Generator, shape: tuple[int, ...], dtype: DType, kind: np.dtype[Any]) -> Array:
@@ -160,7 +160,7 @@ class _Surroundings:
 
     program: Program
     numbers: dict[str, int]
-    shapes: Mapping[Value, Sequence[int]]  # of memrefs whose type leaves extents open
+    shapes: Mapping[Value, Sequence[int]]  # shapes of memrefs whose type has open extents
     called: dict[str, Needs] = field(default_factory=dict)
     walked: dict[tuple[Region, tuple[Need, ...]], Needs] = field(default_factory=dict)
 

@@ -22,7 +22,7 @@ OWN = ("reference", "numpy", "native")  # engines that need no other package
 ENGINES = (*OWN, "xla")
 CHECKED = ("numpy", "native")  # engines whose memory is planned, and can be checked
 SPREADS = "xla"  # the engine that runs on several devices
-PEERS = ("onnxruntime",)  # another peer for comparisons, which runs the file that the program was read from
+PEERS = ("onnxruntime",)  # a peer for comparisons; it runs the file from which the program was read
 ORDERS = ("sequential", "adversarial", "random")
 UNDEF = ("error", "nan", "zero", "random")
 
@@ -46,15 +46,14 @@ class RunOptions:
     `engine` auto is the fastest that supports the program. `observe(op, results)` is called for every op that ran. `timer(ops,
     start, end)` is called for every step as it ran, fused ops as one, in the seconds of `time.perf_counter`. `function` None is
     the entry. `order` and `undef` are PTO's: how unawaited ops complete (sequential, adversarial, random) and what storing an
-    undefined element does (error, nan, zero, random). `chosen` are the options of the program's dialect.
-    `timeline` is one of the program's dialect, which its executor fills.
-    `timeout` is in seconds and checked between ops. `passes` is for the passes that an engine runs first: their hooks and
-    statistics are the caller's; what rewrites may change is still decided by `strict_fp`. `trace` gets the events of the run.
-    With `poison` the engines numpy and native overwrite dead memory after each step, and check that inputs and constants stay as
-    they are; by default with the environment's PTIR_POISON=1.
-    `sharding` spreads the run over devices, on the engine `xla`, and `hosts` over processes that each have some of them.
+    undefined element does (error, nan, zero, random). `chosen` are the options of the program's dialect. `timeline` is a record
+    of the program's dialect that its executor fills. `timeout` is in seconds and checked between ops. `passes` is for the passes
+    that an engine runs first: their hooks and statistics are the caller's; what rewrites may change is still decided by
+    `strict_fp`. `trace` gets the events of the run. With `poison` the engines numpy and native overwrite dead memory after each
+    step, and check that inputs and constants stay as they are; by default with the environment's PTIR_POISON=1. `sharding`
+    spreads the run over devices, on the engine `xla`, and `hosts` over processes that each have some of them.
 
-    Raises UsageError for an engine, an order or an `undef` that there is not.
+    Raises UsageError for an unknown engine, order or `undef`.
     """
 
     engine: str = "auto"

@@ -13,59 +13,60 @@ from ptir_tools.core.records import dataclass
 class Thresholds:
     """The usual sizes. They change speed only, never a result's bounds."""
 
-    # Threads: for less work, a second one costs more than it saves.
+    # Threads: for less work, a second thread costs more than it saves.
     work: int = 1 << 16  # element operations
-    multiplications: int = 1 << 20  # of a product
-    long_product: int = 1 << 28  # multiplications of a product during which others may interrupt
-    python_elements: int = 1 << 20  # of a step in Python
-    quantized: int = 1 << 15  # elements
+    multiplications: int = 1 << 20  # multiplications of a product
+    long_product: int = 1 << 28  # multiplications of a product that other work may interrupt
+    python_elements: int = 1 << 20  # elements of a step in Python
+    quantized: int = 1 << 15  # elements of a quantization
     matrix: int = 1 << 16  # elements of the matrices that one row is multiplied by
-    columns_of_part: int = 256  # of such a matrix, if a thread has several: shorter pieces of rows are read more slowly
+    # Columns of such a matrix per part, if a thread has several parts: shorter pieces of rows are read more slowly.
+    columns_of_part: int = 256
 
     # Products.
     few: int = 4  # rows or columns for which packing the other operand costs too much
     large_matrix: int = 1 << 15  # elements of a right operand whose packing costs too much for `some` rows
     some: int = 32
-    fewest: int = 24  # rows of a product; for fewer, reading the right operand takes longest
+    fewest: int = 24  # rows of a product; for fewer, reading the right operand takes most of the time
     narrowest: int = 4  # columns for which a right operand is packed
     cached_right: int = 1 << 17  # elements of a right operand that stays in cache
     packed_by_all: int = 1 << 14  # elements of a right operand that several threads pack
     packed_by_each: int = 1 << 19  # bytes of a right operand that each thread packs for itself
     packed_each_run: int = 1 << 22  # elements of a right operand that is packed for one run, at most
     block: int = 1 << 15  # elements of a block of the result
-    rows_of_block: int = 96  # a block has a multiple of these rows: of those that kernels take at once
-    widened: int = 192  # rows of narrow floats that are in f32 at a time, likewise
+    rows_of_block: int = 96  # rows of a block are a multiple of this, the rows that kernels pack at once
+    widened: int = 192  # rows of narrow floats that are converted to f32 at a time; also such a multiple
 
     # Attention, pairs of convolutions, pooling.
-    scores: int = 1 << 14  # for fewer, separate steps are faster
-    rows_of_head: int = 8  # for fewer, vectors along them are too short
-    rows_of_part: int = 96  # of a head, at least: each part packs keys and values
+    scores: int = 1 << 14  # scores of attention; for fewer, separate steps are faster
+    rows_of_head: int = 8  # rows of a head; for fewer, vectors along them are too short
+    rows_of_part: int = 96  # least rows of a part, because each part packs keys and values
     pair: int = 1 << 20  # bytes of a product that does not stay in cache until the convolution reads it
-    band: int = 1 << 19  # bytes of a band of it
-    channels: int = 8  # for fewer, vectors along them are too short
+    band: int = 1 << 19  # bytes of a band of such a product
+    channels: int = 8  # channels of an image; for fewer, vectors along them are too short
 
     # Elementwise chains, reductions, copies.
     small: int = 1 << 14  # elements for which any kernel is as fast as NumPy's function, and needs no Python
     past_cache: int = 1 << 23  # bytes of results that do not stay in a usual cache
-    share_of_cache: int = 16  # the part of the last cache for results: a 16th
+    share_of_cache: int = 16  # results of up to a 16th of the last-level cache are expected to stay in it
     row: int = 1 << 14  # elements of a row that is reduced: it has to stay in cache
     reduced_row: int = 64  # elements of a row for which NumPy reduces equally fast, at most
-    turned: int = 1 << 12  # elements of a copy by blocks
+    transposed: int = 1 << 12  # elements from which a copy with another axis order is made by blocks
     taken_row: int = 256  # bytes of a row from which the kernel is faster for more than `taken_rows` of them
     taken_rows: int = 1 << 12
     copied: int = 1 << 12  # elements of a copy element by element, and of operations on integers, at most
     run: int = 64  # contiguous bytes of a longer copy
 
     # Memory.
-    scratch: int = 1 << 14  # initial bytes: a program whose steps need more may be built twice
+    scratch: int = 1 << 14  # initial bytes of scratch: a program whose steps need more may be built twice
     lent: int = 1 << 16  # bytes of an array that is copied instead of bound or lent, at most
-    freed_literal: int = 1 << 12  # bytes, at least
-    trimmed: int = 1 << 22  # freed bytes; for fewer, scanning the heap costs too much
+    freed_literal: int = 1 << 12  # least bytes of a literal that is freed once it is converted
+    trimmed: int = 1 << 22  # freed bytes; for fewer, returning them to the system costs too much
 
 
 _LOW = {
     **dict.fromkeys(("work", "multiplications", "long_product", "python_elements", "quantized", "matrix", "packed_by_all"), 1),
-    **dict.fromkeys(("scores", "pair", "channels", "turned", "trimmed"), 1),
+    **dict.fromkeys(("scores", "pair", "channels", "transposed", "trimmed"), 1),
     **dict.fromkeys(("few", "some", "narrowest", "fewest", "rows_of_head"), 2),
     **dict.fromkeys(("reduced_row", "taken_row", "taken_rows", "columns_of_part"), 4),
     **dict.fromkeys(("rows_of_block", "widened", "rows_of_part", "run"), 8),

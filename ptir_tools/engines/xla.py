@@ -31,7 +31,7 @@ else:
 
 Compiled = Callable[..., tuple[Sequence[object], object]]  # returns the leaves of the results, and whether the run failed
 
-# Every op is rounded to its dtype, NaNs are respected, sums are not reordered.
+# Options of XLA: every op is rounded to its dtype, NaNs are respected, sums are not reordered.
 COMPILER: dict[str, bool | str] = {"xla_allow_excess_precision": False, "xla_cpu_enable_fast_min_max": False}
 
 

@@ -38,8 +38,8 @@ copied = late("ptir_tools.engines.native.moves", "copied")
 
 
 def _single_op(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """A fusion group of one op. An op that is none, or that NumPy runs equally fast on many elements of f32, is a NumPy step.
-    Results that do not stay in the cache bypass it, which NumPy cannot do."""
+    """A fusion group of one op. An op that cannot be in a group, or that NumPy runs equally fast on many elements of f32, is a
+    NumPy step. Results larger than the cache are written with non-temporal stores, which NumPy cannot do."""
     narrow = any(holds(x, F16, BF16) for x in (*ins, *outs))
     assert op.defn.kernel is not None
     if op.defn.kernel.role == "reduce" and fusion.started(op) is None:
@@ -51,8 +51,8 @@ def _single_op(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Worksho
 
 
 def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """f32 products by the tile kernel, with operands of any strides. BLAS computes others, and those for which packing costs
-    too much. A constant right operand is packed once."""
+    """f32 products by the kernel `gemm`, with operands of any strides. BLAS computes products of other dtypes, and those for
+    which packing costs too much. A constant right operand is packed once."""
     (out,) = outs
     if byte_products.wraps_in_si32(op):
         return byte_products.product(op, ins, out, shop)
@@ -90,8 +90,8 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
 
 
 def _by_row_blocks(op: Op, ins: Sequence[Data], out: Array, shape: tuple[int, int, int], shop: Workshop) -> list[Step]:
-    """A product in f32 of narrow floats, or rounded to them, with a packed right operand. Some rows at a time are widened,
-    multiplied and rounded, so that what is in f32 stays in cache."""
+    """An f32 product with a packed right operand, whose left operand or result is of narrow floats. A few rows at a time are
+    widened, multiplied and rounded, so that their f32 copies stay in cache."""
     height, width, depth = shape
     _, rows, contract, *_ = axes_of(op)
     steps: list[Step] = []
@@ -121,14 +121,14 @@ def _by_row_blocks(op: Op, ins: Sequence[Data], out: Array, shape: tuple[int, in
 def _packing(
     run: Callable[..., None], room: int, op: Op, ins: Sequence[Data], dtype: DType, piece: Sequence[Array], shop: Workshop
 ) -> Step:
-    """One step that packs the right operand of a contraction and multiplies these rows by it."""
+    """A step that packs the right operand of a contraction and multiplies the rows of `piece` by it."""
     steps: list[Step] = []
     right = products.packed(op, partial(ins.__getitem__, 1), dtype, shop, steps, 1)
     return threads.in_turn, ([*steps, (run, (piece[0], piece[1], right, shop.scratch((room,), F32)))],)
 
 
 def _is_of_pairs(op: Op) -> bool:
-    """Whether a contraction is of bf16 on both sides, in f32."""
+    """Whether both operands of a contraction are bf16, and the sums f32."""
     return work_dtype(op) is F32 and tensor_of(op).dtype is BF16 and tensor_of(op, 1).dtype is BF16
 
 

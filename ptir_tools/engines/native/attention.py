@@ -33,16 +33,16 @@ MOST = 64  # ops that compute a mask
 
 
 class Mask(NamedTuple):
-    """Scores become `number`, one float, if `kept` is false (with `turned`: true)."""
+    """Scores become `number`, one float, where `kept` is false (with `inverted`: true)."""
 
     kept: Operand
     number: Operand
-    turned: bool
+    inverted: bool
 
 
 class Attention(NamedTuple):
     """`first` and `last` are the products. `given` is the result of the first one, reshaped. `scores` are the ops on it, then
-    comes `mask`, then the softmax; `masked` are the scores with the mask. `ops` are all ops in order; the `fixed` first ones
+    comes `mask`, then the softmax; `masked` are the scores with the mask. `ops` are all ops in order; the first ones, `fixed`,
     compute only the mask."""
 
     ops: tuple[Op, ...]
@@ -137,10 +137,10 @@ def _masked(score: Operand, scores: Sequence[Op], uses: fusion.Uses) -> tuple[Ma
     if op is None or not scores or op is not scores[-1] or op.defn.kernel is None or op.defn.kernel.name != "select":
         return None, score
     kept, *sides = op.operands
-    for (x, number), turned in ((sides, False), (sides[::-1], True)):
+    for (x, number), inverted in ((sides, False), (sides[::-1], True)):
         is_score = isinstance(x, Value) and uses.only(x) is not None and x not in (kept, number)
         if is_score and _is_fixed(kept) and _is_fixed(number):
-            return Mask(kept, number, turned), x
+            return Mask(kept, number, inverted), x
     return None, score
 
 
@@ -279,13 +279,13 @@ def _kept_columns(found: Attention, shop: Workshop) -> tuple[Array | None, float
     number = _evaluate(_unrepeated(found.mask.number))
     if number.size != 1:
         return None, 0.0
-    mask, turned, shape = found.mask.kept, found.mask.turned, found.shape[-2:]
+    mask, inverted, shape = found.mask.kept, found.mask.inverted, found.shape[-2:]
 
     def made() -> Array:
         x = _evaluate(mask)
         if x.ndim < 2 or any(n > 1 and s for n, s in zip(x.shape[:-2], x.strides[:-2], strict=True)):
             return np.empty((0, 2), np.int32)
-        kept = np.broadcast_to(x[(0,) * (x.ndim - 2)] != turned, shape)
+        kept = np.broadcast_to(x[(0,) * (x.ndim - 2)] != inverted, shape)
         first = kept.argmax(1)
         last = np.where(kept.any(1), shape[1] - kept[:, ::-1].argmax(1), 0)
         edges = np.stack([np.where(last, first, 0), last], 1).astype(np.int32)

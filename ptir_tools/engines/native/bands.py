@@ -1,7 +1,8 @@
 """A product and the only user of its result, a depthwise convolution, by bands of lines, so that the values between them stay
 in cache.
 
-MobileNet has such pairs: one widens an image, the other filters each channel. A line of two bands is computed twice.
+MobileNet has such pairs: one widens an image, the other filters each channel. Input lines that two bands share are computed
+twice.
 """
 
 from __future__ import annotations

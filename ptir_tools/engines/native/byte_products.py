@@ -82,8 +82,8 @@ def joined(units: list[Unit], uses: fusion.Uses) -> list[Unit]:
 
 
 def _group_after(op: Op, uses: fusion.Uses) -> list[Op]:
-    """The ops that quantize a product, in order, each with the only use of the previous one; else none. An addition may come
-    before, and constants may bound the result."""
+    """The ops that quantize a product, in order, each the only user of the previous one; empty if they do not quantize. An
+    addition may come before, and constants may bound the result."""
     x, found = op.result, list[Op]()
     shape = tensor_type(x).static_shape
     if tensor_type(x).dtype is not SI32 or axes_of(op)[0] or not shape or 0 in (*shape, *tensor_of(op).static_shape):

@@ -1,9 +1,8 @@
 """Convolutions: contractions of patches that nothing else uses, computed from the image, so that patches are never in memory.
 
-The operand of the contraction that looks at the patches may do so through reshapes and transposes. Its contracted axes are the
-taps and the channels, or the channels of a group. Its batch axis is that of the groups. Views of the result that put the places
-first and the groups before the columns are part of the convolution. Each of several convolutions of the same patches reads the
-image.
+Reshapes and transposes may lie between the patches and the contraction. Its contracted axes are the taps and the channels, or the
+channels of a group. Its batch axis is that of the groups. Views of the result that put the places first and the groups before the
+columns are part of the convolution. If several convolutions use the same patches, each reads the image.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ Layout = list[tuple[int, int]]  # (extent, stride); axes of extent 1 are dropped
 
 
 class Convolution(NamedTuple):
-    """The contraction `dot` of the patches, which `before` begins with, through the views that follow there. `after` are views of
-    the result.
+    """The contraction `dot` of the patches. `before` is the op that extracts the patches and the views after it. `after` are
+    views of the result.
 
     There are `places` rows of `groups` times `columns`; each element is the sum of `taps` times `channels` products.
     `is_natural`: the result is in the order [places, groups, columns].
@@ -43,7 +42,7 @@ class Convolution(NamedTuple):
     before: tuple[Op, ...]
     dot: Op
     after: tuple[Op, ...]
-    side: int  # the number of the contraction's operand with the patches
+    side: int  # number of the contraction's operand that has the patches
     places: int
     taps: int
     groups: int
@@ -83,8 +82,8 @@ class Convolution(NamedTuple):
 
 
 def recognized(products: Iterable[Op], uses: fusion.Uses) -> dict[Op, Convolution]:
-    """The convolutions among contractions, by contraction. Patches that another op uses, too, are in memory, and a contraction
-    reads them there."""
+    """The convolutions among contractions, by contraction. If another op also uses the patches, they are in memory, and a plain
+    contraction reads them."""
     found = {op: made for op in products if (made := _recognized(op, uses)) is not None}
     while True:
         inner = {op for made in found.values() for op in made.before}
@@ -251,8 +250,8 @@ def weights(found: Convolution, look: Look, shop: Workshop, steps: list[Step]) -
 
 
 class _Weights(NamedTuple):
-    """A conversion of weights with axes in `order`, then of the extents `moved`, which are [groups, depth, columns]: to [taps,
-    groups] for a depthwise convolution, else packed group by group."""
+    """Converts weights: transposed to `order`, then reshaped to `moved` = [groups, depth, columns]. For a depthwise convolution
+    the result is [taps, groups], else the packed operand of each group."""
 
     order: tuple[int, ...]
     moved: tuple[int, ...]

@@ -1,8 +1,8 @@
 """The ops of a tile program: elementwise chains on floats over one shape, with reductions of its rows.
 
 A fusion group is a run of ops over one domain [rows, columns]; columns are the last axis. Its values are FULL (one element per
-element of the domain) or ROWS (one per row: results of reductions, and ops on them). Constants and views of outside values
-among the ops are computed before it.
+element of the domain) or ROWS (one per row: results of reductions, and ops on them). Constants, and views of values from outside,
+are computed before the group.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def started(op: Op) -> Group | None:
 
 
 def grouped(ops: Sequence[Op]) -> Group | None:
-    """The fusion group of exactly `ops`; None if they are none."""
+    """The fusion group of exactly `ops`; None if they do not form one."""
     group = started(ops[0])
     return group if group is not None and all(map(group.accepts, ops[1:])) else None
 
@@ -182,7 +182,7 @@ def partition(block: Region) -> list[Unit]:
     """The ops of `block` in units: fusion groups, and every other op alone."""
     steps: list[Unit] = []
     group: Group | None = None
-    fixed: set[Value] = set()  # an operand is not needed, such as a causal mask
+    fixed: set[Value] = set()  # fixed values may be operands of a group without being computed in it, such as a causal mask
     for op in block.body:
         if _is_fixed(op, fixed):
             fixed.update(op.results)

@@ -105,7 +105,8 @@ def _rounding(op: Op) -> str | None:
 
 
 class _Phases:
-    """Nodes to instructions. `held` is the value in the accumulator; `home` has the registers of the others."""
+    """Converts the nodes of a program to instructions. `held` is the value in the accumulator; `home` has the registers of the
+    others."""
 
     def __init__(self, program: Assembler, nodes: list[_Node], inputs: Sequence[Value], outs: Sequence[Value]) -> None:
         self.program = program
@@ -153,10 +154,10 @@ class _Phases:
                     insort(ready, j)
 
     def compute(self, n: _Node) -> None:
-        name, turned = (n.kernel.name, n.kernel.turned) if n.kernel is not None else ("", "")
+        name, swapped = (n.kernel.name, n.kernel.swapped) if n.kernel is not None else ("", "")
         first, *rest = n.operands
-        if self.held is not first and rest == [self.held] and turned:
-            name, first, rest = turned, self.held, [first]
+        if self.held is not first and rest == [self.held] and swapped:
+            name, first, rest = swapped, self.held, [first]
         for v in n.operands:
             self.uses[v] -= 1
         self.keep(wanted=self.held in rest)

@@ -16,7 +16,7 @@ def copied(out: Array, x: Array, shop: Workshop, workers: int = 0) -> list[Step]
     workers = workers or shop.threads
     if x.dtype != out.dtype and (steps := converted(out, x, shop, workers)) is not None:
         return steps
-    pair = stacked(out, x) if x.size >= at.turned and x.dtype == out.dtype and x.dtype.str[1:] in ("f4", "i4", "u4") else None
+    pair = stacked(out, x) if x.size >= at.transposed and x.dtype == out.dtype and x.dtype.str[1:] in ("f4", "i4", "u4") else None
     if pair is None:
         return [(np.copyto, (out, x, "unsafe"))]
     target, source = pair
@@ -27,7 +27,7 @@ def copied(out: Array, x: Array, shop: Workshop, workers: int = 0) -> list[Step]
 
 
 def stacked(out: Array, x: Array) -> tuple[Array, Array] | None:
-    """Both as [stack, m, n], with `x` contiguous along m and `out` along n; None if they are not like that."""
+    """Both arrays as [batch, m, n], with `x` contiguous along m and `out` along n; None if their strides do not allow that."""
     axes: list[tuple[int, int, int]] = []  # (extent, stride of out, stride of x); contiguous axes are merged
     for n, s, t in zip(x.shape, out.strides, x.strides, strict=True):
         if axes and axes[-1][1:] == (n * s, n * t):

@@ -81,7 +81,7 @@ def joined(units: list[Unit], uses: fusion.Uses) -> list[Unit]:
         found = Product(op, conv, (), None)
         if conv.is_natural if conv is not None else is_one(op):
             more = _with_group_after(found, conv.width if conv is not None else extents(op)[1], groups, uses)
-            is_free = more.group is None or more.group.ops[-1] not in ends  # another product may have it
+            is_free = more.group is None or more.group.ops[-1] not in ends  # another product may have taken the group
             if is_free and (conv is not None or _is_small(op) or more.may_end):
                 found = more
         if len(ops := found.ops) > 1:
@@ -230,7 +230,8 @@ def packed_bytes(op: Op, dtype: DType) -> int:
 
 
 def packs(op: Op, height: int, width: int, depth: int) -> bool:
-    """Whether all threads pack the right operand of a contraction before: if it has many rows and is not too large."""
+    """Whether all threads pack the right operand of a contraction first: if the product has many rows and the operand is not too
+    large."""
     return not axes_of(op)[0] and height >= at.some and width >= at.narrowest and 0 < width * depth <= at.packed_each_run
 
 
@@ -333,7 +334,7 @@ def epilogue(code: bytes, arrays: Sequence[Array | None], columns: int) -> Epilo
     product = next(i for i, x in enumerate(arrays) if x is None)
     if [name for name, _, _ in steps[:2]] != ["on_elements", "load"] or steps[-1] != ("store", len(arrays), 0):
         return None
-    if steps[1][1] != product and steps[2] in (("add", product, 0), ("mul", product, 0)):  # which may be turned
+    if steps[1][1] != product and steps[2] in (("add", product, 0), ("mul", product, 0)):  # whose operands may be swapped
         steps[1], steps[2] = ("load", product, 0), (steps[2][0], steps[1][1], 0)
     found: list[tuple[int, Array]] = []
     for name, a, b in steps[2:-1]:

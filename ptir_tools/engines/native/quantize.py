@@ -59,7 +59,8 @@ def numbers(op: Op, name: str, missing: float) -> np.ndarray[Any, Any]:
 
 
 def _pieces(out: Array, x: Array, scaling: Array, along: int, workers: int) -> list[tuple[Array, Array, Array]]:
-    """The arrays divided among the threads: by row if scalings are not per row, else one row by elements with one scaling."""
+    """The arrays divided among the threads: by row if scalings are per column; with one scaling, as one row that is divided by
+    elements."""
     count = 2 * workers if workers > 1 and x.size >= at.quantized else 1
     if scaling.shape[1] == 1:
         flat = [a.reshape(1, -1) for a in (out, x)]

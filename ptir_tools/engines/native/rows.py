@@ -36,7 +36,8 @@ def layer_norm(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Worksho
 
 
 def folded(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """The steps of a reduction of dense f32 over any axes, neighbors as one, the last ones first; others by NumPy."""
+    """The steps of a reduction of dense f32 over any axes. Adjacent axes are merged, and the last ones are reduced first. NumPy
+    computes other reductions."""
     x, (out,) = ins[0], outs
     plain = x.dtype == out.dtype == np.float32 and op.attr("accum_dtype") in (None, F32) and op.attr("out_dtype") in (None, F32)
     runs = _runs(sorted(a % x.ndim for a in op.attr("axes")))
@@ -63,13 +64,14 @@ def folded(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
 
 
 def _parts(columns: int) -> int:
-    """The number of equal parts of a row that each fit into a tile, with their results; 0 if there is none."""
+    """The number of equal parts of a row of `columns`, such that each part and its result fit into a tile; 0 if it cannot be
+    divided."""
     least = -(-columns // at.row)
     return next((n for n in range(least, min(8 * least, at.row) + 1) if columns % n == 0), 0)
 
 
 def _runs(axes: Sequence[int]) -> list[slice]:
-    """Axes that are next to each other, from the first to the one after the last."""
+    """Runs of adjacent axes, each as its first axis and the one after its last."""
     runs: list[slice] = []
     for a in axes:
         if runs and runs[-1].stop == a:

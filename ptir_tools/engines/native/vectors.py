@@ -1,5 +1,4 @@
-"""Products of one row and a matrix. Each element of the matrix is used once, so it is read in place, and bf16 is not widened
-before."""
+"""Products of one row and a matrix. Each element of the matrix is used once, so it is read in place and in its own dtype."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def pooled(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
     steps: list[Step] = []
     if x.strides[-1] != x.itemsize:
         x = dense(x, shop, steps)
-    image = x.reshape(-1, *x.shape[-3:])  # of a dense array, or one whose leading axes are contiguous
+    image = x.reshape(-1, *x.shape[-3:])  # a view if the leading axes are contiguous
     names = ("window_dims", "strides", "window_dilation")
     fields = (out.shape[-3:-1], *(op.attr(name)[-3:-1] for name in names))
     lows = [low for low, _ in op.attr("padding")[-3:-1]]

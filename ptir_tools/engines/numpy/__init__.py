@@ -137,7 +137,7 @@ def owner(array: Array) -> object:
 
 
 class Executable:
-    """A static PTIR program, planned. `target` says what the engine can do."""
+    """A static PTIR program, planned. `target` has the hooks of the engine."""
 
     def __init__(self, program: Program, function: Function, options: RunOptions, target: Target = TARGET) -> None:
         self.function = function

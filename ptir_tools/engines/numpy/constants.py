@@ -79,7 +79,7 @@ class Constant(NamedTuple):
             forms = literal.forms = weakref.WeakValueDictionary()
         result: Array | None = forms.get(key)
         if result is None:
-            settle()  # used memory is in small pages
+            settle()  # see `_Freed`
             forms[key] = result = how.converted(look())
         if isinstance(literal.payload, bytes) and self.is_whole and _is_worth(literal) and _is_kept(literal, dtype):
             order = sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis])
@@ -89,7 +89,7 @@ class Constant(NamedTuple):
 
 
 class _Freed:
-    """Freed literals leave holes in the heap. The C library returns them to the system only on request."""
+    """Freed literals leave free pages in the heap. The C library returns them to the system only on request."""
 
     def __init__(self) -> None:
         self.pending = 0

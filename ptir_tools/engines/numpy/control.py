@@ -60,7 +60,7 @@ def loop(carry: Sequence[Array], test: Runs, body: Runs, outs: Sequence[Array], 
         for step in range(limit + 1):
             context.indices = (*outer, step)
             test.run()
-            again = flag.item()  # which may be carried
+            again = flag.item()  # before the body overwrites it: it may be a carried value
             copy_all(outs, kept)
             if not again:
                 return

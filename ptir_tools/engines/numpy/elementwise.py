@@ -41,7 +41,8 @@ def _rounded(function: np.ufunc, out: Array) -> Callable[..., object]:
 
 
 def _larger_or_smaller(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """`maximum` or `minimum`. NumPy has no vector code where one operand is one element: that becomes a row."""
+    """`maximum` or `minimum`. NumPy has no vector code if one operand is a single element, so that operand is expanded to a
+    row."""
     if not is_direct(tensor_of(op).dtype):
         return declared(op, ins, outs, shop)
     steps: list[Step] = []

@@ -143,7 +143,7 @@ class Frame:
         outs = [key for v in op.results for key in operand_leaves(v)]
         buffers = [self.own.live.places[key] for key in outs]
         if buffers and buffers[0].root.usage == "constant":
-            return []  # its readers look it up
+            return []  # its readers compute the view
         if buffers and buffers[0].alias in ("identity", "view"):
             self.places[outs[0]] = strided_view(op, self.data(op.operands[0]), _static(buffers[0]))
             return []

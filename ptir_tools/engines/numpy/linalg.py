@@ -71,8 +71,8 @@ def kept_bytes(blocks: Iterable[Region], packed: Callable[[Op, DType], int] | No
 
 
 def stack(x: Array, groups: Groups, kept: int, shop: Workshop, dtype: DType, steps: list[Step]) -> Array:
-    """`x` with one axis per group of its axes; with `kept`, the axes of the first group stay separate. Copied to scratch (a
-    step) only if the axes of a group are not contiguous, or the dtype is another."""
+    """`x` with one axis per group of its axes; with `kept`, the axes of the first group stay separate. It is copied to scratch (a
+    step) only if the axes of a group are not contiguous or `dtype` differs."""
     if (result := _as_stack(x, groups, kept, dtype)) is not None:
         return result
     moved = x.transpose(_order(groups))

@@ -1,6 +1,6 @@
 """Poison: memory that is dead is overwritten, so that a step which reads it gives another result.
 
-The pattern looks wrong in every dtype: NaN in f32, f16 and bf16, huge in f64 and in integers of 32 and 64 bits, no truth value
+The pattern is conspicuous in every dtype: NaN in f32, f16 and bf16, huge in f64 and in integers of 32 and 64 bits, no truth value
 for i1. It is written by ordinary steps, so linked and unlinked runs are checked alike.
 """
 

@@ -71,14 +71,14 @@ Look = Callable[[Operand], Data]
 
 
 class Recognized(Protocol):
-    """What the ops of a unit are to an engine, which builds their steps."""
+    """A pattern that an engine recognized in the ops of a unit; it builds their steps."""
 
     def steps(self, look: Look, outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
         """The steps: operands by `look`, each value that others use written to its array in `outs`."""
 
 
 class Fused(Unit):
-    """A unit of several ops with what they were recognized as."""
+    """A unit of several ops and the pattern that was recognized in them."""
 
     found: Recognized
 

@@ -23,7 +23,7 @@ NOTHING: Tap = (slice(0, 0), slice(0, 0))
 
 def tap(extent: int, places: int, offset: int, stride: int, low: int, base: int = 1) -> Tap:
     """The element under the tap at `offset` from a window's start, for all places along an axis. Elements are `base` apart,
-    after `low` of padding. Places whose tap is on padding or between elements are left out."""
+    after `low` of padding. Places whose tap is on padding or between elements are omitted."""
     shift, common = low - offset, gcd(stride, base)
     if shift % common or extent == 0:
         return NOTHING

@@ -66,7 +66,7 @@ def ordering_type(x: TensorType, y: TensorType) -> TensorType:
 @comparison(
     "ptir.compare_lt",
     infer=ordering_type,
-    kernel=Kernel("map", "compare_lt", turned="compare_gt"),
+    kernel=Kernel("map", "compare_lt", swapped="compare_gt"),
     inplace=InPlace("ufunc", "less"),
 )
 def compare_lt(x: Array, y: Array, *, result: Result) -> Array:
@@ -77,7 +77,7 @@ def compare_lt(x: Array, y: Array, *, result: Result) -> Array:
 @comparison(
     "ptir.compare_le",
     infer=ordering_type,
-    kernel=Kernel("map", "compare_le", turned="compare_ge"),
+    kernel=Kernel("map", "compare_le", swapped="compare_ge"),
     inplace=InPlace("ufunc", "less_equal"),
 )
 def compare_le(x: Array, y: Array, *, result: Result) -> Array:
@@ -89,7 +89,7 @@ def compare_le(x: Array, y: Array, *, result: Result) -> Array:
     "ptir.compare_eq",
     infer=equality_type,
     traits=MAP | COMMUTES,
-    kernel=Kernel("map", "compare_eq", turned="compare_eq"),
+    kernel=Kernel("map", "compare_eq", swapped="compare_eq"),
     inplace=InPlace("ufunc", "equal"),
 )
 def compare_eq(x: Array, y: Array, *, result: Result) -> Array:
@@ -100,7 +100,7 @@ def compare_eq(x: Array, y: Array, *, result: Result) -> Array:
 @comparison(
     "ptir.compare_ge",
     infer=ordering_type,
-    kernel=Kernel("map", "compare_ge", turned="compare_le"),
+    kernel=Kernel("map", "compare_ge", swapped="compare_le"),
     inplace=InPlace("ufunc", "greater_equal"),
 )
 def compare_ge(x: Array, y: Array, *, result: Result) -> Array:
@@ -111,7 +111,7 @@ def compare_ge(x: Array, y: Array, *, result: Result) -> Array:
 @comparison(
     "ptir.compare_gt",
     infer=ordering_type,
-    kernel=Kernel("map", "compare_gt", turned="compare_lt"),
+    kernel=Kernel("map", "compare_gt", swapped="compare_lt"),
     inplace=InPlace("ufunc", "greater"),
 )
 def compare_gt(x: Array, y: Array, *, result: Result) -> Array:
@@ -123,7 +123,7 @@ def compare_gt(x: Array, y: Array, *, result: Result) -> Array:
     "ptir.compare_ne",
     infer=equality_type,
     traits=MAP | COMMUTES,
-    kernel=Kernel("map", "compare_ne", turned="compare_ne"),
+    kernel=Kernel("map", "compare_ne", swapped="compare_ne"),
     inplace=InPlace("ufunc", "not_equal"),
 )
 def compare_ne(x: Array, y: Array, *, result: Result) -> Array:

@@ -226,7 +226,7 @@ def reciprocal(x: Array, *, result: Result) -> Array:
     infer=of_numeric_pair,
     traits=MAP | COMMUTES,
     algebra=Algebra(monotone="increasing", identity=0),
-    kernel=Kernel("map", "add", turned="add", pays=True),
+    kernel=Kernel("map", "add", swapped="add", pays=True),
     inplace=InPlace("ufunc", "add"),
     asks=needs.SUM,
 )
@@ -239,7 +239,7 @@ def add(x: Array, y: Array, *, result: Result) -> Array:
     "ptir.sub",
     infer=of_numeric_pair,
     algebra=Algebra(identity=0),
-    kernel=Kernel("map", "sub", turned="reverse_sub", pays=True),
+    kernel=Kernel("map", "sub", swapped="reverse_sub", pays=True),
     inplace=InPlace("ufunc", "subtract"),
     asks=needs.DIFFERENCE,
 )
@@ -253,7 +253,7 @@ def sub(x: Array, y: Array, *, result: Result) -> Array:
     infer=of_numeric_pair,
     traits=MAP | COMMUTES,
     algebra=Algebra(identity=1, absorbing=0),
-    kernel=Kernel("map", "mul", turned="mul", pays=True),
+    kernel=Kernel("map", "mul", swapped="mul", pays=True),
     inplace=InPlace("ufunc", "multiply"),
     asks=needs.PRODUCT,
 )
@@ -270,7 +270,7 @@ def mul(x: Array, y: Array, *, result: Result) -> Array:
     error=errors.pointwise(ulp=1, pole=1),
     generate=drawing.draw_division,
     algebra=Algebra(identity=1),
-    kernel=Kernel("map", "div", turned="reverse_div"),
+    kernel=Kernel("map", "div", swapped="reverse_div"),
     inplace=InPlace("divide"),
     asks=Asks(divisor(1).own, needs.QUOTIENT.passed),
 )
