@@ -78,7 +78,8 @@ def _open_standard_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
         elif number:
             errors = "strict" if name == "stdout" else "backslashreplace"
-            if isinstance(getattr(sys, name).buffer, io.FileIO):  # PYTHONUNBUFFERED: what a pipe or a disk takes in part is lost
+            # PYTHONUNBUFFERED: if a pipe or a disk accepts only a part, the rest is lost.
+            if isinstance(getattr(sys, name).buffer, io.FileIO):
                 buffer = io.BufferedWriter(getattr(sys, name).detach())
                 setattr(sys, name, io.TextIOWrapper(buffer, "utf-8", line_buffering=number == 2 or buffer.isatty()))
             getattr(sys, name).reconfigure(encoding="utf-8", errors=errors, newline="\n")

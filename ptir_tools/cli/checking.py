@@ -56,7 +56,7 @@ def written(session: Session, program: Program, form: str, pieces: Sequence[str]
     options = options.having(
         replace(options.limits, file_bytes=max(options.limits.file_bytes, len(data))),
         **{option.name: option.default for entry in FORMATS.values() if entry.name != form for option in entry.options},
-        **{option.name: option.default for option in (BIND, SHAPES)},  # done
+        **{option.name: option.default for option in (BIND, SHAPES)},  # already applied
     )
     diagnostics = Diagnostics()
     source = reading.decode(data, f"<{form}>", diagnostics, options.limits, form)
@@ -90,8 +90,8 @@ def check(
 
     `finite`: elements that are NaN or infinite before are not compared. `strict`: no rounding may change. `known`: values of
     inputs of the entry that the change depends on. `execute` runs the program after on `peer`, its name for `--compare`; without
-    it `engine` does. Every function that both programs have and nothing calls is run,
-    on a peer only the entry. `option` is what asked for it, for messages.
+    it `engine` does. Every function that both programs have and nothing calls is run, on a peer only the entry. `option` is the
+    option that asked for the check, for messages.
     """
     options = engines.RunOptions(bindings=session.bindings, strict_fp=strict)
     kept = session.options[convert.CONSTANTS] or {}
@@ -115,7 +115,7 @@ def check(
 
 
 def tested(what: str, engine: str) -> str:
-    """What a check of `what` on an engine tested, for a message."""
+    """For a message: what a check of `what` on an engine tested."""
     alone = "no other engine ran" if engine == "reference" else "compared with the reference engine"
     return f"it tested the {what}, on the engine {engine}; {alone}"
 
@@ -130,8 +130,8 @@ def _report(
     what: str,
     engine: str,
 ) -> None:
-    """Report the result of a check; `what` asked for it, of which function. End the command if outputs differ, or if nothing was
-    compared."""
+    """Report the result of a check. `what` names the option that asked for it, and the function. End the command if outputs
+    differ, or if nothing was compared."""
     say = session.reporter.say
     if result.sizes:
         say(f"{what} chose {listed(result.sizes)}")

@@ -27,7 +27,7 @@ else:
     meshes = lazy("ptir_tools.plan.mesh")
 
 _ARRAYS = regex(r"@?(.+\.(?:npz|safetensors(?:\.index\.json)?))(?::.*)?", re.DOTALL)
-_FILES = ("FILE", "FILE.py", "PLAN.json", "DIR", "A", "B")  # metavars of options that name a file or a folder
+_FILES = ("FILE", "FILE.py", "PLAN.json", "DIR", "A", "B")  # metavars of options whose value is a file or a folder
 _CHOSEN = "option_"  # prefix of the parameters that are options of dialects
 SCALE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -122,7 +122,7 @@ class Parameter:
 
     @property
     def spelled(self) -> list[str]:
-        """The words of an option."""
+        """The words of an option on the command line."""
         return [word for word in self.words if word.startswith("-")]
 
     @property
@@ -169,7 +169,7 @@ class Parameter:
 
     @property
     def metavar(self) -> str:
-        """What --help calls its value."""
+        """The name of its value in --help."""
         return (self.settings.get("metavar") or self.name.upper()).strip("[].")
 
 

@@ -46,7 +46,7 @@ def form_of(form: str | None, path: str | None, forms: Iterable[str], default: s
 
 
 def require_one_end(output: str | None, in_place: bool, **looks: bool) -> None:
-    """Raise UsageError if more than one of --in-place, -o and the options that only look are given."""
+    """Raise UsageError if more than one of --in-place, -o and the options that write no file is given."""
     named = [f"--{name}" for name, is_set in {"in-place": in_place, **looks}.items() if is_set]
     if in_place and len(named) > 1:
         raise UsageError(f"--in-place writes files, and {named[1]} only reads: give one of them")

@@ -13,7 +13,7 @@ from ptir_tools.core.diagnostics import Diagnostic
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.typed import TextIO
 
-_GAP = "\0"  # the place of an empty line if a diagnostic came before
+_GAP = "\0"  # marks an empty line that is printed only after a diagnostic
 
 
 class _Outcome(NamedTuple):
@@ -40,7 +40,7 @@ _work: list[_Work] = []
 
 
 class _Captured(io.StringIO):
-    """Text that is kept. It is a terminal if `stream` is one, so that the text is the same."""
+    """A stream that keeps its text. It claims to be a terminal if `stream` is one, so that the text is the same."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()

@@ -265,7 +265,7 @@ def group() -> None:
 
 
 def invoke(args: Sequence[str], reporter: Reporter) -> None:
-    """Run a command line. Raises Leave with an exit code, UsageError for a command line that is wrong, and what goes wrong."""
+    """Run a command line. Raises Leave with an exit code, UsageError for a wrong command line, and any error of the command."""
     try:
         with group.make_context("ptir", list(args), obj=reporter) as root:
             group.invoke(root)

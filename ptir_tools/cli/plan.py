@@ -168,7 +168,7 @@ def _plan_program(session: Session, file: str, given: Flags) -> Plan:
 
 
 def _reorder(session: Session, program: Program) -> None:
-    """Put the ops into the order with the lowest peak, which the given program does not have. Raises UsageError."""
+    """Replace the order of the ops by one with a lower peak. Raises UsageError."""
     if program.dialect.keeps_order:
         raise UsageError(f"the order of a {program.dialect.name} program is its own: --order program")
     changed = []

@@ -126,7 +126,7 @@ class Reporter:
             self.say(shown)
 
     def reads(self, source: Source) -> None:
-        """Note that `source` is being read; a part of a text has its own places."""
+        """Note that `source` is being read. A part of a text is a source of its own."""
         if not self.sources or self.sources[-1] is not source:
             self.sources.append(source)
 
@@ -145,7 +145,7 @@ class Reporter:
 
     @contextmanager
     def progress(self, *, prints: bool = False) -> Iterator[Callable[[str], None]]:
-        """A function that shows the current state in one line, which the next one replaces. The end clears it. It shows
+        """A function that shows the current state in one line. The next state replaces the line; the end clears it. It shows
         nothing with -q, if standard error is not a terminal, or if the command `prints` to a terminal."""
         shown = sys.stderr.isatty() and not self.quiet and os.environ.get("TERM") != "dumb"
         if not shown or (prints and sys.stdout.isatty()):
@@ -181,7 +181,7 @@ class Reporter:
             stream.writelines(map(render.clean_lines, plain))
 
     def finish(self) -> None:
-        """Write what was held back, once, at the end of a command line: SARIF is one document, also after an error."""
+        """Write the held diagnostics once, at the end of a command line: SARIF is one document, also after an error."""
         if self.form == "sarif":
             meanings = {code.code: code.meaning for _, code in explanations.all_codes()} if self.held else {}
             sys.stderr.write(render.sarif(self.held, __version__, meanings) + "\n")

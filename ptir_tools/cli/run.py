@@ -257,7 +257,7 @@ class Execution:
         watch = Watch(self.session.reporter, program, self.flags, self.diagnostics)
         watch.given(inputs)
         outputs = self.execute(program, inputs, watch)
-        if self.diagnostics.errors:  # of a run that continued: its outputs are useful
+        if self.diagnostics.errors:  # the run continued, so its outputs are useful
             self.deliver(program, outputs)
         self.session.reporter.settle(self.diagnostics)
         watch.finish()
@@ -326,7 +326,7 @@ class Execution:
         with _deadline(f.timeout):
             plain = run(program, inputs, self.options()) if watch.observes and self.fuses(program) else None
             again: compiled.Compiled | None = None
-            if watch.times and not watch.observes and trace is None:  # prepared once; lazy work is done
+            if watch.times and not watch.observes and trace is None:  # prepared once, including lazy work
                 again = ready = compiled.Compiled(program, options, reuse=True)
                 watch.profile.warmed(lambda: ready(inputs))
             for _ in range(f.repeat):
@@ -339,11 +339,11 @@ class Execution:
         return plain
 
     def fuses(self, program: Program) -> bool:
-        """Whether a run without observers is another one: with passes and fused ops."""
+        """Whether a run without observers differs from this one: it has passes and fused ops."""
         return program.dialect.executor is None and self.flags.engine != "reference"
 
     def compare(self, program: Program, inputs: dict[str, Array], outputs: dict[str, Array]) -> None:
-        """--compare and --expect; they end with the verdict. A difference ends the command with exit code 1. One that
+        """Do --compare and --expect, and print the verdict. A difference ends the command with exit code 1. A difference that
         --check-memory finds is a fault of the engine."""
         f = self.flags
         if f.check_memory:

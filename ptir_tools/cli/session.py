@@ -55,7 +55,7 @@ class _Folder:
     def __init__(self, path: str) -> None:
         self.path = path
         self.visited: set[str] = set()
-        self.refused: dict[str, str] = {}  # what may not be read, and why
+        self.refused: dict[str, str] = {}  # paths that may not be read, and why
 
     def programs(self, path: str) -> Iterator[str]:
         """The files below `path`; the folder of a trace is one program."""
@@ -127,7 +127,7 @@ class Session:
         diagnostics = Diagnostics()
         source = self.source(path, diagnostics)
         self.reporter.settle(diagnostics)
-        if source is None:  # what cannot be decoded is reported
+        if source is None:  # the error was reported
             raise ValueError("no source and no diagnostics")
         return source
 

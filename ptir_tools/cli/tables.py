@@ -14,7 +14,7 @@ from ptir_tools.core.typed import TextIO
 
 _NARROWEST = 60
 _GAP = 2  # between columns
-_SHORTEST = 8  # letters of a cell that is cut
+_SHORTEST = 8  # least letters of a cell that is cut
 
 
 @dataclass(slots=True, frozen=True)

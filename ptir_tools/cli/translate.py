@@ -124,7 +124,7 @@ def _translate(
     between = dialect != program.dialect.name
     if (
         between or flags.check or not FORMATS[flags.to].readable
-    ):  # a format that is only written is a lowering: of correct programs
+    ):  # a format that cannot be read is a lowering, which needs a verified program
         session.verify(program, diagnostics)
         session.reporter.settle(diagnostics)
     if flags.constants is not None:

@@ -53,7 +53,7 @@ ARCHIVES = (".npz", ".safetensors", INDEX)
 SUFFIXES = (".npy", *ARCHIVES)
 _HEADER = 100_000  # bytes of a .npy header, at most
 _SAFE_HEADER = 1 << 24  # bytes of a .safetensors header or of an index, at most
-_VERSIONS = {(1, 0): 2, (2, 0): 4, (3, 0): 4}  # of .npy, and the bytes of the header's length
+_VERSIONS = {(1, 0): 2, (2, 0): 4, (3, 0): 4}  # versions of .npy, and the bytes of the header's length in each
 _PIECE = 1 << 20  # bytes that are unpacked at once
 _ALIGNED = 8  # bytes of the length of a .safetensors header, and the alignment of its data
 # The names of dtypes in .safetensors.

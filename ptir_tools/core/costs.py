@@ -16,7 +16,8 @@ from ptir_tools.core.types import Dim, ShapedType, Sym, Type, leaves
 
 
 def count(shape: Iterable[Dim]) -> Poly:
-    """The number of elements of a shape, as one term: a symbol that is an expression stays as it is, in parentheses."""
+    """The number of elements of a shape, as one term. A symbol that is an expression is not expanded; it is written in
+    parentheses."""
     dims = tuple(shape)
     number = prod(d for d in dims if isinstance(d, int))
     names = (d.name if d.name.isidentifier() else f"({d.name})" for d in dims if isinstance(d, Sym))

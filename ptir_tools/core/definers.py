@@ -69,8 +69,8 @@ def _needs(op: Op, extents: Extents | None = None) -> set[Sym]:
 
 
 def determined(op: Op, known: Iterable[Sym] | None = None, extents: Extents | None = None) -> set[Sym]:
-    """The symbols that `op` determines from those of its operand types and those `known`. If `known` is None: all that it
-    could determine from suitable ones, as with extents that are expressions."""
+    """The symbols that `op` determines from those of its operand types and those `known`. If `known` is None: all that it could
+    determine if its operands have suitable types, as with extents that are expressions."""
     if not (fresh := _own(op, extents) - _needs(op, extents)):
         return fresh
     if extents is not None:
@@ -133,7 +133,7 @@ def _ranks(block: Region, every: set[Sym], extents: Extents | None = None) -> di
         if not (left := every - rank.keys()):
             return rank
         made = {s for op, _ in ops for s in determined(op, extents=extents)}
-        rank.update(dict.fromkeys((left - made) or left, _GIVEN))  # numbers of --bind
+        rank.update(dict.fromkeys((left - made) or left, _GIVEN))  # these symbols get numbers from --bind
 
 
 class Definers:

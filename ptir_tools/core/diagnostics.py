@@ -38,7 +38,7 @@ class Severity(StrEnum):
 
 
 class Label(NamedTuple):
-    """A second place that explains the first."""
+    """A related place that explains the diagnostic."""
 
     span: Span
     text: str
@@ -134,7 +134,7 @@ _WORDS = regex(r"\w+|[^\w\s,()\[\]{}<>%:;\"'`=]")
 
 
 def _keeps_words(text: str, fix: Fix, code: str) -> bool:
-    """Whether an edit changes only punctuation, and the case of letters that are no name of the program's own."""
+    """Whether an edit changes only punctuation, or the case of letters outside of the program's own names."""
     before, after = (_WORDS.findall(t.replace("->", " ")) for t in (text[fix.span.start : fix.span.end], fix.text))
     if code.startswith("Undefined") or fix.text.startswith(("%", "^", "@")):
         return before == after

@@ -27,7 +27,8 @@ else:
     html = lazy("html")
 
 T = TypeVar("T", covariant=True)
-Runner = Callable[["Mapping[str, Array]"], "dict[str, Array]"]  # another engine: from inputs by name to outputs by name
+# An engine of another project: from inputs by name to outputs by name.
+Runner = Callable[["Mapping[str, Array]"], "dict[str, Array]"]
 
 
 @dataclass(slots=True, eq=False)
@@ -239,7 +240,7 @@ class SpaceBuffer(NamedTuple):
     nbytes: int
     start: int
     end: int
-    parent: int | None = None  # its index among the buffers
+    parent: int | None = None  # index of the parent among the buffers
     alias: str = ""
 
 
@@ -340,14 +341,15 @@ class FormatEntry:
     sidecar: Sidecar | None = None
     has_weights: bool = False  # constants may be in files that the text names
     made_by: str = ""  # the function of the Python API that writes it, if `write` does not
-    meshes: bool = False  # it expresses how a program is sharded
+    meshes: bool = False  # the format can express how a program is sharded
     capacity: int | None = None  # bytes of constants that a file can contain; with more, they are in a file next to it
     peer: Callable[[bytes], tuple[str, Runner] | None] | None = None  # the engine of another project that runs it, with its name
-    imported: bool = False  # of another project: a program that was read is written as text of the dialect by default
+    # The format is of another project: by default, a program read from it is written as text of the dialect.
+    imported: bool = False
     keywords: str = ""  # keywords, words that begin a type, and the text before the name of an op: regular
     type_words: str = ""  # expressions with which editors color; without keywords there are no colors
     op_prefix: str = ""
-    directive: str = ""  # regular expression: text that begins like a comment and is none
+    directive: str = ""  # regular expression: text that begins like a comment but is not one
     comments_found: bool = False  # a translation keeps its comments
     lines_before: Callable[[Function], int] | None = None  # lines before the first op, where a translation puts comments
 
@@ -366,7 +368,8 @@ class FormatEntry:
 
 @dataclass(slots=True, eq=False)
 class Dialect:
-    """One IR: everything that the toolkit asks about it. Functions may be `core.lazy.late`, so that a record costs nothing.
+    """The record of one IR: all facts and functions that the toolkit needs about it. Functions may be `core.lazy.late`, so that a
+    record costs nothing.
 
     `legalize` runs before the generic verifier and may rewrite the program (Tiny's binary normalizer); `check` runs after it, on
     programs without errors so far. `pipeline` is what `ptir opt` runs by default, `pipelines` are
@@ -385,14 +388,17 @@ class Dialect:
     passes: str = ""
     options: tuple[Option[object], ...] = ()
     type_text: Callable[[Type], str] = str
-    dtypes: Callable[[], Mapping[str, DType]] = dict  # by its own names
+    dtypes: Callable[[], Mapping[str, DType]] = dict  # dtypes by the dialect's own names
     legalize: Callable[[Program, Diagnostics, Options], None] | None = None
     check: Callable[[Program, Diagnostics, Options], None] | None = None
-    check_despite_errors: Callable[[Program, Diagnostics, Options], None] | None = None  # instead of `check` if there are errors
+    # Runs instead of `check` if there are errors.
+    check_despite_errors: Callable[[Program, Diagnostics, Options], None] | None = None
     explain: Callable[[], Sequence[Code]] = tuple
     extents: Extents | None = None
-    generate: Callable[..., Program] | None = None  # of `core.choices.Choices`, and `size`, `only`, `symbols`, `faults`
-    networks: Callable[..., Program] | None = None  # of `core.choices.Choices`, and `size`: whole layers instead of single ops
+    # Parameters: a `core.choices.Choices`, and `size`, `only`, `symbols`, `faults`.
+    generate: Callable[..., Program] | None = None
+    # Parameters: a `core.choices.Choices`, and `size`; makes whole layers instead of single ops.
+    networks: Callable[..., Program] | None = None
     odd_names: tuple[str, ...] = ()  # names that are easily confused with something else, for random programs
     guard: Callable[[Any], Guard] | None = None  # for `Rewriter.allows`, with a rewriter
     renames_results: bool = False  # results always have the names of their values
@@ -400,9 +406,10 @@ class Dialect:
     keeps_order: bool = False  # the order of its ops is part of their meaning
     constants_outside: bool = False  # constants are inputs; a file next to the program has their values
     constants_given: bool = False  # without such a file, the caller of a run gives them
-    late_errors: frozenset[str] = frozenset()  # codes of errors of a run, and the verifier when numbers are known
+    # Codes of errors that are found during a run, or by the verifier once numbers are known.
+    late_errors: frozenset[str] = frozenset()
     outputs: Callable[[Function], Sequence[Value]] = lambda _: ()  # parameters whose contents are outputs, before the results
-    executor: Callable[[Program, Function, Any], Executable] | None = None  # runs it instead of the engines of PTIR
+    executor: Callable[[Program, Function, Any], Executable] | None = None  # runs programs instead of the engines of PTIR
     timeline: Callable[[], Timeline] | None = None  # an empty one for the executor, which fills it
     pipe: Callable[[Op], str | None] | None = None  # the unit that executes an op, if units run concurrently
     signals: Callable[[Type], bool] = lambda _: False  # whether values of the type only signal that an op is complete

@@ -6,7 +6,7 @@ from ptir_tools.core.records import dataclass
 
 
 class Kind(StrEnum):
-    """What the bits of an element mean."""
+    """The meaning of an element's bits."""
 
     BOOL = "bool"
     INT = "int"

@@ -55,8 +55,8 @@ class Step:
         [str], tuple[list[Array], list[Error]] | None
     ]  # results of the ops of a lowering pass; None: of the op itself
     strict: bool = False  # engines compute this op as written
-    given: Sequence[bool] = ()  # which operands are inputs and constants: all engines have equal bits
-    sampled: bool = False  # samples show what errors of operands do to an op of which nothing is known
+    given: Sequence[bool] = ()  # which operands are inputs or constants: all engines have equal bits
+    sampled: bool = False  # samples measure the effect of operand errors on an op without an error rule
 
     @property
     def ieee(self) -> bool:
@@ -204,9 +204,9 @@ def pointwise(
     ulp: float = 0.0, pole: int | None = None, exact: bool = False, near: float = 0.0, signed: tuple[int, ...] = ()
 ) -> Rule:
     """Elementwise, and monotone in every operand within its error: the worst of all corners. `ulp`: the units in the last place
-    of f32 (or of its own dtype, where that is wider) that a kernel may be off, of the result and of `near`. `pole`: the operand
-    at whose 0 the result jumps. `signed`: more operands of which the sign of a zero shows in real results; in complex ones that
-    of all does. `exact`: the result needs no rounding."""
+    of f32 (or of its own dtype, where that is wider) by which a kernel may be off, of the result and of `near`. `pole`: the
+    operand at whose 0 the result jumps. `signed`: more operands whose sign of zero is visible in real results; in complex results
+    the sign of every zero is. `exact`: the result needs no rounding."""
     showing = (*signed, *([] if pole is None else [pole]))
 
     def rule(step: Step) -> list[Error]:
@@ -348,7 +348,7 @@ def monotone(step: Step) -> list[Error]:
 
 
 def rising(exact: bool = False) -> Rule:
-    """Each result increases with every operand: all errors up, and all down. Also NaN for what has no bound."""
+    """Each result increases with every operand: all errors up, and all down. An operand without a bound may also be NaN."""
 
     def rule(step: Step) -> list[Error]:
         shifted = [_ends(x, e) for x, e in zip(step.operands, step.errors, strict=True)]
@@ -365,7 +365,7 @@ def rising(exact: bool = False) -> Rule:
 
 
 def _ends(x: Array, e: Error) -> list[Array]:
-    """The corners of `x`, as many for every operand: down, up, and for floats without a bound as in `_shifted`."""
+    """The corners of `x`, as many for every operand: down, up, and for floats without a bound the values of `_shifted`."""
     corners = list(_shifted(x, e, finite=False))
     return [*corners, *[arrays.widen(x)] * (3 - len(corners))] if e is not EXACT else corners * 3
 
@@ -387,7 +387,7 @@ def _spread(step: Step, r: Array, results: list[Array], ulp: float, rounds: bool
     for f in results or [wide]:
         size = np.abs(f)
         finite = np.isfinite(wide)
-        over = np.isinf(wide) & (size * (1 - relative) > most)  # overflows on every engine, to the same side
+        over = np.isinf(wide) & (size * (1 - relative) > most)  # the result overflows on every engine, to the same side
         over &= True if dtype.is_complex else np.signbit(f) == np.signbit(wide)
         gap = np.where(over, 0.0, distances(f, wide)) + relative * np.where(np.isfinite(size), size, 0)
         worst = np.maximum(worst, np.where(finite & (size * (1 + relative) > most), np.inf, gap))
@@ -431,8 +431,8 @@ def moved(data: tuple[int, ...] | None = None, **fill: Attribute) -> Rule:
 def linear(
     data: tuple[int, ...] | None = None, rounds: bool = True, terms: Callable[[Step], Error] | None = None, **fill: object
 ) -> Rule:
-    """Sums of elements of the operands `data`: errors add up, and each addition rounds in the accumulator. `terms`: of how many
-    the result is the mean. `fill` as in `moved`."""
+    """Sums of elements of the operands `data`: errors add up, and each addition rounds in the accumulator. `terms`: the number of
+    terms of which the result is the mean. `fill` as in `moved`."""
 
     def rule(step: Step) -> list[Error]:
         chosen = range(len(step.operands)) if data is None else data
@@ -469,17 +469,17 @@ def _walked(
     """The sum of the magnitudes of `terms` numbers, or a bound on it, and the error of adding them up in any order: at most the
     sum of magnitudes times `terms` roundings.
 
-    Rounding is no worst case: the error of so many additions, each off by a rounding of the sum so far, is a random walk. With
-    terms in random order, the root of the mean square of the sums so far is below r = sqrt(`result`^2 + `squares`). The standard
-    deviation of the error is then below 0.3 sqrt(n) roundings of r. The bound of `WALK` sqrt(n) roundings of r is 13 times that.
-    If terms are nearly equal, their roundings are, too, and the worst case holds.
+    Rounding errors do not reach the worst case: each addition is off by a rounding of the partial sum, and the total error is a
+    random walk.  With terms in random order, the root mean square of the partial sums is below r = sqrt(`result`^2 + `squares`).
+    The standard deviation of the error is then below 0.3 sqrt(n) roundings of r. The bound of `WALK` sqrt(n) roundings of r is 13
+    times that. If terms are nearly equal, their roundings are, too, and the worst case holds.
     """
     most = np.max(terms, initial=0)
     if most <= WALK**2 or step.accumulator < ACCUMULATED or not np.isfinite(result).all():
         sizes = total()
         return sizes, sizes * np.minimum(terms, np.inf if most <= WALK**2 else WALK * np.sqrt(terms)) * step.accumulator
     power = squares()
-    sizes = np.sqrt(power * terms)  # no less than the sum of the magnitudes
+    sizes = np.sqrt(power * terms)  # an upper bound of the sum of the magnitudes
     alike = result**2 > _ALIKE * power * terms
     walk = np.where(alike, np.inf, WALK * np.sqrt(terms * (result**2 + power)))
     if not np.all(sizes <= step.most):
@@ -499,7 +499,8 @@ def _accumulated(step: Step, error: Array, total: Array) -> Array:
     narrowed = max((unit(dtype) - unit(leaf_dtypes(operand_type(x))[0]) for x in step.op.operands[:1]), default=0.0)
     if narrowed > 0:
         error = error + 2 * narrowed * total  # a source that is cast before the sum
-    error = error * (2 if dtype.is_complex or fine(dtype) < ACCUMULATED else 1)  # in f64 the reference rounds as often
+    # In f64 the reference rounds as often as an engine.
+    error = error * (2 if dtype.is_complex or fine(dtype) < ACCUMULATED else 1)
     rounding = (ROUNDING * unit(dtype) + 2 * step.accumulator) * np.abs(wide)
     error = np.where(np.isfinite(wide), error + rounding, 0) + 2 * smallest(dtype)
     may_overflow = np.where(np.isfinite(wide), np.abs(wide) + error > largest(dtype), total * (1 - 1e-6) <= largest(dtype))
@@ -535,7 +536,7 @@ def products(terms: Callable[[Step], int]) -> Rule:
 
 
 def _open(step: Step, a: Array, b: Array) -> bool | Array:
-    """Where a term may be anything: a factor has no bound, or an infinity is multiplied by a value that may be 0 or of either
+    """Where a term may have any value: a factor has no bound, or an infinity is multiplied by a value that may be 0 or of either
     sign. Not where another term makes the sum NaN on every engine."""
     open_: bool | Array = False
 

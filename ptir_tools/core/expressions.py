@@ -33,10 +33,10 @@ Integers = int | Array
 
 
 class NoDivisor(Violation):
-    """A number below 1 divides."""
+    """A divisor is below 1."""
 
 
-A = TypeVar("A", bound="Hashable")  # what is not computed further: a name, or an unknown value
+A = TypeVar("A", bound="Hashable")  # an atom: a name, or an unknown value
 
 
 @dataclass(slots=True, frozen=True)
@@ -108,12 +108,12 @@ class Sum(Generic[A]):
 
     @property
     def value(self) -> int | None:
-        """The number it is, or None."""
+        """The value of a constant sum; None if the sum has terms."""
         return None if self.terms else self.const
 
     @property
     def monomials(self) -> tuple[tuple[Monomial[A], int], ...]:
-        """The atoms and the coefficient of each term, also of the number (which has no atoms) unless it is 0: in one order."""
+        """The atoms and the coefficient of each term, in a fixed order. The number is a term without atoms, unless it is 0."""
         try:
             return self._ordered
         except AttributeError:
@@ -125,14 +125,14 @@ class Sum(Generic[A]):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it needs no parentheses as an operand: a name or a number that is not negative."""
+        """Whether the sum needs no parentheses as an operand: it is a name or a number that is not negative."""
         if not self.terms or self.const:
             return not self.terms and self.const >= 0
         (m, c), *others = self.terms.items()
         return c == 1 and not others and not isinstance(m, tuple | Quotient)
 
     def names(self) -> Iterator[A]:
-        """The names in it, in order, with repetitions."""
+        """The names in the sum, in order, with repetitions."""
         for m, _ in self.monomials:
             for a in m:
                 if isinstance(a, Quotient):
@@ -142,12 +142,12 @@ class Sum(Generic[A]):
                     yield a
 
     def quotients(self) -> int:
-        """How many `//` and `%` there are in it."""
+        """The number of `//` and `%` in the sum."""
         inner = [a for m, _ in self.monomials for a in m if isinstance(a, Quotient)]
         return len(inner) + sum(a.left.quotients() + a.right.quotients() for a in inner)
 
     def put(self, values: Mapping[A, Sum[A]]) -> Sum[A]:
-        """It with names replaced by expressions."""
+        """The sum with names replaced by expressions."""
         total: Sum[A] = Sum(self.const, {})
         for m, c in self.terms.items():
             product: Sum[A] = Sum(c, {})
@@ -157,7 +157,7 @@ class Sum(Generic[A]):
         return total
 
     def evaluate(self, values: Mapping[A, Integers]) -> Integers:
-        """Its value where every name is an integer or an array of integers."""
+        """The value, for an integer or an array of integers per name."""
         total: Integers = self.const
         for m, c in self.terms.items():
             product: Integers = c
@@ -167,7 +167,7 @@ class Sum(Generic[A]):
         return total
 
     def interval(self, ranges: Mapping[A, Interval]) -> Interval:
-        """Bounds, both inclusive, of its values where every name lies in its range and every divisor is positive."""
+        """Inclusive bounds of the value, if every name lies in its range and every divisor is positive."""
         low = high = self.const
         for m, c in self.terms.items():
             a, b = c, c
@@ -178,7 +178,7 @@ class Sum(Generic[A]):
         return low, high
 
     def magnitude(self, ranges: Mapping[A, Interval]) -> int:
-        """A bound on the absolute value of every intermediate result where every name lies in its range."""
+        """A bound on the absolute value of every intermediate result, if every name lies in its range."""
         return abs(self.const) + sum(abs(c) * prod(_atom_magnitude(a, ranges) for a in _atoms(m)) for m, c in self.terms.items())
 
     def __str__(self) -> str:
@@ -205,12 +205,12 @@ def name(text: str) -> Poly:
 
 
 def term(m: Monomial[A], coefficient: int = 1) -> Sum[A]:
-    """The sum that is one term; the coefficient is not 0."""
+    """The sum of one term; the coefficient is not 0."""
     return Sum(0, {_key(m): coefficient}) if m else Sum(coefficient, {})
 
 
 def total(addends: Iterable[Poly]) -> Poly:
-    """A sum of any number of terms; the operators refuse one of more than MAX_TERMS."""
+    """A sum of any number of terms; the operators refuse a sum of more than MAX_TERMS."""
     return _collect((t for p in addends for t in p.monomials), sys.maxsize)
 
 
@@ -264,7 +264,7 @@ def _quotient(op: str, left: Sum[A], right: Sum[A]) -> Sum[A]:
 
 
 def _taken_out(left: Sum[A], right: Sum[A]) -> tuple[Sum[A], Sum[A]]:
-    """The terms of `left` that the only term of `right` divides, divided by it, and the other terms. What divides itself is 1."""
+    """Two sums: the terms of `left` that the only term of `right` divides, divided by it, and the other terms."""
     if left == right:
         return Sum(1, {}), Sum(0, {})
     (by, n), *others = right.monomials
@@ -377,7 +377,7 @@ class _Parser:
 
 @lru_cache(maxsize=65536)
 def parse(text: str) -> Poly:
-    """The polynomial of `text`. Raises Violation("InvalidArg") for what is not an expression."""
+    """The polynomial of `text`. Raises Violation("InvalidArg") if it is not an expression."""
     return _Parser(text).parse()
 
 
@@ -422,7 +422,7 @@ def symbols_in(s: Sym) -> tuple[Sym, ...]:
 
 
 def linear(p: Poly, unknown: str) -> tuple[Poly, Poly] | None:
-    """`a` and `b`, which have no `unknown`, where `p` is `a * unknown + b`; None where it is not, or `a` is 0."""
+    """`a` and `b` without `unknown`, such that `p` is `a * unknown + b`. None if there are none, or `a` is 0."""
     scale, rest = constant(0), constant(0)
     for m, c in p.monomials:
         having = [a for a in m if a == unknown or (isinstance(a, Quotient) and unknown in (*a.left.names(), *a.right.names()))]

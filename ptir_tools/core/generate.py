@@ -1,9 +1,9 @@
 """Random programs, made from the declarations of their ops.
 
 An op is drawn in two steps. First a draft: operands and the attributes that must be given. The op's own `generate` makes it or,
-where it declares none, `plain`, which reads the signature and tries the type rule. Then every attribute that has a default
-may leave it, for a candidate of its kind that the type rule takes. What a dialect adds is in its subclass of `Growing`: fresh
-values, how attributes are drawn by name and by kind.
+where it declares none, `plain`, which reads the signature and tries the type rule. Then every attribute that has a default may
+leave it, for a candidate of its kind that the type rule accepts. A dialect adds its own parts in a subclass of `Growing`: fresh
+values, and how attributes are drawn by name and by kind.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 TRIES = 6  # drafts of one op before another op is chosen
 ELEMENTS = 1024  # elements of a value, at most
-REACH = 256  # an op reads one of so many last values
+REACH = 256  # an op reads one of the last values, so many
 
 
 @dataclass(slots=True)

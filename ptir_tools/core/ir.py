@@ -333,14 +333,14 @@ CALLS = Trait.CALLS
 REPEATS = Trait.REPEATS
 
 ONE, MAYBE, MANY = "one", "maybe", "many"
-SEGMENTS = "segments"  # the implicit attribute that holds group lengths when one count cannot tell them
+SEGMENTS = "segments"  # the implicit attribute with the lengths of groups, if the number of operands does not determine them
 _FLOAT_KINDS = ("float", "Scalar", "Attrs", "Literal")
 REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "REQUIRED"})()
 
 
-# Facts in a declaration, besides types and body. Engines, plan, passes, generators, `ptir stats` and the
-# pages of ops ask these fields. A field that is left out says nothing; then what is right for every op holds: its body,
-# storage of its own, no kernel.
+# Facts in a declaration, besides types and body. Engines, plan, passes, generators, `ptir stats` and the pages of ops ask these
+# fields. A field that is omitted says nothing. Then the default holds that is right for every op: its body, storage of its own,
+# no kernel.
 
 
 class Algebra(NamedTuple):
@@ -385,7 +385,7 @@ class Kernel(NamedTuple):
     name: str = ""
     swapped: str = ""  # the instruction with its two operands exchanged
     exact: bool = False  # there is nothing to round
-    pays: bool = False  # the kernel of this op by itself is faster than NumPy's function in f32, too
+    pays: bool = False  # the kernel of this op alone is faster than NumPy's function in f32, too
 
 
 Extents = tuple[int, ...]

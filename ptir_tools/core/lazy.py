@@ -25,7 +25,7 @@ class _Lazy:
 
     def __getattr__(self, attribute: str) -> Any:
         module = import_module(self.__name__)
-        self.__dict__ = module.__dict__  # from now on a lookup is as fast as one in the module, and finds the same
+        self.__dict__ = module.__dict__  # from now on lookups find the module's names, equally fast
         return getattr(module, attribute)
 
 

@@ -10,7 +10,7 @@ from ptir_tools.core.source import Loc, Source
 
 ELEMENTS = 2**63 - 1  # the largest index
 _GROWTH = 16  # ops that each op of a text may become
-DIGITS = 4300  # of an integer: CPython refuses to convert more
+DIGITS = 4300  # digits of an integer: CPython refuses to convert more
 
 
 @dataclass(slots=True, frozen=True)
@@ -20,7 +20,7 @@ class Limits:
     file_bytes: int = 256 << 20
     nesting: int = 256  # regions, types, JSON values
     ops: int = 10_000_000
-    expanded: int = 50_000  # ops that copies of functions and regions make, besides 16 for each op that is written
+    expanded: int = 50_000  # ops that copies of functions and regions make, in addition to 16 per written op
     operands: int = 10_000  # of one op
     rank: int = 64
     name_length: int = 4096

@@ -1,8 +1,8 @@
 """Dataclasses and named tuples whose methods are compiled on first use.
 
 Those of the standard library compile their methods at import, used or not, and import `inspect`: `ptir verify` would take more
-than twice the time. Here a constructor is compiled when it is first used. That of a dataclass waits longer: most classes have few
-instances in a command, and the first are filled field by field.
+than twice the time. Here a constructor is compiled when it is first used. The constructor of a dataclass is compiled even later:
+most classes have few instances in a command, and the first ones are filled field by field.
 
 Read `_Late` first: it is in place of a constructor until then.
 
@@ -202,7 +202,7 @@ class _Init(_Late):
     def __init__(self, fields: dict[str, Field], frozen: bool) -> None:
         super().__init__(self.compiled)
         self.fields, self.frozen = fields, frozen
-        self.plain = [name for name, f in fields.items() if f.init and not f.kw_only]  # those that may be given by position
+        self.plain = [name for name, f in fields.items() if f.init and not f.kw_only]  # fields that may be given by position
         self.filled = 0  # instances
 
     def __get__(self, x: object, owner: type) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ else:
 
 TAB = 4
 MAX_WIDTH = 160  # columns of a source line, at most; a longer one is cut around the span
-_CONTEXT = 60  # columns left of the span when a line is cut
+_CONTEXT = 60  # columns to the left of the span when a line is cut
 # Control characters, format characters such as those for direction, surrogates, line ends.
 _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 _CODES = {"error": "1;31", "warning": "1;33", "note": "1;36", "help": "1;32", "bold": "1", "gutter": "1;34"}

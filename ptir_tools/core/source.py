@@ -44,7 +44,7 @@ JsonPath = tuple[str | int, ...]
 class Source:
     """A text with its name. Lines and columns are 1-based; a column counts code points.
 
-    Those of a part of a text are those of the whole, in which it begins at `start`.
+    A part of a text begins at `start` of the whole text, and its positions are those in the whole.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Source:
     _lines: list[int] | None = None
 
     def __repr__(self) -> str:
-        return f"<source {self.name!r}, {len(self.text)} characters>"  # never the text: it may be megabytes
+        return f"<source {self.name!r}, {len(self.text)} characters>"  # without the text, which may be megabytes
 
     def part(self, start: int, end: int) -> "Source":
         """text[start:end] as a source of its own."""

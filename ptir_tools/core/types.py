@@ -49,7 +49,7 @@ class Type:
         return self is inferred or self is POISON or inferred is POISON or self.agrees(inferred)
 
     def agrees(self, other: "Type") -> bool:
-        """Whether another type contradicts this one in nothing; neither is POISON. Subclasses define what may differ."""
+        """Whether another type does not contradict this one; neither is POISON. Subclasses define the parts that may differ."""
         return False
 
 
@@ -228,7 +228,7 @@ def leaves(t: Type) -> tuple[Type, ...]:
 
 
 Leaf = TypeVar("Leaf")
-Nested: TypeAlias = "Leaf | tuple[Nested[Leaf], ...]"  # the value of a type: of a tuple type, a tuple
+Nested: TypeAlias = "Leaf | tuple[Nested[Leaf], ...]"  # the value of a type; the value of a tuple type is a tuple
 
 
 def flatten(data: object) -> Iterator[Any]:

@@ -185,7 +185,7 @@ class _Walk:
             try:
                 d.check(op)
             except Violation:
-                return False  # the long way reports it
+                return False  # the full check reports it
         visible.update(results)
         return True
 
@@ -227,7 +227,7 @@ class _Walk:
         for v, t in zip(results, inferred, strict=True):
             if v.type is UNTYPED and t is UNTYPED:
                 raise Violation(self.codes.result_type, f"{op.defn.short} needs a declared result type")
-            if v.type is t or t is UNTYPED:  # the rule leaves it to the declaration
+            if v.type is t or t is UNTYPED:  # the rule leaves the extent to the declaration
                 continue
             if v.type is UNTYPED:
                 v.type = t

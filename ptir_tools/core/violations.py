@@ -87,7 +87,7 @@ class Violation(Exception):
 
 
 def free_axis(named: Iterable[object], rank: int) -> str | None:
-    """The last axis of a tensor that none of `named` is: what may be meant by one that is not there."""
+    """The last axis of a tensor that is not in `named`: a suggestion for an axis that does not exist."""
     taken = {a % rank for a in named if isinstance(a, int) and -rank <= a < rank}
     return next((str(a) for a in reversed(range(rank)) if a not in taken), None)
 

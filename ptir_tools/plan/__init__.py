@@ -1,6 +1,6 @@
 """Buffer planning: live ranges, offsets and peak memory of a program's values.
 
-Parameters, constants and results have their own memory, everything else shares one arena per function.
+Parameters, constants and results have their own memory. All other values share one arena per function.
 """
 
 from ptir_tools.core.lazy import late

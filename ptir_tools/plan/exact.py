@@ -1,14 +1,14 @@
 """Placements at the lower bound, or as close as a budget allows: the search of `search.py`, restarted in many orders.
 
 A search fails early or ends soon, so it gets few steps and is restarted with its choices in another order: by size, area, live
-range or sections covered, perturbed at random. Capacities are tried in turn: the bound itself, and between the bound and the best
-placement so far. A search that ends without a placement proves a higher bound.
+range or sections covered, perturbed at random. The capacities tried are the bound itself, and values between the bound and the
+best placement so far. A search that ends without a placement proves a higher bound.
 
-Before, buffers are put on a skyline (`skyline.py`). Where there are too many to search, they are joined to blocks
-(`joining.py`), and those are placed in this way if there are few of them. Then all are put on a skyline again, in other ways.
+First, buffers are placed by a skyline (`skyline.py`). If there are too many to search, they are joined to blocks (`joining.py`).
+If there are few blocks, these are placed by the search. Then all buffers are placed by skylines with other weights.
 
 With many blocks a search is slow but a skyline is fast. So the best skyline is improved by local search: some of its weights are
-changed, and the change is kept where the peak is not higher. This and the search alternate.
+changed, and a change is kept if the peak is not higher. Local search and search alternate.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from ptir_tools.plan.skyline import DRAWN, SETTINGS, Setting, stack
 
 FEWEST = 500  # blocks: a search of fewer is better than local search of skylines
 _ROUND = 40_000  # steps before the two alternate
-LARGEST = 2000  # intervals: a search of more finds nothing better than greedy orders
+LARGEST = 2000  # intervals: with more, a search finds nothing better than greedy orders
 BLOCKS = 8000  # joined intervals: with more, too few skylines could be tried
 _LOOKS = 1500  # looks in the time of a step
 _MANY = 1 << 40  # the most steps whose looks the kernel can count
-_TAKEN = 400  # looks in the time that an interval takes to be put into an order
-_JOINING = 12  # steps, in the time that an interval takes to be joined
-_COVERED = 4000  # sections covered in all by buffers that make a step of the search twice as long
-_STEPS = 2  # of a search, per buffer: a longer search has failed early
+_TAKEN = 400  # looks in the time of putting one interval into an order
+_JOINING = 12  # steps in the time of joining one interval
+_COVERED = 4000  # sum of the sections that buffers cover which doubles the time of a search step
+_STEPS = 2  # steps of a search per buffer: a search that takes longer made a wrong early decision
 _LONGER = 9  # one search in so many gets more steps
 _SHAKEN = (0.1, 0.5, 2.0, 8.0)
 _SENSES = 4

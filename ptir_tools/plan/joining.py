@@ -13,9 +13,9 @@ from itertools import islice
 from ptir_tools.core.records import dataclass
 from ptir_tools.plan.placement import Interval
 
-_SURE, _FREE, _ANY = range(3)  # one way to join; a stack that nothing can follow; any intervals that fit
+_SURE, _FREE, _ANY = range(3)  # levels: the only way to join; a stack that no interval can follow; any intervals that fit
 
-_Table = dict[tuple[int, int], dict[int, None]]  # of a key the intervals, in order
+_Table = dict[tuple[int, int], dict[int, None]]  # per key, its intervals in order
 
 
 @dataclass(slots=True)

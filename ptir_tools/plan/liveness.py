@@ -2,9 +2,9 @@
 
 Positions: parameters are born at 0, op i runs at i + 1, results are read at len(body) + 1. A live range is inclusive. Beyond
 gpt.rs's planner: a view keeps its source alive, ranges of all that share storage are joined, and an operand that dies at an
-elementwise op gives its storage to the result. What a loop carries has one storage: that of its result, in which the regions
-take their parameters, and that of its first value where this dies there. What it stacks lies in the order in which its only use
-sees it.
+elementwise op gives its storage to the result. A carried value of a loop has one storage: its result and the parameters of the
+regions share it, and the initial value does, too, if it dies at the loop. A stacked result is stored in the axis order of its
+only use.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class _Walk:
         for v in op.results:
             for path, t in leaves(v.type):
                 if not self.steps[at - 1].is_single and self.last.get((v, path), at) <= at:
-                    continue  # is not used outside of its step
+                    continue  # it is not used outside of its step
                 b = self.add(v, path, t, at, usage)
                 if not path:
                     self.share_view(op, b)

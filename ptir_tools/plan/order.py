@@ -168,7 +168,7 @@ class _Model:
         while queue:
             entry, i = heapq.heappop(queue)
             if keys.get(i) != entry:
-                continue  # run already, or with an old key
+                continue  # it has run already, or its key is outdated
             del keys[i]
             order.append(i)
             again = []

@@ -32,7 +32,7 @@ else:
 ALIGN = 64  # bytes: a cache line, and the alignment of vector loads
 ALGORITHMS = ("auto", "greedy", "quick", "exact")
 _QUICK = 8000  # steps of a search: some ten milliseconds
-_AUTO = 1_500_000  # some seconds; counted, so that a plan is the same on every machine
+_AUTO = 1_500_000  # steps that take some seconds; steps are counted so that a plan is the same on every machine
 
 
 Partition = Callable[[Region], Sequence[Unit]]

@@ -1,14 +1,14 @@
 """A search for offsets within a capacity: branch and bound over the buffer at the lowest free height.
 
 Time is cut into sections, the largest sets of buffers alive at once; a buffer covers consecutive sections. A solution can be
-packed so that every buffer is on the ground or on another. So the search looks at the least height that any unplaced
-buffer may have, picks one section there, and decides which buffer that covers the section is at that height: each one in
-turn, and at last none, which raises all that cover the section to the least top that could hold one of them up. A section that
-is nearly full, of few choices, is decided first.
+packed so that every buffer is on the ground or on another. So the search takes the lowest height that any unplaced buffer may
+have, and picks one section there. It decides which buffer that covers the section is at that height. It tries each buffer, and at
+last none. With none, all buffers that cover the section are raised to the lowest top on which one of them could stand. A section
+that is nearly full and has few choices is decided first.
 
-Cut off is whatever leaves a section without room: the least height in it plus all that it still has to take is above the
-capacity. Unplaced buffers that share no section with others are searched apart, so that one part's dead end does not try the
-other's choices again. A buffer that nothing unplaced overlaps is tried once: elsewhere it could not be better.
+A branch is cut off if a section has no room left: its lowest height plus the bytes that it must still hold exceed the capacity.
+Parts of the unplaced buffers that share no section are searched separately. So a dead end in one part does not repeat the choices
+of another. A buffer that overlaps no unplaced buffer is tried only once: no other height could be better.
 
 `native/placement.c` is the same search, step for step.
 """
@@ -81,9 +81,9 @@ class _GaveUp(Exception):
 
 @dataclass(slots=True)
 class _Decision:
-    """The decision what is at height `h` in `section`: the options from `at` on are not tried, and finally nothing. `part` are
-    the buffers that it concerns. `pending` are the remaining parts of it after the current option. `mark` is the earlier
-    length of the trail."""
+    """The decision about height `h` in `section`. The options from `at` on are not tried yet, nor is leaving it empty. `part` are
+    the buffers concerned. `pending` are the parts that remain to be solved after the current option. `mark` is the earlier length
+    of the trail."""
 
     part: list[int]
     pending: list[list[int]]

@@ -85,7 +85,7 @@ class Skyline:
         while left and self.looks <= looks:
             height, start = self.heap[0]
             if self.height.get(start) != height:
-                heapq.heappop(self.heap)  # no longer a run
+                heapq.heappop(self.heap)  # its run was merged or raised
                 continue
             x = self.choose(start)
             if x is None:

@@ -15,5 +15,5 @@
 | `expectations` | `compare(source, diagnostics)` | comments with the diagnostics that a program should have |
 | `explanations` | `all_codes()` | every diagnostic code, with its meaning and examples |
 | `manuals`, `language`, `server` | `page`, `Document`, `serve` | the manual of an op; services for editors; the language server |
-| `diff`, `info`, `stats`, `graph`, `fix` | `plain_text`, `describe`, `count`, `dot`, `fixed_text` | what these commands show |
+| `diff`, `info`, `stats`, `graph`, `fix` | `plain_text`, `describe`, `count`, `dot`, `fixed_text` | their output |
 """

@@ -109,7 +109,7 @@ def tree(text: str) -> Node:
         raise Malformed(": ".join(filter(None, (error.context, error.problem))), Span(at, at + 1)) from None
     except yaml.reader.ReaderError as error:
         raise Malformed(error.reason, Span(error.position, error.position + 1)) from None
-    except (OverflowError, ValueError):  # of chr, where the library reads "\U00110000"
+    except (OverflowError, ValueError):  # raised by chr, for "\U00110000"
         raise Malformed("an escape that is not a character", Span(0, len(text))) from None
     if whole is None:
         raise Malformed("the file is empty", Span(0, 1))
@@ -242,7 +242,7 @@ class _Reading:
         return {}
 
     def _keys(self, node: Node, *known: str) -> dict[str, Node]:
-        """A mapping with these keys."""
+        """The nodes of a mapping by key; other keys are warnings."""
         result = self._mapping(node)
         for key, x in result.items():
             if key not in known:

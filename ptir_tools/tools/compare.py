@@ -89,7 +89,8 @@ def first_diverging(program: Program, inputs: Mapping[str, Array], other: str, o
 
     An engine with planned steps runs as it is, with its passes and fused ops. The values at the ends of its steps are compared
     with the reference on the program that it ran. Other engines return all values; those that a peer does not name are skipped.
-    Raises UsageError for PTO."""
+    Raises UsageError for PTO.
+    """
     if program.dialect.executor is not None:
         raise UsageError(f"--all-values is not for {program.dialect.name}: its values are not tensors")
     for engine in dict.fromkeys((options.engine, other)):
@@ -168,7 +169,7 @@ def observed_as_run(
     program: Program, inputs: Mapping[str, Array], plain: Mapping[str, Array], observed: Mapping[str, Array], options: RunOptions
 ) -> list[compare.Divergence]:
     """The outputs of a `plain` run that differ from those of an `observed` one, in which nothing is fused, beyond the bounds.
-    Those are computed only if the outputs are not equal in half of their digits."""
+    The bounds are computed only if the outputs do not agree in half of their digits."""
     if all(_alike(a, b) for a, b in zip(plain.values(), observed.values(), strict=True)):
         return []
     expected, tolerances = compare.reference_outputs(program, inputs, replace(options, observe=None))

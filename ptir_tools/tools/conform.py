@@ -39,7 +39,7 @@ from ptir_tools.tools.inputs import Inputs, dtype_of, generated, shape_of
 IRS = ("mind", "tiny")
 TASKS = ("verify", "canonicalize", "gradient", "run")
 GRADIENT = "autodiff,canonicalize"
-_TOLERANCES = {"f64": 1e-12, "f16": 1e-3, "bf16": 1e-2}  # the default tolerance; for all others:
+_TOLERANCES = {"f64": 1e-12, "f16": 1e-3, "bf16": 1e-2}  # the default tolerance by dtype, and for all other dtypes:
 _TOLERANCE = 1e-6
 # Codes of MIND's public cases that differ from its catalogue; they pass where the message is right, too.
 _SAME = {"E4003": "E3007"}
@@ -296,7 +296,7 @@ class Command:
 
 
 def _ran(words: Sequence[str], timeout: float | None) -> tuple[int, str, str]:
-    """(exit code, standard output, standard error). What the command has started ends with it."""
+    """(exit code, standard output, standard error). Processes that the command has started end with it."""
     pipe = subprocess.PIPE
     try:
         child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True)

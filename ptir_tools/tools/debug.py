@@ -75,7 +75,7 @@ class NonFinite:
             return True
         if v.op is not None or v in seen:
             return False
-        if v not in self.origins:  # of another program than the one that was read
+        if v not in self.origins:  # the value belongs to another program than the one that was read
             return bool(self.infinite)
         return any(self._infinite(y, seen | {v}) for y in self.origins[v])
 

@@ -56,14 +56,15 @@ else:
 # The kinds of findings. `refused`: a program is accepted before and refused after, or on one engine and not on another.
 KINDS = ("wrong-number", "internal", "refused", "not-idempotent", "round-trip", "signal", "hang", "memory")
 _LONGEST_PIPELINE = 4
-_FAULTY = 4  # a run of one program in so many may end in an error
+_FAULTY = 4  # one program in so many may end in a run-time error
 _BATCH = 500  # cases of one IR per child process, which shares its loaded modules and caches
 _NETWORKS = 20  # networks per child process, each with another instruction set
-_RUNS = ("near", "poison", "lowered", "threads", "session", "optimized")  # probes that differ from `run` in circumstances
-_UNITS = 16  # in the last place of the largest element: a smaller difference needs no bounds
+# Probes that run the program as `run` does, under other circumstances.
+_RUNS = ("near", "poison", "lowered", "threads", "session", "optimized")
+_UNITS = 16  # units in the last place of the largest element: a smaller difference needs no bounds
 _NATIVE = "ptir_tools._native"
-_SHARE = 0.3  # of the probes that not every case has
-_BOUNDED = 0.1  # of the probes of a network that compute bounds, which take longer than all else
+_SHARE = 0.3  # share of the optional probes that a case gets
+_BOUNDED = 0.1  # the same for probes of a network that compute bounds, which take longest
 _REDUCING = 60.0  # seconds to make one finding smaller
 _REFUSALS = (Rejected, Violation, LimitExceeded, UsageError)
 
@@ -180,7 +181,7 @@ def campaign(asked: Campaign) -> Report:
 
 
 def _cases(asked: Campaign, count: int, end: float | None) -> Iterator[tuple[str, int, list[Finding]]]:
-    """(IR, seed, findings) of each case, a child process for many of them: what is loaded and cached serves all."""
+    """(IR, seed, findings) of each case. Many cases share a child process, and so its loaded modules and caches."""
     size, isas = (_NETWORKS, _isas()) if asked.networks else (_BATCH, [""])
     for number, first in enumerate(range(asked.seed, asked.seed + count, size)):
         seeds = range(first, min(first + size, asked.seed + count))
@@ -243,7 +244,7 @@ def _work(announce: Announce, asked: Campaign, ir: str, seeds: range, isa: str) 
                     yield Finding(ir, seed, probe, problem, text, isa=isa)
         _program.cache_clear()
         _expected.cache_clear()
-        gc.collect()  # the bound on memory is that of one case: programs are cycles of objects, and a command seldom collects
+        gc.collect()  # the memory limit is for one case: programs are cyclic garbage, which is seldom collected
         yield None
 
 
@@ -260,9 +261,8 @@ def _note(report: Report, asked: Campaign, finding: Finding) -> None:
 
 
 def probes(ir: str, seed: int) -> Iterator[str]:
-    """The probes of a case: one engine and one pipeline always, and of all others a share that is drawn.
-
-    A campaign so meets every pair of probes many times, in much less time than all of them take on each program."""
+    """The probes of a case: always one engine and one pipeline, and a random share of all others. So a campaign meets every pair
+    of probes many times, in much less time than all probes would take on each program."""
     draw = random.Random(f"{ir} {seed}")
     pipelines = [f"{way}{_pipeline(ir, draw)}" for way in ("opt ", "opt ", "expensive ")] + ["opt"]
     draw.shuffle(pipelines)
@@ -273,8 +273,8 @@ def probes(ir: str, seed: int) -> Iterator[str]:
 
 
 def network_probes(ir: str, seed: int) -> Iterator[str]:
-    """The probes of a network: the default engine always, and of all others a share that is drawn, a smaller one of those that
-    compute bounds."""
+    """The probes of a network: always the default engine, a random share of all others, and a smaller share of those that compute
+    bounds."""
     draw = random.Random(f"networks {ir} {seed}")
     yield "verify"
     yield f"{'run' if draw.random() < _BOUNDED else 'near'} auto"
@@ -362,7 +362,7 @@ def smaller(finding: Finding, oracle: Oracle | None = None, seconds: float = _RE
         return finding.text
     try:
         return reduced(program, same)
-    except Exception:  # the finding matters more; one that depends on the text as it was is kept so
+    except Exception:  # the finding matters more; a finding that depends on the original text is not reduced
         return finding.text
 
 
@@ -444,8 +444,8 @@ def _fmt(program: Program, _: str) -> Problem | None:
 
 def _run(program: Program, way: str, special: bool = False, strict: bool = False) -> Problem | None:
     """Another engine, or another order of completion, gives the reference's numbers, or fails as it does: in another order, an
-    error of another op may come first. It has run on other inputs before, so that stale memory shows. `special`: on ends of
-    dtypes, infinities and NaN; `strict`: with every rounding as the program writes it."""
+    error of another op may come first. It has run on other inputs before, so that stale memory shows. `special`: inputs have
+    limits of dtypes, infinities and NaN; `strict`: every rounding is as the program writes it."""
     expected = _expected(program, special, strict)
     ordered = program.dialect.executor is not None
     options = run_options.RunOptions(order=way) if ordered else run_options.RunOptions(engine=way, strict_fp=strict)
@@ -453,19 +453,19 @@ def _run(program: Program, way: str, special: bool = False, strict: bool = False
 
 
 def _near(program: Program, way: str, threads: int = 0, poison: bool = False) -> Problem | None:
-    """As `_run`, but bounds, which take longer than all else, are computed only for a difference that is not tiny. With `poison`,
-    dead memory is overwritten after each step."""
+    """As `_run`, but bounds, which take longest, are computed only if the difference is not tiny. With `poison`, dead memory is
+    overwritten after each step."""
     return _judged(_expected(program), run_options.RunOptions(engine=way, threads=threads, poison=poison))
 
 
 def _lowered(program: Program, way: str) -> Problem | None:
-    """As `_near` with poison, where every size at which the engine changes its way is lowered."""
+    """As `_near` with poison, and with all thresholds of the engine lowered."""
     with thresholds.lowered():
         return _near(program, way, poison=True)
 
 
 class _Expected:
-    """The inputs of a case, and what the reference makes of them; its tolerances when they are needed."""
+    """The inputs of a case, the reference's outputs on them, and the tolerances when needed."""
 
     def __init__(self, program: Program, special: bool, strict: bool, seed: int) -> None:
         self.static, self.given = _inputs(program, special, seed)
@@ -488,7 +488,7 @@ class _Expected:
 
 @lru_cache(maxsize=4)
 def _expected(program: Program, special: bool = False, strict: bool = False, seed: int = 0) -> _Expected:
-    """What the reference makes of a program, computed once for all probes of a case."""
+    """The reference's outputs of a program, computed once for all probes of a case."""
     return _Expected(program, special, strict, seed)
 
 
@@ -549,7 +549,7 @@ def _bits(found: dict[str, Array] | str) -> object:
 
 
 def _optimized(program: Program, pipeline: str) -> Problem | None:
-    """What passes make of it gives the same numbers on the default engine as on the reference."""
+    """The program after passes gives the same numbers on the default engine as on the reference."""
     result, context = clone(program), passes.PassContext(Diagnostics(program.source))
     try:
         passes.run_pipeline(result, pipeline or program.dialect.pipeline, context)
@@ -570,7 +570,7 @@ def _unlike_failures(want: object, got: object, here: str, there: str) -> Proble
 
 
 def _opt(program: Program, pipeline: str, expensive: bool = False) -> Problem | None:
-    """After passes it verifies and gives the same numbers."""
+    """After passes the program verifies and gives the same numbers."""
     chosen = pipeline or program.dialect.pipeline
     result, context = clone(program), passes.PassContext(Diagnostics(program.source))
     context.expensive_checks = expensive
@@ -589,7 +589,7 @@ def _opt(program: Program, pipeline: str, expensive: bool = False) -> Problem | 
 
 
 def _translate(program: Program, target: str) -> Problem | None:
-    """A translation verifies and gives the same numbers, and so does the way back, where there is one."""
+    """A translation verifies and gives the same numbers, and so does the translation back, if there is one."""
     kept: dict[str, Literal] | None = {} if DIALECTS[target].constants_given else None
     result = _translated(program, target, kept)
     if result is None:
@@ -637,7 +637,7 @@ def _compared(program: Program, oracle: Oracle | None) -> Problem | None:
     static, given = _inputs(program)
     try:
         wrong = oracle(static, given)
-    except _REFUSALS:  # of a program that fails when it runs
+    except _REFUSALS:  # the program fails when it runs
         return None
     return Problem("wrong-number", wrong) if wrong else None
 

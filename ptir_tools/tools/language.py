@@ -29,7 +29,7 @@ _BLOCK = regex(r"^[ \t]*(?:func|function|region|func\.func)\b", re.MULTILINE)
 
 @dataclass(slots=True, frozen=True)
 class Hover:
-    """The hover text of the word at `span`: the value that it names, or the op."""
+    """The hover text of the word at `span`: about the value that it names, or the op."""
 
     span: Span
     value: Value | None = None
@@ -49,7 +49,7 @@ class Document:
     diagnostics: list[Diagnostic] = field(default_factory=list)
 
     def change(self, text: str) -> None:
-        """Take in a new text: read and verify it."""
+        """Replace the text: read and verify it."""
         self.text = text
         collected = Diagnostics(source := Source(self.name, text))
         self.form = sniff(text) or self.form
@@ -143,7 +143,7 @@ class Document:
             return []
         return [Fix(span, f'"{plain}"' if mark == '"' else mark + plain) for span in spans]
 
-    # ---- what is known of them
+    # ---- facts about words
 
     def hover(self, offset: int) -> Hover | None:
         """The hover text of the word at a place."""
@@ -200,7 +200,7 @@ class Document:
             return [*values, *((d.short, "op", _first(d)) for d in dialect.ops.values())]
         mark = f"{dialect.name}."
         qualified = any(w.removeprefix(mark) in dialect.ops for w in re.findall(rf"\b{re.escape(mark)}[\w.]+", self.text))
-        prefix = mark if qualified else ""  # as the text writes its ops
+        prefix = mark if qualified else ""  # with the prefix, if the text writes it
         op = next((d for w in reversed(re.findall(r"[\w.]+", line)) if (d := self._op(w)) is not None), None)
         if op is not None and re.search(r"[)\]\s{]\s*\w*\Z", line) and "(" in line + "(":
             names = [*(a.name for a in op.attrs if a.name != SEGMENTS), *op.regions]

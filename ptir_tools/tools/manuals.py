@@ -22,7 +22,7 @@ def signature(d: OpDef) -> str:
 def _default_text(default: object) -> str:
     if default is REQUIRED:
         return ""
-    return "=…" if isinstance(default, Derived) else f"={default}"  # … follows from the operands and other attributes
+    return "=…" if isinstance(default, Derived) else f"={default}"  # `…`: follows from the operands and other attributes
 
 
 def page(d: OpDef) -> str:
@@ -52,7 +52,7 @@ def markdown_pages(results: Iterable[OpDef]) -> Iterator[str]:
 
 
 def first_line(d: OpDef) -> str:
-    """What the op does, in a line."""
+    """The first line of the manual."""
     return inspect.cleandoc(d.doc).partition("\n")[0]
 
 

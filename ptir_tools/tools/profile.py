@@ -22,12 +22,12 @@ T = TypeVar("T")
 _NAMES = 4  # ops of a fused step that are named
 _OTHER = "(between steps)"
 _PRODUCT = 512  # extents of the product that measures the roof
-_FAR = 16 << 20  # bytes that do not fit the caches
+_FAR = 16 << 20  # bytes of arrays that do not fit the caches
 
 
 @dataclass(slots=True)
 class Step:
-    """A step of a run: an op, or fused ops. `seconds` are those of its calls, without steps inside it."""
+    """A step of a run: an op, or fused ops. `seconds` are the times of its calls, without steps inside it."""
 
     ops: tuple[Op, ...]
     seconds: list[float] = field(default_factory=list)

@@ -131,7 +131,7 @@ class Reducer:
                     break
 
     def numbers(self) -> None:
-        """Make numbers in the text smaller, until none can be."""
+        """Make numbers in the text smaller, until none can get smaller."""
         while any(self.try_text(what, text) for what, text in shrinking.smaller_numbers(self.text)):
             pass
 
@@ -158,7 +158,7 @@ class Reducer:
         return self.sound(result) and self.keep(what, result)
 
     def sound(self, result: Program) -> bool:
-        """Whether `result` verifies, if it has to."""
+        """Whether `result` verifies; always true if invalid programs are allowed."""
         if self.allow_invalid:
             return True
         diagnostics = Diagnostics(result.source)
@@ -191,6 +191,6 @@ class Reducer:
             raise UsageError(f"{result.format} can be read, not written")
         try:
             text = "".join(write(result, diagnostics, self.options))
-        except Violation:  # of a program that was not verified
+        except Violation:  # the program was not verified
             return None
         return None if diagnostics.errors else text

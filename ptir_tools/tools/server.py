@@ -79,7 +79,7 @@ class Text:
 
 class Messages:
     """The messages of a client, read from `stream`, as well-formed frames. One that is longer than `most` bytes is skipped, and
-    nothing is read that no length announces."""
+    nothing is read without an announced length."""
 
     def __init__(self, stream: IO[bytes], most: int) -> None:
         self.stream, self.most = stream, most
@@ -124,7 +124,7 @@ def serve(options: Options) -> server.LanguageServer:
     def text_of(uri: str) -> Text:
         if uri not in documents and uri in result.workspace.text_documents:
             changed(uri)
-        return Text(documents.get(uri) or Document(uri, options))  # what is not open is empty: no file is read
+        return Text(documents.get(uri) or Document(uri, options))  # a document that is not open is empty: no file is read
 
     def changed(uri: str) -> None:
         opened = result.workspace.get_text_document(uri)
