@@ -388,7 +388,7 @@ def _keeps_definers(program: Program, context: PassContext, faults: Diagnostics)
 
 
 def _raise_fault(step: Step, program: Program, faults: Diagnostics) -> NoReturn:
-    """Raise that a pass broke the program: PluginFault for a pass of a plug-in, else PassFailure."""
+    """Raise the error that a pass broke the program: PluginFault for a pass of a plug-in, else PassFailure."""
     owner, failure = lookup(step.name, program.dialect.name) if step.name in names(program.dialect.name) else None, PassFailure
     if isinstance(owner, Registered):
         raise PluginFault(owner.run, f"the pass breaks the program {failure(step.name, faults)}")
@@ -437,7 +437,7 @@ def _run_pass(program: Program, step: Step, options: dict[str, object], run: Run
         faults, start = Diagnostics(program.source), perf_counter()
         if not (verify(program, faults) and _keeps_definers(program, context, faults)):
             if all(d.code in program.dialect.late_errors for d in faults if d.severity is Severity.ERROR):
-                raise Rejected(faults)  # the program was wrong before, and only now it shows
+                raise Rejected(faults)  # the program was invalid before the pass
             _raise_fault(step, program, faults)
         context.verifying += perf_counter() - start
     for hook in context.hooks:

@@ -7,7 +7,7 @@
   where the indices are constant, and else by a product with one-hot rows.
 - Conv2d: the gradient with zeros between its elements (for the strides), convolved with the reversed filter or by the input.
 
-A gradient is kept as narrow as it is: it has extent 1 where it does not change, until an operation needs it in full.
+A gradient is not broadcast early: along axes where it is constant it has extent 1, until an operation needs the full shape.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ OPTIONS = {"wrt": "", "loss": 0, "rate": 0.0}
 Shape = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
 
-_MANY = 64  # a row of a table is read at most so often for its gradient to be a sum of rows that are looked up
+_MANY = 64  # if a row of a table is read at most so often, its gradient is a sum of looked-up rows
 
 
 def run(program: Program, context: PassContext) -> None:
@@ -194,7 +194,7 @@ def reduced(g: Term, whole: Shape, extents: Shape) -> Term:
     axes = [i for i, (a, b) in enumerate(zip(whole, aligned, strict=True)) if a != b]
     summed = tuple(i for i in axes if g.extents[i] != 1)
     times = prod(whole[i] for i in axes if i not in summed)
-    gone = len(whole) - len(extents)  # the axes that the value does not have
+    gone = len(whole) - len(extents)  # axes that the value does not have
     narrow = tuple(1 if i in summed else d for i, d in enumerate(g.extents))[gone:]
     if summed:
         g = sum_of(g, axes=summed, keepdims=set(summed) != set(range(gone)))
@@ -331,7 +331,7 @@ def _places(indices: Array, rows: int) -> Array | None:
 
 
 def _matmul(op: Op, g: Term, y: Term, a: Term, b: Term) -> list[Part]:
-    """Each side gets the product of the gradient and the other side; batches that were broadcast are summed."""
+    """The gradient by each operand is the product of the gradient and the other operand; broadcast batches are summed."""
 
     def part(found: Term, v: Term) -> Term:
         return reduced(found, (*found.extents[:-2], *v.extents[-2:]), v.extents)
@@ -349,8 +349,8 @@ def _dot(op: Op, g: Term, y: Term, a: Term, b: Term) -> list[Part]:
 
 
 def _conv2d(op: Op, g: Term, y: Term, x: Term, f: Term) -> list[Part]:
-    """With g spread by the strides: by the input, a convolution with the reversed filter. By the filter, the input convolved
-    by g, with batch and channels exchanged."""
+    """First g gets zeros between its elements, for the strides. The gradient by the input is its convolution with the reversed
+    filter. The gradient by the filter is the input convolved with g, with batch and channels exchanged."""
     strides, taps, extents = op.attr("strides"), f.extents[:2], x.extents[1:3]
     padding = pads(x.extents, f.extents, strides, op.attr("padding"))
     spans = [(n - 1) * s + 1 for n, s in zip(y.extents[1:3], strides, strict=True)]

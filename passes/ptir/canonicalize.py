@@ -22,6 +22,6 @@ def run(program: Program, context: PassContext) -> None:
 def apply(program: Program, context: PassContext, patterns: FrozenPatternSet, config: GreedyConfig | None = None) -> None:
     """Apply `patterns`, with folding, to every function and region; `config` is by default that of the context."""
     for rw in context.rewriters(program, live=config is None or config.enable_dce):
-        ours = patterns is CANONICALIZATION  # before it, no-ops would be moved
+        ours = patterns is CANONICALIZATION  # do this first: else no-ops would be moved
         chosen = config or context.greedy(fold_first=ours)
         context.tally(context.drive(rw, patterns, chosen))

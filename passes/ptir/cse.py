@@ -28,7 +28,7 @@ else:
     liveness = lazy("ptir_tools.plan.liveness")
     record = lazy("ptir_tools.plan.record")
 
-_EXTENT = 16  # of a symbol, in estimates of memory
+_EXTENT = 16  # the number for a symbol in estimates of memory
 _LARGEST = 2000  # ops of a block whose live ranges are computed, at most
 
 OPTIONS = {"keep-peak": True}

@@ -105,7 +105,7 @@ class _Loop:
         kept = [v for values in carried for v in values]
         outside: dict[Value, Operand] = {p.region.params[k]: self.op.operands[k] for p in self.parts for k in invariant}
         copies = [_copy_out(op, outside) for op in _needed([op for ops in leaving for op in ops], kept)]
-        if not kept or not all(map(is_legal, copies)):  # some ops refuse the constants that are carried
+        if not kept or not all(map(is_legal, copies)):  # outside, an operand may be a constant that the op refuses
             return 0
         if not context.step("hoist", self.op, *(v.op for v in kept if v.op is not None)):
             return 0

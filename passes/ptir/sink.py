@@ -20,7 +20,7 @@ from ptir_tools.dialects.ptir.rewrites.speculation import draws
 from ptir_tools.passes import PassContext, innermost_first
 from ptir_tools.rewrite.rewriter import Rewriter
 
-_DEEPEST = 8  # levels of regions that an op moves into: each branch of a chain would end one level deeper
+_DEEPEST = 8  # nesting levels of regions into which ops move: in a chain of branches, each would end one level deeper
 
 
 def run(program: Program, context: PassContext) -> None:
@@ -40,7 +40,7 @@ def _into_branches(rw: Rewriter, sharing: Sharing, context: PassContext) -> bool
     """Sink into the branches of every `cond` of the block, last first. Whether anything changed."""
     changed = False
     for op in reversed(rw.body()):
-        if isinstance(op.defn.control, Branch) and rw.alive(op):  # it may have moved into a later one
+        if isinstance(op.defn.control, Branch) and rw.alive(op):  # the branch may have moved into a later one
             changed |= _Branch(rw, op, sharing).sink(context)
     return changed
 

@@ -24,7 +24,7 @@ DIALECT = Dialect(
             begins=r"%[\w$.-]+\s*=\s*(?:[A-Z%]|$)|(?:inputs|outputs)\s*:",
             opening=("inputs", "outputs"),
             comments_found=True,
-            lines_before=lambda function: len(function.params),  # a line each
+            lines_before=lambda function: len(function.params),  # one line per input
         ),
         FormatEntry("mic", f"{_HERE}.mic.format", named=False, comment="#", suffix=".mic", begins=r"mic@\d", opening=("mic@1",)),
         FormatEntry("mind-ir", f"{_HERE}.mic.listing", named=False, suffix=".ir", begins=r"module\s*\{", imported=True),

@@ -17,14 +17,14 @@ from ptir_tools.rewrite.expression import Term, function
 Ints = tuple[int, ...]
 Pairs = Sequence[tuple[int, int]]
 
-NAMES = {"add": "Add", "sub": "Sub", "mul": "Mul", "neg": "Neg", "exp": "Exp", "log": "Log"}  # of ops that formulas use
+NAMES = {"add": "Add", "sub": "Sub", "mul": "Mul", "neg": "Neg", "exp": "Exp", "log": "Log"}  # ops by the names that formulas use
 relu, gather, matmul, mean, total = map(function, ("Relu", "Gather", "MatMul", "Mean", "Sum"))
 
-_ONE_HOT = 64  # rows of so many elements are looked up in an identity matrix; longer ones are products of two such
+_ONE_HOT = 64  # rows of up to so many elements are looked up in an identity matrix; longer rows are products of two such rows
 
 
 def constant(x: Term, array: object, dtype: DType | None = None) -> Term:
-    """A ConstTensor of these elements next to `x`, of its dtype or another."""
+    """A ConstTensor with these elements, made where formulas on `x` are made; its dtype is that of `x` unless one is given."""
     made = np.asarray(array, numpy_dtype(dtype or x.dtype))
     return x.op("ConstTensor", value=to_literal(made, tensor(dtype or x.dtype, made.shape)))
 
@@ -53,7 +53,7 @@ def window(x: Term, starts: Ints, sizes: Ints) -> Term:
 def widened(x: Term, pairs: Pairs) -> Term:
     """`x` padded with zeros. Two neighboring axes at a time are the height and the width of images of one channel."""
     shape = x.extents
-    if len(shape) == 4 and shape[3] == 1 and not any(pairs[0]) and not any(pairs[3]):  # x is such images
+    if len(shape) == 4 and shape[3] == 1 and not any(pairs[0]) and not any(pairs[3]):  # `x` already has the form of such images
         return _around(x, shape, (pairs[1], pairs[2])) if any(map(any, pairs)) else x
     axis = 0
     while axis < len(pairs):
@@ -70,7 +70,7 @@ def widened(x: Term, pairs: Pairs) -> Term:
 
 
 def _around(x: Term, image: Ints, padding: Pairs) -> Term:
-    """`x` as images, with zeros around each."""
+    """`x` reshaped to images of this shape, with zeros around each."""
     tap = constant(x, np.ones((1, 1, 1, 1)))
     return x.op("Conv2d", reshaped(x, image), tap, strides=(1, 1), padding=tuple(padding))
 

@@ -1,4 +1,4 @@
-"""Checks that the type rules of MIND cannot make."""
+"""Checks that the type rules of MIND cannot do."""
 
 from __future__ import annotations
 

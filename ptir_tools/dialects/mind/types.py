@@ -9,7 +9,7 @@ NAMES: dict[DType, str] = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def dtype_text(dtype: DType) -> str:
-    """MIND's name of a dtype; PTIR's for one that MIND does not have."""
+    """MIND's name of a dtype; PTIR's name if MIND does not have the dtype."""
     return NAMES.get(dtype, dtype.name)
 
 

@@ -13,7 +13,7 @@ def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
     """Bind "dims" and the symbols that follow from them in a copy, note what was inferred, and check every type rule on the
     copy."""
     if any(p.type is POISON for p in program.main.params):
-        return  # the reader has reported why
+        return  # the reader has reported the error
     try:
         numbers = dict(program.attrs.get("dims", {}))
         if not infer(program.main, numbers) and not numbers:

@@ -10,7 +10,7 @@ from ptir_tools.core.types import Dim
 if TYPE_CHECKING:
     from ptir_tools.dialects.tiny.generate import Growing
 
-PIECES = 3  # of ops in a row that cut a value into pieces
+PIECES = 3  # consecutive ops that cut a value into pieces
 RANK = 4
 
 

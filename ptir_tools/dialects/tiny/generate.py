@@ -70,7 +70,7 @@ class Growing(core.Growing):
         return tuple(shape)
 
     def fresh(self, t: TensorType) -> Operand:
-        """An input, or another value converted. Where there are many inputs, another value of the shape."""
+        """An input, or another value converted. If there are many inputs already, another value of the shape."""
         alike = self.tensors(lambda u: u.shape == t.shape)
         if alike and (len(self.program.main.params) >= INPUTS or self.choices.flag()):
             made = self.b.op("CAST", self.one(alike), to=t.dtype)

@@ -15,7 +15,7 @@ from ptir_tools.core.types import tensor
 from ptir_tools.core.violations import Place, Violation, operand, require
 from ptir_tools.dialects.tiny.ops.rules import SPELLED, Scalar
 
-# What is written for a float that JSON has no token for; a writer takes the first spelling that is not a node's id.
+# Spellings of floats for which JSON has no token. A writer takes the first spelling that is not the id of a node.
 WORDS: dict[str, float] = {
     word: value
     for value, words in (
@@ -28,7 +28,7 @@ WORDS: dict[str, float] = {
 
 
 def word_for(value: float, taken: Container[str] = ()) -> str | None:
-    """The spelling of a number that is not finite; None when every spelling is in `taken`, the ids of a program."""
+    """The spelling of a number that is not finite; None if `taken`, the ids of a program, has all spellings."""
     same = [w for w, v in WORDS.items() if v == value or (v != v and value != value)]
     return next((w for w in same if w not in taken), None)
 
@@ -87,7 +87,7 @@ def _holds(value: Scalar, dtype: DType) -> bool:
 def untyped(value: Scalar) -> Literal:
     """An immediate as it is read, before it gets the dtype of its sibling: i1, si64 or f64.
 
-    Raises Violation("InvalidSource") for an integer that none holds.
+    Raises Violation("InvalidSource") for an integer that none of them can hold.
     """
     if isinstance(value, bool):
         return Literal(tensor(I1), bytes([value]))

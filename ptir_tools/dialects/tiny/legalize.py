@@ -1,4 +1,4 @@
-"""Legalization: everything that a graph leaves implicit is made explicit before verification.
+"""Legalization: makes everything explicit that a graph leaves implicit, before verification.
 
 Names of axes become numbers, `broadcast_dimensions` are completed by the *written* extents, and immediates get the dtype of
 their sibling. The operands of an elementwise op may differ in the ways that the specification's examples show. In profile `seed`
@@ -30,7 +30,7 @@ from ptir_tools.dialects.tiny.symbols import bind_now
 
 
 def legalize(program: Program, diagnostics: Diagnostics, options: Options) -> None:
-    """Make `program` explicit, in place. Reports what the profile refuses, and ExcessivePiecewise."""
+    """Make `program` explicit, in place. Reports nodes that the profile refuses, and ExcessivePiecewise."""
     for function in program.functions:
         _Legalizer(function, diagnostics, options).run()
     bind_now(program, diagnostics)
@@ -109,7 +109,7 @@ class _Legalizer:
             unknown = Violation("UnknownUop", "POOL is not in the vocabulary", help="write it as a VIEW")
             try:
                 op.defn.result_types(tuple(map(operand_type, op.operands)), op.attrs)
-            except Violation:  # one report for one node
+            except Violation:  # only one report per node
                 raise unknown from None
             self.diagnostics.violation(unknown, op.loc, op)
         elif op.result.type is UNTYPED:
@@ -271,7 +271,7 @@ def _resolve_axes(op: Op) -> None:
 def _resolve_destination(op: Op) -> None:
     t, shape = operand_type(op.operands[0]), op.attr("result_shape")
     if isinstance(t, TensorType):
-        op.defn.result_types((t,), op.attrs)  # a wrong one is reported as written
+        op.defn.result_types((t,), op.attrs)  # an invalid REDUCE is reported as written
         _set(op, "broadcast_dimensions", result_axes(t.shape, shape, op.attr("broadcast_dimensions")))
 
 

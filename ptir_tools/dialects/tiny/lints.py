@@ -43,7 +43,7 @@ def _unpermuted(x: Value, wanted: list[int | Sym]) -> Value | None:
 
 
 def _fix(op: Op, y: Value, function: Function, source: Source | None) -> Fix | None:
-    """The edit that makes `y` the source of the node. It updates the outputs when the node is one."""
+    """The edit that makes `y` the source of the node. It also updates the outputs if the node is an output."""
     if source is None or source.json_span is None or op.loc >= 0:
         return None
     index = (-1 - op.loc) & ((1 << INDEX_BITS) - 1)
@@ -51,7 +51,7 @@ def _fix(op: Op, y: Value, function: Function, source: Source | None) -> Fix | N
     if span is None or listed is None:
         return None
     named = source.json_span(("outputs",)) != source.json_span(())
-    others = [user for user in function.body if user.defn.short != "RESHAPE"]  # another RESHAPE may be mended, too
+    others = [user for user in function.body if user.defn.short != "RESHAPE"]  # another RESHAPE may be corrected, too
     still_used = any(x is op.operands[0] for user in others for x in user.operands)
     names = json.dumps([x.name for x in function.results if isinstance(x, Value)], ensure_ascii=False)
     keep = () if named or still_used else (Fix(Span(listed.end, listed.end), f',\n  "outputs":{names}'),)

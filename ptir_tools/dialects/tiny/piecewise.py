@@ -35,7 +35,7 @@ def count(axes: Axes) -> int:
 
 
 class Pieces:
-    """The intervals of the values that have more than one piece. `follow` adds values in order of definition."""
+    """The intervals of all values with more than one piece. `follow` adds values in order of definition."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -156,7 +156,7 @@ def _pool(op: Op, axes: Axes) -> Axes:
     return (*axes, *((Interval(None, d),) for d in kernel))
 
 
-_CUTS = ("PAD", "SHRINK", "VIEW")  # what may cut a value that is one piece
+_CUTS = ("PAD", "SHRINK", "VIEW")  # ops that may cut a value of one piece
 _RULES: dict[str, Callable[[Op, Axes], Axes]] = {
     "PAD": _pad,
     "SHRINK": _shrink,

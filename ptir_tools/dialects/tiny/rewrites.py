@@ -43,7 +43,7 @@ def no_op(op: OpView) -> bool:
 
 
 def of_no_constants(t: object, number: object) -> NoReturn:
-    """Refuse a number on the right side of a rule: Tiny has no constant op."""
+    """Refuses a number on the right side of a rule, because Tiny has no constant op."""
     raise NotImplementedError
 
 

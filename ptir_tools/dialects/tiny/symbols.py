@@ -189,7 +189,7 @@ def infer(function: Function, numbers: dict[str, int]) -> list[Inferred]:
     Raises Violation("AxisSizeMismatch") when a RESHAPE would need a fraction.
     """
     found: list[Inferred] = []
-    alike: dict[object, Op] = {}  # what one of them determines, the others do too
+    alike: dict[object, Op] = {}  # ops with equal equations, which determine the same symbols
     for op in function.body:
         if op.defn.short in _SOLVERS:
             alike.setdefault(_equation(op), op)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 Extents = tuple[int, ...]
-Result = TensorType  # a body's parameter annotated so gets the declared result type
+Result = TensorType  # annotation of a body's parameter that gets the declared result type
 
 
 def broadcast(a: Extents, b: Extents, what: str = "") -> Extents:
@@ -38,7 +38,7 @@ def broadcast(a: Extents, b: Extents, what: str = "") -> Extents:
 
 
 def same_dtype(a: TensorType, b: TensorType) -> None:
-    """E2004: both operands have one dtype. MIND has no implicit or explicit conversion."""
+    """E2004: both operands have the same dtype. MIND has no implicit or explicit conversion."""
     message = f"Dtype mismatch: the operands are {type_text(a)} and {type_text(b)}"
     help = "MIND converts nothing implicitly: declare both with one dtype"
     require(a.dtype is b.dtype, "E2004", message, help=help, at=operand(1))

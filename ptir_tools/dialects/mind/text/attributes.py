@@ -27,7 +27,7 @@ OPCODES: dict[str, OpDef] = {d.short: d for d in OPS.values() if d.name.startswi
 BINARY = ("Add", "Sub", "Mul")
 SCALARS = {"ConstI64": DTYPES["i64"], "ConstF32": DTYPES["f32"], "ConstF64": DTYPES["f64"]}
 
-# Of an opcode whose attributes in text are not those of its op.
+# Opcodes whose attributes in text differ from those of the op.
 _KEYS = {"Input": ("name",), "BinOp": ("op",), "ConstTensor": ("value", "dtype", "shape")}
 ALIASES: dict[str, dict[str, str]] = {
     "ConstTensor": {"data": "value"},
@@ -62,7 +62,7 @@ def boolean(opcode: str, key: str, raw: Any) -> bool:
 
 
 def padding(opcode: str, key: str, raw: Any) -> str | tuple[tuple[int, ...], ...]:
-    """Valid, Same or Custom, in any case of letters; what else it holds is the type rule's to judge (E4012)."""
+    """Valid, Same or Custom, in upper or lower case. The type rule checks everything else (E4012)."""
     if isinstance(raw, str):
         return raw.capitalize()
     pairs: Any = raw.value if isinstance(raw, Call) and raw.word.capitalize() == "Custom" else None
@@ -81,7 +81,7 @@ _CONVERTERS: dict[str, Callable[[str, str, Any], Attribute]] = {
 def tensor_literal(raw: object, t: TensorType) -> Literal:
     """The literal of ConstTensor from nested lists of the shape of `t`, or a flat list of as many elements.
 
-    Raises Violation("E4005") for another nesting or count, or an element that the dtype does not hold.
+    Raises Violation("E4005") for another nesting or count, or an element that the dtype cannot represent.
     """
     flat: list[object] | None = [*raw] if _is_list(raw) and not any(map(_is_list, raw)) else None
     elements: list[object] = [raw] if flat is None else flat
@@ -97,7 +97,7 @@ def tensor_literal(raw: object, t: TensorType) -> Literal:
 
 
 def element(raw: object, dtype: DType) -> bytes:
-    """The bytes of one element, floats rounded to nearest. Raises Violation("E4005") for what the dtype does not hold."""
+    """The bytes of one element, floats rounded to nearest. Raises Violation("E4005") if the dtype cannot represent it."""
     name = NAMES[dtype]
     if type(raw) is not int and not (dtype.is_float and isinstance(raw, float)):
         shown = f"`{raw}`" if isinstance(raw, str) else repr(raw).lower() if isinstance(raw, (float, bool)) else "this"
@@ -112,7 +112,8 @@ def element(raw: object, dtype: DType) -> bytes:
 
 
 def constant_text(raw: object, written: str, dtype: DType | None) -> str | None:
-    """The instruction for the constant that is `written`, of `dtype`, else f32 or i64; None for what no constant holds."""
+    """The instruction for the constant that the text `written` spells, of `dtype`, or else f32 or i64. None if no constant can
+    hold it."""
     shape, first = list[int](), raw
     while _is_list(first):
         shape.append(len(first))
@@ -130,13 +131,14 @@ def constant_text(raw: object, written: str, dtype: DType | None) -> str | None:
     return f"ConstTensor {{dtype={NAMES[dtype]}, shape={shape}, value={written if shape else f'[{written}]'}}}"
 
 
-# ---- of one instruction
+# ---- the attributes of one instruction
 
-Given = dict[str, tuple[Raw, Token]]  # by the attribute: its value as written, and its key, or the opcode where it has none
+# By attribute: its value as written, and the token of its key, or of the opcode for a positional one.
+Given = dict[str, tuple[Raw, Token]]
 
 
 def named(opcode: Token, positional: Sequence[Raw], attributes: Iterable[tuple[Token, Raw]]) -> Given:
-    """All attributes by their one name, positional ones too. Raises Violation("E4013") for one too many, or given twice."""
+    """All attributes by their canonical name, positional ones too. Raises Violation("E4013") for one too many, or given twice."""
     known = keys(opcode)
     if len(positional) > len(known):
         message = f"{opcode} has {len(known)} attributes, {len(positional)} are given"
@@ -167,8 +169,8 @@ def _bounds(raw: Raw) -> list[Raw] | None:
 def fill(
     opcode: Token, given: Given, declared: TensorType | None, end: int, diagnostics: Diagnostics
 ) -> tuple[Attribute, ...] | None:
-    """The core's attributes in declaration order; None after reporting those of the wrong kind. `end` is where the instruction
-    ends. Raises Violation when one is missing."""
+    """The core's attributes in declaration order. Attributes of the wrong kind are reported, and the result is None. `end` is the
+    end of the instruction. Raises Violation when one is missing."""
     wanted = ("value",) if opcode == "ConstTensor" else keys(opcode)
     if missing := [f"`{k}`" for k in wanted if k not in given]:
         raise Violation(CODES.missing_attribute, f"{opcode} needs the attribute {', '.join(missing)}", loc=opcode.loc)
@@ -184,7 +186,7 @@ def fill(
 
 
 def _value(opcode: str, key: str, given: Given, declared: TensorType | None) -> Attribute:
-    """The core's value of an attribute. Raises Violation when what is written is of another kind."""
+    """The core's value of an attribute. Raises Violation when the written value is of another kind."""
     raw = given[key][0]
     if opcode in SCALARS:
         return Literal(tensor(SCALARS[opcode]), element(raw, SCALARS[opcode]))
@@ -195,7 +197,7 @@ def _value(opcode: str, key: str, given: Given, declared: TensorType | None) -> 
 
 
 def constant_type(given: Given, declared: TensorType | None) -> TensorType:
-    """The type of a ConstTensor: its attributes, or the declared type where they say nothing. Raises Violation."""
+    """The type of a ConstTensor: its attributes, or the declared type if they are missing. Raises Violation."""
     for key in ("dtype", "shape"):
         if key not in given and declared is None:
             raise Violation("E4013", f"ConstTensor needs the attribute `{key}`, or a type")

@@ -22,7 +22,7 @@ from ptir_tools.dialects.mind.text.writer import (
 
 
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
-    """The program in `source`; with errors it is partial, and what is in error has the type POISON."""
+    """The program in `source`; with errors it is partial, and values in error have the type POISON."""
     with collector_paused():
         return Reader(source, diagnostics).read(lines(source))
 
@@ -49,7 +49,8 @@ def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
 
 
 def _repeated(line: Line, tails: dict[tuple[str | None, ...], str]) -> str:
-    """The layout of an instruction that repeats the opcode, attributes and type of another; `tails` has what follows operands."""
+    """The layout of an instruction that repeats the opcode, attributes and type of another; `tails` has the texts that follow
+    operands."""
     found = grammars.lines("mind").match(line.code)
     assert found is not None and line.value is not None and line.value.op is not None
     name, operands, *said = found.group("id", "operands", *SAID)

@@ -1,4 +1,5 @@
-"""Reads MIND Core IR: one statement a line, both public encodings; every line is read, whatever is wrong with others."""
+"""Reads MIND Core IR in both public encodings, one statement per line. Errors in a line do not keep other lines from being
+read."""
 
 from __future__ import annotations
 
@@ -35,14 +36,14 @@ T = TypeVar("T")
 CODES = DIALECT.codes
 
 _MEANT = regex(r"%(\w+)|(\w+)(?=\s*=)", re.ASCII)  # the value that a line in error would define
-SAID = ("opcode", "attributes", "type")  # of a usual instruction, what says more than names
+SAID = ("opcode", "attributes", "type")  # the parts of a usual instruction that are not names
 _DEFINED = regex(r"^[^\S\n]*(%\w+)[^\S\n]*=", re.ASCII | re.MULTILINE)
 _STAND_IN = Literal(tensor(SI64), bytes(8))
 
 
 @dataclass(slots=True)
 class Line:
-    """A physical line: its statement (None where it was not parsed), the value that it defines, its comment."""
+    """A physical line: its statement (None if it was not parsed), the value that it defines, its comment."""
 
     code: str
     comment: str
@@ -52,12 +53,12 @@ class Line:
 
     @property
     def loc(self) -> Loc:
-        """Where the code is."""
+        """The location of the code."""
         return pack(self.start, self.start + len(self.code))
 
     @property
     def repeats(self) -> bool:
-        """Whether an instruction before it had the same opcode, attributes and type: it was read without being parsed."""
+        """Whether an earlier instruction had the same opcode, attributes and type. Then the line was read without parsing."""
         return self.statement is None and self.value is not None
 
 
@@ -72,7 +73,8 @@ def lines(source: Source) -> Iterator[Line]:
 
 
 def infer(op: Op) -> None:
-    """Give the result of `op` the type that was left out. It stays out where the rule gives none: the verifier tells why."""
+    """Infer the omitted type of the result of `op`. If the type rule fails, the type stays missing, and the verifier reports
+    why."""
     types = tuple([x.type for x in op.values()])
     if POISON in types or UNTYPED in types:
         return
@@ -81,7 +83,7 @@ def infer(op: Op) -> None:
 
 
 class Reader:
-    """One text on its way to a program."""
+    """Reads one text into a program."""
 
     def __init__(self, source: Source, diagnostics: Diagnostics) -> None:
         self.source = source
@@ -89,19 +91,19 @@ class Reader:
         self.diagnostics = diagnostics
         self.function = Function("main", loc=pack(0, 0))
         self.scope = Scope(CODES, diagnostics)
-        self.names: dict[str, Loc] = {}  # of the inputs
+        self.names: dict[str, Loc] = {}  # locations of the names of inputs
         self.extra: dict[str, tuple[tuple[str, Raw], ...]] = {}
-        self.ended: Loc = 0  # where the outputs are
+        self.ended: Loc = 0  # location of the outputs
         self.last_id = -1
-        self.sliced = False  # may an extent be 0 by now? only a Slice makes one
-        self.missing: set[str] = set()  # names that are not defined where they were used, and reported
-        self.unread = False  # what a line defines, or whether it is the outputs, is not known
+        self.sliced = False  # whether an extent may be 0: only a Slice makes one
+        self.missing: set[str] = set()  # undefined names that were reported
+        self.unread = False  # some line could not be read, so it is not known what it defines
         self.repeats = Repeats(*SAID)
         self.fresh = (f"c{n or ''}" for n in count())  # names of constants that fixes make
         self.inferred = 0  # instructions whose types are inferred
 
     def read(self, listed: Iterable[Line]) -> Program:
-        """The program that the lines of the text are; what is in error in it has the type POISON."""
+        """The program of the text; values in error have the type POISON."""
         take = grammars.lines("mind").match
         for line in listed:
             if not line.code:
@@ -120,7 +122,8 @@ class Reader:
         return Program(DIALECT, [self.function], entry="main", source=self.source, format="mind")
 
     def known(self, line: Line, m: re.Match[str]) -> bool:
-        """Read an instruction that repeats one before; False when there is none, or anything to look at or to report."""
+        """Read an instruction that repeats an earlier one. False if there is none, or if the line needs a closer look or a
+        report."""
         op = self.repeats.op(m, self.scope.values, line.loc)
         if op is None or (name := op.result.name) in self.scope.values:
             return False
@@ -132,14 +135,14 @@ class Reader:
         return True
 
     def in_order(self, name: str) -> bool:
-        """Whether a value id that is a number is not below the last one."""
+        """Whether a numeric value id is not below the last one."""
         if not name.isdecimal() or len(name) > ID_DIGITS:
             return True
         before, self.last_id = self.last_id, max(self.last_id, int(name))
         return before <= int(name)
 
     def statement(self, line: Line, found: re.Match[str] | None) -> None:
-        """Read a line by the grammar. `found`: it is an instruction in its usual form."""
+        """Read a line by the grammar. `found`: the line is an instruction in its usual form."""
         reported = len(self.diagnostics.items)
         line.statement = node = syntax.parse(self.source, line.start, line.start + len(line.code), self.diagnostics)
         if node is None:
@@ -154,7 +157,7 @@ class Reader:
             self.repeats.learn(found, v.op)
 
     def broken(self, line: Line) -> None:
-        """A line that could not be parsed: what it would have defined is in error, and is not missing."""
+        """A line that could not be parsed: the value that it would have defined becomes poison, so that it is not missing."""
         if line.code.startswith("outputs"):
             self.ended = line.loc
             self.function.results.append(self.stand_in(Value(POISON), line.loc))
@@ -174,8 +177,8 @@ class Reader:
         return value
 
     def use(self, name: Token, user: str, code: str = CODES.undefined) -> Value | None:
-        """The value called `name`, or None after reporting once that it is not defined here. What a line that cannot be read may
-        define is not reported, and behind the outputs no line defines anything."""
+        """The value called `name`. If it is not defined here, this is reported once, and the result is None. It is not reported
+        if a line that could not be read may define the name; lines after the outputs define nothing."""
         if (value := self.scope.values.get(name)) is not None or name in self.missing:
             return value
         later = self.later.get(name)
@@ -193,14 +196,14 @@ class Reader:
 
     @cached_property
     def later(self) -> dict[str, Loc]:
-        """Where every name is defined first."""
+        """The first definition of every name."""
         found: dict[str, Loc] = {}
         for m in _DEFINED.finditer(self.source.text):
             found.setdefault(canonical_id(m[1]), pack(*m.span(1)))
         return found
 
     def attempt(self, line: Line, read: Callable[..., T], *arguments: object) -> T | None:
-        """What `read` gives, or None after reporting the rule that a line breaks."""
+        """The result of `read`; None after a report if the line breaks a rule."""
         try:
             return read(*arguments)
         except Violation as violation:
@@ -242,7 +245,7 @@ class Reader:
         else:
             operands = [self.use(x, f"instruction {self.index} ({word}) uses") for x in node.tokens("arguments")]
             if opcode == "ConstTensor" and annotation is not None and declared is None:
-                given = None  # what it says of its value is in error
+                given = None  # its type is in error, and is needed to read the value
             attrs = None if given is None else self.attempt(line, fill, opcode, given, declared, node.end, self.diagnostics)
             if attrs is None or None in operands:
                 self.stand_in(value, line.loc)
@@ -253,11 +256,11 @@ class Reader:
 
     @property
     def index(self) -> int:
-        """The number of the instruction at hand."""
+        """The number of the current instruction."""
         return len(self.function.params) + len(self.function.body)
 
     def values_only(self, node: Node, opcode: Token, line: Line) -> bool:
-        """Whether no operand is a literal; each that is one is reported."""
+        """Whether no operand is a literal; literals are reported."""
         arguments = node.part("arguments")
         defn = OPCODES.get(OPERATION if opcode == "BinOp" else opcode)
         if arguments is None or defn is None or defn.is_constant:
@@ -269,7 +272,7 @@ class Reader:
             operation = next((i for i, (x, _) in enumerate(written) if isinstance(x, str) and not isinstance(x, Token)), None)
             written = [x for i, x in enumerate(written) if i != operation]
         literals = [(i, x, Span(*at)) for i, (x, at) in enumerate(written) if not isinstance(x, Token)]
-        if defn.attrs:  # they may be attributes by position
+        if defn.attrs:  # they may be positional attributes
             few = len(written) - len(literals) < len(defn.groups)
             many = len(literals) + len(attributes) > len(defn.attrs)
             literals = [(i, x, at) for i, x, at in literals if few and i < len(defn.groups) and (many or _is_number(x))]
@@ -301,7 +304,7 @@ class Reader:
         self.diagnostics.error("E2007", message, at, help=help, fix=Fix(at, f"%{name}", (definition,)))
 
     def dtype(self, name: str) -> DType | None:
-        """The dtype of the value called `name`, as far as it is known here."""
+        """The dtype of the value called `name`, if it is known here."""
         for op in islice(self.function.body, self.inferred, None):
             if op.result.type is UNTYPED:
                 infer(op)
@@ -310,7 +313,7 @@ class Reader:
         return value.type.dtype if value is not None and isinstance(value.type, TensorType) else None
 
     def given(self, node: Node) -> tuple[Token, Given]:
-        """The opcode, BinOp resolved, and its attributes; those that it does not have are kept aside. Raises Violation."""
+        """The opcode, with BinOp resolved, and its attributes. Unknown attributes are kept separately. Raises Violation."""
         name, opcode = node.tokens()
         if opcode not in (*OPCODES, "Input", "BinOp"):
             raise _unknown(opcode, str(opcode))
@@ -321,7 +324,7 @@ class Reader:
         for k in unknown:
             at = given[k][1].loc
             meant = attribute_meant(k, [n for n in known if n not in given])
-            if meant is not None:  # it is the one that would be reported as missing
+            if meant is not None:  # the misspelled attribute would also be reported as missing
                 raise Violation(CODES.unknown_attribute, f"{opcode} has no attribute `{k}`", loc=at, instead=meant)
             self.diagnostics.warning("UnknownAttribute", f"{opcode} has no attribute `{k}`; it is kept", at)
         if unknown:
@@ -357,7 +360,7 @@ class Reader:
         report, opcode = self.diagnostics.error, node.tokens()[1]
         if operands := node.tokens("arguments"):
             report("E2007", f"Input takes no operands, got {len(operands)}", operands[0].loc)
-        if given is not None:  # else what is wrong with its attributes is reported
+        if given is not None:  # else errors of its attributes have been reported
             name, key = given.get("name", ("", opcode))
             if not isinstance(name, str) or not name:
                 report("E4004", "Input needs a `name`, a word or a string", key.loc)

@@ -56,7 +56,7 @@ def _attributes(op: Op) -> dict[str, object]:
 
 
 def _plain(value: object) -> Any:
-    """`value` as JSON has it; what JSON cannot say is a string."""
+    """`value` as JSON; a value that JSON cannot express becomes a string."""
     if isinstance(value, (list, tuple)):
         return [_plain(x) for x in value]
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""Text to statements: what the rules of the grammar make of a line of MIND text."""
+"""Parses a line of MIND text into a statement, by the rules of the grammar."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WORDS: dict[str, bool | float] = {
 _CODE = regex(r'(?:[^"#]+|"(?:[^"\\]|\\.)*"?)*')
 SYNTAX = "E1007"
 
-# How an error says the terminals.
+# Names of the terminals in messages.
 NAMES = {
     "VID": "a value id", "WORD": "a word", "NUMBER": "a number", "STRING": "a string", "SYMBOL": "`?`", "TENSOR": "`tensor<`",
     "_OUTPUTS": "`outputs:`", "INPUTS": "`inputs:`",
@@ -49,7 +49,7 @@ class Call:
     value: Raw
 
 
-# A value as written; a slice is `start:end:step`, an item of Slice's positional attribute.
+# A value as written; a slice, `start:end:step`, is an item of Slice's positional attribute.
 Raw: TypeAlias = "bool | int | float | str | list[Raw] | tuple[Raw, ...] | Call | slice"
 
 
@@ -69,9 +69,8 @@ def split_comment(line: str) -> tuple[str, str]:
 
 
 def parse(source: Source, start: int, end: int, diagnostics: Diagnostics) -> Node | None:
-    """The statement of the code source.text[start:end] of one line, or None after reporting what is wrong.
-
-    Value ids are without their `%`, and values are made: an argument that is a Token is an id.
+    """The statement of the code source.text[start:end] of one line, or None after reporting its errors. Value ids have no `%`.
+    Values are converted: an argument that is still a Token is an id.
     """
     code = source.text[start:end]
     grammars.check_depth(code, current(), start)
@@ -109,7 +108,7 @@ def _attributes(found: re.Match[str]) -> str:
     return f"{operands} {{{found['attributes']}}}"
 
 
-# What people write in other ways.
+# Common misspellings of syntax.
 _HEAD = r"^%\w+\s*=\s*\w+"
 _MISTAKES = (
     Mistake(
@@ -154,7 +153,7 @@ def _parser() -> Parser:
 
 
 class _Actions(Nodes):
-    """What ids and values make; every other rule makes a Node."""
+    """Actions of the rules for ids and values; every other rule makes a Node."""
 
     def id(self, parts: list[Token]) -> Token:
         (name,) = parts
@@ -194,7 +193,7 @@ class _Actions(Nodes):
 
 
 def integer(digits: Token, what: str = "an integer") -> int:
-    """The integer that a NUMBER is. Raises Violation("E1005") for one that is not `what`, or too long."""
+    """The integer of a NUMBER. Raises Violation("E1005") if it is too long or does not fit `what`."""
     if not _INTEGER.fullmatch(digits):
         raise Violation("E1005", f"`{digits}` is not {what}", loc=digits.loc)
     if len(digits) > current().most_digits:
@@ -203,7 +202,7 @@ def integer(digits: Token, what: str = "an integer") -> int:
 
 
 def _unescaped(found: re.Match[str], start: int) -> str:
-    """What an escape sequence of the string that begins at `start` means."""
+    """The character of an escape sequence in the string that begins at `start`."""
     if (escaped := found[1]) not in _ESCAPES:
         message = f'Invalid escape sequence `\\{escaped}`; a string knows \\n \\r \\t \\\\ and \\"'
         raise Violation("E1004", message, loc=pack(start + found.start(), start + found.end()))

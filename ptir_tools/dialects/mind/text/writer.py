@@ -1,4 +1,4 @@
-"""The one canonical print of MIND, byte for byte that of the public tool for all that it can emit."""
+"""The canonical print of MIND: for every program that the public tool can print, the same bytes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
 
 
 def input_names(function: Function) -> list[str]:
-    """The `name` of each Input: the value's own where none is kept."""
+    """The `name` of each Input: that of the value if no other is kept."""
     return list(function.attrs.get("input_names") or [p.name for p in function.params])
 
 
@@ -45,13 +45,13 @@ def extras(function: Function, v: Value) -> dict[str, str]:
 
 
 def instruction(name: str, opcode: str, operands: list[str] | tuple[str, ...], attributes: dict[str, str], t: Type | None) -> str:
-    """One line, without its end. A type that is not known (None, or of a program in error) is not printed."""
+    """One line, without its end. An unknown type (None, or of a program in error) is not printed."""
     arguments = f" ({', '.join(f'%{x}' for x in operands)})" if operands else ""
     return f"%{name} = {opcode}{arguments}{tail(attributes, t)}"
 
 
 def tail(attributes: dict[str, str], t: Type | None) -> str:
-    """What follows the operands of an instruction: its attributes and its type."""
+    """The text after the operands of an instruction: its attributes and its type."""
     braces = f" {{{', '.join(f'{k}={attributes[k]}' for k in sorted(attributes))}}}" if attributes else ""
     return f"{braces}{f' : {type_text(t)}' if t not in (None, UNTYPED) else ''}"
 

@@ -78,7 +78,7 @@ def exp2(x: Array, *, result: Result) -> Array:
 @op("tiny.RELU", infer=unary_type("RELU", NUMBERS), traits=PURE | ELEMENTWISE, error=errors.monotone)
 def relu(x: Array, *, result: Result) -> Array:
     """`x` where `x > 0`, else 0: a NaN and -0.0 give 0. Tiny IR 2.2, Unary."""
-    with np.errstate(invalid="ignore"):  # bf16 says so of a NaN
+    with np.errstate(invalid="ignore"):  # comparing a bf16 NaN warns
         return np.where(x > np.zeros((), x.dtype), x, np.zeros((), x.dtype))
 
 

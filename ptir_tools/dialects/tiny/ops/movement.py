@@ -36,7 +36,7 @@ def reshape_type(x: TensorType, *, result_shape: Shape) -> TensorType:
 
 
 def permute_type(x: TensorType, *, perm: Ints) -> TensorType:
-    """`perm` names every axis of `x` once."""
+    """`perm` names every axis of `x` exactly once."""
     message = f"perm {list(perm)} does not name each of the {x.rank} axes of {type_text(x)} once"
     require(sorted(perm) == list(range(x.rank)), "InvalidPermutation", message, at="perm")
     return x.with_shape(x.shape[p] for p in perm)

@@ -14,10 +14,10 @@ SPELLED: dict[DType, str] = {d: text for text, d in DTYPES.items()}
 FLOATS = (F16, BF16, F32)
 NUMBERS = (*FLOATS, SI32)
 
-# What the annotations of attributes mean; dialects/tiny/text/args.py reads and writes each of them.
+# The types of attributes, by annotation; dialects/tiny/text/args.py reads and writes each of them.
 Scalar = int | float | bool
 Ints = tuple[int, ...]
-Axes = tuple[int | str, ...]  # a text names the axis whose extent is written so
+Axes = tuple[int | str, ...]  # a text names the only axis with that written extent
 Destination = tuple[int | None, ...]  # result axis per operand axis; None for one whose extent is written 1
 Pads = tuple[tuple[Dim, Dim], ...]
 Map = tuple[Dim, ...]  # expressions over the result's axes `@0`, `@1`, … and symbols
@@ -59,7 +59,7 @@ def aligned(shapes: Sequence[Shape]) -> Shape | None:
 
 
 def mismatch(uop: str, shapes: Sequence[Shape], at: int) -> Violation:
-    """The violation of shapes that differ: one of them (that of operand `at`) needs an EXPAND, or they do not fit at all."""
+    """The violation for shapes that differ: operand `at` needs an EXPAND, or the shapes do not fit at all."""
     listed = " and ".join(map(shape_text, shapes))
     if (target := aligned(shapes)) is not None:
         help = f"EXPAND to {shape_text(target)} first"
@@ -69,7 +69,7 @@ def mismatch(uop: str, shapes: Sequence[Shape], at: int) -> Violation:
 
 
 def same_shape(uop: str, types: Sequence[TensorType]) -> Shape:
-    """The one shape of the operands; scalars adapt (the op's check tells immediates from values of rank 0)."""
+    """The one shape of the operands; scalars adapt (the op's check distinguishes immediates from values of rank 0)."""
     shapes = list(dict.fromkeys(t.shape for t in types if t.rank)) or [()]
     if len(shapes) > 1:
         raise mismatch(uop, shapes, next(k for k, t in enumerate(types) if t.shape == shapes[1]))
@@ -86,7 +86,7 @@ def same_dtype(uop: str, types: Sequence[TensorType], start: int = 0) -> DType:
 
 
 def check_scalars(op: Op) -> None:
-    """A value of rank 0 is not an immediate: it needs an EXPAND, as any other (3.1)."""
+    """A value of rank 0 is not an immediate: it needs an EXPAND, like any other value (3.1)."""
     shape = op.result.type.shape if isinstance(op.result.type, TensorType) else ()
     for k, x in enumerate(op.operands):
         if shape and isinstance(x, Value) and isinstance(x.type, TensorType) and not x.type.rank:

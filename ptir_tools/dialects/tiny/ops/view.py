@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 drawing = Later("ptir_tools.dialects.tiny.drawing")
 
-ENUMERATED = 1 << 22  # so many points are looked at one by one where intervals leave a doubt
+ENUMERATED = 1 << 22  # so many points are checked one by one if intervals do not decide
 
 
 def axis_name(i: int) -> str:
@@ -33,7 +33,7 @@ def axis_name(i: int) -> str:
 
 
 def shown(p: Poly) -> str:
-    """An expression of a map as messages show it: axes as i0, i1, …"""
+    """An expression of a map for messages, with axes as i0, i1, …"""
     return str(p).replace("@", "i")
 
 
@@ -43,7 +43,7 @@ def axes_of(p: Poly) -> list[int]:
 
 
 def require_affine(p: Poly, text: str) -> None:
-    """At most one factor of every product depends on an axis, and no divisor does; else NonAffineIndexMap."""
+    """Raise NonAffineIndexMap unless at most one factor of every product depends on an axis, and no divisor does."""
     for monomial, _ in p.monomials:
         bearing = [a for a in monomial if axes_of(ex.term((a,)))]
         require(len(bearing) <= 1, "NonAffineIndexMap", f"`{text}` multiplies axes", at="index_map")
@@ -70,7 +70,7 @@ def view_type(x: TensorType, *, result_shape: Shape, map: Map, guard: Map = (), 
 
 
 def _require_inside(x: TensorType, shape: tuple[int, ...], entries: list[Poly], guards: list[Poly]) -> None:
-    least = {axis_name(i): (0, max(n - 1, 1)) for i, n in enumerate(shape)}  # a factor counts where its axis has one index, too
+    least = {axis_name(i): (0, max(n - 1, 1)) for i, n in enumerate(shape)}  # a factor counts even if its axis has only one index
     for p in (*entries, *guards):
         require(p.magnitude(least) < 1 << 62, "UnguardedAccess", f"`{shown(p)}` does not fit 64 bits", at="index_map")
     if 0 in shape:
@@ -91,7 +91,8 @@ def _require_inside(x: TensorType, shape: tuple[int, ...], entries: list[Poly], 
 
 
 def _enumerate(p: Poly, guards: list[Poly], shape: tuple[int, ...]) -> ex.Interval | None:
-    """The smallest and largest value of `p` where all guards hold, (0, -1) when they never do; None: too many points."""
+    """The smallest and largest value of `p` at points where all guards hold; (0, -1) if there are no such points, None if there
+    are too many points to check."""
     axes = sorted({a for q in (p, *guards) for a in axes_of(q)})
     if prod(shape[a] for a in axes) > ENUMERATED:
         return None

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 else:
     json = lazy("json")
 
-MAX_TEXT = 1000  # characters of one expression
+MAX_TEXT = 1000  # characters of an expression, at most
 AXIS = regex(r"[^\W\d][\w']*")
 
 
-# What the `arg` of an INPUT holds, which is no op, and the `index_map` of a VIEW.
+# The attributes in the `arg` of an INPUT, which is not an op, and in the `index_map` of a VIEW.
 INPUT = (
     Attr("tensor_id", "str", REQUIRED), Attr("dtype", "DType", REQUIRED), Attr("shape", "Shape", REQUIRED),
     Attr("storage", "str", ""),
@@ -49,7 +49,7 @@ def read_args(defn: OpDef, given: dict[str, Json], limits: Limits) -> dict[str, 
 
 
 def read_listed(uop: str, listed: Sequence[Attr], given: Mapping[str, Any], limits: Limits) -> dict[str, object]:
-    """What is given of the attributes that are listed. Raises Violation."""
+    """The values that are given for the attributes in `listed`. Raises Violation."""
     names = [a.name for a in listed]
     for key in given:
         if key not in names:
@@ -87,7 +87,7 @@ def _list(value: Json, limits: Limits, what: str) -> list[Json]:
 
 
 def _list_of(read: Callable[[Json], object], what: str) -> Callable[[Json, Limits], object]:
-    """Reads a list. What is wrong with an entry is about that entry, of whatever the list is given as."""
+    """Reads a list. An error of an entry points at that entry."""
 
     def entries(value: Json, limits: Limits) -> tuple[object, ...]:
         found: list[object] = []
@@ -103,7 +103,7 @@ def _list_of(read: Callable[[Json], object], what: str) -> Callable[[Json, Limit
 
 
 def is_integer(value: Json) -> TypeGuard[int]:
-    """Whether a JSON value is an integer; `true` is none."""
+    """Whether a JSON value is an integer; `true` is not one."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -162,7 +162,7 @@ def _text(value: Json, limits: Limits) -> str:
 
 
 def _index_map(given: Mapping[str, Json], limits: Limits) -> dict[str, Any]:
-    """VIEW's arg with what its `index_map` has: `fill`, and the polynomials of `map` and `guard` over the axes `@k`."""
+    """VIEW's arg with the contents of its `index_map`: `fill`, and the polynomials of `map` and `guard` over the axes `@k`."""
     arg: dict[str, Any] = dict(given)
     require("index_map" in arg, "InvalidArg", "VIEW needs the arg `index_map`", at="arg")
     require(not {"map", "guard", "fill"} & set(arg), "InvalidArg", "`map`, `guard` and `fill` go inside `index_map`", at="arg")
@@ -208,7 +208,7 @@ def _tree(value: Json, depth: int = 0) -> ex.Poly:
 
 
 def _comparison(value: Json) -> list[ex.Poly]:
-    """What must not be negative for the comparison to hold: `a>=b` is `a-b`."""
+    """The expression that is not negative if the comparison holds: for `a>=b` it is `a-b`."""
     found = re.fullmatch(r"([^<>=]*)(>=|<=|==|>|<)([^<>=]*)", value) if isinstance(value, str) else None
     if found is None:
         raise _wrong("a comparison such as `2*i0-1>=0`", value)

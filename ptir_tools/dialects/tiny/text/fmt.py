@@ -11,13 +11,13 @@ from ptir_tools.core.source import Source
 from ptir_tools.dialects import jsonc
 
 _TOKEN = regex(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*[\s\S]*?\*/|[{}\[\],:]|[^\s{}\[\],:/"]+|\n')
-LINE_DEPTH = 2  # brackets around what begins a line of its own: `{"uops":[`
+LINE_DEPTH = 2  # open brackets around an item that begins a line of its own: `{"uops":[`
 
 
 @collector_paused()
 def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
-    """`source` laid out anew: the same tokens and comments, at most one blank line between nodes; formatting twice is
-    formatting once. None after a syntax error."""
+    """`source` in canonical layout: the same tokens and comments, at most one blank line between nodes. Formatting again changes
+    nothing. None after a syntax error."""
     before = diagnostics.errors
     jsonc.parse(source, diagnostics)
     if diagnostics.errors > before:
@@ -31,7 +31,7 @@ class _Layout:
     def __init__(self, tokens: list[str]) -> None:
         self.tokens = tokens
         self.depth = 0
-        self.broken = [True]  # per open bracket: whether its items stand on lines of their own
+        self.broken = [True]  # per open bracket: whether its items are on lines of their own
 
     def pieces(self) -> Iterator[str]:
         at_start, breaks, last = True, 0, ""
@@ -57,7 +57,7 @@ class _Layout:
         yield "\n"
 
     def opens_lines(self, i: int) -> bool:
-        """Whether the items of the bracket at token `i` get lines: the graph's own, and a list of nodes."""
+        """Whether the items of the bracket at token `i` get lines of their own: in the graph itself, and in a list of nodes."""
         if self.depth == 1:
             return True
         if self.depth != LINE_DEPTH:

@@ -37,7 +37,7 @@ TOP = ("uops", "outputs", "dims")
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A node as it is listed."""
+    """A node as listed in the file."""
 
     id: str
     uop: str
@@ -78,8 +78,8 @@ class _Reader:
         self.values: dict[str, Value] = {}
         self.function = Function("main")
         self.names: list[str] = []
-        self.missing: set[str] = set()  # ids that no node has, and reported
-        self.unread = False  # what a node is called is not known
+        self.missing: set[str] = set()  # unknown ids that were reported
+        self.unread = False  # some node could not be read, so its id is not known
         self.ops = DIALECT.ops
         self.forms: set[tuple[object, ...]] = set()  # keys and types of the values of nodes that are well formed
         self.known: dict[tuple[str, bytes], tuple[object, ...]] = {}  # attributes by UOp and `arg`
@@ -92,7 +92,7 @@ class _Reader:
                 self.node(item, i)
             except LimitExceeded as limit:
                 raise limit.at(self.at("uops", i)) from None
-            listed[i] = None  # what is taken in is not held twice
+            listed[i] = None  # free the JSON of a node that has been read
         sinks = _sinks(list(self.nodes.values())) if value.get("outputs") is None else []
         for node in self.ordered():
             self.define(node)
@@ -115,7 +115,7 @@ class _Reader:
     # Nodes as listed
 
     def node(self, item: Json, index: int) -> None:
-        """Take in a node; one that has no id is reported and dropped, anything else that is wrong poisons it."""
+        """Read a listed node. A node without an id is reported and dropped; any other error poisons it."""
         loc = pack_json(self.container, index)
         if not isinstance(item, dict) or not isinstance(name := item.get("id"), str) or not name:
             self.diagnostics.error("InvalidNode", 'a node is an object with a string "id"', loc)
@@ -180,7 +180,7 @@ class _Reader:
     # Nodes to ops
 
     def define(self, node: Node) -> None:
-        """The op or parameter of `node`; poison when anything is wrong with it."""
+        """The op or parameter of `node`; poison if it has an error."""
         value = None
         try:
             if not node.bad:
@@ -209,7 +209,7 @@ class _Reader:
         return value
 
     def op(self, node: Node) -> Value | None:
-        """The result of the op that `node` is; None when a source was in error, which is reported."""
+        """The result of the op of `node`; None after a report if a source was in error."""
         if (defn := self.ops.get(node.uop)) is None:
             kind = node.uop.upper().removeprefix("REDUCE").strip("_")
             near = None if kind in KINDS else op_meant(node.uop, (*self.ops, "INPUT"))
@@ -243,13 +243,13 @@ class _Reader:
     def args(self, node: Node, defn: OpDef, operands: list[Operand]) -> tuple[object, ...]:
         """The attributes. Raises Violation."""
         arg = node.arg
-        if defn.short == "REDUCE" and "dtype" not in arg:  # what else is wrong with it is reported, too
+        if defn.short == "REDUCE" and "dtype" not in arg:  # its other errors are reported, too
             help = "the accumulator's dtype is `dtype`, not `acc_dtype`" if "acc_dtype" in arg else 'add "dtype":"fp32"'
             message = "REDUCE needs the accumulator's dtype"
             instead = self.with_dtype(node)
             self.reject(node, Violation("AccDtypeMissing", message, at=attribute("arg"), help=help, instead=instead))
             arg = {k: x for k, x in arg.items() if k != "acc_dtype"} | {"dtype": "fp32"}
-        key = (node.uop, jsonc.key(arg))  # two of one text are the same attributes
+        key = (node.uop, jsonc.key(arg))  # equal texts give equal attributes
         if (attrs := self.known.get(key)) is None:
             attrs = self.known[key] = defn.fill(read_args(defn, arg, self.limits))
         types = tuple(map(operand_type, operands)) if node.bad else ()
@@ -269,9 +269,9 @@ class _Reader:
         return f'{text[:-1].rstrip()}{", " if node.arg else ""}"dtype":"fp32"}}'
 
     def operand(self, node: Node, i: int, x: Json) -> Operand:
-        """The value or immediate that an entry of `src` is. Raises Violation."""
+        """The value or immediate of an entry of `src`. Raises Violation."""
         if isinstance(x, str) and x in self.nodes:
-            return self.values.get(x) or Value(POISON, x)  # the latter closes a cycle, which is reported
+            return self.values.get(x) or Value(POISON, x)  # poison for a node that closes a cycle, which is reported
         at = attribute("src", i)
         if isinstance(x, str) and x not in WORDS:
             node.bad = True
@@ -285,7 +285,7 @@ class _Reader:
         return Value(POISON, "")
 
     def undefined(self, name: str, message: str, at: Place | None = None) -> Violation | None:
-        """The error for an id that no node has: once, and not where a node that cannot be read may have it."""
+        """Report an id that no node has: once, and not if a node that could not be read may have it."""
         known = self.unread or name in self.missing
         self.missing.add(name)
         help, instead = (None, None) if known else self.diagnostics.proposed(name, self.nodes, "{}", '"{}"')
@@ -294,7 +294,7 @@ class _Reader:
     # The rest of the file
 
     def outputs(self, program: Program, value: dict[str, Json], sinks: list[str]) -> None:
-        """The results: what is listed, else the sinks."""
+        """The results: the listed outputs, else the sinks."""
         listed = value.get("outputs")
         program.attrs["outputs"] = listed is not None
         if listed is None:
@@ -325,7 +325,7 @@ class _Reader:
 
 
 def _problems(item: dict[str, Json]) -> Iterator[Violation]:
-    """What is wrong with the form of a node."""
+    """The errors in the form of a node."""
     for key in item:
         if key not in KEYS:
             near = _KEYS_MEANT.get(key) or nearest(key, KEYS)
@@ -346,11 +346,11 @@ def _problems(item: dict[str, Json]) -> Iterator[Violation]:
         yield Violation("InvalidNode", "a node needs a `uop`", at=attribute("id"))
 
 
-# What other systems call keys.
+# Names of keys in other systems.
 _KEYS_MEANT = {"op": "uop", "opcode": "uop", "type": "uop", "inputs": "src", "args": "arg", "attrs": "arg", "name": "id"}
 
 
 def _sinks(nodes: list[Node]) -> list[str]:
-    """The ids of nodes that no other uses, INPUTs apart, in listing order."""
+    """The ids of nodes, except INPUTs, that no other node uses, in listing order."""
     used = {x for n in nodes for x in n.src if isinstance(x, str)}
     return [n.id for n in nodes if n.id not in used and n.uop != "INPUT"]

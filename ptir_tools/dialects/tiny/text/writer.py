@@ -21,7 +21,8 @@ from ptir_tools.dialects.tiny.ops.view import axis_name
 
 
 def write(program: Program, diagnostics: Diagnostics, options: Options) -> Iterator[str]:
-    """Canonical JSON: inputs, then nodes in order, one to a line; "outputs" where it was given or would otherwise change."""
+    """Canonical JSON: inputs, then nodes in order, one to a line; "outputs" only if it was given, or if reading would otherwise
+    give others."""
     program = as_bound(program)
     function = program.main
     ids = {v.name for v in function.params} | {v.name for op in function.body for v in op.results}
@@ -71,7 +72,7 @@ def _node(op: Op, ids: set[str]) -> dict[str, object]:
 
 
 def _short_destination(op: Op, axes: tuple[int | None, ...] | None) -> tuple[int | None, ...] | None:
-    """The result axes of the operand axes whose extent is not written 1 (the form that is always printed)."""
+    """The result axes of the operand axes whose extent is not written 1 (this form is always printed)."""
     t = op.operands[0].type if isinstance(op.operands[0], Value) else None
     if axes is None or not isinstance(t, TensorType) or len(axes) != t.rank:
         return axes
@@ -109,7 +110,7 @@ def _plain(kind: str, value: object) -> object:
 
 
 def _index_map(attrs: dict[str, object]) -> dict[str, object]:
-    """`index_map`; axes are i0, i1, …, or named otherwise when one of those is a symbol of the map."""
+    """`index_map`; axes are i0, i1, …, or have other names if one of these is a symbol of the map."""
     polys = {key: [ex.of_dim(d) for d in cast("Map", attrs[key])] for key in ("map", "guard")}
     used = {n for ps in polys.values() for p in ps for n in p.names()}
     rank = len(cast("Shape", attrs["result_shape"]))
