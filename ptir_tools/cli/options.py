@@ -212,12 +212,12 @@ REPORTING = titled(
 )
 
 
-def _parameter_of(declared: Option[Any]) -> str:
+def _parameter_of(declared: Option[object]) -> str:
     """The name of its parameter. No other option of a command has that name."""
     return f"{_CHOSEN}{declared.name}"
 
 
-def _flag(declared: Option[Any]) -> Parameter:
+def _flag(declared: Option[object]) -> Parameter:
     """The option of the command line for an option of a dialect."""
     kind = choice(declared.choices) if declared.choices else parsed(declared.parse)
     settings = {"multiple": True} if declared.many else {"default": declared.default}

@@ -444,7 +444,7 @@ def _unrounded(step: Step, operands: list[Array], context: Context) -> list[Arra
 
 
 def _kept(step: Step, made: Sequence[Array], context: Context) -> list[Array]:
-    """What `_unrounded` made. In f64 the largest number stands for what overflowed."""
+    """What `_unrounded` made. In f64 what overflowed is the largest number."""
     wide = [unit(d) <= unit(F64) and _may_overflow(x, d) for x, d in zip(made, step.dtypes, strict=True)]
     if not any(wide):
         return list(made)

@@ -12,7 +12,6 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LimitExceeded, require_memory, using
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.core.violations import Violation
 from ptir_tools.engines import rejecting, specialized
@@ -71,7 +70,7 @@ class Compiled:
         self.call: Callable[[Context], Sequence[Array]] | None = None
         self.lenders: list[Lender] = []  # used instead of `call` if the caller owns the results
         self.copied: list[bool] | None = None  # whether each array of `bound` is a copy; None before the first run
-        self.expected: list[tuple[str, np.dtype[Any], tuple[int, ...]]] | None = None  # the inputs, when they are ready
+        self.expected: list[tuple[str, np.dtype, tuple[int, ...]]] | None = None  # the inputs, when they are ready
         self.context: Context | None = None  # reused from the last run, if it succeeded
 
     def __repr__(self) -> str:

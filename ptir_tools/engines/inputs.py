@@ -27,7 +27,6 @@ from ptir_tools.core.ir import (
 from ptir_tools.core.lazy import ml_dtypes, np
 from ptir_tools.core.limits import require_memory
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import NumericType, Shape, ShapedType, Sym, TensorType, Type, is_memory, leaves
 from ptir_tools.core.violations import Violation
 from ptir_tools.engines.memory import addressed
@@ -143,7 +142,7 @@ def _specials(dtype: DType) -> Array:
 _PIECE = 1 << 15  # elements drawn at once, so that intermediates stay in cache
 
 
-def _uniform(stream: np.random.Generator, shape: tuple[int, ...], dtype: DType, kind: np.dtype[Any]) -> Array:
+def _uniform(stream: np.random.Generator, shape: tuple[int, ...], dtype: DType, kind: np.dtype) -> Array:
     """Multiples of 2**-precision in [-1, 1), so that every dtype holds them exactly, as an array of `kind`."""
     one = 1 << dtype.precision
     result = np.empty(shape, kind)

@@ -9,7 +9,6 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.native import threads
 from ptir_tools.engines.native.library import kernels
@@ -43,7 +42,7 @@ def is_scaled(op: Op) -> bool:
     return bool(numbers(op, "scales", 0.0).any() or numbers(op, "output_scales", 0.0).any())
 
 
-def scalings(op: Op, of_floats: bool = False) -> np.ndarray[Any, Any]:
+def scalings(op: Op, of_floats: bool = False) -> Array:
     """The scale, zero point, output's scale and output's zero point, each with a column per index of the axis."""
     given, made = ("scales", "zero_points"), ("output_scales", "output_zero_points")
     if of_floats:
@@ -52,7 +51,7 @@ def scalings(op: Op, of_floats: bool = False) -> np.ndarray[Any, Any]:
     return np.ascontiguousarray(np.stack(np.broadcast_arrays(*fields)))
 
 
-def numbers(op: Op, name: str, missing: float) -> np.ndarray[Any, Any]:
+def numbers(op: Op, name: str, missing: float) -> Array:
     """The attribute as float64, or `missing` without one."""
     found = op.attr(name) if name in op.defn.attr_index else ()
     return np.asarray(found or (missing,), np.float64)
