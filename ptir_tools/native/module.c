@@ -1,4 +1,4 @@
-/* The only file that knows Python: checks buffers, releases the GIL, calls kernels. */
+/* The only file that calls Python: it checks arguments and buffers, releases the GIL, and calls kernels. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include <unistd.h>
 #endif
 
-/* A kernel takes arrays, operands of an epilogue, and a few others. */
+/* A kernel takes arrays, operands of an epilogue, and a few other buffers. */
 enum { MAX_ARRAYS = PTIR_REGISTERS, MORE_BUFFERS = 6 + PTIR_LONGEST_EPILOGUE, MOST_BUFFERS = MAX_ARRAYS + MORE_BUFFERS, MAX_RANK = 8 };
 
 static int fail(const char *message)
@@ -24,7 +24,7 @@ static int fail(const char *message)
     return 0;
 }
 
-/* Let a signal's handler run while a kernel works; whether it raised. `saved` is the thread's state, put away meanwhile. */
+/* The interrupt check: let signal handlers run while a kernel works. Returns whether one raised. `saved` is the thread state. */
 static int is_interrupted(void *saved)
 {
     PyThreadState **state = saved;
@@ -34,17 +34,17 @@ static int is_interrupted(void *saved)
     return raised;
 }
 
-/* A call of a kernel, checked: its buffers, and what else it needs. It can be run any number of times, without Python. */
+/* A checked call of a kernel: its buffers and other arguments. It can be run any number of times, without Python. */
 typedef struct call call;
 struct call {
     void (*run)(const call *c, ptir_watch *watch);
     Py_buffer *view;
     int held;
-    PyObject *kept; /* a tuple of what else it needs: tasks, `count` of which it calls, and what raises when it is refused */
+    PyObject *kept; /* a tuple: the tasks that the call runs (`count` of them), and the function that raises if it is refused */
     const call **calls;
     size_t count;
     ptir_epilogue epilogue;
-    ptir_prepared *prepared; /* of a tile program that is one tile and runs more than once */
+    ptir_prepared *prepared; /* resolved operands of a tile program that fits in one tile and runs repeatedly */
     union {
         int number;
         double epsilon;
@@ -61,7 +61,7 @@ struct call {
             size_t first;
             int kind;
         } windows;
-        ptir_program program; /* its arrays are its own */
+        ptir_program program; /* owns its array records */
         struct {
             ptir_program scores; /* likewise */
             ptir_attention x;
@@ -83,8 +83,8 @@ static void release(call *c)
         PyBuffer_Release(&c->view[--c->held]);
 }
 
-/* Take the buffer of `object`: `rank` axes (0: any) of one of `formats` ('f' f32, '?' i1, 'e' f16, 'H' the
- * bits of bf16), strides that are multiples of the item. */
+/* Get the buffer of `object`, with `rank` axes (0: any), one of `formats` ('f' f32, '?' i1, 'e' f16, 'H' the bits of bf16), and
+ * strides that are multiples of the item size. */
 static int take(PyObject *object, Py_buffer *view, int rank, const char *formats, int writable)
 {
     int flags = PyBUF_STRIDED_RO | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
@@ -100,7 +100,7 @@ static int take(PyObject *object, Py_buffer *view, int rank, const char *formats
     return 1;
 }
 
-/* One more buffer of a call. */
+/* Add a buffer to a call. */
 static int takes(call *c, PyObject *object, int rank, const char *formats, int writable)
 {
     int good = take(object, &c->view[c->held], rank, formats, writable);
@@ -108,7 +108,7 @@ static int takes(call *c, PyObject *object, int rank, const char *formats, int w
     return good;
 }
 
-/* What the elements of a buffer are. */
+/* The kind of a buffer's elements. */
 static uint8_t kind_of(const Py_buffer *view)
 {
     static const char formats[] = {[PTIR_FLOAT] = 'f', [PTIR_BOOL] = '?', [PTIR_F16] = 'e', [PTIR_BF16] = 'H'};
@@ -151,14 +151,14 @@ static int has_room(const Py_buffer *scratch, size_t floats)
     return (is_dense(scratch) && (size_t)scratch->len >= floats * sizeof(float)) || fail("scratch is too small");
 }
 
-/* Whether a right operand of f32 is packed in the order for a few rows. */
+/* Whether a right operand of f32 is packed in the layout for few rows. */
 static int is_for_few(const Py_buffer *packed, size_t k, size_t n)
 {
     const ptir_isa *few = ptir_isa_in_use()->few;
     return few && (size_t)packed->shape[0] == few->packed_floats(k, n);
 }
 
-/* The operands of a product, of `formats`; the right one may be packed, in `packed` items. */
+/* The operands of a product, with these `formats`. The right one may be packed, in `packed` items. */
 static int multiplies(call *c, PyObject *const *args, const char *const *formats, size_t (*packed)(size_t, size_t))
 {
     static const int ranks[] = {3, 3, 0, 1};
@@ -180,7 +180,7 @@ static int multiplies(call *c, PyObject *const *args, const char *const *formats
     return is_dense(&c->view[0]) || fail("the result is not dense");
 }
 
-/* Where the elements of a buffer that is not empty are: from first to before last. */
+/* The memory range of a nonempty buffer: from its first byte to the byte after its last. */
 static void find_ends(const Py_buffer *view, const char **first, const char **last)
 {
     *first = view->buf, *last = *first + view->itemsize;
@@ -195,9 +195,9 @@ static int overlap(const Py_buffer *a, const Py_buffer *b)
     return a->len && b->len && first[0] < last[1] && first[1] < last[0];
 }
 
-/* The epilogue that `steps`, a tuple, says for a result [rows, columns], whose rows are `stride` bytes apart: of each step the number of
- * its instruction, and an operand of that shape. None is none. The result may be an operand where its elements are sums of no more
- * products than are made at once. */
+/* Read an epilogue: `steps` is a tuple of pairs, the number of an instruction and an operand, or None without an epilogue. The
+ * result is [rows, columns], with rows `stride` bytes apart, and each operand has its shape. An operand may be the memory of the
+ * result if its elements are sums of at most as many products as the kernel sums at once. */
 static int ends(call *c, PyObject *steps, Py_ssize_t rows, Py_ssize_t columns, Py_ssize_t stride, size_t products)
 {
     if (steps == Py_None)
@@ -269,7 +269,7 @@ static void run_igemm(const call *c, ptir_watch *watch)
                              v[3].buf, watch);
 }
 
-/* What is made of the sums of a product of bytes. */
+/* Read the epilogue of a product of bytes. */
 static int quantizes(call *c, PyObject *epilogue)
 {
     ptir_quantizing *to = &c->with.bytes.to;
@@ -295,7 +295,7 @@ static int quantizes(call *c, PyObject *epilogue)
                !overlap(more, c->view);
     if (format != 'f')
         fits = fits && to->low >= lowest && to->low <= to->high && to->high <= highest;
-    for (Py_ssize_t k = 1; fits && format != 'f' && k < channels; k++) /* one for all */
+    for (Py_ssize_t k = 1; fits && format != 'f' && k < channels; k++) /* one zero point for all columns */
         fits = first[3 * channels + k] == first[3 * channels];
     if (!fits)
         return fail("an epilogue does not fit its product");
@@ -341,7 +341,7 @@ PyDoc_STRVAR(pack_doc, "pack(out, b, columns=None): a right operand [k, n], any 
                        "floats), igemm (8-bit integers) or bgemm (the bits of bf16; both to words). columns: (first, last) of those with\n"
                        "which a panel begins that is to be packed; None is all.");
 
-/* How many items a right operand like `b` has when it is packed; 0 where there is no product of such. */
+/* The number of items of the packed right operand `b`; 0 if there is no product of its format. */
 static size_t packed_size(const Py_buffer *b)
 {
     const ptir_isa *isa = ptir_isa_in_use();
@@ -468,7 +468,7 @@ static int gemv(call *c, PyObject *const *args)
            fail("an array does not lie in order");
 }
 
-/* The windows over `image` that `geometry` says, where all that places [first, first + m) see is there. */
+/* Read the windows over `image` from `geometry`. All memory that places [first, first + m) read must be inside the buffer. */
 static int patches_of(ptir_patches *x, const Py_buffer *image, PyObject *geometry, Py_ssize_t first, Py_ssize_t m)
 {
     Py_ssize_t n[11], size = image->itemsize;
@@ -672,7 +672,8 @@ static int transpose(call *c, PyObject *const *args)
 
 PyDoc_STRVAR(copy_doc, "copy(out, x): copy x to out, of the same shape and unsigned integers of the same size, any strides.");
 
-/* Copy axes from `axis` on of arrays that do not overlap; `rank` axes of these extents there are, the last ones of each array. */
+/* Copy axes from `axis` on between arrays that do not overlap. `rank` axes have these extents; they are the last axes of each
+ * array. */
 static void copy_axes(char *to, const char *from, const Py_buffer *out, const Py_buffer *x, const Py_ssize_t *extents, int rank, int axis)
 {
     if (axis == rank) {
@@ -717,7 +718,7 @@ static int copy(call *c, PyObject *const *args)
 PyDoc_STRVAR(take_doc, "take(out, x, numbers): the rows of x, [rows, bytes], with these numbers; out is [count, bytes], all are\n"
                        "dense. Where there is no such row, out stays.");
 
-/* Number i of a buffer of integers; what is negative becomes too large. */
+/* Item i of a buffer of integers; a negative number becomes too large. */
 static uint64_t number_at(const Py_buffer *numbers, Py_ssize_t i)
 {
     const void *at = numbers->buf;
@@ -802,7 +803,7 @@ static int window(call *c, PyObject *const *args)
 #define INTEGER_ENUM(name, value) INTEGER_##name,
 enum { INTEGER_OPS(INTEGER_ENUM) INTEGER_COUNT, SOME = 64 };
 
-/* `n` items of a format, `step` bytes apart, in 64 bits; and back, cut to their bits, or as floats. */
+/* Convert `n` items of a format, `step` bytes apart, to 64 bits, and back: truncated, or as floats. */
 static void widened(uint64_t *to, const char *from, Py_ssize_t step, size_t n, char format)
 {
 #define WIDEN(type)                                                                                                    \
@@ -862,7 +863,7 @@ static void integers_of(int op, uint64_t *to, const uint64_t *one, const uint64_
 #undef INTEGER_CASE
 }
 
-/* Axes from `axis` on; operands have as many axes as the result. */
+/* Process the axes from `axis` on. Operands have as many axes as the result. */
 static void integer_axes(const call *c, char *to, const char *one, const char *other, int axis)
 {
     const Py_buffer *out = &c->view[0], *x = &c->view[1], *y = &c->view[2];
@@ -935,7 +936,7 @@ static void run_tiles(const call *c, ptir_watch *watch)
         ptir_run(p, 0, p->rows, c->view[c->held - 1].buf, watch);
 }
 
-/* Make it ready to run again and again. */
+/* Prepare a call to be run repeatedly. */
 static int prepares(call *c)
 {
     size_t size = ptir_prepared_size(&c->with.program);
@@ -946,7 +947,7 @@ static int prepares(call *c)
     return 1;
 }
 
-/* The buffers are the code, the kinds, the arrays, and scratch. */
+/* The order of the buffers: the code, the kinds, the arrays, and scratch. */
 static int tiles(call *c, PyObject *const *args)
 {
     ptir_array *made = (ptir_array *)c->with.program.arrays;
@@ -996,16 +997,16 @@ static void run_attention(const call *c, ptir_watch *watch)
     (x.q.kind == PTIR_BF16 ? ptir_isa_in_use()->pair_attention : ptir_isa_in_use()->attention)(&x, c->view[4].buf, watch);
 }
 
-/* The floats of scratch that attention takes, of f32 or of bf16; its program has a place for each of `registers` kinds. */
+/* The floats of scratch for attention of f32 or bf16. The program on the scores needs memory for each of its registers. */
 static size_t attention_floats(int of_pairs, size_t columns, size_t depth, size_t width, const uint8_t *kinds, size_t registers)
 {
-    enum { TALL = 1 << 10, WIDE = 1 << 6 }; /* columns and rows that are in work at once, at most */
+    enum { TALL = 1 << 10, WIDE = 1 << 6 }; /* most columns and rows processed at a time */
     ptir_program p = {.kinds = kinds, .register_count = registers, .rows = TALL, .columns = WIDE};
     const ptir_isa *isa = ptir_isa_in_use();
     return (of_pairs ? isa->pair_attention_scratch : isa->attention_scratch)(columns, depth, width) + ptir_scratch(&p);
 }
 
-/* The buffers are those of the arguments up to kept, the code, the kinds, and the arrays but the scores. */
+/* The order of the buffers: those of the arguments up to `kept`, the code, the kinds, and the arrays except the scores. */
 static int attention(call *c, PyObject *const *args)
 {
     static const int ranks[] = {3, 3, 2, 2, 1, 2};
@@ -1060,7 +1061,7 @@ static int attention(call *c, PyObject *const *args)
             PyObject *given = PyTuple_GetItem(args[10], i);
             if (given == Py_None && x.own == (size_t)inputs) {
                 x.own = (size_t)i;
-                made[i] = (ptir_array){out->buf, 1, 1, PTIR_FLOAT, 0, 0, 0, 0, 0}; /* the scores: where they are is not known */
+                made[i] = (ptir_array){out->buf, 1, 1, PTIR_FLOAT, 0, 0, 0, 0, 0}; /* the scores: their address is not known yet */
                 continue;
             }
             if (!takes(c, given, 3, "f?eH", 0))
@@ -1096,7 +1097,7 @@ static PyObject *py_attention_floats(PyObject *self, PyObject *args)
     return PyLong_FromSize_t(floats);
 }
 
-/* Take the tasks of a tuple; the tuple stays with the call. */
+/* Take the tasks of a tuple. The call keeps a reference to the tuple. */
 static PyTypeObject *task_type;
 static const call *call_of(PyObject *task);
 
@@ -1118,7 +1119,7 @@ static int calls(call *c, PyObject *tasks)
 
 static void refuse(const call *c, ptir_watch *watch) { watch->stopped = 1, watch->refused = c; }
 
-/* several(tasks, threads): tasks in turn, or with several threads in any order. */
+/* several(tasks, threads): run the tasks one after the other, or on several threads in any order. */
 static void run_in_turn(const call *c, ptir_watch *watch)
 {
     for (size_t i = 0; i < c->count && !watch->stopped; i++)
@@ -1143,7 +1144,7 @@ static int several(call *c, PyObject *const *args)
     return calls(c, args[0]);
 }
 
-/* inside(numbers, extent, refuse): go on where all numbers are in [0, extent), else `refuse` is called, which raises. */
+/* inside(numbers, extent, refuse): continue if all numbers are in [0, extent). Else call `refuse`, which raises. */
 static void run_inside(const call *c, ptir_watch *watch)
 {
     for (Py_ssize_t i = 0; i < c->view[0].shape[0]; i++)
@@ -1160,7 +1161,7 @@ static int inside(call *c, PyObject *const *args)
     return !PyErr_Occurred() && takes(c, args[0], 1, "bBhHiIlLqQ", 0) && (is_dense(&c->view[0]) || fail("the numbers are not dense"));
 }
 
-/* branch(flag, tasks): the first of two tasks where the flag is set, else the second. */
+/* branch(flag, tasks): run the first of two tasks if the flag is set, else the second. */
 static void run_branch(const call *c, ptir_watch *watch)
 {
     const call *chosen = c->calls[*(const uint8_t *)c->view[0].buf == 0];
@@ -1174,10 +1175,10 @@ static int branch(call *c, PyObject *const *args)
            ((c->count == 2 && c->view[0].ndim == 0) || fail("a branch has a flag and two tasks"));
 }
 
-enum { ITERATION = 1 << 12 }; /* what one counts as, at least, before it is asked whether to stop */
+enum { ITERATION = 1 << 12 }; /* least work that an iteration counts as, between two interrupt checks */
 
-/* repeat(flag, tasks, limit, refuse): the first of two tasks, then while the flag is set the second and the first again; `refuse` is
- * called after `limit` times. */
+/* repeat(flag, tasks, limit, refuse): run the first of two tasks. While the flag is set, run the second and the first again. After
+ * `limit` iterations call `refuse`, which raises. */
 static void run_repeat(const call *c, ptir_watch *watch)
 {
     const volatile uint8_t *flag = c->view[0].buf;
@@ -1203,8 +1204,8 @@ static int repeat(call *c, PyObject *const *args)
            ((c->count == 2 && c->view[0].ndim == 0) || fail("a loop has a flag and two tasks"));
 }
 
-/* walk(tasks, inputs, outputs): for each i, copy x[i] to y for the pairs (y, x) of inputs, run the first task, copy y to x[i] for the
- * pairs (x, y) of outputs, run the second. Arrays as for copy. */
+/* walk(tasks, inputs, outputs): for each i, copy x[i] to y for the pairs (y, x) of inputs, run the first task, copy y to x[i] for
+ * the pairs (x, y) of outputs, and run the second task. Arrays are as for copy. */
 static void run_walk(const call *c, ptir_watch *watch)
 {
     for (size_t step = 0; step < c->with.walk.count; step++)
@@ -1248,7 +1249,7 @@ static int walk(call *c, PyObject *const *args)
     return (c->count == 2 && all) || fail("a walk has two tasks and a pair");
 }
 
-/* The kernels: the name, what makes a call, how many arguments it takes, of which the last may be left out. */
+/* The kernels: name, the function that checks a call, the number of arguments, and whether the last one is optional. */
 static const struct {
     const char *name;
     int (*make)(call *c, PyObject *const *args);
@@ -1259,13 +1260,13 @@ static const struct {
     {"largest", largest, 2, 0},
     {"transpose", transpose, 3, 0}, {"copy", copy, 2, 0}, {"take", take_rows, 3, 0}, {"window", window, 4, 0}, {"integers", integers, 4, 0},
     {"tiles", tiles, 9, 1}, {"attention", attention, 11, 0},
-    /* These are tasks only. */
+    /* Only tasks, not functions of the module. */
     {"several", several, 2, 0}, {"inside", inside, 3, 0}, {"branch", branch, 2, 0}, {"repeat", repeat, 4, 0}, {"walk", walk, 3, 0},
 };
 enum { GEMM, IGEMM, BGEMM, PACK, UNPACK, GEMV, CONV, WINDOWS, LAYER_NORM, FOLD, RESCALED, LARGEST, TRANSPOSE, COPY, TAKE, WINDOW, INTEGERS, TILES, ATTENTION, SEVERAL, INSIDE, BRANCH, REPEAT, WALK,
        KERNELS };
 
-/* Run a call without the GIL; 0 when a signal's handler raised, or what a call that was refused has for that. */
+/* Run a call without the GIL. Returns 0 with an exception if a signal handler raised, or if the call was refused. */
 static int ran(const call *c)
 {
     PyThreadState *saved = PyEval_SaveThread();
@@ -1299,7 +1300,7 @@ static int makes(call *c, int kernel, PyObject *const *args, Py_ssize_t count)
     return 0;
 }
 
-/* A kernel called at once. */
+/* Call a kernel immediately. */
 static PyObject *call_now(int kernel, PyObject *const *args, Py_ssize_t count)
 {
     Py_buffer view[MOST_BUFFERS];
@@ -1338,7 +1339,7 @@ CALLED(integers, INTEGERS)
 CALLED(tiles, TILES)
 CALLED(attention, ATTENTION)
 
-/* A call of a kernel that is run later, or several: an object that is called without arguments. */
+/* A task: a call of a kernel, or of several tasks, to be run later. The object is called without arguments. */
 typedef struct {
     PyObject_HEAD
     call made;
@@ -1446,9 +1447,9 @@ static int checks_buffers(const ptir_buffers *b)
     return 1;
 }
 
-enum { ARRAYS = 5 }; /* of each of the searches for a plan */
+enum { ARRAYS = 5 }; /* buffers of each search for a plan */
 
-/* Whether the arrays have one length; the one at `optional` may be empty, -1 is none. Sets an exception. */
+/* Check that the arrays have equal lengths; the one at `optional` (-1: none) may be empty. Sets an exception. */
 static int same_length(Py_buffer *const *views, int optional)
 {
     for (int i = 0; i < ARRAYS; i++)
@@ -1608,7 +1609,7 @@ static PyMethodDef methods[] = {
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", "Tile kernels.", -1, methods, NULL, NULL, NULL, NULL};
 
-/* The names of the instructions, and of operations on integers, in order. */
+/* The names of the instructions and of the operations on integers, in order. */
 static const char *const op_names[] = {
 #define PTIR_NAME(name) #name,
     PTIR_OPS(PTIR_NAME)};
@@ -1629,7 +1630,7 @@ static int add_names(PyObject *made, const char *called, const char *const *name
     return status;
 }
 
-/* ISA: the instruction set in use; ISAS: all that this machine can run, the fastest first. */
+/* ISA: the instruction set in use. ISAS: all that this machine supports, the fastest first. */
 static int add_isas(PyObject *made)
 {
     PyObject *all = PyList_New(0);
@@ -1646,8 +1647,8 @@ static int add_isas(PyObject *made)
     return status < 0 ? status : PyModule_AddStringConstant(made, "ISA", ptir_isa_in_use()->name);
 }
 
-/* The bytes of the last cache before memory; 0 where that is not known. Linux says what the first processor shares; the C library
- * may say what all of them have together. */
+/* The bytes of the last-level cache, or 0 if they are not known. Linux reports the cache that the first processor uses; the C
+ * library may report the sum over all processors. */
 static long last_cache(void)
 {
 #ifdef __linux__
