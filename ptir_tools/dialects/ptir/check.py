@@ -25,7 +25,7 @@ PAYLOADS = {"elementwise_dag_v1": "ElementwiseDag", "dot_epilogue_v1": "DotEpilo
 KINDS = ("ElementwiseDag", "DotEpilogue", "ReductionChain")
 POLICIES = ("Optional", "Preferred", "Required")
 MISMATCH = "HintMismatch"
-DEPTH = 96  # of regions that run each other: what the recursion of an evaluator with bounds can follow
+DEPTH = 96  # nesting of regions that run each other: as deep as the recursion of the evaluator with bounds can go
 
 
 def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
@@ -65,7 +65,7 @@ def check_regions(program: Program, diagnostics: Diagnostics, deepest: int) -> N
     `deepest` nested regions."""
     listed = set(program.regions)
     open_: dict[Region, Iterator[tuple[Op, Region]]] = {}
-    done: dict[Region, int] = {}  # how many run each other in turn from there on
+    done: dict[Region, int] = {}  # the depth of regions that run each other, from each region on
     for start in (*program.functions, *program.regions):
         if start in done:
             continue

@@ -17,9 +17,9 @@ _OFFSET, _PRIME, _MASK = 0xCBF29CE484222325, 0x100000001B3, 2**64 - 1
 
 
 def program_hash(program: Program, diagnostics: Diagnostics, canonical: bool = False) -> int | None:
-    """The content address of `program`; None after reporting what gpt.rs cannot hold or a payload that is missing.
+    """The content address of `program`; None after reporting values that gpt.rs cannot hold, or a missing payload.
 
-    A `canonical` one depends on no name: functions, regions, values and hints are called by their positions.
+    If `canonical`, it does not depend on names: functions, regions, values and hints are named by their positions.
     """
     try:
         lowered = lower(program, diagnostics)
@@ -32,7 +32,7 @@ def program_hash(program: Program, diagnostics: Diagnostics, canonical: bool = F
 
 
 def encode(program: Program, functions: list[Block], regions: list[Block], *, canonical: bool) -> Iterator[bytes]:
-    """The bincode of a lowered program. Raises Violation("NotTranslatable") for what gpt.rs has no bits for."""
+    """The bincode of a lowered program. Raises Violation("NotTranslatable") for a value that gpt.rs cannot encode."""
     ids = region_ids(functions, regions)
     if canonical:
         ids = {b.name: i for i, b in enumerate(regions)}

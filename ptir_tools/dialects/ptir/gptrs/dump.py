@@ -33,9 +33,9 @@ from ptir_tools.dialects.ptir.text.spelling import unquote
 from ptir_tools.grammars.parser import Refused, Token
 from ptir_tools.grammars.repeats import Repeats
 
-_COMMENT = regex(r"(?:^|[ \t])/[/*]", re.MULTILINE)  # gpt.rs prints none, people add some
+_COMMENT = regex(r"(?:^|[ \t])/[/*]", re.MULTILINE)  # gpt.rs prints no comments, but people add some
 _LINE = regex(r"[ \t\r\n\f]*([^\n]*)")
-# Terminals in the words of a diagnostic.
+# Names of terminals in diagnostics.
 _NAMES = {
     "VALUE": "a value", "WORD": "a word", "NUMBER": "a number", "TENSOR": "a type", "TUPLE": "a tuple type",
     "STRING": "a string", "REGION": "a region", "FUNC": "a function name", "SECTION": "a section", "USES": "a section",
@@ -166,7 +166,7 @@ class _Reader(_Payloads):
         return True
 
     def broken(self, line: str, here: Loc) -> None:
-        """What a line with a syntax error would have defined or opened is in error, silently."""
+        """The value or block of a line with a syntax error becomes poison, without further reports."""
         assembly = self.assembly
         if not assembly.wrapped:
             assembly.open_broken_program(here)

@@ -47,7 +47,7 @@ class Where(NamedTuple):
 
 
 def inside(step: str | int, read: Callable[..., T], *arguments: object) -> T:
-    """What `read` gives; a Malformed it raises is one step further in."""
+    """The result of `read`. The path of a Malformed that it raises is extended by `step`."""
     try:
         return read(*arguments)
     except Malformed as bad:
@@ -266,10 +266,10 @@ def attributes(entries: Attrs) -> dict[str, Value]:
 
 
 class Form(NamedTuple):
-    """How a kind of field is read from what JSON has, and which value it is written as."""
+    """How a kind of field is read from JSON, and as which value it is written."""
 
     read: Callable[[Json, Where], object]
-    value: Callable[[Any], Value] | None = None  # None: as it is
+    value: Callable[[Any], Value] | None = None  # None: unchanged
 
 
 def _enumeration(*known: str) -> Form:

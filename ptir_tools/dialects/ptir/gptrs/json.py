@@ -35,7 +35,7 @@ class _Reader:
     def __init__(self, source: Source, diagnostics: Diagnostics, options: Options) -> None:
         self.source, self.diagnostics = source, diagnostics
         self.assembly = Assembly(source, diagnostics, options)
-        self.known: dict[bytes | None, tuple[OpDef, tuple[object, ...], Type]] = {}  # what was made of instructions
+        self.known: dict[bytes | None, tuple[OpDef, tuple[object, ...], Type]] = {}  # decoded instructions
 
     def malformed(self, bad: Malformed, path: JsonPath) -> None:
         span = self.source.json_span((*path, *bad.path)) if self.source.json_span else None
@@ -43,7 +43,7 @@ class _Reader:
         self.diagnostics.error(bad.code, bad.message, span, help=bad.help, instead=instead)
 
     def guarded(self, path: JsonPath, read: Callable[..., T], *arguments: object) -> T | None:
-        """What `read` gives, or None after reporting where it is malformed."""
+        """The result of `read`, or None after reporting a malformed value."""
         try:
             return read(*arguments)
         except Malformed as bad:
@@ -134,7 +134,7 @@ class _Reader:
                 self.instruction(x, key, (*path, "body", i), at)
 
     def repeated(self, raw: Any, key: bytes | None, at: int) -> bool:
-        """Add an instruction that differs from one before it in ids alone; False when there is none, or an id is not known."""
+        """Add an instruction that differs from an earlier one only in ids. False if there is none, or an id is not known."""
         try:
             defn, attrs, t = self.known[key]
             name, listed, values = _read_id(raw["id"]), raw["operands"], self.assembly.values
@@ -198,7 +198,8 @@ def _read_id(raw: Json) -> str:
 
 
 def _said(raw: Any) -> bytes | None:
-    """What an instruction says besides ids, the same for all that say it; None of a constant, and of what is malformed."""
+    """A key of an instruction without its ids; equal instructions have equal keys. None for a constant or a malformed
+    instruction."""
     try:
         return None if "Constant" in raw["op"] else jsonc.key((raw["op"], raw["output"]))
     except (KeyError, TypeError):

@@ -41,7 +41,7 @@ class Block:
 
 
 def lower(program: Program, diagnostics: Diagnostics) -> tuple[list[Block], list[Block]] | None:
-    """(functions, regions) as they are to be written, or None after reporting what gpt.rs does not have."""
+    """(functions, regions) to be written, or None after reporting what gpt.rs does not have."""
     smaller = decomposed(program, diagnostics)
     if smaller is None or refuse(smaller, diagnostics):
         return None
@@ -60,7 +60,7 @@ def lower(program: Program, diagnostics: Diagnostics) -> tuple[list[Block], list
 def decomposed(program: Program, diagnostics: Diagnostics) -> Program | None:
     """`program`, or a copy of it in which the composite ops that gpt.rs does not have are decomposed, with a note.
 
-    Only what verifies can be decomposed: None after reporting why a program that holds such ops does not.
+    A program with such ops must verify, or it cannot be decomposed: then its errors are reported, and the result is None.
     """
     if not any(op.defn.short in NOT_UPSTREAM for b in program.blocks() for op in b.body):
         return program
@@ -218,7 +218,8 @@ def region_ids(functions: Sequence[Block], regions: Sequence[Block]) -> dict[str
 
 
 def written(op: Op) -> tuple[object, ...]:
-    """The attributes with every axis that gpt.rs stores unsigned made so; one whose rank is not known stays."""
+    """The attributes, with every axis that gpt.rs stores unsigned made nonnegative. If the rank is not known, the axis is
+    unchanged."""
     if not any(a.name in UNSIGNED_AXES or a.name == "axis" for a in op.defn.attrs):
         return op.attrs
     return tuple(_unsigned(op, a.name, value) for a, value in zip(op.defn.attrs, op.attrs, strict=True))

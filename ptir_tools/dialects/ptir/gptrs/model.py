@@ -30,7 +30,7 @@ class Model:
     # ---- blocks
 
     def program(self, entry: str, functions: Sequence[Block], regions: Sequence[Block]) -> Struct:
-        """The whole. A `canonical` one calls functions and hints by their positions."""
+        """The complete program. If `canonical`, functions and hints are named by their positions."""
         names = {b.name: f"f{i}" if self.canonical else b.name for i, b in enumerate(functions)}
         return Struct("Program", {
             "spec_version": SPEC_VERSION, "entry": names.get(entry, entry),
@@ -39,7 +39,7 @@ class Model:
         })  # fmt: skip
 
     def function(self, b: Block, name: str) -> Struct:
-        """A function. What is made before the next block are its parts."""
+        """A function. The parts made until the next block belong to it."""
         self.ids = b.ids
         return Struct("Function", {
             "name": name, "parameters": [type_of(p.type) for p in b.params], "parameter_ids": self.values(b.params),
@@ -69,7 +69,7 @@ class Model:
         return [Id(self.ids[v]) for v in values]
 
     def instruction(self, op: Op) -> Value:
-        """An op of the block at hand."""
+        """An op of the current block."""
         result = op.results[0]
         operands: Value = [self.operand(x) for x in op.operands]
         made, t = self.operation(op, written(op)), type_of(result.type)

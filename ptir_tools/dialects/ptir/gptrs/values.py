@@ -74,7 +74,7 @@ class Stream:
 
 
 class Printed(partial[str]):
-    """A value that is nothing but its JSON: a function of the indent."""
+    """A value that exists only as JSON: a function of the indent."""
 
 
 Value: TypeAlias = (
@@ -165,7 +165,7 @@ def float_text(value: float) -> str:
 
 
 def debug(x: Value) -> str:
-    """What `{:?}` prints."""
+    """The output of `{:?}`."""
     if isinstance(x, Struct):
         return f"{x.name} {{ {', '.join(f'{name}: {debug(v)}' for name, v in x.fields.items())} }}"
     if isinstance(x, Variant):
@@ -190,7 +190,7 @@ def debug(x: Value) -> str:
 
 
 def bincode(x: Value) -> Iterator[bytes]:
-    """The pieces of a value's bytes. Raises Violation("NotTranslatable") for what gpt.rs has no bits for."""
+    """The bytes of a value, in pieces. Raises Violation("NotTranslatable") for a value that gpt.rs cannot encode."""
     if isinstance(x, Struct):
         for v in x.fields.values():
             yield from bincode(v)

@@ -27,11 +27,11 @@ from ptir_tools.rewrite.constants import literal_of, same_operand, scalar_of
 from ptir_tools.rewrite.vocabulary import tensor_type
 
 _SPREADS = ("ptir.broadcast_to",)
-_STEPS = 100_000  # of one search; a kernel that needs more in some program does not match there
+_STEPS = 100_000  # steps of one search; if it needs more, the kernel does not match
 
-Bound = Mapping[Value, Operand]  # what matches a parameter, or for the result of an op, of the kernel
+Bound = Mapping[Value, Operand]  # the operand that matches a parameter of the kernel, or the result of one of its ops
 Goals: TypeAlias = (
-    "tuple[tuple[Operand, Operand], Goals] | None"  # what is still to match, nearest first: ((kernel's, program's), more)
+    "tuple[tuple[Operand, Operand], Goals] | None"  # the pairs still to match, nearest first: ((kernel's, program's), more)
 )
 Ways = list[tuple[Sequence[tuple[Operand, Operand]], Bound]]
 

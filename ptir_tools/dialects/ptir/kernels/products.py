@@ -15,10 +15,10 @@ from ptir_tools.core.records import NamedTuple
 from ptir_tools.rewrite.constants import scalar_of
 
 PRODUCTS = ("ptir.mul", "ptir.div", "ptir.neg", "ptir.reciprocal", "ptir.rsqrt")
-_FAR = 0.5  # more than two numbers differ by that are equal in any dtype
+_FAR = 0.5  # a bound on the difference of two numbers that are equal in some dtype
 DEPTH = 12  # ops on one path, where a program's product is looked into
 
-Factor = tuple[Operand, float]  # a value and its power: 1, -1, or what a root makes of it: 0.5, -0.5
+Factor = tuple[Operand, float]  # a value and its power: 1 or -1, and under a root 0.5 or -0.5
 
 
 class Product(NamedTuple):

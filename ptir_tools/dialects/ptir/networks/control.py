@@ -7,7 +7,7 @@ from ptir_tools.dialects.ptir.networks.parts import Layer, Network
 
 
 def wrapped(net: Network, x: Tensor, layer: Layer) -> Tensor:
-    """`x` after a layer in a scan, a while or a branch. The layer gets weights of outside at times; its result has the type of
+    """`x` after a layer in a scan, a while or a branch. Sometimes the layer gets weights from outside. Its result has the type of
     `x`."""
     return net.one((_branch, _loop, _scan))(net, x, layer)
 

@@ -118,7 +118,7 @@ def _grouped(net: Network, p: Tensor, sizes: tuple[int, int, int, int]) -> Tenso
 
 
 def plain(net: Network, x: Tensor) -> Tensor:
-    """A convolution, at times in groups, and what follows it."""
+    """A convolution, sometimes in groups, and ops after it."""
     channels = net.extent(x, 3)
     groups = net.one([g for g in (1, 1, 1, 2, 4, channels, channels) if channels % g == 0])
     columns = groups * net.one([n for n in (1, 1, 2, 3, 4, 8) if groups * n <= 48])
@@ -217,11 +217,11 @@ def pooled(net: Network, x: Tensor, at: Geometry | None = None) -> Tensor:
     fields = ((1, *each, 1) for each in (at.window, at.strides, (1, 1), at.dilation))
     window, strides, base, dilation = fields
     y = x.reduce_window(window, strides, ((0, 0), *at.padding, (0, 0)), base, dilation, reduce=kind)  # type: ignore[arg-type]
-    return y * (1 / prod(window)) if kind == "sum" else y.clamp(-100.0, 100.0)  # windows of padding alone
+    return y * (1 / prod(window)) if kind == "sum" else y.clamp(-100.0, 100.0)  # some windows have only padding
 
 
 def shared(net: Network, x: Tensor) -> Tensor:
-    """Patches with several users: convolutions, a reduction, their own ending."""
+    """Patches with several users: convolutions, a reduction, elementwise ops."""
     at = windows(net, x)
     columns = net.one((2, 4, 8))
     y = convolved(net, x, columns, at=at)

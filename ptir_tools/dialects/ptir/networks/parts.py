@@ -1,4 +1,4 @@
-"""What the layers of random networks are made of: choices, weights, linear layers, and what follows a product."""
+"""The parts of layers of random networks: choices, weights, linear layers, and ops after a product."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Network:
         self.choices = choices
         self.dtype = dtype
         self.graph = Graph()
-        self.random = np.random.RandomState(choices.number(0, 2**31 - 1))  # whose stream is frozen
+        self.random = np.random.RandomState(choices.number(0, 2**31 - 1))  # NumPy never changes the numbers of a RandomState
         self.is_usual = choices.number(1, 5) <= 2  # every layer in its usual form, which engines fuse
-        self.outside = 0 if self.is_usual else choices.one((0, 0, 2, 4))  # of four weights, those that are parameters
+        self.outside = 0 if self.is_usual else choices.one((0, 0, 2, 4))  # how many of four weights are parameters
         self.is_large = choices.number(1, 30) == 1  # sizes at which engines use bands and threads
         self.weights: dict[Block, list[Tensor]] = {}
-        self.patches: dict[object, Tensor] = {}  # by image and geometry
+        self.patches: dict[object, Tensor] = {}  # patches by image and geometry
 
     # ---- choices
 
@@ -126,7 +126,7 @@ class Network:
         return total / float(count) if self.flag() else total * (1 / count)
 
     def ended(self, x: Tensor, most: int = 3) -> Tensor:
-        """What follows a product: up to `most` of bias, scale, activations and residuals."""
+        """`x`, a product, with up to `most` of these after it: bias, scale, activations and residuals."""
         if x.rank == 4 and not self.is_usual and self.chance(1, 6):  # as an image [N, C, H, W]
             return self._ended(x.transpose([0, 3, 1, 2]), 1, most).transpose([0, 2, 3, 1])
         return self._ended(x, x.rank - 1, most)

@@ -100,7 +100,7 @@ def attention(net: Network, x: Tensor) -> Tensor:
 
 
 def _memory(net: Network, x: Tensor) -> Tensor:
-    """What is attended to: `x`, or another sequence in cross attention."""
+    """The source of keys and values: `x`, or another sequence in cross attention."""
     if not net.chance(1, 4):
         return x
     time = net.one((net.extent(x, 1), net.number(1, net.extent(x, 1) + 1)))
