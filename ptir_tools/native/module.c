@@ -645,7 +645,7 @@ static int rescaled(call *c, PyObject *const *args)
            fail("the arrays are not dense, or do not fit each other");
 }
 
-PyDoc_STRVAR(transpose_doc, "transpose(out, x, is_large): copy x, [batch, m, n] in order along m, to out, in order along n; past the cache\n"
+PyDoc_STRVAR(transpose_doc, "transpose(out, x, is_large): copy x, [batch, m, n] in order along m, to out, in order along n; by non-temporal stores\n"
                        "if the whole is large. Items of four bytes.");
 
 static void run_transpose(const call *c, ptir_watch *watch)
@@ -925,7 +925,7 @@ static ptir_array array(const Py_buffer *view, uint8_t held, int is_output)
 
 PyDoc_STRVAR(tiles_doc, "tiles(code, kinds, arrays, inputs, rows, columns, whole_rows, scratch, is_large=False): run a tile program. `arrays`, the\n"
                         "first registers, are [rows, columns], or [rows, 1] where their kind is ROWS, of f32, bool, f16 or the\n"
-                        "bits of bf16; the first `inputs` are read, the rest written, past the cache if the whole is large.");
+                        "bits of bf16; the first `inputs` are read, the rest written, by non-temporal stores if the whole is large.");
 
 static void run_tiles(const call *c, ptir_watch *watch)
 {
