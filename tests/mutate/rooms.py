@@ -188,6 +188,8 @@ ROOMS: dict[str, tuple[Part, ...]] = {
     "dialects": (
         _part(_in(f"{_D}/ptir", "kernels/*.py kernels/*/*.py"),
               "ptir/recognize ptir/examples"),
+        _part(_in(f"{_D}/ptir", "composites/*.py"),
+              "convert/extensions passes/passes ptir/recognize"),
         _part(_in(f"{_D}/ptir", "builder/*.py"),
               "ptir/build api"),
         _part(_in(f"{_D}/ptir", "networks/*.py"),

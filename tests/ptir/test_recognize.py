@@ -6,7 +6,6 @@ import math
 import random
 import re
 from functools import reduce
-from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -15,13 +14,13 @@ from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import Op, operand_type
+from ptir_tools.dialects.ptir.kernels.recognition import COMPOSITES, composite, spellings
 from ptir_tools.engines.compare import check
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.passes import Floats, PassContext, run_pipeline
 from ptir_tools.rewrite.rewriter import Rewriter
 from tests.rewrite.test_rules import read, write
 
-KERNELS = files("ptir_tools.dialects.ptir").joinpath("kernels")
 NUMBERS = {"n": "0.3333333333333333", "epsilon": "0.001", "scale": "0.25", "low": "-inf"}
 FOUND = {
     "softmax": "gpt_rs.triton.fused_softmax_last_axis.f32.v1",
@@ -45,9 +44,9 @@ RANGE = ("softmax_unshifted", "layer_norm_moments", "silu_unbounded")  # found u
 
 
 def kernels(name: str) -> list[str]:
-    """Each function of a kernel file as a program whose numbers are constants."""
-    text = KERNELS.joinpath(f"{name}.ptir").read_text("utf-8")
-    return [with_numbers(f) for f in re.findall(r"^  (func .*?^  })", text, re.MULTILINE | re.DOTALL)]
+    """The composite, and each function of a kernel file, as a program whose numbers are constants."""
+    found = [write(composite(name))] if name in COMPOSITES else []
+    return found + [with_numbers(f) for f in re.findall(r"^  (func .*?^  })", spellings(name), re.MULTILINE | re.DOTALL)]
 
 
 def with_numbers(function: str) -> str:

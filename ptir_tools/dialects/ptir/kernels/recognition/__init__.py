@@ -1,7 +1,8 @@
-"""Recognition of network kernels in their decompositions: the examples of `kernels/`, further conditions, and the replacement.
+"""Recognition of network kernels in their decompositions: composites, the other spellings in `kernels/`, further conditions, and
+the replacement.
 
-The replacement is the op `layer_norm`, a custom call of gpt.rs if one fits, or a custom call of this toolkit. `expansion` is
-the inverse. A kernel with an interior value that is used elsewhere is not replaced.
+The replacement is the op `layer_norm`, a custom call of gpt.rs if one fits, or a custom call of this toolkit. The inverse is in
+`composites/calls.py`. A kernel with an interior value that is used elsewhere is not replaced.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
 
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.records import NamedTuple, dataclass
 from ptir_tools.core.violations import Violation
+from ptir_tools.dialects.ptir.builder.build import Graph, Tensor
+from ptir_tools.dialects.ptir.composites import layers
 from ptir_tools.dialects.ptir.kernels.examples import Example
 from ptir_tools.dialects.ptir.kernels.recognition.attention import attention
 from ptir_tools.dialects.ptir.kernels.recognition.convolution import (
@@ -52,7 +56,14 @@ _ROWS = ("reshape", "broadcast_to")
 _AFFINE = ("gamma", "beta", "epsilon")
 _SOFTMAX = ("ptir.softmax.v1", "gpt_rs.triton.fused_softmax_last_axis.f32.v1")
 
-
+COMPOSITES: dict[str, Callable[[Tensor], Tensor]] = {
+    "softmax": lambda x: layers.softmax(x, x.rank - 1),
+    "log_softmax": lambda x: layers.log_softmax(x, x.rank - 1),
+    "gelu": layers.gelu,
+    "gelu_tanh": layers.gelu_tanh,
+    "gelu_sigmoid": layers.gelu_sigmoid,
+    "silu": layers.silu,
+}
 _KERNELS = (
     _Kernel("layer_norm", layer_norm, _ROWS, _AFFINE),
     _Kernel("layer_norm_moments", layer_norm, _ROWS, _AFFINE, effect=Effect.RANGE),
@@ -81,11 +92,23 @@ def forms() -> Sequence[Form]:
 
 
 def _examples(kernel: _Kernel) -> list[Example]:
-    """The kernels of a file; those that contain a softmax once for each custom call of one."""
-    text = files("ptir_tools.dialects.ptir").joinpath("kernels", f"{kernel.file}.ptir").read_text("utf-8")
-    texts = dict.fromkeys(text.replace(_SOFTMAX[0], target) for target in _SOFTMAX)
+    """The composite, and the kernels of the file; those that contain a softmax once for each custom call of one."""
     options = {"skip": kernel.skip, "optional": kernel.optional, "products": kernel.products}
-    return [example for t in texts for example in Example.read(t, **options).values()]
+    found = [Example(composite(kernel.file).main, **options)] if kernel.file in COMPOSITES else []
+    texts = dict.fromkeys(spellings(kernel.file).replace(_SOFTMAX[0], target) for target in _SOFTMAX)
+    return found + [example for t in texts if t for example in Example.read(t, **options).values()]
+
+
+def composite(name: str) -> Program:
+    """The program of the composite `name`, for a small matrix."""
+    graph = Graph(name)
+    return graph.returns(COMPOSITES[name](graph.input("x", "f32", (2, 3))))
+
+
+def spellings(name: str) -> str:
+    """The kernels of a file as text; empty without the file."""
+    file = files("ptir_tools.dialects.ptir").joinpath("kernels", f"{name}.ptir")
+    return file.read_text("utf-8") if file.is_file() else ""
 
 
 def recognize(form: Form, op: Op, rw: Rewriter, may: Callable[[str, Op, Op], bool]) -> bool:
