@@ -172,13 +172,13 @@ class Gradients(Sink):
         """`v` after a step against its gradient `g`."""
         return Term(self, v) - g * rate
 
-    def make(self, name: str, operands: Sequence[Operand], attrs: Mapping[str, Attribute]) -> Value:
+    def built(self, name: str, operands: Sequence[Operand], attrs: Mapping[str, Attribute]) -> Value:
         """A new instruction at the end."""
         return self.rewriter.append(self.rewriter.block, create(OPS[f"mind.{name}"], operands, attrs))
 
     def number(self, x: Number, dtype: DType) -> Value:
         """A scalar constant."""
-        return self.make("ConstTensor", (), {"value": to_literal(np.asarray(x, numpy_dtype(dtype)), tensor(dtype))})
+        return self.built("ConstTensor", (), {"value": to_literal(np.asarray(x, numpy_dtype(dtype)), tensor(dtype))})
 
 
 def full(g: Term, extents: Shape) -> Term:

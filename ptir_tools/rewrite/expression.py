@@ -117,7 +117,7 @@ class Sink:
 
     names: ClassVar[Mapping[str, str]] = {}
 
-    def make(self, name: str, operands: Sequence[Operand], attrs: Mapping[str, Attribute]) -> Value:
+    def built(self, name: str, operands: Sequence[Operand], attrs: Mapping[str, Attribute]) -> Value:
         """The result of a new op. Raises Violation when it is not well typed."""
         raise NotImplementedError
 
@@ -129,7 +129,7 @@ class Sink:
         """The result of a new op. A number among the operands gets the dtype of the last operand that is none."""
         known = [x for x in operands if isinstance(x, Term)]
         made = [x.operand if isinstance(x, Term) else self.number(cast("Number", x), known[-1].dtype) for x in operands]
-        return Term(self, self.make(self.names.get(name, name), made, attrs))
+        return Term(self, self.built(self.names.get(name, name), made, attrs))
 
 
 class Term(Expression):

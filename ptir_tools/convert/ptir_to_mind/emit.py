@@ -141,7 +141,7 @@ class MindEmit(Emit["Term | Broadcast"]):
 
     # Operations
 
-    def make(self, name: str, operands: Sequence[Operand], attrs: Mapping[str, Attribute]) -> Value:
+    def built(self, name: str, operands: Sequence[Operand], attrs: Mapping[str, Attribute]) -> Value:
         """An operation that is not the last, under a new name."""
         return self(name, *operands, **attrs)
 

@@ -271,12 +271,13 @@ class TinyEmit(Emit[Data]):
         """A node or an immediate as a value of formulas."""
         return Term(self, x)
 
-    def make(self, name: str, operands: Sequence[Operand], attrs: Mapping[str, Attribute]) -> Value:
+    def built(self, name: str, operands: Sequence[Operand], attrs: Mapping[str, Attribute]) -> Value:
         """A node that is not the last, under a new name."""
         return self(name, *operands, **attrs)
 
     def number(self, x: Number, dtype: DType) -> Literal:
         """An immediate."""
+        assert not isinstance(x, complex)
         return immediate(x, dtype)
 
     @property

@@ -93,10 +93,10 @@ def forms() -> Sequence[Form]:
 
 def _examples(kernel: _Kernel) -> list[Example]:
     """The composite, and the kernels of the file; those that contain a softmax once for each custom call of one."""
-    options = {"skip": kernel.skip, "optional": kernel.optional, "products": kernel.products}
-    found = [Example(composite(kernel.file).main, **options)] if kernel.file in COMPOSITES else []
     texts = dict.fromkeys(spellings(kernel.file).replace(_SOFTMAX[0], target) for target in _SOFTMAX)
-    return found + [example for t in texts if t for example in Example.read(t, **options).values()]
+    found = [composite(kernel.file).main] if kernel.file in COMPOSITES else []
+    found += [example.kernel for t in texts if t for example in Example.read(t).values()]
+    return [Example(f, skip=kernel.skip, optional=kernel.optional, products=kernel.products) for f in found]
 
 
 def composite(name: str) -> Program:
