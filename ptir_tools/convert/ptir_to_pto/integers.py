@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
-from ptir_tools.convert.ptir_to_pto.expansion import Place
-from ptir_tools.convert.ptir_to_pto.operands import dtype_of, tensor_of
+from ptir_tools.convert.ptir_to_pto.operands import Place, dtype_of, tensor_of
 from ptir_tools.convert.ptir_to_pto.values import SIGNED, wider
 from ptir_tools.core.dtypes import F32, I1, SI32, UI8, UI16, UI32, DType
 from ptir_tools.core.ir import Op, Operand

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ptir_tools.convert.ptir_to_pto.expansion import Place
 from ptir_tools.convert.ptir_to_pto.kernel import TAKE
 from ptir_tools.convert.ptir_to_pto.operands import (
+    Place,
     accumulator,
     dtype_of,
     filled,

@@ -1,21 +1,33 @@
-"""Preparation of a PTIR function for kernels: ops that tiles lack are expanded, parts are written to memory, loops get bounds."""
+"""Preparation of a PTIR function for kernels. Ops that the tiles of a target lack are expanded, by a pattern of the greedy driver
+per op, until all that is left is legal. Then parts are written to memory, and loops get bounds."""
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from ptir_tools.convert.legality import decomposed
 from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.ptir_to_pto import integers, loops, moves, ordering, quantized, reductions
 from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS, LOSSY_FORMULAS
-from ptir_tools.convert.ptir_to_pto.expansion import Expand, expanded
-from ptir_tools.convert.ptir_to_pto.kernel import POSITIONS, REDUCTIONS, TAKE
+from ptir_tools.convert.ptir_to_pto.kernel import POSITIONS, REDUCTIONS, TAKE, unfit
+from ptir_tools.convert.ptir_to_pto.operands import Place, parts_of
 from ptir_tools.convert.ptir_to_pto.outline import Outline
 from ptir_tools.convert.ptir_to_pto.preparation import Preparation, Rule
+from ptir_tools.convert.ranges import Ranges
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.dialect import Options, Program, clone
+from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Value, operand_type, result_names
+from ptir_tools.core.types import TensorType, TupleType
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.composites.express import FUNCTIONS, SPECIAL
 from ptir_tools.dialects.pto.targets import Target
+from ptir_tools.rewrite.driver import GreedyConfig, apply_patterns_and_fold_greedily
+from ptir_tools.rewrite.pattern_set import PatternSet
+from ptir_tools.rewrite.patterns import Effect, Pattern
+from ptir_tools.rewrite.rewriter import Rewriter
+
+# What replaces an op, per element where it makes a tuple; None where tiles have the op as it is.
+Expand = Callable[..., Operand | Sequence[Operand] | None]
 
 
 def prepared(
@@ -71,3 +83,64 @@ RULES: dict[str, Rule] = {
     "while": loops.while_,
     "cond": loops.cond,
 }
+
+
+class Expansion(Pattern):
+    """The rule of one op. What it refuses is kept in `refused`, for the final check to report."""
+
+    depth = 1
+    effect = Effect.RANGE
+
+    def __init__(self, short: str, rule: Expand, target: Target, ranges: Ranges, refused: dict[Op, Violation]) -> None:
+        self.name = f"expand-{short}"
+        self.roots = (f"ptir.{short}",)
+        self.rule = rule
+        self.target = target
+        self.ranges = ranges
+        self.refused = refused
+
+    def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
+        if not _held_by_tiles(root):
+            return False
+        try:
+            result = self.rule(Place(root, rw, self.target, self.ranges), root, *root.operands)
+        except Violation as violation:
+            self.refused[root] = violation
+            return False
+        if result is None:
+            return False
+        if not isinstance(result, (Value, Element, Literal)) and not isinstance(root.result.type, TupleType):
+            (result,) = result
+        if isinstance(result, (Value, Element, Literal)):
+            self.ranges.carry(root.result, result)
+            rw.replace(root, result)
+            return True
+        if not rw.replace_elements(root.result, result):
+            return False
+        rw.erase(root)
+        return True
+
+
+def _held_by_tiles(op: Op) -> bool:
+    """Whether tiles can hold all operands and results of an op."""
+    types = [*map(operand_type, op.operands), *(t for v in op.results for t in parts_of(v.type))]
+    return not any(unfit(t) or (isinstance(t, TensorType) and 0 in t.shape) for t in types)
+
+
+def expanded(program: Program, rules: Mapping[str, Expand], target: Target) -> tuple[Program, Ranges, dict[Op, Violation]]:
+    """A copy of `program` in ops that tiles have, as far as there are rules; the ranges of its integers, and the refused ops."""
+    program = clone(program)
+    ranges, refused = Ranges(program.main), dict[Op, Violation]()
+    ranges.find()
+    patterns = PatternSet([Expansion(short, rule, target, ranges, refused) for short, rule in rules.items()]).freeze()
+    config = GreedyConfig(enable_constant_fold=False, effect=Effect.RANGE)
+    for block in (program.main, *program.regions):
+        rw = Rewriter(block, program.dialect)
+        if len(block.results) == 1 and isinstance(x := block.results[0], Value) and isinstance(x.type, TupleType):
+            (name,), n = result_names(block), len(x.type.elements)
+            rw.set_results(block, [Element(x, i) for i in range(n)])
+            if isinstance(block, Function):
+                block.attrs = {**block.attrs, "output_names": [f"{name}.{i}" for i in range(n)]}
+        apply_patterns_and_fold_greedily(rw, patterns, config)
+        rw.finish(naming=False)
+    return program, ranges, refused

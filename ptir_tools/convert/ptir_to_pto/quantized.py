@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from struct import unpack
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
-from ptir_tools.convert.ptir_to_pto.expansion import Place
 from ptir_tools.convert.ptir_to_pto.integers import bits_of
 from ptir_tools.convert.ptir_to_pto.operands import (
+    Place,
     filled,
     nearest_f32,
     tensor_of,

@@ -6,9 +6,9 @@ from collections.abc import Container
 from math import prod
 
 from ptir_tools.convert.ptir_to_pto.axes import usual
-from ptir_tools.convert.ptir_to_pto.expansion import Place
 from ptir_tools.convert.ptir_to_pto.kernel import WHOLE
 from ptir_tools.convert.ptir_to_pto.operands import (
+    Place,
     dtype_of,
     identity_of,
     integer,

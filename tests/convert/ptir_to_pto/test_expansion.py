@@ -2,8 +2,7 @@
 
 import pytest
 
-from ptir_tools.convert.ptir_to_pto.expansion import expanded
-from ptir_tools.convert.ptir_to_pto.prepare import EXPANSIONS
+from ptir_tools.convert.ptir_to_pto.prepare import EXPANSIONS, expanded
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.pto.targets import A3, A5
