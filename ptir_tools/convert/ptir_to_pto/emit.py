@@ -168,7 +168,7 @@ class KernelEmit(Emit[BlockValue]):
         for op in reduced:
             dtype = tensor_type(op.result).dtype
             data = identity_of(op.defn.short.removeprefix("reduce_"), dtype)
-            result = self.make("expands", kind, dtype, self.constant(Literal(tensor(dtype), data)), valid=self.existing(kind))
+            result = self.tile_op("expands", kind, dtype, self.constant(Literal(tensor(dtype), data)), valid=self.existing(kind))
             first.append((result.value, "acc"))
         for op in ops:  # loop invariants
             for i in (i for i in range(len(op.operands)) if not reads_itself(op, i, self.shapes.outline)):
@@ -182,7 +182,7 @@ class KernelEmit(Emit[BlockValue]):
             self.all(ops)
             for op, acc in zip(reduced, state[1 : 1 + len(first)], strict=True):
                 piece = self.values.get(op.result)  # None: it was refused
-                output = piece and self.make(COMBINED[op.defn.short], kind, piece.dtype, acc, piece.value)
+                output = piece and self.tile_op(COMBINED[op.defn.short], kind, piece.dtype, acc, piece.value)
                 state.append(output.value if output else acc)
         self.loaded, self.folding, self.valid[side] = outer, frozenset(), None
         for op, output in zip(reduced, state, strict=True):
@@ -223,7 +223,7 @@ class KernelEmit(Emit[BlockValue]):
 
     def mask(self, x: BlockValue) -> BlockValue:
         """A scalar of i1 as an element of a mask."""
-        yes, no = (self.number(n, SI8) for n in (1, 0))
+        yes, no = (self.scalar(n, SI8) for n in (1, 0))
         return BlockValue(SCALAR, self.builder.op("select", x.value, yes, no))
 
     @contextmanager
@@ -277,7 +277,7 @@ class KernelEmit(Emit[BlockValue]):
         self.builder.block = outer
         return result
 
-    def number(self, n: float, dtype: DType) -> Value:
+    def scalar(self, n: float, dtype: DType) -> Value:
         """A number as a constant of the function."""
         return self.constant(filled(n, tensor(dtype)))
 
@@ -289,7 +289,7 @@ class KernelEmit(Emit[BlockValue]):
         assert isinstance(result, TileType)
         return result
 
-    def make(
+    def tile_op(
         self, short: str, kind: str, dtype: DType, *operands: Operand, valid: Sequence[Operand] = (), **attrs: Any
     ) -> BlockValue:
         """Append a tile op with one result, in wider elements where the target lacks it for these."""
@@ -322,17 +322,17 @@ class KernelEmit(Emit[BlockValue]):
         """A tile op on unsigned elements, computed in signed elements of the same bits."""
         turned = short in ORDERED
         given = [self.flipped(self.seen_as(x, other), other) if turned else self.seen_as(x, other) for x in operands]
-        result = self.make(short, kind, made_of, *given, valid=valid, **attrs)
+        result = self.tile_op(short, kind, made_of, *given, valid=valid, **attrs)
         if made_of is dtype:
             return result
         return BlockValue(kind, self.seen_as(self.flipped(result.value, other) if turned else result.value, dtype))
 
     def flipped(self, x: Value, dtype: DType) -> Value:
         """`x` with its highest bit flipped."""
-        highest = self.number(dtype.min, dtype)
+        highest = self.scalar(dtype.min, dtype)
         if not isinstance(x.type, TileType):
             return self.builder.op("addi", x, highest)
-        return self.make("adds", self.kind_of(x.type), dtype, x, highest).value
+        return self.tile_op("adds", self.kind_of(x.type), dtype, x, highest).value
 
     def numbers(self, x: Operand) -> Operand:
         """A mask as zeros and ones: on the chip comparisons make packed bits, which only `sel` reads."""
@@ -341,17 +341,17 @@ class KernelEmit(Emit[BlockValue]):
         kind = self.kind_of(tile_of(x))
         values = []
         for n in (1, 0):
-            number = self.number(n, SI16)
-            values.append(self.make("expands", kind, SI16, number, valid=self.existing(kind)).value)
-        return self.converted(self.make("sel", kind, SI16, x, *values).value, SI8)
+            number = self.scalar(n, SI16)
+            values.append(self.tile_op("expands", kind, SI16, number, valid=self.existing(kind)).value)
+        return self.converted(self.tile_op("sel", kind, SI16, x, *values).value, SI8)
 
     def flags(self, x: Operand) -> Operand:
         """Zeros and ones as a mask."""
         if _is_mask(x):
             return x
         kind = self.kind_of(tile_of(x))
-        zero = self.number(0, dtype_of(x))
-        return self.make("cmps", kind, SI8, x, zero, cmpMode="NE").value
+        zero = self.scalar(0, dtype_of(x))
+        return self.tile_op("cmps", kind, SI8, x, zero, cmpMode="NE").value
 
     def kind_of(self, t: TileType) -> str:
         """The kind of a tile: the whole block, a column or a row of it. Raises Violation for other extents."""
@@ -395,13 +395,13 @@ class KernelEmit(Emit[BlockValue]):
         if piece.kind == kind:
             return piece
         short = {SCALAR: "expands", COLUMN: "rowexpand", ROW: "colexpand"}[piece.kind]
-        return self.make(short, kind, piece.dtype, piece.value, valid=self.existing(kind))
+        return self.tile_op(short, kind, piece.dtype, piece.value, valid=self.existing(kind))
 
     def combine_parts(self, short: str, column: BlockValue) -> BlockValue:
         """Combine the partial reductions of a row's parts, pairwise."""
         for bit in range(self.blocks.parts.bit_length() - 1):
-            other = self.make("gather", COLUMN, column.dtype, column.value, self.neighbors(1 << bit))
-            column = self.make(short, COLUMN, column.dtype, column.value, other.value)
+            other = self.tile_op("gather", COLUMN, column.dtype, column.value, self.neighbors(1 << bit))
+            column = self.tile_op(short, COLUMN, column.dtype, column.value, other.value)
         return column
 
     def neighbors(self, apart: int) -> Value:
@@ -410,15 +410,15 @@ class KernelEmit(Emit[BlockValue]):
             outer, self.builder.block = self.builder.block, self.top
 
             def step(short: str, x: Value, n: int) -> Value:
-                by = self.number(n, SI32)
-                return self.make(short, COLUMN, SI32, x, by).value
+                by = self.scalar(n, SI32)
+                return self.tile_op(short, COLUMN, SI32, x, by).value
 
-            zero = self.number(0, SI32)
+            zero = self.scalar(0, SI32)
             row = self.builder.op("tile.ci", zero, [], [], to=tile(SI32, (1, self.blocks.rows)), name="row")
             row = reshaped(self, row, self.type_of(COLUMN, SI32), [])
             second = step("mins", step("maxs", step("subs", step("rems", row, 2 * apart), apart - 1), 0), 1)
             back = step("subs", step("muls", second, 2 * apart), apart)
-            self.neighbor[apart] = self.make("sub", COLUMN, SI32, row, back).value
+            self.neighbor[apart] = self.tile_op("sub", COLUMN, SI32, row, back).value
             self.builder.block = outer
         return self.neighbor[apart]
 
@@ -612,11 +612,11 @@ def counted(emit: KernelEmit, read: Read) -> BlockValue:
         row = emit.builder.op("tile.ci", _counter(emit, first), [], [], to=tile(SI32, (1, n)), name=x.name)
         piece = BlockValue(kind, reshaped(emit, row, emit.type_of(kind, SI32), []))
         if step > 1:
-            factor = emit.number(step, SI32)
-            piece = emit.make("muls", kind, SI32, piece.value, factor)
-            piece = emit.make("adds", kind, SI32, piece.value, _counter(emit, start)) if constant(start) != 0 else piece
+            factor = emit.scalar(step, SI32)
+            piece = emit.tile_op("muls", kind, SI32, piece.value, factor)
+            piece = emit.tile_op("adds", kind, SI32, piece.value, _counter(emit, start)) if constant(start) != 0 else piece
         start = number(0)
-        result = piece if result is None else emit.make("add", FULL, SI32, emit.spread(result).value, emit.spread(piece).value)
+        result = piece if result is None else emit.tile_op("add", FULL, SI32, emit.spread(result).value, emit.spread(piece).value)
     if result is not None:
         return BlockValue(result.kind, emit.converted(result.value, dtype))
     at = _counter(emit, start)
@@ -634,7 +634,7 @@ def _point(emit: KernelEmit, x: Value) -> BlockValue:
     dtype = dtype_of(x)
     x = reshaped(emit, x, tile(dtype, (n, 1)), [number(1), number(1)])
     x = emit.builder.op("tile.rowexpand", x, [number(1), valid], [], to=tile(dtype, (n, columns)), name=x.name)
-    return emit.make("colmax", ROW, dtype, x)
+    return emit.tile_op("colmax", ROW, dtype, x)
 
 
 def store(emit: KernelEmit, piece: BlockValue, memory: Value, index_map: AffineMap) -> None:
@@ -669,7 +669,7 @@ def _fitting(emit: KernelEmit, piece: BlockValue, kind: str) -> BlockValue:
     if kind == POINT:
         return emit.spread(piece, ROW) if piece.kind == SCALAR else piece
     if piece.kind == FULL and kind != FULL:
-        return emit.make("colmax" if kind == ROW else "rowmax", kind, piece.dtype, piece.value)
+        return emit.tile_op("colmax" if kind == ROW else "rowmax", kind, piece.dtype, piece.value)
     if {piece.kind, kind} == {ROW, COLUMN}:
         return _fitting(emit, emit.spread(piece), kind)
     return emit.spread(piece, kind)

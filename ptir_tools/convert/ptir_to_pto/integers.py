@@ -208,7 +208,7 @@ def power(site: Place, op: Op, x: Operand, y: Operand) -> Operand | None:
     if not dtype.is_integer:
         return None
     base, bits = bits_of(site, x), bits_of(site, y)
-    total: Operand | int = 1
+    total: Operand = site.number(1, base)
     square, first = base, total
     for k in range(dtype.bits - dtype.is_signed):
         odd = b("compare_ne", b("bitwise_and", shifted(site, bits, k), 1), 0)

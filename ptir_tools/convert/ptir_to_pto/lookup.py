@@ -44,26 +44,26 @@ def take(emit: KernelEmit, op: Op, piece: BlockValue) -> BlockValue:
     indices = _checked(emit, kind, emit.spread(piece, kind).value, extent)
     dtype: DType = t.dtype
     if along and along[0] not in held:  # all rows are one row of memory
-        indices, along, extent = emit.make("muls", kind, SI32, indices, emit.number(0, SI32)).value, (), 1
+        indices, along, extent = emit.tile_op("muls", kind, SI32, indices, emit.scalar(0, SI32)).value, (), 1
     if isinstance(extent, int) and extent <= step:
         return _found(emit, op, kind, indices, along, number(0), step, wide)
-    zero = emit.number(0, dtype)
-    start = emit.make("expands", kind, dtype, zero, valid=emit.existing(kind)).value
+    zero = emit.scalar(0, dtype)
+    start = emit.tile_op("expands", kind, dtype, zero, valid=emit.existing(kind)).value
     with emit.looped(number(0), emit.extent(extent), step, (start, "found")) as state:
         at = emit.builder.op("index_cast", state[0], to=scalar(SI32))
-        last = emit.builder.op("subi", at, emit.number(1, SI32))
-        end = emit.builder.op("addi", at, emit.number(step, SI32))
-        above = emit.make("cmps", kind, SI8, indices, last, cmpMode="GT").value
-        below = emit.make("cmps", kind, SI8, indices, end, cmpMode="LT").value
-        back = emit.builder.op("subi", emit.number(0, SI32), at)
-        most = emit.number(extent - 1, SI32) if isinstance(extent, int) else _most(emit, extent)
+        last = emit.builder.op("subi", at, emit.scalar(1, SI32))
+        end = emit.builder.op("addi", at, emit.scalar(step, SI32))
+        above = emit.tile_op("cmps", kind, SI8, indices, last, cmpMode="GT").value
+        below = emit.tile_op("cmps", kind, SI8, indices, end, cmpMode="LT").value
+        back = emit.builder.op("subi", emit.scalar(0, SI32), at)
+        most = emit.scalar(extent - 1, SI32) if isinstance(extent, int) else _most(emit, extent)
         left = emit.builder.op("subi", most, at)
-        inside = emit.make("maxs", kind, SI32, emit.make("adds", kind, SI32, indices, back).value, emit.number(0, SI32))
-        inside = emit.make("mins", kind, SI32, inside.value, emit.number(step - 1, SI32))
-        inside = emit.make("mins", kind, SI32, inside.value, left)
+        inside = emit.tile_op("maxs", kind, SI32, emit.tile_op("adds", kind, SI32, indices, back).value, emit.scalar(0, SI32))
+        inside = emit.tile_op("mins", kind, SI32, inside.value, emit.scalar(step - 1, SI32))
+        inside = emit.tile_op("mins", kind, SI32, inside.value, left)
         result = _found(emit, op, kind, inside.value, along, state[0], step, wide)
-        result = emit.make("sel", kind, dtype, below, result.value, state[1])
-        state.append(emit.make("sel", kind, dtype, above, result.value, state[1]).value)
+        result = emit.tile_op("sel", kind, dtype, below, result.value, state[1])
+        state.append(emit.tile_op("sel", kind, dtype, above, result.value, state[1]).value)
     return BlockValue(kind, state[0])
 
 
@@ -72,16 +72,16 @@ def _checked(emit: KernelEmit, kind: str, indices: Value, extent: Extent) -> Val
     if (valid := emit.existing(kind)) and _of_counts_alone(indices):
         t = indices.type
         indices = emit.builder.op("tile.reshape", indices, valid, [], to=t, name=emit.name)
-    most = emit.number(extent - 1, SI32) if isinstance(extent, int) else _most(emit, extent)
-    one, none = emit.number(1, SI32), emit.number(0, SI32)
+    most = emit.scalar(extent - 1, SI32) if isinstance(extent, int) else _most(emit, extent)
+    one, none = emit.scalar(1, SI32), emit.scalar(0, SI32)
     past = emit.builder.op("addi", most, one)
-    clamped = emit.make("mins", kind, SI32, emit.make("maxs", kind, SI32, indices, emit.number(-1, SI32)).value, past).value
+    clamped = emit.tile_op("mins", kind, SI32, emit.tile_op("maxs", kind, SI32, indices, emit.scalar(-1, SI32)).value, past).value
     back = emit.builder.op("subi", none, most)
-    above = emit.make("maxs", kind, SI32, emit.make("adds", kind, SI32, clamped, back).value, none).value
-    outside = emit.make("add", kind, SI32, emit.make("mins", kind, SI32, clamped, none).value, above).value
-    invalid = emit.make("muls", kind, SI32, outside, emit.number(ALIGNMENT, SI32)).value
+    above = emit.tile_op("maxs", kind, SI32, emit.tile_op("adds", kind, SI32, clamped, back).value, none).value
+    outside = emit.tile_op("add", kind, SI32, emit.tile_op("mins", kind, SI32, clamped, none).value, above).value
+    invalid = emit.tile_op("muls", kind, SI32, outside, emit.scalar(ALIGNMENT, SI32)).value
     zeros = emit.builder.op("tile.expands", none, [], [], to=tile(SI32, (1, ALIGNMENT // SI32.size)), name=emit.name)
-    return emit.make("add", kind, SI32, indices, emit.make("gather", kind, SI32, zeros, invalid).value).value
+    return emit.tile_op("add", kind, SI32, indices, emit.tile_op("gather", kind, SI32, zeros, invalid).value).value
 
 
 def _of_counts_alone(x: Operand) -> bool:
@@ -96,7 +96,7 @@ def _of_counts_alone(x: Operand) -> bool:
 
 def _most(emit: KernelEmit, extent: Sym) -> Value:
     whole = emit.builder.op("index_cast", emit.extents[extent], to=scalar(SI32))
-    return emit.builder.op("subi", whole, emit.number(1, SI32))
+    return emit.builder.op("subi", whole, emit.scalar(1, SI32))
 
 
 def _found(
@@ -134,8 +134,8 @@ def _found(
     else:
         result = reshaped(emit, result, tile(dtype, (step, columns) if wide else (1, step)), existing)
     if wide:
-        stretched = emit.make("muls", kind, SI32, indices, emit.number(columns, SI32))
-        count = emit.builder.op("tile.ci", emit.number(0, SI32), [], [], to=tile(SI32, (1, columns)), name=name)
+        stretched = emit.tile_op("muls", kind, SI32, indices, emit.scalar(columns, SI32))
+        count = emit.builder.op("tile.ci", emit.scalar(0, SI32), [], [], to=tile(SI32, (1, columns)), name=name)
         row_of = BlockValue(ROW, reshaped(emit, count, emit.type_of(ROW, SI32), []))
-        indices = emit.make("add", kind, SI32, stretched.value, emit.spread(row_of, kind).value).value
-    return emit.make("gather", kind, dtype, result, indices)
+        indices = emit.tile_op("add", kind, SI32, stretched.value, emit.spread(row_of, kind).value).value
+    return emit.tile_op("gather", kind, dtype, result, indices)

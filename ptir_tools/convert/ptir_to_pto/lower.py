@@ -40,13 +40,13 @@ def binary(short: str, commutes: bool = False) -> TileRule:
         if a.kind == b.kind == SCALAR:
             a = emit.spread(a, kind)
         if SCALAR in (a.kind, b.kind):
-            return emit.make(f"{short}s", kind, a.dtype, a.value, b.value)
+            return emit.tile_op(f"{short}s", kind, a.dtype, a.value, b.value)
         if commutes and b.kind == FULL:
             a, b = b, a
         if a.kind == FULL and b.kind != FULL and a.dtype.is_float:
             prefix = "rowexpand" if b.kind == COLUMN else "colexpand"
-            return emit.make(prefix + short, FULL, a.dtype, a.value, b.value)
-        return emit.make(short, kind, a.dtype, emit.spread(a, kind).value, emit.spread(b, kind).value)
+            return emit.tile_op(prefix + short, FULL, a.dtype, a.value, b.value)
+        return emit.tile_op(short, kind, a.dtype, emit.spread(a, kind).value, emit.spread(b, kind).value)
 
     return rule
 
@@ -56,7 +56,7 @@ def unary(short: str) -> TileRule:
 
     def rule(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
         kind = common_kind(emit, op, x)
-        return emit.make(short, kind, x.dtype, emit.spread(x, kind).value)
+        return emit.tile_op(short, kind, x.dtype, emit.spread(x, kind).value)
 
     return rule
 
@@ -87,7 +87,7 @@ def exponential(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
     kind = result.defn.short.removeprefix("tile.").removesuffix("sub") if result is not None else ""
     if one and result is not None and block[-1] is result and x.dtype is F32 and kind in ("rowexpand", "colexpand"):
         block.pop()
-        return emit.make(f"{kind}expdif", FULL, F32, *result.operands[:2])
+        return emit.tile_op(f"{kind}expdif", FULL, F32, *result.operands[:2])
     return unary("exp")(emit, op, x)
 
 
@@ -105,8 +105,8 @@ def comparison(mode: str) -> TileRule:
         kind = common_kind(emit, op, a, b)
         left = emit.spread(a, kind).value
         if b.kind == SCALAR:
-            return emit.make("cmps", kind, SI8, left, b.value, cmpMode=mode)
-        return emit.make("cmp", kind, SI8, left, emit.spread(b, kind).value, cmpMode=mode)
+            return emit.tile_op("cmps", kind, SI8, left, b.value, cmpMode=mode)
+        return emit.tile_op("cmp", kind, SI8, left, emit.spread(b, kind).value, cmpMode=mode)
 
     return rule
 
@@ -114,7 +114,7 @@ def comparison(mode: str) -> TileRule:
 def select(emit: KernelEmit, op: Op, *values: BlockValue) -> BlockValue:
     """A mask and two tiles."""
     kind = common_kind(emit, op, *values)
-    return emit.make("sel", kind, values[1].dtype, *(emit.spread(p, kind).value for p in values))
+    return emit.tile_op("sel", kind, values[1].dtype, *(emit.spread(p, kind).value for p in values))
 
 
 def clamp(emit: KernelEmit, op: Op, x: BlockValue, low: BlockValue, high: BlockValue) -> BlockValue:
@@ -130,12 +130,12 @@ def cast(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
     kind = common_kind(emit, op, x)
     value = emit.spread(x, kind).value
     if source is I1 and to.is_float:  # a mask directly
-        one, zero = (emit.number(n, F32) for n in (1, 0))
-        ones, zeros = (emit.make("expands", kind, F32, n, valid=emit.existing(kind)).value for n in (one, zero))
-        return BlockValue(kind, emit.converted(emit.make("sel", kind, F32, value, ones, zeros).value, to))
+        one, zero = (emit.scalar(n, F32) for n in (1, 0))
+        ones, zeros = (emit.tile_op("expands", kind, F32, n, valid=emit.existing(kind)).value for n in (one, zero))
+        return BlockValue(kind, emit.converted(emit.tile_op("sel", kind, F32, value, ones, zeros).value, to))
     if to is I1:
-        zero = emit.number(0, x.dtype)
-        return emit.make("cmps", kind, SI8, value, zero, cmpMode="NE")
+        zero = emit.scalar(0, x.dtype)
+        return emit.tile_op("cmps", kind, SI8, value, zero, cmpMode="NE")
     if source is SI64 and to.is_integer and to.bits <= 32:
         value = _narrowed(emit, kind, value)
         source, x = SI32, BlockValue(kind, value)
@@ -144,10 +144,10 @@ def cast(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
     if source.is_integer and to.is_integer and source is not I1:  # pto.tile.cvt wraps
         for short, bound, own in (("maxs", to.min, source.min), ("mins", to.max, source.max)):
             if bound > own if short == "maxs" else bound < own:
-                edge = emit.number(bound, x.dtype)
-                value = emit.make(short, kind, x.dtype, value, edge).value
+                edge = emit.scalar(bound, x.dtype)
+                value = emit.tile_op(short, kind, x.dtype, value, edge).value
     rmode = "CAST_TRUNC" if source.is_float and to.is_integer else "CAST_RINT"
-    return emit.make("cvt", kind, to, value, rmode=rmode)
+    return emit.tile_op("cvt", kind, to, value, rmode=rmode)
 
 
 def bitcast(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
@@ -158,17 +158,17 @@ def bitcast(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
 
 def _narrowed(emit: KernelEmit, kind: str, x: Value) -> Value:
     """i64 as i32, saturated. Its f32 tells whether it fits, except next to 2^31, where the sign of its low half does."""
-    low, as_f32 = emit.make("cvt", kind, SI32, x).value, emit.make("cvt", kind, F32, x).value
+    low, as_f32 = emit.tile_op("cvt", kind, SI32, x).value, emit.tile_op("cvt", kind, F32, x).value
     for mode, sign, end in (("GE", "GT", SI32.max), ("LE", "LT", SI32.min)):
-        edge = emit.number(2.0**31 if end > 0 else -(2.0**31), F32)
-        zero, last = (emit.number(n, SI32) for n in (0, end))
-        ends = emit.make("expands", kind, SI32, last, valid=emit.existing(kind)).value
-        same = emit.make("cmps", kind, SI8, low, zero, cmpMode=sign).value
-        inside = emit.make("sel", kind, SI32, same, low, ends).value
-        at = emit.make("cmps", kind, SI8, as_f32, edge, cmpMode="EQ").value
-        out = emit.make("cmps", kind, SI8, as_f32, edge, cmpMode=mode).value
-        beyond = emit.make("sel", kind, SI32, at, inside, ends).value
-        low = emit.make("sel", kind, SI32, out, beyond, low).value
+        edge = emit.scalar(2.0**31 if end > 0 else -(2.0**31), F32)
+        zero, last = (emit.scalar(n, SI32) for n in (0, end))
+        ends = emit.tile_op("expands", kind, SI32, last, valid=emit.existing(kind)).value
+        same = emit.tile_op("cmps", kind, SI8, low, zero, cmpMode=sign).value
+        inside = emit.tile_op("sel", kind, SI32, same, low, ends).value
+        at = emit.tile_op("cmps", kind, SI8, as_f32, edge, cmpMode="EQ").value
+        out = emit.tile_op("cmps", kind, SI8, as_f32, edge, cmpMode=mode).value
+        beyond = emit.tile_op("sel", kind, SI32, at, inside, ends).value
+        low = emit.tile_op("sel", kind, SI32, out, beyond, low).value
     return low
 
 
@@ -178,10 +178,10 @@ def rounding(rmode: str) -> TileRule:
     def rule(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
         kind = common_kind(emit, op, x)
         value = emit.converted(emit.spread(x, kind).value, F32)
-        rounded = emit.make("cvt", kind, F32, emit.make("cvt", kind, SI32, value, rmode=rmode).value)
-        limit = emit.number(2.0**23, F32)
-        small = emit.make("cmps", kind, SI8, emit.make("abs", kind, F32, value).value, limit, cmpMode="LT")
-        result = emit.make("sel", kind, F32, small.value, rounded.value, value)
+        rounded = emit.tile_op("cvt", kind, F32, emit.tile_op("cvt", kind, SI32, value, rmode=rmode).value)
+        limit = emit.scalar(2.0**23, F32)
+        small = emit.tile_op("cmps", kind, SI8, emit.tile_op("abs", kind, F32, value).value, limit, cmpMode="LT")
+        result = emit.tile_op("sel", kind, F32, small.value, rounded.value, value)
         return BlockValue(kind, emit.converted(result.value, x.dtype))
 
     return rule
@@ -199,10 +199,10 @@ def reduction(short: str) -> TileRule:
         if not lost:  # an extent of 1
             return x
         if emit.layout.column not in lost:
-            return emit.make(f"col{short}", ROW, x.dtype, emit.spread(x).value)
+            return emit.tile_op(f"col{short}", ROW, x.dtype, emit.spread(x).value)
         rows = element_types(emit.target)[f"row{short}"]
         if DTYPE_TEXT[x.dtype] in rows or x.dtype.is_float:
-            return emit.combine_parts(COMBINED[op.defn.short], emit.make(f"row{short}", COLUMN, x.dtype, emit.spread(x).value))
+            return emit.combine_parts(COMBINED[op.defn.short], emit.tile_op(f"row{short}", COLUMN, x.dtype, emit.spread(x).value))
         return _turned(emit, short, emit.spread(x))
 
     return rule
@@ -217,12 +217,12 @@ def position(short: str) -> TileRule:
         lost = {a for d in reduced_axes(op) for a in dims[d % len(dims)]}
         if not lost:  # an extent of 1: the index is 0
             kind = common_kind(emit, op, x)
-            zero = emit.number(0, to)
-            return emit.make("expands", kind, to, zero, valid=emit.existing(kind))
+            zero = emit.scalar(0, to)
+            return emit.tile_op("expands", kind, to, zero, valid=emit.existing(kind))
         require(emit.blocks.parts == 1, NOT_TRANSLATABLE, "argmax and argmin need whole rows")
         require(len(lost) == 1, NOT_TRANSLATABLE, f"{op.defn.short} goes over several axes of tiles")
         side, kind = ("row", COLUMN) if emit.layout.column in lost else ("col", ROW)
-        result = emit.make(f"{side}{short}", kind, SI32, emit.spread(x).value)
+        result = emit.tile_op(f"{side}{short}", kind, SI32, emit.spread(x).value)
         return result if to is SI32 else BlockValue(kind, emit.converted(result.value, to))
 
     return rule
