@@ -8,7 +8,7 @@ from math import prod
 
 from ptir_tools.core.expressions import Poly, constant, name
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import TYPE_CHECKING
+from ptir_tools.core.typed import TYPE_CHECKING, NoReturn
 from ptir_tools.core.types import Dim, Shape, Sym, sym
 
 if TYPE_CHECKING:
@@ -28,6 +28,10 @@ def _both(function: Callable[[Poly, Poly], Poly]) -> tuple[Method, Method]:
         return NotImplemented if (y := _poly(other)) is None else size(function(y, x.poly))
 
     return left, right
+
+
+class Unknown(TypeError):
+    """A number was wanted of an extent that is not known while a program is read."""
 
 
 class Extent:
@@ -64,8 +68,10 @@ class Extent:
     def __repr__(self) -> str:
         return self.dim.name
 
-    def __bool__(self) -> bool:
-        raise TypeError("an extent is not known yet")
+    def _unknown(self, *_: object) -> NoReturn:
+        raise Unknown(f"a number is wanted where the extent is the symbol {self}")
+
+    __bool__ = __int__ = __index__ = __float__ = __lt__ = __le__ = __gt__ = __ge__ = _unknown
 
     def __neg__(self) -> Size:
         return size(-self.poly)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import isfinite
+from traceback import walk_tb
 
-from ptir_tools.bridges.extents import Extent, Size, as_dims, poly, settled
+from ptir_tools.bridges.extents import Extent, Size, Unknown, as_dims, poly, settled
 from ptir_tools.bridges.onnx.table import Node, dtype_of
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, DType
 from ptir_tools.core.extremes import MAXIMUM, MINIMUM
 from ptir_tools.core.lazy import lazy, np
-from ptir_tools.core.typed import TYPE_CHECKING
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import onnx
@@ -21,8 +23,38 @@ else:
     reference = lazy("onnx.reference")
 
 _MOST = 1 << 16  # elements of a folded result
+_REFUSALS = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError)  # of NumPy and ONNX
 Found = Array | list[Array] | None
 Fold = Callable[..., Found]
+
+
+class Unfolded(Exception):
+    """The operands are not those of a correct node: its handler says what is wrong."""
+
+
+def called(function: Callable[..., Any], *args: object, **named: object) -> Any:
+    """The result of a function of NumPy or ONNX. Raises Unfolded where the library refuses the operands. What the code of this
+    toolkit raises when the library calls it is passed on."""
+    try:
+        return function(*args, **named)
+    except _REFUSALS as error:
+        if any(
+            frame.f_globals.get("__name__", "").startswith("ptir_tools.") for frame, _ in list(walk_tb(error.__traceback__))[1:]
+        ):
+            raise
+        raise Unfolded from None
+
+
+def wanted(holds: object) -> None:
+    """Raise Unfolded unless the condition holds."""
+    if not holds:
+        raise Unfolded
+
+
+def _scalar(x: Array) -> Any:
+    """The only element of an array."""
+    wanted(x.size == 1)
+    return x.reshape(())[()]
 
 
 def fold(node: Node, operands: Sequence[Array]) -> list[Array | None] | None:
@@ -34,8 +66,7 @@ def fold(node: Node, operands: Sequence[Array]) -> list[Array | None] | None:
             return None
         with np.errstate(all="ignore"):
             result = entry(node, *operands)
-    # An unknown extent, or a refusal that the handler explains.
-    except (TypeError, ValueError, IndexError, NotImplementedError, RuntimeError):
+    except (Unfolded, Unknown):
         return None
     node.idle(*range(len(operands)))
     if result is None or node.ignored():
@@ -44,22 +75,24 @@ def fold(node: Node, operands: Sequence[Array]) -> list[Array | None] | None:
 
 
 def _result_size(node: Node, operands: Sequence[Array]) -> float:
-    """An upper bound on the elements of the result, without computing it. Raises what malformed operands raise."""
+    """An upper bound on the elements of the result, without computing it. Raises Unfolded, Unknown."""
     if node.op == "ConstantOfShape" or node.op == "Expand":
         filled = np.prod(np.maximum(np.asarray(_integers(operands[-1]) or 0, np.float64), 1))
         return float(filled) * max(operands[0].size, 1)
     if node.op == "Range":
-        start, limit, delta = (float(x.reshape(())) for x in operands if x.dtype != object)
-        return abs((limit - start) / delta)
+        start, limit, delta = (float(_scalar(x)) for x in operands)
+        wanted(delta and isfinite(count := (limit - start) / delta))
+        return abs(count)
     if node.op == "Tile":
         return operands[0].size * float(np.prod(np.maximum(operands[1].astype(np.float64), 0)))
     if node.op == "Pad":
         grown = np.abs(np.asarray(operands[1] if len(operands) > 1 else node.attr("pads") or 0, np.float64)).sum()
         return float(np.prod([n + grown for n in operands[0].shape]))
     if node.op == "OneHot":
-        return operands[0].size * abs(float(operands[1].reshape(-1)[0]))
+        return operands[0].size * abs(float(_scalar(operands[1])))
     if node.op in ("Gather", "GatherND"):
         axis = node.attr("axis") if node.op == "Gather" else 0
+        wanted(-operands[0].ndim <= axis < operands[0].ndim)
         return float(operands[0].size / max(operands[0].shape[axis], 1) * operands[1].size)
     if len(operands) > 1 and node.op not in ("Concat", "Split", "Slice", "Reshape"):
         shapes = [x.shape for x in operands]
@@ -72,19 +105,19 @@ def _result_size(node: Node, operands: Sequence[Array]) -> float:
 def _same(ufunc: Callable[..., Array]) -> Fold:
     def apply(node: Node, *xs: Array) -> Array:
         symbolic = any(x.dtype == object for x in xs)
-        out = ufunc(*(x.astype(object) for x in xs)) if symbolic else ufunc(*xs)
+        out = called(ufunc, *(x.astype(object) if symbolic else x for x in xs))
         return np.asarray(out) if symbolic else np.asarray(out).astype(xs[0].dtype)
 
     return apply
 
 
 def _flags(ufunc: Callable[..., Array]) -> Fold:
-    return lambda node, *xs: np.asarray(ufunc(*xs)).astype(np.bool_)
+    return lambda node, *xs: np.asarray(called(ufunc, *xs)).astype(np.bool_)
 
 
 def _equal(_: Node, x: Array, y: Array) -> Array | None:
     """An extent is never negative; other comparisons of one are not folded."""
-    pairs = np.broadcast(x, y)
+    pairs = called(np.broadcast, x, y)
     out = np.empty(pairs.shape, np.bool_)
     for i, (a, b) in enumerate(pairs):
         symbolic = isinstance(a, Extent) or isinstance(b, Extent)
@@ -103,21 +136,21 @@ def _div(_: Node, x: Array, y: Array) -> Array | None:
     if x.dtype == object or y.dtype == object:
         if any(not isinstance(n, Extent) and n < 1 for n in y.flat) or any(map(_may_be_negative, x.flat)):
             return None  # the quotient is rounded toward zero
-        whole: Array = np.floor_divide(x.astype(object), y.astype(object))
+        whole: Array = called(np.floor_divide, x.astype(object), y.astype(object))
         return whole
     if x.dtype.kind not in "iu":
-        quotient: Array = x / y
+        quotient: Array = called(np.divide, x, y)
         return quotient.astype(x.dtype)
     if (y == 0).any():
         return None
-    whole = np.sign(x) * np.sign(y) * (np.abs(x) // np.abs(y))
+    whole = called(np.multiply, np.sign(x), np.sign(y)) * (np.abs(x) // np.abs(y))
     return whole.astype(x.dtype)
 
 
 def _mod(node: Node, x: Array, y: Array) -> Array | None:
     if x.dtype == object or y.dtype == object or node.attr("fmod"):
         return None
-    return None if (y == 0).any() else np.mod(x, y).astype(x.dtype)
+    return None if (y == 0).any() else called(np.mod, x, y).astype(x.dtype)
 
 
 def _cast(node: Node, x: Array) -> Array | None:
@@ -138,14 +171,23 @@ def cast(x: Array, target: DType) -> Array | None:
 def _cumsum(node: Node, x: Array, axis: Array) -> Array | None:
     if x.dtype.kind not in "iu" or node.attr("exclusive"):
         return None
-    a = int(axis.reshape(()))
+    a = int(_scalar(axis))
+    wanted(-x.ndim <= a < x.ndim)
     turned = np.flip(x, a) if node.attr("reverse") else x
     total = np.cumsum(turned, a, dtype=x.dtype)
     return np.flip(total, a) if node.attr("reverse") else total
 
 
 def _gather(node: Node, x: Array, at: Array) -> Array | None:
-    return np.take(x, at.astype(np.int64), axis=node.attr("axis")) if x.ndim else None
+    return called(np.take, x, at.astype(np.int64), axis=node.attr("axis")) if x.ndim else None
+
+
+def _gather_elements(node: Node, x: Array, at: Array) -> Array:
+    a = node.attr("axis")
+    wanted(x.ndim == at.ndim and -x.ndim <= a < x.ndim)
+    a %= x.ndim
+    whole: Array = called(np.take_along_axis, x[tuple(slice(None if i == a else n) for i, n in enumerate(at.shape))], at, a)
+    return whole
 
 
 def _slice(
@@ -160,10 +202,14 @@ def _slice(
         starts, ends, axes = node.given("starts"), node.given("ends"), node.given("axes")
         if starts is None or ends is None:
             return None
+    wanted(all(np.ndim(v) == 1 for v in (starts, ends, axes, steps) if v is not None))
     places = range(len(starts)) if axes is None else axes
     index = [slice(None)] * x.ndim
+    strides = [1] * len(starts) if steps is None else steps
+    wanted(len(starts) == len(ends) == len(places) == len(strides) and all(-x.ndim <= a < x.ndim for a in places))
     for k, a in enumerate(places):
-        start, end, step = int(starts[k]), int(ends[k]), 1 if steps is None else int(steps[k])
+        start, end, step = int(starts[k]), int(ends[k]), int(strides[k])
+        wanted(step)
         n = x.shape[a]
         first = max(start + n, 0) if start < 0 else start
         last = end + n if end < 0 else end
@@ -171,14 +217,19 @@ def _slice(
     return x[tuple(index)]
 
 
+def _axes(node: Node, axes: Array | None) -> tuple[int, ...] | None:
+    """The axes of an operand, or, where it is absent, of the attribute."""
+    given = node.attr("axes") if axes is None else axes
+    wanted(given is None or np.ndim(given) == 1)
+    return None if given is None else tuple(int(a) for a in given)
+
+
 def _unsqueeze(node: Node, x: Array, axes: Array | None = None) -> Array:
-    given = node.attr("axes") if axes is None else axes.tolist()
-    return np.expand_dims(x, tuple(int(a) for a in given))
+    return called(np.expand_dims, x, _axes(node, axes) or ())
 
 
 def _squeeze(node: Node, x: Array, axes: Array | None = None) -> Array:
-    given = node.attr("axes") if axes is None else axes.tolist()
-    return np.squeeze(x, None if given is None else tuple(int(a) for a in given))
+    return called(np.squeeze, x, _axes(node, axes))
 
 
 def _integers(shape: Array) -> list[int] | None:
@@ -193,16 +244,17 @@ def _reshape(node: Node, x: Array, shape: Array | None = None) -> Array | None:
     if (dims := _integers(shape)) is None:
         return None
     copies = not node.attr("allowzero")
-    return x.reshape([x.shape[i] if d == 0 and copies else d for i, d in enumerate(dims)])
+    wanted(all(d or not copies or i < x.ndim for i, d in enumerate(dims)))
+    return called(x.reshape, [x.shape[i] if d == 0 and copies else d for i, d in enumerate(dims)])
 
 
 def _reduced(ufunc: Callable[..., Array]) -> Fold:
     def apply(node: Node, x: Array, axes: Array | None = None) -> Array:
-        given = node.attr("axes") if axes is None else axes.tolist()
-        nothing = node.attr("noop_with_empty_axes")
-        if not given and nothing:
+        given = _axes(node, axes)
+        if not given and node.attr("noop_with_empty_axes"):
             return x
-        out = ufunc(x, axis=tuple(given) if given else None, keepdims=node.attr("keepdims") == 1)
+        wanted(x.size)
+        out = called(ufunc, x, axis=given or None, keepdims=node.attr("keepdims") == 1)
         return np.asarray(out).astype(x.dtype)
 
     return apply
@@ -210,6 +262,7 @@ def _reduced(ufunc: Callable[..., Array]) -> Fold:
 
 def _filled(node: Node, shape: Array) -> Array | None:
     dims = _integers(shape)
+    wanted(dims is None or min(dims, default=0) >= 0)
     if dims is None or int(np.prod(dims, dtype=np.float64)) > 1 << 12:
         return None
     value = node.attr("value")
@@ -218,19 +271,18 @@ def _filled(node: Node, shape: Array) -> Array | None:
 
 
 def _range(_: Node, start: Array, limit: Array, delta: Array) -> Array | None:
-    if any(x.dtype == object for x in (start, limit, delta)):
-        return None
-    count = max(int(np.ceil((float(limit.reshape(())) - float(start.reshape(()))) / float(delta.reshape(())))), 0)
+    count = max(int(np.ceil((float(_scalar(limit)) - float(_scalar(start))) / float(_scalar(delta)))), 0)
     result: Array = start.reshape(()) + np.arange(count).astype(start.dtype) * delta.reshape(())
     return result.astype(start.dtype)
 
 
 def _concat(node: Node, *xs: Array) -> Array | None:
-    return np.concatenate(xs, axis=node.attr("axis", 1))
+    return called(np.concatenate, xs, axis=node.attr("axis", 1))
 
 
 def _split(node: Node, x: Array, sizes: Array | None = None) -> list[Array]:
     a, given = node.attr("axis", 0), node.given("split")
+    wanted(-x.ndim <= a < x.ndim)
     if given:
         sizes = np.array(given)
     elif sizes is None:
@@ -243,20 +295,20 @@ def _split(node: Node, x: Array, sizes: Array | None = None) -> list[Array]:
 def _expand(_: Node, x: Array, shape: Array) -> Array | None:
     if (dims := _integers(shape)) is None:
         return None
-    return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(dims)))
+    return called(np.broadcast_to, x, called(np.broadcast_shapes, x.shape, tuple(dims)))
 
 
 def _where(_: Node, which: Array, x: Array, y: Array) -> Array | None:
-    return np.where(which, x, y)
+    return called(np.where, which, x, y)
 
 
 def _transpose(node: Node, x: Array) -> Array | None:
-    return np.transpose(x, node.attr("perm"))
+    return called(np.transpose, x, node.attr("perm"))
 
 
 # Operators on integers and flags, as shapes and indices need them; ONNX's reference computes them.
 _REFERENCE = (
-    "ArgMax", "ArgMin", "Compress", "GatherElements", "GatherND", "NonZero", "OneHot", "Pad", "Pow", "ScatterElements",
+    "ArgMax", "ArgMin", "Compress", "GatherND", "NonZero", "OneHot", "Pad", "Pow", "ScatterElements",
     "ScatterND", "Sign", "Tile", "TopK", "Trilu", "Unique",
 )  # fmt: skip
 
@@ -272,12 +324,12 @@ def _by_reference(node: Node, *xs: Array) -> list[Array] | None:
     names = [f"y{k}" for k in range(node.outputs)]
     result = onnx.helper.make_node(node.op, list(given), names, **node.attributes())
     infos = [
-        onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+        onnx.helper.make_tensor_value_info(name, called(onnx.helper.np_dtype_to_tensor_dtype, x.dtype), x.shape)
         for name, x in given.items()
     ]
     graph = onnx.helper.make_graph([result], "one", infos, [onnx.helper.make_tensor_value_info(name, 7, None) for name in names])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", node.opset)])
-    return list(reference.ReferenceEvaluator(model).run(None, given))
+    return list(called(called(reference.ReferenceEvaluator, model).run, None, given))
 
 
 FOLDS: dict[str, Fold] = {
@@ -289,7 +341,7 @@ FOLDS: dict[str, Fold] = {
     "Identity": lambda node, x: x, "And": _flags(np.logical_and), "Or": _flags(np.logical_or),
     "Not": _flags(np.logical_not), "Xor": _flags(np.logical_xor), "Equal": _equal, "Less": _flags(np.less),
     "LessOrEqual": _flags(np.less_equal), "Greater": _flags(np.greater), "GreaterOrEqual": _flags(np.greater_equal),
-    "Cast": _cast, "Gather": _gather, "Slice": _slice, "Unsqueeze": _unsqueeze, "Squeeze": _squeeze, "Reshape": _reshape,
+    "Cast": _cast, "Gather": _gather, "GatherElements": _gather_elements, "Slice": _slice, "Unsqueeze": _unsqueeze, "Squeeze": _squeeze, "Reshape": _reshape,
     "ReduceSum": _reduced(np.sum), "ReduceProd": _reduced(np.prod),
     "ReduceMax": _reduced(MAXIMUM.reduce), "ReduceMin": _reduced(MINIMUM.reduce),
     "ConstantOfShape": _filled, "Range": _range, "Concat": _concat, "Split": _split, "Expand": _expand, "Where": _where,

@@ -401,6 +401,11 @@ class Importer:
                 violation.message += called
                 self.diagnostics.violation(violation, self.place.loc)
                 outputs = None
+            except extents.Unknown as unknown:
+                self.diagnostics.error(
+                    "UnsupportedOnnx", f"{proto.op_type}: {unknown}", self.place.loc, help="give the symbols with --bind"
+                )
+                outputs = None
             except _FAULTS:
                 if not (message := self._malformed(proto, scope)):
                     raise  # a fault of this toolkit: ONNX finds nothing wrong

@@ -176,6 +176,12 @@ class Node:
             raise refused(f"operand {i} of {self.op} depends on a symbolic extent: {dims}", "give the symbols with --bind")
         return whole
 
+    def integer(self, i: int) -> int:
+        """Operand `i` as one integer. Raises Violation."""
+        if len(numbers := self.ints(i)) != 1:
+            raise Violation("InvalidModel", f"operand {i} of {self.op} has {len(numbers)} elements; one is wanted")
+        return numbers[0]
+
     def floats(self, i: int) -> list[float]:
         """Operand `i` as numbers."""
         return [float(x) for x in np.asarray(self.known(i)).reshape(-1)]

@@ -1025,6 +1025,40 @@ def test_a_fault_of_a_handler_is_not_one_of_the_model(monkeypatch: pytest.Monkey
         ptir.from_onnx(model([node("Neg", "x", "y")], {"x": (TensorProto.BOOL, [2])}, ["y"]))
 
 
+def test_a_fault_of_a_fold_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ptir_tools.bridges.onnx import folding
+
+    def broken(node: Any, *operands: Any) -> Any:
+        raise error
+
+    m = model([node("Neg", "c", "n"), node("Add", "x n", "y")], {"x": [2]}, ["y"], {"c": np.array([1, 2], np.float32)})
+    monkeypatch.setitem(folding.FOLDS, "Neg", broken)
+    for error in (TypeError(), ValueError(), IndexError(), RuntimeError(), NotImplementedError()):
+        with pytest.raises(type(error)):
+            ptir.from_onnx(m)
+
+
+def test_constants_that_do_not_fit_their_operator() -> None:
+    """Folds of constants of wrong shapes and values: a diagnostic, or a program that verifies."""
+    from ptir_tools.bridges.onnx.folding import FOLDS
+
+    rng = random.Random(1)
+    values: list[Any] = [0, 2, -3, [], [0], [1, 0], [-9, 7, 2], [[1, 2], [3, 4]], [10**5]]
+    for op in sorted(FOLDS):
+        schema = onnx.defs.get_schema(op)
+        least = max(schema.min_input, 1)
+        for _ in range(20):
+            count = rng.randint(least, max(least, min(schema.max_input, 4)))
+            names = [f"c{i}" for i in range(count)]
+            constants = {name: np.array(rng.choice(values), np.int64) for name in names}
+            attrs = {"to": 1} if op == "Cast" else {"axis": rng.choice([0, 1, -3])} if "axis" in schema.attributes else {}
+            m = model([node(op, " ".join(names), "y", **attrs), node("Cast", "y", "z", to=1)], {}, ["z"], constants)
+            try:
+                ptir.verify(ptir.from_onnx(m))
+            except ptir.Rejected:
+                pass
+
+
 @pytest.mark.parametrize(
     ("indices", "fits"), [([1, 3], True), ([1, 4], False), ([-1, 0], False), ([[0, 1], [1, 1]], True), ([[0, 2], [1, 1]], False)]
 )

@@ -85,7 +85,7 @@ def flat_places(node: Node, at: Tensor, shape: tuple[Dim, ...], a: int) -> Tenso
 def gather_elements(node: Node) -> Tensor:
     """GatherElements: one element per index."""
     x = node[0]
-    a = axis(node.attr("axis"), x.rank)
+    a = axis(node.attr("axis"), node.ranked(0, max(x.rank, 1)).rank)
     node.ranked(1, x.rank)
     at = normalized(node, 1, x.shape[a])
     if all(d == e for i, (d, e) in enumerate(zip(x.shape, at.shape, strict=True)) if i != a):
@@ -115,7 +115,7 @@ def scattered(node: Node, x: Tensor, at: Tensor, updates: Tensor) -> Tensor:
 def scatter_elements(node: Node) -> Tensor:
     """ScatterElements: one update per index."""
     x, updates = node[0], node[2]
-    a = axis(node.attr("axis"), x.rank)
+    a = axis(node.attr("axis"), node.ranked(0, max(x.rank, 1)).rank)
     node.ranked(1, x.rank)
     at, how = normalized(node, 1, x.shape[a]), node.choice("reduction", (*_SCATTERS, "mul"), "none")
     whole = all(d == e for i, (d, e) in enumerate(zip(x.shape, at.shape, strict=True)) if i != a)
@@ -126,7 +126,7 @@ def scatter_elements(node: Node) -> Tensor:
 
 def _nd_places(node: Node, at: Tensor, shape: tuple[Dim, ...], first: int) -> tuple[Tensor, list[Dim]]:
     """The flat index, in units of slices, of each index vector in axes `first`… of `shape`, and the shape of a slice."""
-    depth = fixed(at.shape[-1])
+    depth = fixed(at.shape[-1]) if at.rank else 0
     total: Tensor | None = None
     if not 1 <= depth <= len(shape) - first:
         raise refused(f"{node.op} by vectors of {depth} indices")
@@ -145,7 +145,7 @@ def gather_nd(node: Node) -> Tensor:
     """GatherND: slices at index vectors."""
     x, at, b = node[0], node[1], node.attr("batch_dims")
     places, rest = _nd_places(node, at, x.shape, b)
-    depth = fixed(at.shape[-1])
+    depth = fixed(at.shape[-1]) if at.rank else 0
     if not b:
         return (x if depth == 1 else x.reshape([prod(map(fixed, x.shape[:depth])), *rest])).take(places)
     shape = tuple(map(fixed, x.shape))
@@ -191,7 +191,7 @@ def tensor_scatter(node: Node) -> Tensor:
 @handles("OneHot")
 def one_hot(node: Node) -> Tensor:
     """OneHot: `on` at each index along a new axis, `off` elsewhere and for indices out of range."""
-    depth = node.ints(1)[0]
+    depth = node.integer(1)
     x, values = node[0], node[2]
     a = axis(node.attr("axis"), x.rank + 1)
     at = x if x.dtype is SI64 else x.cast(SI64)

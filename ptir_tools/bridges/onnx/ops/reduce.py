@@ -93,14 +93,14 @@ def cumulative(node: Node) -> Tensor:
     """CumSum or CumProd."""
     x, name = node[0], "cumsum" if node.op == "CumSum" else "cumprod"
     exclusive, reverse = bool(node.attr("exclusive")), bool(node.attr("reverse"))
-    return node.block.op(name, x, axis(node.ints(1)[0], x.rank), exclusive=exclusive, reverse=reverse)
+    return node.block.op(name, x, axis(node.integer(1), x.rank), exclusive=exclusive, reverse=reverse)
 
 
 @handles("TopK")
 def top_k(node: Node) -> list[Tensor]:
     """TopK: the largest or smallest elements and their indices, best first, also where `sorted` leaves the order open."""
     x = node[0]
-    k, a = node.ints(1)[0] if node.opset >= 10 else node.attr("k"), axis(node.attr("axis"), x.rank)
+    k, a = node.integer(1) if node.opset >= 10 else node.attr("k"), axis(node.attr("axis"), x.rank)
     node.idle("sorted")
     result = x.top_k(k, axis=a, largest=bool(node.attr("largest", 1)), indices_dtype=SI64)
     return [result[0], result[1]]

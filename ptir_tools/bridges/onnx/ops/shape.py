@@ -439,6 +439,8 @@ def padded(node: Node) -> Tensor:
     x, mode = node[0], node.attr("mode", "constant")
     pads = node.given("pads") or node.given("paddings") or node.ints(1)
     axes = node.axes(3, x.rank) or list(range(x.rank))
+    if len(pads) != 2 * len(axes):
+        raise Violation("InvalidModel", f"Pad has {len(pads)} counts for {len(axes)} axes")
     if mode != "constant":
         for k, a in enumerate(axes):
             x = _mirrored(x, a, pads[k], pads[k + len(axes)], mode)
@@ -455,6 +457,8 @@ def padded(node: Node) -> Tensor:
     for k, a in enumerate(axes):
         lows[a], highs[a] = max(pads[k], 0), max(pads[k + len(axes)], 0)
     datum = node.datum(2)
+    if isinstance(datum, (Tensor, np.ndarray)) and set(datum.shape) - {1}:
+        raise Violation("InvalidModel", f"Pad fills with one value, not with {list(datum.shape)}")
     if isinstance(datum, Tensor):
         mask = node.constant(True).broadcast_to(x.shape).pad(lows, highs, pad_value=False)
         moved = x.pad(lows, highs, pad_value=False if x.dtype is I1 else 0)

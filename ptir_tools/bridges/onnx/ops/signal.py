@@ -62,21 +62,21 @@ def _sides(x: Tensor, complex_: bool) -> tuple[Tensor, Tensor | None]:
 def dft(node: Node) -> Tensor:
     """DFT along an axis."""
     x = node[0]
-    a = node.attr("axis", 1) if node.opset < 20 else node.ints(2)[0] if node.has(2) else -2
+    a = node.attr("axis", 1) if node.opset < 20 else node.integer(2) if node.has(2) else -2
     a = axis(a, x.rank)
     inverse, onesided = bool(node.attr("inverse")), bool(node.attr("onesided"))
     n = fixed(x.shape[a])
-    n = node.ints(1)[0] if node.has(1) else 2 * (n - 1) if inverse and onesided else n
+    n = node.integer(1) if node.has(1) else 2 * (n - 1) if inverse and onesided else n
     return transformed(x, a, n, inverse, onesided)
 
 
 @handles("STFT")
 def stft(node: Node) -> Tensor:
     """STFT: transforms of frames of a signal."""
-    x, step = node[0], node.ints(1)[0]
+    x, step = node[0], node.integer(1)
     x = x if x.rank == 3 else x.reshape([*x.shape, 1])
     window = node.get(2)
-    length = node.ints(3)[0] if node.has(3) else fixed(window.shape[0]) if window is not None else fixed(x.shape[1])
+    length = node.integer(3) if node.has(3) else fixed(window.shape[0]) if window is not None else fixed(x.shape[1])
     count = 1 + (fixed(x.shape[1]) - length) // step
     frames = along(x, 1, (np.arange(count)[:, None] * step + np.arange(length)).reshape(-1))
     frames = frames.reshape([x.shape[0], count, length, x.shape[2]])
