@@ -32,7 +32,13 @@ class Unfolded(Exception):
     """The operands are not those of a correct node: its handler says what is wrong."""
 
 
-def called(function: Callable[..., Any], *args: object, **named: object) -> Any:
+def called(function: Callable[..., Any], *args: object, **named: object) -> Array:
+    """The array that a function of NumPy gives. Raises Unfolded."""
+    array: Array = asked(function, *args, **named)
+    return array
+
+
+def asked(function: Callable[..., Any], *args: object, **named: object) -> Any:
     """The result of a function of NumPy or ONNX. Raises Unfolded where the library refuses the operands. What the code of this
     toolkit raises when the library calls it is passed on."""
     try:
@@ -186,8 +192,7 @@ def _gather_elements(node: Node, x: Array, at: Array) -> Array:
     a = node.attr("axis")
     wanted(x.ndim == at.ndim and -x.ndim <= a < x.ndim)
     a %= x.ndim
-    whole: Array = called(np.take_along_axis, x[tuple(slice(None if i == a else n) for i, n in enumerate(at.shape))], at, a)
-    return whole
+    return called(np.take_along_axis, x[tuple(slice(None if i == a else n) for i, n in enumerate(at.shape))], at, a)
 
 
 def _slice(
@@ -324,12 +329,12 @@ def _by_reference(node: Node, *xs: Array) -> list[Array] | None:
     names = [f"y{k}" for k in range(node.outputs)]
     result = onnx.helper.make_node(node.op, list(given), names, **node.attributes())
     infos = [
-        onnx.helper.make_tensor_value_info(name, called(onnx.helper.np_dtype_to_tensor_dtype, x.dtype), x.shape)
+        onnx.helper.make_tensor_value_info(name, asked(onnx.helper.np_dtype_to_tensor_dtype, x.dtype), x.shape)
         for name, x in given.items()
     ]
     graph = onnx.helper.make_graph([result], "one", infos, [onnx.helper.make_tensor_value_info(name, 7, None) for name in names])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", node.opset)])
-    return list(called(called(reference.ReferenceEvaluator, model).run, None, given))
+    return list(asked(asked(reference.ReferenceEvaluator, model).run, None, given))
 
 
 FOLDS: dict[str, Fold] = {
@@ -341,7 +346,8 @@ FOLDS: dict[str, Fold] = {
     "Identity": lambda node, x: x, "And": _flags(np.logical_and), "Or": _flags(np.logical_or),
     "Not": _flags(np.logical_not), "Xor": _flags(np.logical_xor), "Equal": _equal, "Less": _flags(np.less),
     "LessOrEqual": _flags(np.less_equal), "Greater": _flags(np.greater), "GreaterOrEqual": _flags(np.greater_equal),
-    "Cast": _cast, "Gather": _gather, "GatherElements": _gather_elements, "Slice": _slice, "Unsqueeze": _unsqueeze, "Squeeze": _squeeze, "Reshape": _reshape,
+    "Cast": _cast, "Gather": _gather,
+    "GatherElements": _gather_elements, "Slice": _slice, "Unsqueeze": _unsqueeze, "Squeeze": _squeeze, "Reshape": _reshape,
     "ReduceSum": _reduced(np.sum), "ReduceProd": _reduced(np.prod),
     "ReduceMax": _reduced(MAXIMUM.reduce), "ReduceMin": _reduced(MINIMUM.reduce),
     "ConstantOfShape": _filled, "Range": _range, "Concat": _concat, "Split": _split, "Expand": _expand, "Where": _where,

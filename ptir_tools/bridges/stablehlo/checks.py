@@ -22,7 +22,7 @@ class Checks:
         block = flag.block
         zero, one = (block.constant(np.full((), n), SI64) for n in (0, 1))
         place = self.places.get(block, zero)
-        self.places[block] = place.reshape([1]).take(block.op("select", flag, zero, one))
+        self.places[block] = place.reshape([1]).take(flag.select(zero, one))
 
     def before(self, block: Block, x: Tensor) -> Tensor:
         """A result of a block, which is an error where an assertion of the block fails."""

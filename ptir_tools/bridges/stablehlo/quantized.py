@@ -41,7 +41,7 @@ def quantize(site: Site, x: Tensor, q: Quantized) -> Value:
     dtype = x.dtype
     scaled = x / _laid(site, q.scales, q, dtype) + _laid(site, q.zero_points, q, dtype)
     low, high = (site.full(bound, scaled.tensor_type) for bound in (q.low, q.high))
-    return Value(site.op("round_even", scaled.clamp(low, high)).cast(q.storage.dtype), q)
+    return Value(scaled.clamp(low, high).round_even().cast(q.storage.dtype), q)
 
 
 def perform(site: Site, handler: Handler, operands: Sequence[object], types: Sequence[Kind]) -> list[object]:

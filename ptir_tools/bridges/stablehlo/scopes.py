@@ -83,7 +83,7 @@ class Scope:
         """A scalar broadcast to the shape that scalars have here."""
         if not isinstance(x, Tensor) or x.shape or not self.lift:
             return x
-        return self.block.op("broadcast_to", x, result_shape=self.lift)
+        return x.broadcast_to(result_shape=self.lift)
 
     def type(self, text: str) -> TensorType | TokenType | Tuple:
         """The type spelled `text`, where scalars have the shape of `lift`."""

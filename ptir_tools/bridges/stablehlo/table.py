@@ -298,7 +298,7 @@ class Site:
         """A splat of the scalar literal `one` in `shape`."""
         if not shape:
             return self.block.op("constant", value=one)
-        return self.block.op("broadcast_to", Tensor(self.block, one), result_shape=self.known(shape))
+        return Tensor(self.block, one).broadcast_to(result_shape=self.known(shape))
 
     def array(self, values: ArrayLike, dtype: DType) -> Tensor:
         """A constant of the elements of `values`."""

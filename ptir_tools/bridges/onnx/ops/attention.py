@@ -36,7 +36,7 @@ def weighted(
     most = scores.reduce_max([3], keepdims=True)
     if sink is not None:
         sink = stretched(sink, most.shape)
-        most = q.block.op("maximum", most, sink)
+        most = most.maximum(sink)
     powers = (scores - most.broadcast_to(scores.shape)).exp()
     total = powers.reduce_sum([3], keepdims=True)
     if sink is not None:
@@ -220,7 +220,7 @@ def group_query_attention(node: Node) -> list[Tensor | None]:
     column = places(node, shape, 3)
     flag = column.compare_le(seen)
     if (window := node.attr("local_window_size", -1)) >= 0:
-        flag = node.block.op("bitwise_and", flag, column.compare_ge(seen - (window - 1)))
+        flag = flag.bitwise_and(column.compare_ge(seen - (window - 1)))
     biases = [allowed(flag, -math.inf)]
     if node.datum(10) is not None:
         biases.insert(0, wide(node[10]))
@@ -249,8 +249,8 @@ def _update_cache(node: Node, past: Tensor | None, new: Tensor, before: Tensor, 
     fresh = column - start
     size, gone = (stretched(node.scope.measured(n), shape) for n in (s, old))
     zero = column - column
-    held = node.block.op("minimum", column, node.block.op("maximum", gone - 1, zero))
-    added = gone + node.block.op("minimum", node.block.op("maximum", fresh, zero), size - 1)
+    held = column.minimum((gone - 1).maximum(zero))
+    added = gone + fresh.maximum(zero).minimum(size - 1)
     at = column.compare_lt(start).select(held, added)
     whole = (b, heads, t, d)
     result = source.gather(at.reshape([b, 1, t, 1]).broadcast_to(whole), axis=2)

@@ -245,6 +245,6 @@ def _unpack(x: Tensor, bits: int) -> Tensor:
     if bits == 8:
         return x
     n, count = (fixed(d) for d in x.shape)
-    low = x.block.op("bitwise_and", x, x.block.full(15, x))
-    high = x.block.op("shift_right_logical", x, x.block.full(4, x))
+    low = x.bitwise_and(15)
+    high = x.shift_right_logical(4)
     return x.block.op("concat", [half.reshape([n, count, 1]) for half in (low, high)], 2).reshape([n, 2 * count])

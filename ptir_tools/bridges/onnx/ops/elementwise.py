@@ -39,7 +39,7 @@ HANDLERS.update({("", name): _direct for name in DIRECT})
 def logical(op: str, x: Tensor, y: Tensor) -> Tensor:
     """`and`, `or` or `xor` of i1."""
     if op == "xor":
-        return x.block.op("compare_ne", x, y)
+        return x.compare_ne(y)
     return x.select(y, False) if op == "and" else x.select(True, y)
 
 
@@ -57,12 +57,12 @@ def invert(node: Node) -> Tensor:
 
 def flags(node: Node, x: Tensor, value: bool) -> Tensor:
     """Whether each i1 equals `value`."""
-    return node.block.op("compare_eq", x, node.block.full(value, x))
+    return x.compare_eq(node.block.full(value, x))
 
 
 def _sqrt(x: Tensor) -> Tensor:
     """The square root. `x * rsqrt(x)` would be NaN at zero and infinity."""
-    special = (x.block.op("compare_eq", x, 0), x.block.op("compare_eq", x, math.inf))
+    special = (x.compare_eq(0), x.compare_eq(math.inf))
     return special[0].select(x, special[1].select(x, x * x.rsqrt()))
 
 
@@ -107,9 +107,9 @@ def power(node: Node) -> Tensor:
             return back(_POWERS[exponent](wide(x)), x)
     x, y = paired(node)
     if x.dtype is y.dtype:
-        return node.block.op("pow", x, y)
+        return x.pow(y)
     common = _common(x.dtype, y.dtype)
-    return node.block.op("pow", x.cast(common), y.cast(common)).cast(x.dtype)
+    return x.cast(common).pow(y.cast(common)).cast(x.dtype)
 
 
 def _common(a: DType, b: DType) -> DType:
@@ -151,7 +151,7 @@ def bitcast(node: Node) -> Tensor:
         return node[0].cast(UI8).bitcast(target) if target is not I1 else node[0].bitcast(UI8).cast(I1)
     if target.bits != node[0].dtype.bits:
         raise refused(f"BitCast of {node[0].dtype} to {target} changes the size of an element")
-    return node.block.op("bitcast", node[0], dtype=target)
+    return node[0].bitcast(dtype=target)
 
 
 @handles("Where")
@@ -182,13 +182,13 @@ def sigmoid(x: Tensor) -> Tensor:
 
 def softplus(x: Tensor) -> Tensor:
     """log(1 + exp(x)), without overflow."""
-    e = (-x.block.op("abs", x)).exp()
-    return x.block.op("maximum", x, 0.0) + e.log1p()
+    e = (-x.abs()).exp()
+    return x.maximum(0.0) + e.log1p()
 
 
 def relu(x: Tensor) -> Tensor:
     """max(x, 0)."""
-    return x.block.op("maximum", x, 0)
+    return x.maximum(0)
 
 
 def expm1(x: Tensor) -> Tensor:
@@ -198,12 +198,12 @@ def expm1(x: Tensor) -> Tensor:
 
 def positive(x: Tensor, yes: Tensor, no: Tensor) -> Tensor:
     """`yes` where `x > 0`, else `no`."""
-    return x.block.op("compare_gt", x, 0).select(yes, no)
+    return (x > 0).select(yes, no)
 
 
 def bounded(x: Tensor, low: float, high: float) -> Tensor:
     """`x` in [low, high]."""
-    return x.block.op("minimum", x.block.op("maximum", x, low), high)
+    return x.maximum(low).minimum(high)
 
 
 def gelu(x: Tensor, approximate: str) -> Tensor:
@@ -220,20 +220,20 @@ def mish(x: Tensor) -> Tensor:
 
 # Activations: a function of the node (for its attributes) and the widened operand.
 ACTIVATIONS: dict[str, Callable[[Node, Tensor], Tensor]] = {
-    "Celu": lambda n, x: relu(x) + n.block.op("minimum", n.attr("alpha") * expm1(x / n.attr("alpha")), 0.0),
+    "Celu": lambda n, x: relu(x) + (n.attr("alpha") * expm1(x / n.attr("alpha"))).minimum(0.0),
     "Elu": lambda n, x: positive(x, x, n.attr("alpha") * expm1(x)),
     "Gelu": lambda n, x: gelu(x, n.attr("approximate")),
     "HardSigmoid": lambda n, x: bounded(n.attr("alpha") * x + n.attr("beta"), 0.0, 1.0),
     "HardSwish": lambda n, x: x * bounded(x / 6.0 + 0.5, 0.0, 1.0),
-    "LeakyRelu": lambda n, x: n.block.op("compare_lt", x, 0).select(n.attr("alpha") * x, x),
+    "LeakyRelu": lambda n, x: (x < 0).select(n.attr("alpha") * x, x),
     "Mish": lambda n, x: mish(x),
     "Relu": lambda n, x: relu(x),
     "Selu": lambda n, x: n.attr("gamma") * positive(x, x, n.attr("alpha") * expm1(x)),
     "Sigmoid": lambda n, x: sigmoid(x),
     "Softplus": lambda n, x: softplus(x),
-    "Softsign": lambda n, x: x / (n.block.op("abs", x) + 1.0),
+    "Softsign": lambda n, x: x / (x.abs() + 1.0),
     "Swish": lambda n, x: x * sigmoid(n.attr("alpha") * x),
-    "ThresholdedRelu": lambda n, x: n.block.op("compare_gt", x, n.attr("alpha")).select(x, n.block.full(0.0, x)),
+    "ThresholdedRelu": lambda n, x: (x > n.attr("alpha")).select(x, n.block.full(0.0, x)),
 }
 
 
@@ -250,9 +250,9 @@ def shrink(node: Node) -> Tensor:
     """Shrink: moved toward zero by `bias`; zero within `lambd`."""
     x, bias, lambd = node[0], node.attr("bias"), node.attr("lambd")
     number = (lambda v: v) if x.dtype.is_float else int
-    block, zero = node.block, node.block.full(0, x)
-    low = block.op("compare_lt", x, number(-lambd)) if x.dtype.is_signed or x.dtype.is_float else None
-    high = block.op("compare_gt", x, number(lambd)).select(x - number(bias), zero)
+    zero = node.block.full(0, x)
+    low = x < number(-lambd) if x.dtype.is_signed or x.dtype.is_float else None
+    high = (x > number(lambd)).select(x - number(bias), zero)
     return high if low is None else low.select(x + number(bias), high)
 
 
@@ -265,25 +265,25 @@ def prelu(node: Node) -> Tensor:
     x, slope = together(x, slope)
     if not (x.dtype.is_signed or x.dtype.is_float):
         return x
-    return node.block.op("compare_lt", x, 0).select(slope * x, x)
+    return (x < 0).select(slope * x, x)
 
 
 @handles("IsNaN")
 def is_nan(node: Node) -> Tensor:
     """IsNaN."""
     x = node[0]
-    return node.block.op("compare_ne", x, x)
+    return x.compare_ne(x)
 
 
 @handles("IsInf")
 def is_infinite(node: Node) -> Tensor:
     """IsInf, for the signs that the attributes select."""
-    x, block = node[0], node.block
-    above = block.op("compare_eq", x, math.inf)
-    below = block.op("compare_eq", x, -math.inf)
+    x = node[0]
+    above = x.compare_eq(math.inf)
+    below = x.compare_eq(-math.inf)
     both = [f for f, attribute in ((above, "detect_positive"), (below, "detect_negative")) if node.attr(attribute)]
     if not both:
-        return block.op("compare_lt", x, x)
+        return x < x
     return both[0] if len(both) == 1 else logical("or", *both)
 
 
@@ -326,8 +326,8 @@ def converted(x: Tensor, target: DType, saturate: bool = True) -> Tensor:
 def wrapped(x: Tensor, target: DType) -> Tensor:
     """An integer tensor modulo the range of a narrower integer dtype."""
     half, size = 1 << (target.bits - 1), 1 << target.bits
-    low = x.block.op("bitwise_and", x, _mask(x, size - 1)).cast(SI64)  # 0 ≤ low < size
-    return (x.block.op("compare_ge", low, half).select(low - size, low) if target.is_signed else low).cast(target)
+    low = x.bitwise_and(_mask(x, size - 1)).cast(SI64)  # 0 ≤ low < size
+    return ((low >= half).select(low - size, low) if target.is_signed else low).cast(target)
 
 
 def _mask(x: Tensor, bits: int) -> Tensor:

@@ -42,7 +42,7 @@ def wrapped_indices(at: Tensor, extent: Dim, node: Node) -> Tensor:
     else:
         size = node.scope.measured(extent)
         total = at + stretched(size if at.dtype is SI64 else size.cast(at.dtype), at.shape)
-    return node.block.op("compare_lt", at, 0).select(total, at)
+    return (at < 0).select(total, at)
 
 
 @handles("Gather")
@@ -195,9 +195,9 @@ def one_hot(node: Node) -> Tensor:
     x, values = node[0], node[2]
     a = axis(node.attr("axis"), x.rank + 1)
     at = x if x.dtype is SI64 else x.cast(SI64)
-    at = expanded(node.block.op("compare_lt", at, 0).select(at + depth, at), [a])
+    at = expanded((at < 0).select(at + depth, at), [a])
     shape = tuple(depth if i == a else d for i, d in enumerate(at.shape))
-    hit = node.block.op("compare_eq", stretched(at, shape), node.iota(shape, SI64, a))
+    hit = stretched(at, shape).compare_eq(node.iota(shape, SI64, a))
     off, on = (stretched(values.slice([k], [1]), shape) for k in (0, 1))
     return hit.select(on, off)
 
@@ -209,5 +209,5 @@ def reverse_sequence(node: Node) -> Tensor:
     b, t = node.attr("batch_axis"), node.attr("time_axis")
     at = node.iota(x.shape, SI64, t)
     length = stretched(lengths.cast(SI64).reshape([-1 if i == b else 1 for i in range(x.rank)]), x.shape)
-    turned = node.block.op("compare_lt", at, length).select(length - at - 1, at)
+    turned = (at < length).select(length - at - 1, at)
     return x.gather(turned, axis=t)

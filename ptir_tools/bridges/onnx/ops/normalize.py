@@ -29,7 +29,7 @@ def log_softmax(x: Tensor, a: int) -> Tensor:
 def hardmax(x: Tensor, a: int) -> Tensor:
     """Hardmax: 1 at the first maximum, 0 elsewhere."""
     best = stretched(x.argmax(axis=a, keepdims=True, output_dtype=SI64), x.shape)
-    return x.block.op("compare_eq", x.block.op("iota", list(x.shape), SI64, a), best).cast(x.dtype)
+    return x.block.op("iota", list(x.shape), SI64, a).compare_eq(best).cast(x.dtype)
 
 
 _SOFT = {"Softmax": softmax, "LogSoftmax": log_softmax, "Hardmax": hardmax}
@@ -169,10 +169,10 @@ def lp_norm(node: Node) -> Tensor:
     """LpNormalization along an axis; zeros stay zeros."""
     x = wide(node[0])
     a = axis(node.attr("axis"), x.rank)
-    magnitude = node.block.op("abs", x) if node.attr("p") == 1 else x * x
+    magnitude = x.abs() if node.attr("p") == 1 else x * x
     norm = magnitude.reduce_sum([a], keepdims=True)
     norm = stretched(norm if node.attr("p") == 1 else sqrt(norm), x.shape)
-    zero = node.block.op("compare_eq", norm, 0.0)
+    zero = norm.compare_eq(0.0)
     return back(zero.select(node.block.full(0.0, x), x / norm), node[0])
 
 

@@ -45,11 +45,11 @@ def _known(node: Node, i: int, a: int, block: int) -> list[float] | None:
 
 def rounded(x: Tensor, zero: Tensor | None, target: DType) -> Tensor:
     """Floats rounded to nearest even, plus the zero point, saturated; NaN is 0."""
-    integer = bounded(x.block.op("round_even", x), -_RANGE, _RANGE).cast(SI32)
+    integer = bounded(x.round_even(), -_RANGE, _RANGE).cast(SI32)
     if zero is not None:
         integer = integer + zero
     low, high = max(target.min, SI32.min), min(target.max, SI32.max)
-    return x.block.op("minimum", x.block.op("maximum", integer, low), high).cast(target)
+    return integer.maximum(low).minimum(high).cast(target)
 
 
 @handles("QuantizeLinear")

@@ -25,13 +25,13 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Map:
         "sigmoid": sigmoid,
         "relu": relu,
         "affine": lambda x: x * a + b,
-        "leakyrelu": lambda x: x.block.op("compare_lt", x, 0.0).select(x * a, x),
-        "elu": lambda x: x.block.op("compare_lt", x, 0.0).select(x.expm1() * a, x),
+        "leakyrelu": lambda x: (x < 0.0).select(x * a, x),
+        "elu": lambda x: (x < 0.0).select(x.expm1() * a, x),
         "hardsigmoid": lambda x: bounded(x * a + b, 0.0, 1.0),
         "scaledtanh": lambda x: (x * b).tanh() * a,
         "softplus": softplus,
-        "softsign": lambda x: x / (x.block.op("abs", x) + 1.0),
-        "thresholdedrelu": lambda x: x.block.op("compare_gt", x, a).select(x, x.block.full(0.0, x)),
+        "softsign": lambda x: x / (x.abs() + 1.0),
+        "thresholdedrelu": lambda x: (x > a).select(x, x.block.full(0.0, x)),
     }
     if key not in functions:
         raise refused(f"there is no activation `{name}`")
@@ -139,7 +139,7 @@ def _direction(node: Node, x: Tensor, k: int, turned: bool, states: list[Tensor]
         out = new[0]
         if lengths is not None:
             limit = rest.pop(0)
-            on = h.block.op("compare_lt", now.broadcast_to(limit.shape), limit).reshape([limit.shape[0], 1])
+            on = (now.broadcast_to(limit.shape) < limit).reshape([limit.shape[0], 1])
             on = stretched(on, h.shape)
             out = on.select(new[0], h.block.full(0.0, h))
             new = [on.select(a, b) for a, b in zip(new, held, strict=True)]

@@ -34,7 +34,7 @@ def _prod(x: Tensor, axes: list[int], keep: bool) -> Tensor:
 
 def _log_sum_exp(x: Tensor, axes: list[int], keep: bool) -> Tensor:
     top = x.reduce_max(axes, keepdims=True)
-    finite = x.block.op("compare_lt", x.block.op("abs", top), math.inf).select(top, x.block.full(0, top))
+    finite = (top.abs() < math.inf).select(top, x.block.full(0, top))
     total = (x - stretched(finite, x.shape)).exp().reduce_sum(axes, keepdims=True).log() + finite
     return total if keep else total.reshape([d for i, d in enumerate(total.shape) if i not in axes])
 
@@ -54,7 +54,7 @@ REDUCTIONS: dict[str, Reduced] = {
 
 
 def _magnitude(x: Tensor) -> Tensor:
-    return x.block.op("abs", x) if x.dtype.is_signed or x.dtype.is_float else x
+    return x.abs() if x.dtype.is_signed or x.dtype.is_float else x
 
 
 def _reduction(node: Node) -> Tensor:
@@ -85,7 +85,7 @@ def arg(node: Node) -> Tensor:
     result = node.block.op(op, source, axis=a, keepdims=keep, output_dtype=SI64)
     if not last:
         return result
-    return node.block.op("sub", fixed(x.shape[a]) - 1, result)
+    return fixed(x.shape[a]) - 1 - result
 
 
 @handles("CumSum", "CumProd")

@@ -246,23 +246,22 @@ def _reflected(x: Tensor, low: float, high: float) -> Tensor:
     span = high - low
     if span == 0:
         return x * 0.0
-    away = x.block.op("abs", x - low).rem(x.block.full(2 * span, x))
-    return x.block.op("minimum", away, 2 * span - away) + low
+    away = (x - low).abs().rem(x.block.full(2 * span, x))
+    return away.minimum(2 * span - away) + low
 
 
 def _tap(at: Tensor, d: int, borders: tuple[float, float], k: int, mode: str, padding: str) -> Tap:
     """A neighbor along an axis: its index, its weight (None: 1), and whether it is inside (None: always)."""
-    block = at.block
     if mode == "nearest":
         place, weight = at, None
     else:
         before = at.floor()
         place = before + float(k) if k else before
         rest = at - before
-        weight = _cubic_tensor(block.op("abs", rest - float(k))) if "cubic" in mode else (rest if k else 1.0 - rest)
+        weight = _cubic_tensor((rest - float(k)).abs()) if "cubic" in mode else (rest if k else 1.0 - rest)
     inside = None
     if padding == "zeros":
-        inside = logical("and", block.op("compare_ge", place, 0.0), block.op("compare_le", place, d - 1.0))
+        inside = logical("and", place >= 0.0, place <= d - 1.0)
     elif padding == "reflection":
         place = _reflected(place, *borders)
     return bounded(place, 0.0, d - 1.0).cast(SI64), weight, inside
@@ -272,7 +271,7 @@ def _cubic_tensor(d: Tensor) -> Tensor:
     a = -0.75
     inner = ((a + 2) * d - (a + 3)) * d * d + 1.0
     outer = ((d - 5.0) * d + 8.0) * d * a - 4 * a
-    return d.block.op("compare_le", d, 1.0).select(inner, outer)
+    return (d <= 1.0).select(inner, outer)
 
 
 @handles("RoiAlign")
@@ -290,12 +289,12 @@ def roi_align(node: Node) -> Tensor:
     def side(i: int, bins: int, d: int) -> tuple[Tensor, Tensor]:
         """The coordinates of the samples along one side, [rois, pieces * samples], and whether they are inside the image."""
         low, high = (cut(rois, 1, k, 1) * scale - offset for k in (i, i + 2))
-        length = high - low if half else node.block.op("maximum", high - low, 1.0)
+        length = high - low if half else (high - low).maximum(1.0)
         each = (np.arange(bins)[:, None] + (np.arange(samples) + 0.5) / samples).reshape(1, -1)
         steps = node.constant(each / bins, rois.dtype)
         shape = (count, bins * samples)
         at = stretched(low, shape) + stretched(length, shape) * stretched(steps, shape)
-        ok = logical("and", node.block.op("compare_ge", at, -1.0), node.block.op("compare_le", at, float(d)))
+        ok = logical("and", at >= -1.0, at <= float(d))
         return bounded(at, 0.0, d - 1.0), ok
 
     (ys, oky), (xs, okx) = side(1, height, spatial[0]), side(0, width, spatial[1])
@@ -317,7 +316,7 @@ def roi_align(node: Node) -> Tensor:
     largest = node.attr("mode") == "max"
     mixed = values[0]
     for v in values[1:]:
-        mixed = node.block.op("maximum", mixed, v) if largest else mixed + v
+        mixed = mixed.maximum(v) if largest else mixed + v
     ok = logical("and", stretched(oky.reshape([count, shape[1], 1]), shape), stretched(okx.reshape([count, 1, shape[2]]), shape))
     mixed = stretched(ok.reshape([*shape, 1]), mixed.shape).select(mixed, mixed.block.full(0.0, mixed))
     cells = mixed.reshape([count, height, samples, width, samples, c])

@@ -239,11 +239,11 @@ def _moving(node: Node, axes: list[int] | None, steps: list[int] | None) -> Tens
         at = cut(first, 0, k, 1)
         room = shape[a] - n
         if bounded is None or not 0 <= int(bounded[0][k]) <= int(bounded[1][k]) <= room:
-            wrapped = node.block.op("compare_lt", at, -n).select(at + shape[a], at)  # from the end, but not around it
+            wrapped = (at < -n).select(at + shape[a], at)  # from the end, but not around it
             at = node.iota([room + 1], SI64, 0).take(wrapped)
         parts[a] = at
     whole = parts[0] if x.rank == 1 else node.block.op("concat", parts, 0)
-    return node.block.op("dynamic_slice", x, whole, sizes=sizes)
+    return x.dynamic_slice(whole, sizes=sizes)
 
 
 def _offset(x: Tensor) -> tuple[Operand | None, Array]:
@@ -519,7 +519,7 @@ def eye_like(node: Node) -> Tensor:
     rows, columns = node[0].shape
     dtype = dtype_of(node.attr("dtype")) if node.attr("dtype") else node[0].dtype
     down, across = (node.iota([rows, columns], SI64, a) for a in (0, 1))
-    return node.block.op("compare_eq", across - down, int(node.attr("k", 0))).cast(dtype)
+    return (across - down).compare_eq(int(node.attr("k", 0))).cast(dtype)
 
 
 @handles("Trilu")

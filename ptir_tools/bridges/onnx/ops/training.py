@@ -34,7 +34,7 @@ def momentum(node: Node) -> list[Tensor]:
 
     def step(x: Tensor, g: Tensor, v: Tensor) -> list[Tensor]:
         gradient = decay * x + g
-        first = node.block.op("compare_gt", now.reshape([]).broadcast_to(x.shape), 0)
+        first = now.reshape([]).broadcast_to(x.shape) > 0
         new = alpha * v + first.select(beta * gradient, gradient)
         move = new if node.attr("mode") == "standard" else gradient + alpha * new
         return [x - _like(rate, x) * move, new]
@@ -70,7 +70,7 @@ def adam(node: Node) -> list[Tensor]:
         t = _like(now.cast(F32), x)
         power = [(t * math.log(c)).exp() for c in (alpha, beta)]
         corrected = _like(rate, x) * sqrt(1.0 - power[1]) / (1.0 - power[0])
-        started = node.block.op("compare_gt", t, 0.0)
+        started = t > 0.0
         new = x - started.select(corrected, _like(rate, x)) * (first / (sqrt(second) + epsilon))
         return [(1 - after) * new, first, second]
 
@@ -82,7 +82,7 @@ def binarizer(node: Node) -> Tensor:
     """Binarizer: 1 above a threshold, else 0."""
     x = node[0]
     threshold = node.attr("threshold")
-    return node.block.op("compare_gt", x, threshold if x.dtype.is_float else int(threshold)).cast(x.dtype)
+    return (x > (threshold if x.dtype.is_float else int(threshold))).cast(x.dtype)
 
 
 @handles("ArrayFeatureExtractor", domain="ai.onnx.ml")

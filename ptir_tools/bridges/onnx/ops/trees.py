@@ -63,9 +63,9 @@ def leaves(node: Node, x: Tensor) -> tuple[Tensor, dict[tuple[int, int], int]]:
             here = node.constant(np.asarray([m == mode for m in modes])).take(at)
             flag = here.select(node.block.op(_COMPARED[mode], value, bound), flag)
         if tracked and any(tracked):
-            missing = node.block.op("compare_ne", value, value)
+            missing = value.compare_ne(value)
             marked = node.constant(np.asarray(tracked, np.bool_)).take(at)
-            flag = node.block.op("bitwise_or", flag, node.block.op("bitwise_and", missing, marked))
+            flag = flag.bitwise_or(missing.bitwise_and(marked))
         at = flag.select(*(path.take(at) for path in paths))
     return at, numbers
 
@@ -141,5 +141,5 @@ def classifier(node: Node) -> list[Tensor | None]:
 
 def _second(node: Node, names: Tensor, score: Tensor, positive: bool) -> Tensor | None:
     """The second class if its score is above the middle, else the first."""
-    over = node.block.op("compare_gt", score, 0.5 if positive else 0.0).reshape([score.shape[0]])
+    over = (score > (0.5 if positive else 0.0)).reshape([score.shape[0]])
     return names.take(over.cast(SI64)) if node.wants(0) else None

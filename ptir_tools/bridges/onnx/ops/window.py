@@ -244,7 +244,7 @@ def lp_pool(node: Node) -> Tensor:
     x, p = node[0], node.attr("p")
     if p <= 0:
         raise Violation("InvalidModel", f"LpPool with p = {p}")
-    wide_ = node.block.op("abs", wide(x))
+    wide_ = wide(x).abs()
     powers = wide_ if p == 1 else wide_ * wide_ if p == 2 else _power(node, wide_, float(p))
     total = Pool(node, x).reduce(powers, "sum")
     return back(total if p == 1 else sqrt(total) if p == 2 else _power(node, total, 1.0 / p), x)
@@ -253,7 +253,7 @@ def lp_pool(node: Node) -> Tensor:
 def _power(node: Node, x: Tensor, p: float) -> Tensor:
     if p == 3.0:
         return x * x * x
-    return node.block.op("pow", x, node.block.full(p, x))
+    return x.pow(node.block.full(p, x))
 
 
 @handles("MaxPool")
@@ -303,12 +303,12 @@ def max_unpool(node: Node) -> Tensor:
     shape = node.ints(2) if node.has(2) else [n, c, *inferred]
     if node.has(2) and shape != [n, c, *inferred]:
         rest = prod(inferred)  # the indices refer to the inferred shape
-        base = node.block.op("div", at, rest)
+        base = at / rest
         inside = at - base * rest
         coordinates = []
         for i in reversed(range(m)):
-            coordinates.append(inside - node.block.op("div", inside, inferred[i]) * inferred[i])
-            inside = node.block.op("div", inside, inferred[i])
+            coordinates.append(inside - (inside / inferred[i]) * inferred[i])
+            inside = inside / inferred[i]
         at = base
         for i, coordinate in enumerate(reversed(coordinates)):
             at = at * shape[2 + i] + coordinate
@@ -326,7 +326,7 @@ def global_pool(node: Node) -> Tensor:
     if node.op == "GlobalAveragePool":
         return back(mean(wide(x), axes), x)
     p = node.attr("p")
-    powers = node.block.op("abs", wide(x)) if p == 1 else wide(x) * wide(x) if p == 2 else None
+    powers = wide(x).abs() if p == 1 else wide(x) * wide(x) if p == 2 else None
     if powers is None:
         raise refused(f"GlobalLpPool with p = {p}")
     total = powers.reduce_sum(axes, keepdims=True)

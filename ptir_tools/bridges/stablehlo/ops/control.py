@@ -33,7 +33,7 @@ def case(site: Site, index: Tensor) -> Sequence[object]:
     capture = Capture(site.scope, site.regions)
     if len(site.regions) == 1:
         return site.scope.inline(site.regions[0], [])
-    pred = site.op("compare_eq", index, site.full(0, index.tensor_type))
+    pred = index.compare_eq(0)
     return branches(site, site.scope, capture, capture.arguments, pred, index, site.regions)
 
 
@@ -64,7 +64,7 @@ def branches(
         number = params[0]
         k = len(site.regions) - len(rest) + 1
         one = inner.block.constant(k, number.dtype)
-        return branches(site, inner, capture, params[1:], number.block.op("compare_eq", number, one), number, rest[1:])
+        return branches(site, inner, capture, params[1:], number.compare_eq(one), number, rest[1:])
 
     regions = both_regions(scope, types, (first, others))
     result = scope.block.op("cond", pred, given, regions=regions)

@@ -93,12 +93,12 @@ for _name, _op in SAME.items():
 
 def both(site: Site, x: Tensor, y: Tensor) -> Tensor:
     """Logical or bitwise and."""
-    return site.op("bitwise_and", x, y)
+    return x.bitwise_and(y)
 
 
 def either(site: Site, x: Tensor, y: Tensor) -> Tensor:
     """Logical or bitwise or."""
-    return site.op("bitwise_or", x, y)
+    return x.bitwise_or(y)
 
 
 @handles("stablehlo.constant", "chlo.constant")
@@ -125,27 +125,25 @@ def counted(site: Site, dtype: DType, shape: object, axis: int) -> Tensor:
     """0, 1, 2, … along an axis, also of a complex dtype or i1."""
     plain = dtype if not dtype.is_complex and dtype is not I1 else SI64 if dtype is I1 else F32 if dtype is CF32 else F64
     x = site.op("iota", shape=shape, dtype=plain, axis=axis)
-    return (
-        x if plain is dtype else site.op("bitwise_and", x, site.full(1, x.tensor_type)).cast(I1) if dtype is I1 else x.cast(dtype)
-    )
+    return x if plain is dtype else x.bitwise_and(1).cast(I1) if dtype is I1 else x.cast(dtype)
 
 
 @handles("stablehlo.add")
 def add(site: Site, x: Tensor, y: Tensor) -> Tensor:
     """The sum; for i1 logical or."""
-    return either(site, x, y) if x.dtype is I1 else site.op("add", x, y)
+    return either(site, x, y) if x.dtype is I1 else x + y
 
 
 @handles("stablehlo.multiply")
 def multiply(site: Site, x: Tensor, y: Tensor) -> Tensor:
     """The product; for i1 logical and."""
-    return both(site, x, y) if x.dtype is I1 else site.op("mul", x, y)
+    return both(site, x, y) if x.dtype is I1 else x * y
 
 
 @handles("stablehlo.subtract")
 def subtract(site: Site, x: Tensor, y: Tensor) -> Tensor:
     """The difference."""
-    return site.op("sub", x, y)
+    return x - y
 
 
 @handles("stablehlo.maximum")
@@ -154,8 +152,8 @@ def maximum(site: Site, x: Tensor, y: Tensor) -> Tensor:
     if x.dtype is I1:
         return either(site, x, y)
     if x.dtype.is_complex:
-        return site.op("select", above(site, x, y), x, y)
-    return site.op("maximum", x, y)
+        return above(site, x, y).select(x, y)
+    return x.maximum(y)
 
 
 @handles("stablehlo.minimum")
@@ -164,23 +162,23 @@ def minimum(site: Site, x: Tensor, y: Tensor) -> Tensor:
     if x.dtype is I1:
         return both(site, x, y)
     if x.dtype.is_complex:
-        return site.op("select", above(site, y, x), x, y)
-    return site.op("minimum", x, y)
+        return above(site, y, x).select(x, y)
+    return x.minimum(y)
 
 
 def above(site: Site, x: Tensor, y: Tensor) -> Tensor:
     """Whether `x` is greater than `y`: complex numbers are ordered by real, then imaginary parts."""
-    (a, b), (c, d) = ((site.op("real", z), site.op("imag", z)) for z in (x, y))
-    tied = both(site, site.op("compare_eq", a, c), site.op("compare_gt", b, d))
-    return either(site, site.op("compare_gt", a, c), tied)
+    (a, b), (c, d) = ((z.real(), z.imag()) for z in (x, y))
+    tied = both(site, a.compare_eq(c), b > d)
+    return either(site, a > c, tied)
 
 
 @handles("stablehlo.negate")
 def negate(site: Site, x: Tensor) -> Tensor:
     """The negative; integers wrap."""
     if x.dtype.kind is Kind.UINT:
-        return site.op("sub", site.full(0, x.tensor_type), x)
-    return site.op("neg", x)
+        return 0 - x
+    return -x
 
 
 @handles("stablehlo.abs")
@@ -188,22 +186,19 @@ def absolute(site: Site, x: Tensor) -> Tensor:
     """The absolute value, also of complex numbers."""
     if x.dtype.is_complex:
         return magnitude(site, x)
-    return x if x.dtype.kind is Kind.UINT else site.op("abs", x)
+    return x if x.dtype.kind is Kind.UINT else x.abs()
 
 
 def magnitude(site: Site, x: Tensor) -> Tensor:
     """The absolute value of complex numbers: the larger part times `sqrt(1 + (smaller / larger)^2)`."""
-    a, b = (site.op("abs", site.op(part, x)) for part in ("real", "imag"))
-    high, low = site.op("maximum", a, b), site.op("minimum", a, b)
-    t = high.tensor_type
-    empty = site.op("compare_eq", high, site.full(0, t))
-    ratio = site.op("div", low, site.op("select", empty, site.full(1, t), high))
-    root = square_root(site, site.op("add", site.full(1, t), site.op("mul", ratio, ratio)))
-    result = site.op("mul", high, root)
-    infinite = site.op("compare_eq", high, site.full(math.inf, t))
-    return site.op(
-        "select", either(site, infinite, site.op("compare_eq", low, site.full(math.inf, t))), site.full(math.inf, t), result
-    )
+    a, b = (site.op(part, x).abs() for part in ("real", "imag"))
+    high, low = a.maximum(b), a.minimum(b)
+    empty = high.compare_eq(0)
+    ratio = low / empty.select(1, high)
+    root = square_root(site, 1 + ratio * ratio)
+    result = high * root
+    infinite = high.compare_eq(math.inf)
+    return either(site, infinite, low.compare_eq(math.inf)).select(math.inf, result)
 
 
 @handles("stablehlo.sqrt")
@@ -215,79 +210,76 @@ def sqrt(site: Site, x: Tensor) -> Tensor:
 def square_root(site: Site, x: Tensor) -> Tensor:
     """The square root as `1 / rsqrt(x)`, which is right at 0 and infinity, too."""
     if not x.dtype.is_complex:
-        return site.op("reciprocal", site.op("rsqrt", x))
+        return x.rsqrt().reciprocal()
     return _complex_root(site, x)
 
 
 def _complex_root(site: Site, x: Tensor) -> Tensor:
     """The square root of complex numbers, computed from the larger part so that no square overflows; infinities as in C99."""
-    a, b = site.op("real", x), site.op("imag", x)
-    t, (across, up) = a.tensor_type, (site.op("abs", part) for part in (a, b))
-    zero, one, half, infinity = (site.full(n, t) for n in (0, 1, 0.5, math.inf))
-    larger = site.op("maximum", across, up)
-    empty = site.op("compare_eq", larger, zero)
-    size = site.op("select", empty, one, larger)
-    p, q = (site.op("div", part, size) for part in (across, up))
-    length = square_root(site, site.op("add", site.op("mul", p, p), site.op("mul", q, q)))
-    mean = site.op("mul", site.op("add", length, p), half)
-    u = site.op("mul", square_root(site, size), square_root(site, mean))
-    v = site.op("mul", site.op("div", up, site.op("select", empty, one, u)), half)
+    a, b = x.real(), x.imag()
+    across, up = a.abs(), b.abs()
+    larger = across.maximum(up)
+    empty = larger.compare_eq(0)
+    size = empty.select(1, larger)
+    p, q = (part / size for part in (across, up))
+    length = square_root(site, p * p + q * q)
+    mean = (length + p) * 0.5
+    u = square_root(site, size) * square_root(site, mean)
+    v = up / empty.select(1, u) * 0.5
     # If one part is infinite, so is the root, along the nearest axis.
-    nothing = site.op("mul", up, zero)  # 0 or NaN
-    tall = site.op("compare_eq", up, infinity)
-    infinite = either(site, tall, site.op("compare_eq", across, infinity))
-    u = site.op("select", infinite, infinity, u)
-    v = site.op("select", infinite, site.op("select", tall, infinity, nothing), v)
-    negative, below = site.op("compare_lt", a, zero), site.op("compare_lt", b, zero)
-    below = either(site, below, site.op("compare_lt", site.op("reciprocal", b), zero))  # -0, too
-    second = site.op("select", negative, u, v)
-    second = site.op("select", below, site.op("neg", second), second)
-    return site.op("complex", site.op("select", negative, v, u), second)
+    nothing = up * 0  # 0 or NaN
+    tall = up.compare_eq(math.inf)
+    infinite = either(site, tall, across.compare_eq(math.inf))
+    u = infinite.select(math.inf, u)
+    v = infinite.select(tall.select(math.inf, nothing), v)
+    negative, below = a < 0, b < 0
+    below = either(site, below, b.reciprocal() < 0)  # -0, too
+    second = negative.select(u, v)
+    second = below.select(-second, second)
+    return negative.select(v, u).complex(second)
 
 
 @handles("stablehlo.logistic")
 def logistic(site: Site, x: Tensor) -> Tensor:
     """1 / (1 + exp(-x))."""
-    e = site.op("exp", site.op("neg", x))
-    return site.op("reciprocal", site.op("add", e, site.full(1, e.tensor_type)))
+    e = (-x).exp()
+    return (e + 1).reciprocal()
 
 
 @handles("stablehlo.atan2")
 def atan2(site: Site, y: Tensor, x: Tensor) -> Tensor:
     """The angle of a point; for complex numbers -i log((x + i y) / sqrt(x x + y y))."""
     if not x.dtype.is_complex:
-        return site.op("atan2", y, x)
-    t = x.tensor_type
-    size = square_root(site, site.op("add", site.op("mul", x, x), site.op("mul", y, y)))
-    point = site.op("add", x, site.op("mul", y, site.full(1j, t)))
-    return site.op("mul", site.op("log", site.op("div", point, size)), site.full(-1j, t))
+        return y.atan2(x)
+    size = square_root(site, x * x + y * y)
+    point = x + y * 1j
+    return (point / size).log() * -1j
 
 
 @handles("stablehlo.cbrt")
 def cbrt(site: Site, x: Tensor) -> Tensor:
     """The cube root; for complex numbers the principal one."""
-    return site.op("pow", x, site.full(1 / 3, x.tensor_type)) if x.dtype.is_complex else site.op("cbrt", x)
+    return x.pow(site.full(1 / 3, x.tensor_type)) if x.dtype.is_complex else x.cbrt()
 
 
 @handles("stablehlo.sign")
 def sign(site: Site, x: Tensor) -> Tensor:
     """-1, 0 or 1; for a complex number, the number divided by its magnitude."""
-    t = x.tensor_type
     if x.dtype.kind is Kind.UINT:
-        return site.op("minimum", x, site.full(1, t))
+        return x.minimum(1)
     if not x.dtype.is_complex:
-        return site.op("sign", x)
-    zero = site.op("compare_eq", x, site.full(0, t))
+        return x.sign()
+    zero = x.compare_eq(0)
     size = magnitude(site, x)
-    safe = site.op("select", zero, site.full(1, size.tensor_type), size)
-    a, b = (site.op("div", site.op(part, x), safe) for part in ("real", "imag"))
-    return site.op("complex", a, b)
+    safe = zero.select(1, size)
+    a, b = (site.op(part, x) / safe for part in ("real", "imag"))
+    return a.complex(b)
 
 
 @handles("stablehlo.power")
 def power(site: Site, x: Tensor, y: Tensor) -> Tensor:
     """`x` to the power of `y`."""
-    return both(site, x, y) if x.dtype is I1 else site.op("pow", x, y)
+    return both(site, x, y) if x.dtype is I1 else x.pow(y)
 
 
 @handles("stablehlo.divide")
@@ -295,10 +287,10 @@ def divide(site: Site, x: Tensor, y: Tensor) -> Tensor:
     """The quotient; for integers rounded toward zero, and -1 (all bits are 1) if the divisor is 0."""
     zero, divisor = zeros(site, y)
     if zero is None:
-        return site.op("div", x, y)
+        return x / y
     t = x.tensor_type
     ones = site.full(t.dtype.max if t.dtype.kind is Kind.UINT else -1, t)
-    return site.op("select", zero, ones, site.op("div", x, divisor))
+    return zero.select(ones, x / divisor)
 
 
 @handles("stablehlo.remainder")
@@ -306,8 +298,8 @@ def remainder(site: Site, x: Tensor, y: Tensor) -> Tensor:
     """The remainder of a division toward zero; for integers the dividend if the divisor is 0."""
     zero, divisor = zeros(site, y)
     if zero is None:
-        return site.op("rem", x, y)
-    return site.op("select", zero, x, site.op("rem", x, divisor))
+        return x.rem(y)
+    return zero.select(x, x.rem(divisor))
 
 
 def zeros(site: Site, y: Tensor) -> tuple[Tensor | None, Tensor]:
@@ -315,26 +307,25 @@ def zeros(site: Site, y: Tensor) -> tuple[Tensor | None, Tensor]:
     for floats, and for constants without a 0."""
     if not y.dtype.is_integer or ((number := known(y)) is not None and number.all()):
         return None, y
-    t = y.tensor_type
-    zero = site.op("compare_eq", y, site.full(0, t))
-    return zero, site.op("select", zero, site.full(1, t), y)
+    zero = y.compare_eq(0)
+    return zero, zero.select(1, y)
 
 
 @handles("stablehlo.clamp")
 def clamp(site: Site, low: Tensor, x: Tensor, high: Tensor) -> Tensor:
     """`min(max(x, low), high)`; bounds may be scalars."""
-    low, high = (b if b.shape == x.shape else site.op("broadcast_to", b, result_shape=x.shape) for b in (low, high))
+    low, high = (b if b.shape == x.shape else b.broadcast_to(result_shape=x.shape) for b in (low, high))
     if x.dtype.is_complex or x.dtype is I1:
         return minimum(site, maximum(site, low, x), high)
-    return site.op("clamp", x, low, high)
+    return x.clamp(low, high)
 
 
 @handles("stablehlo.select")
 def select(site: Site, pred: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """`x` where `pred` holds, else `y`; the predicate may be a scalar."""
     if pred.shape != x.shape:
-        pred = site.op("broadcast_to", pred, result_shape=x.shape)
-    return site.op("select", pred, x, y)
+        pred = pred.broadcast_to(result_shape=x.shape)
+    return pred.select(x, y)
 
 
 @handles("stablehlo.compare")
@@ -350,7 +341,7 @@ def compare(site: Site, x: Tensor, y: Tensor) -> Tensor:
     if x.dtype.is_complex and direction in ("LT", "LE", "GT", "GE"):
         before, after = (x, y) if direction in ("LT", "GE") else (y, x)
         result = above(site, after, before)
-        return result if direction in ("LT", "GT") else site.op("bitwise_not", result)
+        return result if direction in ("LT", "GT") else result.bitwise_not()
     if x.dtype is I1 and direction not in ("EQ", "NE"):
         x, y = x.cast(UI8), y.cast(UI8)
     return site.op(f"compare_{direction.lower()}", x, y)
@@ -360,10 +351,10 @@ def ordered(site: Site, x: Tensor) -> Tensor:
     """Floats as integers in the same total order: -NaN, -inf, …, -0, 0, …, inf, NaN."""
     if not x.dtype.is_float:
         return x
-    bits = site.op("bitcast", x, dtype=_of(x.dtype.bits, signed=True))
+    bits = x.bitcast(dtype=_of(x.dtype.bits, signed=True))
     t = bits.tensor_type
-    turned = site.op("bitwise_xor", bits, site.full(t.dtype.max, t))
-    return site.op("select", site.op("compare_lt", bits, site.full(0, t)), turned, bits)
+    turned = bits.bitwise_xor(site.full(t.dtype.max, t))
+    return (bits < 0).select(turned, bits)
 
 
 @handles("stablehlo.convert")
@@ -378,23 +369,23 @@ def converted(site: Site, x: Tensor, target: DType) -> Tensor:
     if source is target:
         return x
     if source.is_complex and not target.is_complex:
-        return converted(site, site.op("real", x), target)
+        return converted(site, x.real(), target)
     if source.is_integer and target.is_integer and not lossless(source, target):
         return wrapped(site, x, target)
-    return site.op("cast", x, dtype=target)
+    return x.cast(dtype=target)
 
 
 def wrapped(site: Site, x: Tensor, target: DType) -> Tensor:
     """Integers modulo 2 to the number of bits of `target`. PTIR's cast would saturate, so the bits are cast."""
     source = x.dtype
     if source.bits == target.bits:
-        return site.op("bitcast", x, dtype=target)
+        return x.bitcast(dtype=target)
     if source.bits < target.bits:  # a negative number as unsigned
-        return site.op("bitcast", x.cast(_of(target.bits, signed=True)), dtype=target)
-    unsigned = x if source.kind is Kind.UINT else site.op("bitcast", x, dtype=_of(source.bits, signed=False))
-    low = site.op("bitwise_and", unsigned, site.full((1 << target.bits) - 1, unsigned.tensor_type))
+        return x.cast(_of(target.bits, signed=True)).bitcast(dtype=target)
+    unsigned = x if source.kind is Kind.UINT else x.bitcast(dtype=_of(source.bits, signed=False))
+    low = unsigned.bitwise_and(site.full((1 << target.bits) - 1, unsigned.tensor_type))
     narrow = low.cast(_of(target.bits, signed=False))
-    return narrow if target.kind is Kind.UINT else site.op("bitcast", narrow, dtype=target)
+    return narrow if target.kind is Kind.UINT else narrow.bitcast(dtype=target)
 
 
 _WIDTHS = {(d.bits, d.is_signed): d for d in (SI4, UI4, SI8, SI16, SI32, SI64, UI8, UI16, UI32, UI64)}
@@ -418,7 +409,7 @@ def bitcast_convert(site: Site, x: Tensor) -> Tensor:
         x = site.op("concat", both, axis=x.rank)
     if part.bits > x.dtype.bits:
         x = x.reshape([*_grouped(sizes_of(x), part.bits // x.dtype.bits)])
-    result = x if x.dtype is part else site.op("bitcast", x, dtype=part)
+    result = x if x.dtype is part else x.bitcast(dtype=part)
     if not target.is_complex:
         return result if result.shape == shape else result.reshape(shape)
     pairs = result.reshape([*shape, 2])
@@ -435,11 +426,11 @@ def _grouped(shape: Sequence[int], size: int) -> list[int]:
 
 def bits_of(site: Site, x: Tensor) -> Tensor:
     """The bits of real numbers along a new last axis."""
-    whole = x if x.dtype.kind is Kind.UINT else site.op("bitcast", x, dtype=_of(x.dtype.bits, signed=False))
+    whole = x if x.dtype.kind is Kind.UINT else x.bitcast(dtype=_of(x.dtype.bits, signed=False))
     shape = (*sizes_of(x), x.dtype.bits)
     wide = site.broadcast(whole, shape, range(x.rank))
-    one = site.op("shift_right_logical", wide, site.integers(shape, x.rank, whole.dtype))
-    return site.op("bitwise_and", one, site.full(1, one.tensor_type)).cast(I1)
+    one = wide.shift_right_logical(site.integers(shape, x.rank, whole.dtype))
+    return one.bitwise_and(1).cast(I1)
 
 
 def from_bits(site: Site, x: Tensor, target: DType) -> Tensor:
@@ -451,27 +442,27 @@ def from_bits(site: Site, x: Tensor, target: DType) -> Tensor:
     )
     whole = _of(target.bits, signed=False)
     wide = x.cast(whole)
-    placed = site.op("shift_left", wide, site.integers(sizes_of(x), x.rank - 1, whole))
-    result = site.op("reduce_or", placed, axes=[x.rank - 1])
-    return result if whole is target else site.op("bitcast", result, dtype=target)
+    placed = wide.shift_left(site.integers(sizes_of(x), x.rank - 1, whole))
+    result = placed.reduce_or(axes=[x.rank - 1])
+    return result if whole is target else result.bitcast(dtype=target)
 
 
 @handles("stablehlo.real")
 def real(site: Site, x: Tensor) -> Tensor:
     """The real part."""
-    return site.op("real", x) if x.dtype.is_complex else x
+    return x.real() if x.dtype.is_complex else x
 
 
 @handles("stablehlo.imag")
 def imag(site: Site, x: Tensor) -> Tensor:
     """The imaginary part, 0 of a real number."""
-    return site.op("imag", x) if x.dtype.is_complex else site.full(0, x.tensor_type)
+    return x.imag() if x.dtype.is_complex else site.full(0, x.tensor_type)
 
 
 @handles("stablehlo.complex")
 def complex_(site: Site, x: Tensor, y: Tensor) -> Tensor:
     """The complex number of two parts."""
-    return site.op("complex", x, y)
+    return x.complex(y)
 
 
 @handles("stablehlo.reduce_precision")
@@ -483,14 +474,14 @@ def reduce_precision(site: Site, x: Tensor) -> Tensor:
         bits = int(exponent), int(mantissa)
     else:
         bits = site.integer("exponent_bits"), site.integer("mantissa_bits")
-    result = site.op("reduce_precision", x, exponent_bits=bits[0], mantissa_bits=bits[1])
+    result = x.reduce_precision(exponent_bits=bits[0], mantissa_bits=bits[1])
     if bits[1]:
         return result
     t = x.tensor_type  # without mantissa bits, a NaN becomes an infinity of its sign
-    whole = site.op("bitcast", x, dtype=_of(x.dtype.bits, signed=True))
-    negative = site.op("compare_lt", whole, site.full(0, whole.tensor_type))
-    infinite = site.op("select", negative, site.full(-math.inf, t), site.full(math.inf, t))
-    return site.op("select", site.op("compare_ne", x, x), infinite, result)
+    whole = x.bitcast(dtype=_of(x.dtype.bits, signed=True))
+    negative = whole < 0
+    infinite = negative.select(site.full(-math.inf, t), site.full(math.inf, t))
+    return x.compare_ne(x).select(infinite, result)
 
 
 @handles("stablehlo.rng", distribution="rng_distribution")
@@ -501,8 +492,8 @@ def rng(site: Site, a: Tensor, b: Tensor, shape: Tensor) -> Tensor:
     if not t.dtype.is_float:
         raise refused("random integers")
     drawn = site.op(f"rng_{kind.lower()}", shape=site.known(t.shape), dtype=t.dtype)
-    first, factor = (site.broadcast(x, t.shape, []) for x in (a, site.op("sub", b, a) if kind == "UNIFORM" else b))
-    return site.op("add", site.op("mul", drawn, factor), first)
+    first, factor = (site.broadcast(x, t.shape, []) for x in (a, b - a if kind == "UNIFORM" else b))
+    return drawn * factor + first
 
 
 @handles("stablehlo.optimization_barrier", "sdy.sharding_constraint", values=True)
@@ -517,13 +508,13 @@ def optimization_barrier(site: Site, *operands: object) -> list[object]:
 @handles("chlo.erfc")
 def erfc(site: Site, x: Tensor) -> Tensor:
     """1 - erf(x)."""
-    return site.op("sub", site.full(1, x.tensor_type), site.op("erf", x))
+    return 1 - x.erf()
 
 
 @handles("chlo.square")
 def square(site: Site, x: Tensor) -> Tensor:
     """The product with itself."""
-    return site.op("mul", x, x)
+    return x * x
 
 
 @handles("chlo.conj")
@@ -536,25 +527,25 @@ def conjugate(site: Site, x: Tensor) -> Tensor:
     """The complex conjugate; of a real number itself."""
     if not x.dtype.is_complex:
         return x
-    return site.op("complex", site.op("real", x), site.op("neg", site.op("imag", x)))
+    return x.real().complex(-x.imag())
 
 
 @handles("chlo.is_inf")
 def is_inf(site: Site, x: Tensor) -> Tensor:
     """Whether a float is infinite."""
-    return site.op("compare_eq", site.op("abs", x), site.full(math.inf, x.tensor_type))
+    return x.abs().compare_eq(math.inf)
 
 
 @handles("chlo.is_pos_inf")
 def is_pos_inf(site: Site, x: Tensor) -> Tensor:
     """Whether a float is infinity."""
-    return site.op("compare_eq", x, site.full(math.inf, x.tensor_type))
+    return x.compare_eq(math.inf)
 
 
 @handles("chlo.is_neg_inf")
 def is_neg_inf(site: Site, x: Tensor) -> Tensor:
     """Whether a float is minus infinity."""
-    return site.op("compare_eq", x, site.full(-math.inf, x.tensor_type))
+    return x.compare_eq(-math.inf)
 
 
 @handles("chlo.constant_like")
@@ -569,8 +560,8 @@ def polynomial(site: Site, coefficients: Sequence[float], y: Tensor) -> Tensor:
     before, last, now = site.full(0, t), site.full(0, t), site.full(coefficients[-1], t)
     for c in coefficients[-2::-1]:
         before, last = last, now
-        now = site.op("add", site.op("sub", site.op("mul", y, last), before), site.full(c, t))
-    return site.op("mul", site.op("sub", now, last if len(coefficients) < 3 else before), site.full(0.5, t))
+        now = y * last - before + site.full(c, t)
+    return (now - (last if len(coefficients) < 3 else before)) * 0.5
 
 
 @cache
@@ -615,17 +606,16 @@ def bessel_i1e(site: Site, x: Tensor) -> Tensor:
     if x.dtype.bits < 32:
         wider: Tensor = bessel_i1e(site, x.cast(F32))
         return wider.cast(x.dtype)
-    t, size = x.tensor_type, site.op("abs", x)
-    eight = site.full(8, t)
-    inside = site.op("compare_le", size, eight)
-    small_x = site.op("minimum", size, eight)
-    low = site.op("sub", site.op("mul", small_x, site.full(0.5, t)), site.full(2, t))
-    large_x = site.op("maximum", size, eight)
-    high = site.op("sub", site.op("div", site.full(32, t), large_x), site.full(2, t))
-    below = site.op("mul", polynomial(site, _bessel(True), low), small_x)
-    above_ = site.op("mul", polynomial(site, _bessel(False), high), site.op("rsqrt", large_x))
-    result = site.op("select", inside, below, above_)
-    return site.op("select", site.op("compare_lt", x, site.full(0, t)), site.op("neg", result), result)
+    size = x.abs()
+    inside = size <= 8
+    small_x = size.minimum(8)
+    low = small_x * 0.5 - 2
+    large_x = size.maximum(8)
+    high = 32 / large_x - 2
+    below = polynomial(site, _bessel(True), low) * small_x
+    above_ = polynomial(site, _bessel(False), high) * large_x.rsqrt()
+    result = inside.select(below, above_)
+    return (x < 0).select(-result, result)
 
 
 # B(2 k) / (2 k)! of the Bernoulli numbers.
@@ -642,36 +632,31 @@ def zeta(site: Site, x: Tensor, q: Tensor) -> Tensor:
     if x.dtype.bits < 32:
         wider: Tensor = zeta(site, x.cast(F32), q.cast(F32))
         return wider.cast(x.dtype)
-    t = x.tensor_type
-
-    def number(value: float) -> Tensor:
-        return site.full(value, t)
 
     def whole(v: Tensor) -> Tensor:
-        return site.op("compare_eq", v, site.op("floor", v))
+        return v.compare_eq(v.floor())
 
-    minus = site.op("neg", x)
-    total = site.op("pow", q, minus)
+    minus = -x
+    total = q.pow(minus)
     for k in range(1, _TERMS):
-        total = site.op("add", total, site.op("pow", site.op("add", q, number(k)), minus))
-    w = site.op("add", q, number(_TERMS))
-    power = site.op("pow", w, minus)
-    one = number(1)
-    total = site.op("add", total, site.op("mul", power, number(0.5)))
-    total = site.op("add", total, site.op("div", site.op("mul", power, w), site.op("sub", x, one)))
-    inverse = site.op("reciprocal", w)
-    term = site.op("mul", site.op("mul", power, x), inverse)
+        total = total + (q + k).pow(minus)
+    w = q + _TERMS
+    power = w.pow(minus)
+    total = total + power * 0.5
+    total = total + power * w / (x - 1)
+    inverse = w.reciprocal()
+    term = power * x * inverse
     for k, b in enumerate(_BERNOULLI):
-        total = site.op("add", total, site.op("mul", term, number(b)))
-        up = site.op("mul", site.op("add", x, number(2 * k + 1)), site.op("add", x, number(2 * k + 2)))
-        term = site.op("mul", term, site.op("mul", up, site.op("mul", inverse, inverse)))
-    even = whole(site.op("mul", x, number(0.5)))
-    low = site.op("compare_le", q, number(0))
-    at_pole = site.op("select", even, number(math.inf), number(math.nan))
-    negative = site.op("select", whole(q), at_pole, site.op("select", whole(x), total, number(math.nan)))
-    total = site.op("select", low, negative, total)
-    total = site.op("select", site.op("compare_lt", x, one), number(math.nan), total)
-    return site.op("select", site.op("compare_eq", x, one), number(math.inf), total)
+        total = total + term * b
+        up = (x + 2 * k + 1) * (x + 2 * k + 2)
+        term = term * (up * (inverse * inverse))
+    even = whole(x * 0.5)
+    low = q <= 0
+    at_pole = even.select(site.full(math.inf, x.tensor_type), math.nan)
+    negative = whole(q).select(at_pole, whole(x).select(total, math.nan))
+    total = low.select(negative, total)
+    total = (x < 1).select(math.nan, total)
+    return x.compare_eq(1).select(math.inf, total)
 
 
 @handles("chlo.polygamma")
@@ -680,15 +665,13 @@ def polygamma(site: Site, n: Tensor, x: Tensor) -> Tensor:
     if x.dtype.bits < 32:
         wider: Tensor = polygamma(site, n.cast(F32), x.cast(F32))
         return wider.cast(x.dtype)
-    t = x.tensor_type
-    one, zero = site.full(1, t), site.full(0, t)
-    up = site.op("add", n, one)
-    even = site.op("compare_eq", site.op("mod", n, site.full(2, t)), zero)
-    sign = site.op("select", even, site.full(-1, t), one)
-    size = site.op("mul", site.op("exp", site.op("lgamma", up)), zeta(site, up, x))
-    result = site.op("select", site.op("compare_eq", n, zero), site.op("digamma", x), site.op("mul", sign, size))
-    fine = both(site, site.op("compare_eq", n, site.op("floor", n)), site.op("compare_ge", n, zero))
-    return site.op("select", fine, result, site.full(math.nan, t))
+    up = n + 1
+    even = n.mod(2).compare_eq(0)
+    sign = even.select(site.full(-1, x.tensor_type), 1)
+    size = up.lgamma().exp() * zeta(site, up, x)
+    result = n.compare_eq(0).select(x.digamma(), sign * size)
+    fine = both(site, n.compare_eq(n.floor()), n >= 0)
+    return fine.select(result, math.nan)
 
 
 @handles("chlo.mulhi")
@@ -697,18 +680,18 @@ def mulhi(site: Site, x: Tensor, y: Tensor) -> Tensor:
     t, bits = x.tensor_type, x.dtype.bits
     if x.dtype.bits < 64 and x.dtype.bits != 4:
         wide = _of(2 * bits, x.dtype.is_signed)
-        product = site.op("mul", x.cast(wide), y.cast(wide))
+        product = x.cast(wide) * y.cast(wide)
         shift = "shift_right_arithmetic" if x.dtype.is_signed else "shift_right_logical"
         return wrapped(site, site.op(shift, product, site.full(bits, product.tensor_type)), x.dtype)
     half = site.full(bits // 2, t)
     mask = site.full((1 << bits // 2) - 1, t)
     shift = "shift_right_arithmetic" if x.dtype.is_signed else "shift_right_logical"
-    (a, b), (c, d) = ((site.op(shift, v, half), site.op("bitwise_and", v, mask)) for v in (x, y))
-    low = site.op("shift_right_logical", site.op("mul", b, d), half)
-    middle = site.op("add", site.op("mul", a, d), low)
-    second = site.op("add", site.op("mul", b, c), site.op("bitwise_and", middle, mask))
-    high = site.op("add", site.op("mul", a, c), site.op(shift, middle, half))
-    return site.op("add", high, site.op(shift, second, half))
+    (a, b), (c, d) = ((site.op(shift, v, half), v.bitwise_and(mask)) for v in (x, y))
+    low = (b * d).shift_right_logical(half)
+    middle = a * d + low
+    second = b * c + middle.bitwise_and(mask)
+    high = a * c + site.op(shift, middle, half)
+    return high + site.op(shift, second, half)
 
 
 BROADCAST: dict[str, Handler] = {
@@ -725,7 +708,7 @@ def broadcast(handler: Handler) -> Handler:
 
     def result(site: Site, *operands: Tensor) -> object:
         shape = site.known(site.type.shape)
-        return handler(site, *(x if x.shape == shape else site.op("broadcast_to", x, result_shape=shape) for x in operands))
+        return handler(site, *(x if x.shape == shape else x.broadcast_to(result_shape=shape) for x in operands))
 
     return result
 

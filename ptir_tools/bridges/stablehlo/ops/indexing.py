@@ -243,7 +243,7 @@ def _linear(site: Site, numbers: Numbers, chosen: Sequence[int], shape: Sequence
         for part in parts:
             scaled = part if strides[d] == 1 else part.mul(site.full(strides[d], part.tensor_type))
             total = scaled if total is None else total.add(scaled)
-    return total if total is not None else site.op("broadcast_to", site.array(0, numbers.dtype), result_shape=shape)
+    return total if total is not None else site.array(0, numbers.dtype).broadcast_to(result_shape=shape)
 
 
 @handles("stablehlo.scatter")
@@ -328,10 +328,10 @@ def _in_bounds(
             highest = site.full(numbers.dtype.max - extent, at.tensor_type)
             at = at.minimum(highest).add(step)  # stays out of bounds and does not wrap
         t = at.tensor_type
-        fine = site.op("bitwise_and", at.compare_ge(site.full(0, t)), at.compare_lt(site.full(numbers.sizes[d], t)))
-        inside = fine if inside is None else site.op("bitwise_and", inside, fine)
+        fine = at.compare_ge(site.full(0, t)).bitwise_and(at.compare_lt(site.full(numbers.sizes[d], t)))
+        inside = fine if inside is None else inside.bitwise_and(fine)
     places = _linear(site, numbers, chosen, shape, along)
-    return places if inside is None else site.op("select", inside, places, site.full(-1, places.tensor_type))
+    return places if inside is None else inside.select(places, -1)
 
 
 def scattered(site: Site, region: Block, xs: list[Tensor], places: Tensor, updates: list[Tensor]) -> list[Tensor]:
@@ -401,14 +401,14 @@ def select_and_scatter(site: Site, x: Tensor, source: Tensor, init: Tensor) -> T
             best = value, at
             continue
         outside = site.full(-1, at.tensor_type)
-        kept = site.scope.inline(site.regions[0], [best[0], value], lift=value.shape, count=1)[0]
-        kept = site.op("bitwise_or", kept, at.compare_eq(outside))
-        kept = site.op("bitwise_and", kept, best[1].compare_ne(outside))
-        best = site.op("select", kept, best[0], value), site.op("select", kept, best[1], at)
+        (kept,) = site.each(site.scope.inline(site.regions[0], [best[0], value], lift=value.shape, count=1))
+        kept = kept.bitwise_or(at.compare_eq(outside))
+        kept = kept.bitwise_and(best[1].compare_ne(outside))
+        best = kept.select(best[0], value), kept.select(best[1], at)
     assert best is not None
     region = site.regions[1]
     (start,), (flat,) = promoted(site, region, [init]), promoted(site, region, [source.reshape([math.prod(source.shape)])])  # type: ignore[arg-type]
-    into = site.op("broadcast_to", start, result_shape=(count,))
+    into = start.broadcast_to(result_shape=(count,))
     places = best[1].reshape([math.prod(best[1].shape)])  # type: ignore[arg-type]
     result = scattered(site, region, [into], places, [flat])
     return result[0].reshape(sizes)
@@ -561,8 +561,8 @@ def _sort_by_rank(site: Site, xs: Sequence[Tensor], axis: int) -> list[Tensor]:
     greater = less.transpose([*axes, len(outer) + 1, len(outer)])
     sides = [site.integers([n, n], a, SI32) for a in (0, 1)]
     earlier = site.broadcast(sides[0].compare_lt(sides[1]), pairs, [len(outer), len(outer) + 1])
-    tied = site.op("bitwise_and", site.op("bitwise_not", site.op("bitwise_or", less, greater)), earlier)
-    rank = site.op("bitwise_or", less, tied).cast(SI32).reduce_sum([len(outer)])
+    tied = less.bitwise_or(greater).bitwise_not().bitwise_and(earlier)
+    rank = less.bitwise_or(tied).cast(SI32).reduce_sum([len(outer)])
     back = [order.index(a) for a in range(len(order))]
     results = []
     for x in moved:

@@ -33,8 +33,8 @@ def _option(site: Site, name: str) -> int:
 
 def _failed(site: Site, x: Tensor) -> Tensor:
     """1 for each matrix with a NaN, else 0."""
-    wrong = site.op("compare_ne", x, x).cast(SI32)
-    return site.op("reduce_max", wrong, axes=[x.rank - 2, x.rank - 1])
+    wrong = x.compare_ne(x).cast(SI32)
+    return wrong.reduce_max(axes=[x.rank - 2, x.rank - 1])
 
 
 def potrf(site: Site, a: Tensor) -> list[Tensor]:
@@ -176,7 +176,7 @@ def orgqr(site: Site, a: Tensor, taus: Tensor) -> list[Tensor]:
 def _orthogonal(site: Site, a: Tensor, taus: Tensor) -> list[Tensor]:
     (m, n), (count,) = sizes_of(a), sizes_of(taus)
     rows, columns = (site.integers([m, n], k, SI32) for k in (0, 1))
-    unit = site.op("select", rows.compare_eq(columns), site.full(1, a.tensor_type), site.full(0, a.tensor_type))
+    unit = rows.compare_eq(columns).select(site.full(1, a.tensor_type), site.full(0, a.tensor_type))
     if not count:
         return [unit]
     steps = [site.array(np.arange(count)[::-1].copy(), SI32), reversed_along(site, taus, [0])]
@@ -197,7 +197,7 @@ def _orthogonal(site: Site, a: Tensor, taus: Tensor) -> list[Tensor]:
 
 
 def _size(site: Site, x: Tensor) -> Tensor:
-    parts = [site.op("abs", site.op(name, x)) for name in ("real", "imag")]
+    parts = [site.op(name, x).abs() for name in ("real", "imag")]
     return parts[0] + parts[1]
 
 

@@ -81,7 +81,7 @@ def _rotation(site: Site, operands: Sequence[object], axis: int) -> Tensor | Non
         if not fits or last.stop != n or last.start != first.stop:
             return None
         size, by = (measured(site.block, e).reshape([1]).broadcast_to([x.shape[axis]]) for e in (n, last.start))
-        return x.taken(site.op("mod", site.op("iota", shape=[x.shape[axis]], dtype=SI64, axis=0) + by, size), axis)
+        return x.taken((site.op("iota", shape=[x.shape[axis]], dtype=SI64, axis=0) + by).mod(size), axis)
     return None
 
 
@@ -182,9 +182,9 @@ def filled(site: Site, x: Tensor, value: Tensor, low: Sequence[int], high: Seque
             )
     there = site.full(True, x.tensor_type.with_dtype(I1))
     y, there = (
-        v.block.op("pad", v, low, high, interior=interior, types=[widened(site, v, low, high, interior)]) for v in (x, there)
+        site.op("pad", v, low, high, interior=interior, types=[widened(site, v, low, high, interior)]) for v in (x, there)
     )
-    return site.op("select", there, y, site.broadcast(value, there.shape, []))
+    return there.select(y, site.broadcast(value, there.shape, []))
 
 
 def widened(site: Site, x: Tensor, low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> TensorType:
@@ -395,12 +395,12 @@ def _pad_by_index(site: Site, x: Tensor, value: Tensor, low: Tensor, interior: T
     for axis, (n, d) in enumerate(zip(sizes, sizes_of(x), strict=True)):
         place = site.op("iota", [n], low.dtype, 0) - _entry(low, axis, n)
         step = _entry(interior, axis, n) + 1
-        at = site.op("div", place, step)
-        inside = [("compare_ge", place, 0), ("compare_eq", site.op("rem", place, step), 0), ("compare_lt", at, d)]
+        at = place / step
+        inside = [("compare_ge", place, 0), ("compare_eq", place.rem(step), 0), ("compare_lt", at, d)]
         for op, left, right in inside:
             flag = site.op(op, left, right).reshape([n if a == axis else 1 for a in range(x.rank)]).broadcast_to(sizes)
             there = flag if there is None else flag.select(there, False)
-        result = result.taken(site.op("minimum", site.op("maximum", at, 0), d - 1), axis)
+        result = result.taken(at.maximum(0).minimum(d - 1), axis)
     return result if there is None else there.select(result, value.broadcast_to(sizes))
 
 

@@ -146,7 +146,7 @@ def is_identity(kind: str, init: Tensor) -> bool:
 
 def spread(site: Site, x: Tensor, shape: Shape) -> Tensor:
     """A scalar broadcast to a shape."""
-    return x if x.shape == tuple(shape) else site.op("broadcast_to", x, result_shape=shape)
+    return x if x.shape == tuple(shape) else x.broadcast_to(result_shape=shape)
 
 
 def halves(operands: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
@@ -445,20 +445,20 @@ def batch_norm_inference(site: Site, x: Tensor, scale: Tensor, offset: Tensor, m
     """`(x - mean) / sqrt(variance + epsilon) * scale + offset` along the feature axis."""
     axis = site.axis("feature_index", x.rank)
     epsilon = site.full(float(site.value("epsilon")), variance.tensor_type)
-    deviation = square_root(site, site.op("add", variance, epsilon))
-    centered = site.op("sub", x, _along(site, mean, x, axis))
-    normal = site.op("div", centered, _along(site, deviation, x, axis))
-    return site.op("add", site.op("mul", _along(site, scale, x, axis), normal), _along(site, offset, x, axis))
+    deviation = square_root(site, variance + epsilon)
+    centered = x - _along(site, mean, x, axis)
+    normal = centered / _along(site, deviation, x, axis)
+    return _along(site, scale, x, axis) * normal + _along(site, offset, x, axis)
 
 
 def _moments(site: Site, x: Tensor, axis: int) -> tuple[Tensor, Tensor, list[int]]:
     axes = [a for a in range(x.rank) if a != axis]
     count = math.prod(sizes_of(x)[a] for a in axes)
-    total = site.op("reduce_sum", x, axes=axes)
-    mean = site.op("div", total, site.full(count, total.tensor_type))
-    centered = site.op("sub", x, _along(site, mean, x, axis))
-    squares = site.op("reduce_sum", site.op("mul", centered, centered), axes=axes)
-    return mean, site.op("div", squares, site.full(count, squares.tensor_type)), axes
+    total = x.reduce_sum(axes=axes)
+    mean = total / site.full(count, total.tensor_type)
+    centered = x - _along(site, mean, x, axis)
+    squares = (centered * centered).reduce_sum(axes=axes)
+    return mean, squares / site.full(count, squares.tensor_type), axes
 
 
 @handles("stablehlo.batch_norm_training")
@@ -475,13 +475,13 @@ def batch_norm_grad(site: Site, x: Tensor, scale: Tensor, mean: Tensor, variance
     axes = [a for a in range(x.rank) if a != axis]
     count = math.prod(sizes_of(x)[a] for a in axes)
     epsilon = site.full(float(site.value("epsilon")), variance.tensor_type)
-    deviation = square_root(site, site.op("add", variance, epsilon))
-    centered = site.op("sub", x, _along(site, mean, x, axis))
-    normal = site.op("div", centered, _along(site, deviation, x, axis))
-    of_offset = site.op("reduce_sum", grad, axes=axes)
-    of_scale = site.op("reduce_sum", site.op("mul", grad, normal), axes=axes)
+    deviation = square_root(site, variance + epsilon)
+    centered = x - _along(site, mean, x, axis)
+    normal = centered / _along(site, deviation, x, axis)
+    of_offset = grad.reduce_sum(axes=axes)
+    of_scale = (grad * normal).reduce_sum(axes=axes)
     number = site.full(count, x.tensor_type)
-    inner = site.op("sub", site.op("mul", number, grad), _along(site, of_offset, x, axis))
-    inner = site.op("sub", inner, site.op("mul", normal, _along(site, of_scale, x, axis)))
-    factor = site.op("div", _along(site, site.op("div", scale, deviation), x, axis), number)
-    return [site.op("mul", factor, inner), of_scale, of_offset]
+    inner = number * grad - _along(site, of_offset, x, axis)
+    inner = inner - normal * _along(site, of_scale, x, axis)
+    factor = _along(site, scale / deviation, x, axis) / number
+    return [factor * inner, of_scale, of_offset]

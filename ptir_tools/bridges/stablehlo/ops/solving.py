@@ -31,7 +31,7 @@ def triangle(site: Site, x: Tensor, lower: bool) -> Tensor:
     sizes = sizes_of(x)
     row, column = (site.integers(sizes, x.rank - 2 + k, SI32) for k in (0, 1))
     kept = row.compare_ge(column) if lower else row.compare_le(column)
-    return site.op("select", kept, x, site.full(0, x.tensor_type))
+    return kept.select(x, 0)
 
 
 @handles("stablehlo.triangular_solve")
@@ -63,7 +63,7 @@ def solved(site: Site, a: Tensor, b: Tensor, *, lower: bool, unit: bool) -> Tens
         diagonal = site.full(1, t.with_shape((n, count)))
     else:
         rows, columns = (site.integers([count, n, n], k, SI32) for k in (1, 2))
-        only = site.op("select", rows.compare_eq(columns), full, site.full(0, full.tensor_type))
+        only = rows.compare_eq(columns).select(full, 0)
         diagonal = only.reduce_sum([2]).transpose([1, 0])
     steps = [site.integers([n], 0, SI32), full.transpose([1, 0, 2]), diagonal, right.transpose([1, 0, 2])]
     if not lower:
@@ -147,7 +147,7 @@ def fft(site: Site, x: Tensor) -> Tensor:
         axes.pop()
     for axis in reversed(axes):
         x = transformed(site, x, axis, inverse=kind[0] == "I")
-    return x if kind != "IRFFT" else site.op("real", transformed(site, _mirror(site, x, lengths[-1]), last, inverse=True))
+    return x if kind != "IRFFT" else transformed(site, _mirror(site, x, lengths[-1]), last, inverse=True).real()
 
 
 def _mirror(site: Site, x: Tensor, n: int) -> Tensor:
@@ -261,9 +261,9 @@ def ragged_dot(site: Site, x: Tensor, y: Tensor, sizes: Tensor) -> Tensor:
     others = [a for a in range(y.rank) if a not in (*batch[1], *contract[1])]
     at = len(batch[0]) + free.index(ragged[0])
     of_group = len(batch[0]) + len(free) + others.index(group[0])
-    ends = site.op("cumsum", sizes.cast(SI32), axis=0)
+    ends = sizes.cast(SI32).cumsum(axis=0)
     row, end = site.integers([rows, count], 0, SI32), site.broadcast(ends, (rows, count), [1])
     size = site.broadcast(sizes.cast(SI32), (rows, count), [1])
-    own = site.op("bitwise_and", row.compare_lt(end), row.compare_ge(end - size))
+    own = row.compare_lt(end).bitwise_and(row.compare_ge(end - size))
     kept = site.broadcast(own, every.shape, [at, of_group])
-    return site.op("select", kept, every, site.full(0, every.tensor_type)).reduce_sum([of_group])
+    return kept.select(every, 0).reduce_sum([of_group])
