@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from ptir_tools.cli.options import file_argument, json_option, output_option, subcommand
 from ptir_tools.cli.output import write_text
 from ptir_tools.cli.session import Session
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.render import clean
 from ptir_tools.core.typed import Any
+from ptir_tools.dialects import FORMATS
 from ptir_tools.tools.info import describe
 
 
@@ -20,30 +22,62 @@ def command(session: Session, file: str, output: str | None, as_json: bool) -> N
     With --json: {"format", "dialect", "entry", "functions": [{"name", "inputs": [{"name", "type"}], "outputs": as inputs,
     "ops"}], "regions", "symbols", "ops": {OP: count}}.
 
+    An ONNX file has "model", too: {"inputs", "outputs", "operator_sets": {DOMAIN: version}, "operators": {NAME: count}}. If its
+    translation is refused, only that is shown, and the reasons.
+
     \b
     Examples:
       ptir info model.ptir
       ptir info --json graph.json | jq .functions[0].inputs
     """
-    program, _ = session.load(file)
-    facts = describe(program)
+    source = session.opened(file)
+    data, diagnostics = source.data or b"", Diagnostics(source)
+    program = session.parse(source, diagnostics)
+    outline = FORMATS[source.form].load().outline if source.form in FORMATS else None
+    model = outline(data) if outline is not None else {}
+    if program is not None:
+        session.verify(program, diagnostics)
+    facts: dict[str, Any] = {"model": model} if model else {}
+    if model and diagnostics.errors:
+        facts = {
+            "format": source.form,
+            **facts,
+            "refused": [{"code": d.code, "message": d.message} for d in diagnostics.sorted()],
+        }
+    else:
+        session.reporter.settle(diagnostics)
+        facts = describe(program) | facts  # a reader without errors returns a program
     text = json.dumps(facts, indent=2, ensure_ascii=False) if as_json else "\n".join(map(clean, _lines(facts)))
     write_text(output, [text, "\n"])
 
 
 def _lines(facts: dict[str, Any]) -> Iterator[str]:
     yield f"format    {facts['format']}"
+    if model := facts.get("model"):
+        yield f"sets      {', '.join(f'{name} {version}' for name, version in model['operator_sets'].items())}"
+        yield f"operators {_counted(model['operators'])}"
+    if "refused" in facts:
+        yield from _ports(model)
+        yield from (f"refused   {d['code']}: {d['message']}" for d in facts["refused"])
+        return
     for f in facts["functions"]:
         yield f"function  @{f['name']}{' (entry)' if f['name'] == facts['entry'] else ''}, {_plural(f['ops'], 'op')}"
-        for kind in ("inputs", "outputs"):
-            width = max((len(p["name"]) for p in f[kind]), default=0)
-            yield from (f"  {kind[:-1]:7} {p['name']:{width}}  {p['type']}" for p in f[kind])
+        yield from _ports(f)
     if facts["regions"]:
         yield f"regions   {facts['regions']}"
     if facts["symbols"]:
         yield f"symbols   {', '.join(facts['symbols'])}"
-    total = sum(facts["ops"].values())
-    yield f"ops       {total}" + (": " + ", ".join(f"{n} {name}" for name, n in facts["ops"].items()) if total else "")
+    yield f"ops       {_counted(facts['ops'])}"
+
+
+def _ports(signature: dict[str, Any]) -> Iterator[str]:
+    for kind in ("inputs", "outputs"):
+        width = max((len(p["name"]) for p in signature[kind]), default=0)
+        yield from (f"  {kind[:-1]:7} {p['name']:{width}}  {p['type']}" for p in signature[kind])
+
+
+def _counted(ops: dict[str, int]) -> str:
+    return f"{sum(ops.values())}" + (": " + ", ".join(f"{n} {name}" for name, n in ops.items()) if ops else "")
 
 
 def _plural(n: int, noun: str) -> str:

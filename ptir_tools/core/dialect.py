@@ -298,7 +298,7 @@ Layout = Callable[[Source, Diagnostics], str | None]
 class Format(NamedTuple):
     """A serialization. A reader reports errors to the collector and may then return None or a partial program.
     A writer yields pieces of text and reports what the format cannot express, like `encode` of a binary format. `layout` formats
-    a text and keeps its comments."""
+    a text and keeps its comments. `outline` tells what a file of another project says of itself, also where it is refused."""
 
     name: str
     dialect: str
@@ -306,6 +306,7 @@ class Format(NamedTuple):
     write: Writer | None
     layout: Layout | None = None
     encode: Encoder | None = None
+    outline: Callable[[bytes], Mapping[str, object]] | None = None
 
 
 class Sidecar(NamedTuple):

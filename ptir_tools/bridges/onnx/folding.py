@@ -65,7 +65,7 @@ def _scalar(x: Array) -> Any:
 
 def fold(node: Node, operands: Sequence[Array]) -> list[Array | None] | None:
     """The outputs of a node with constant operands, or None when it is not folded."""
-    if (entry := FOLDS.get(node.op)) is None:
+    if (entry := FOLDS.get(node.name)) is None:
         return None
     try:
         if _result_size(node, operands) > _MOST:
@@ -82,25 +82,25 @@ def fold(node: Node, operands: Sequence[Array]) -> list[Array | None] | None:
 
 def _result_size(node: Node, operands: Sequence[Array]) -> float:
     """An upper bound on the elements of the result, without computing it. Raises Unfolded, Unknown."""
-    if node.op == "ConstantOfShape" or node.op == "Expand":
+    if node.name == "ConstantOfShape" or node.name == "Expand":
         filled = np.prod(np.maximum(np.asarray(_integers(operands[-1]) or 0, np.float64), 1))
         return float(filled) * max(operands[0].size, 1)
-    if node.op == "Range":
+    if node.name == "Range":
         start, limit, delta = (float(_scalar(x)) for x in operands)
         wanted(delta and isfinite(count := (limit - start) / delta))
         return abs(count)
-    if node.op == "Tile":
+    if node.name == "Tile":
         return operands[0].size * float(np.prod(np.maximum(operands[1].astype(np.float64), 0)))
-    if node.op == "Pad":
+    if node.name == "Pad":
         grown = np.abs(np.asarray(operands[1] if len(operands) > 1 else node.attr("pads") or 0, np.float64)).sum()
         return float(np.prod([n + grown for n in operands[0].shape]))
-    if node.op == "OneHot":
+    if node.name == "OneHot":
         return operands[0].size * abs(float(_scalar(operands[1])))
-    if node.op in ("Gather", "GatherND"):
-        axis = node.attr("axis") if node.op == "Gather" else 0
+    if node.name in ("Gather", "GatherND"):
+        axis = node.attr("axis") if node.name == "Gather" else 0
         wanted(-operands[0].ndim <= axis < operands[0].ndim)
         return float(operands[0].size / max(operands[0].shape[axis], 1) * operands[1].size)
-    if len(operands) > 1 and node.op not in ("Concat", "Split", "Slice", "Reshape"):
+    if len(operands) > 1 and node.name not in ("Concat", "Split", "Slice", "Reshape"):
         shapes = [x.shape for x in operands]
         rank = max(map(len, shapes))
         extents = [max((s[i - rank] for s in shapes if len(s) >= rank - i), default=1) for i in range(rank)]
@@ -323,11 +323,11 @@ def _by_reference(node: Node, *xs: Array) -> list[Array] | None:
     if any(x.dtype == object for x in xs):
         return None
     first = xs[0].dtype.kind
-    if first not in "iub" and not (node.op in ("NonZero", "Unique", "Compress") and first == "f"):
+    if first not in "iub" and not (node.name in ("NonZero", "Unique", "Compress") and first == "f"):
         return None
     given = {f"x{i}": x for i, x in enumerate(xs)}
     names = [f"y{k}" for k in range(node.outputs)]
-    result = onnx.helper.make_node(node.op, list(given), names, **node.attributes())
+    result = onnx.helper.make_node(node.name, list(given), names, **node.attributes())
     infos = [
         onnx.helper.make_tensor_value_info(name, asked(onnx.helper.np_dtype_to_tensor_dtype, x.dtype), x.shape)
         for name, x in given.items()

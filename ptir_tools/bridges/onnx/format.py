@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable
 
 from ptir_tools.bridges.onnx import wire
@@ -19,13 +20,14 @@ if TYPE_CHECKING:
     import onnx
     from google.protobuf import message as protobuf
 
-    from ptir_tools.bridges.onnx import exporter, importer, submodel
+    from ptir_tools.bridges.onnx import exporter, importer, submodel, table
 else:
     onnx = lazy("onnx")
     protobuf = lazy("google.protobuf.message")
     exporter = lazy("ptir_tools.bridges.onnx.exporter")
     importer = lazy("ptir_tools.bridges.onnx.importer")
     submodel = lazy("ptir_tools.bridges.onnx.submodel")
+    table = lazy("ptir_tools.bridges.onnx.table")
 
 INSTALL = "this is ONNX: pip install 'ptir-tools[onnx]'"
 
@@ -116,4 +118,36 @@ def exported(program: Program, diagnostics: Diagnostics, options: Options) -> on
     return exporter.model(program, diagnostics, options[OPSET], options[LOSSY], options[DATA])
 
 
-FORMAT = Format("onnx", "ptir", read, None, encode=encode)
+def outline(data: bytes) -> dict[str, object]:
+    """The inputs and outputs of a model with their types, its operator sets, and the count of each operator, most first. Empty
+    for damaged bytes."""
+    model = parsed(wire.without_weights(data, ""), Diagnostics())
+    if model is None:
+        return {}
+    held = {t.name for t in model.graph.initializer}
+    counts: Counter[str] = Counter()
+    graphs = [model.graph, *model.functions]
+    for graph in graphs:
+        for node in graph.node:
+            counts[f"{node.domain}.{node.op_type}".removeprefix("ai.onnx.").removeprefix(".")] += 1
+            graphs += [g for a in node.attribute for g in (*a.graphs, *([a.g] if a.HasField("g") else []))]
+    return {
+        "inputs": [_port(v) for v in model.graph.input if v.name not in held],
+        "outputs": [_port(v) for v in model.graph.output],
+        "operator_sets": {o.domain or "ai.onnx": o.version for o in model.opset_import},
+        "operators": dict(sorted(counts.items(), key=lambda row: (-row[1], row[0]))),
+    }
+
+
+def _port(value: onnx.ValueInfoProto) -> dict[str, str]:
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        return {"name": value.name, "type": (kind or "unknown").removesuffix("_type")}
+    t = value.type.tensor_type
+    dtype = table.DTYPES.get(t.elem_type)
+    name = dtype.name if dtype is not None else table.NAMES.get(t.elem_type, f"type {t.elem_type}")
+    dims = [str(d.dim_value) if d.HasField("dim_value") else f"?{d.dim_param}" for d in t.shape.dim]
+    return {"name": value.name, "type": f"tensor<{', '.join([name, *(dims if t.HasField('shape') else ['…'])])}>"}
+
+
+FORMAT = Format("onnx", "ptir", read, None, encode=encode, outline=outline)

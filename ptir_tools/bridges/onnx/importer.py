@@ -16,6 +16,7 @@ from ptir_tools.bridges.onnx.folding import fold
 from ptir_tools.bridges.onnx.ops import contrib
 from ptir_tools.bridges.onnx.protocols import Attribute, Datum, Items, Scope
 from ptir_tools.bridges.onnx.table import (
+    DEFAULTS,
     DOMAIN,
     HANDLERS,
     KEPT,
@@ -38,6 +39,7 @@ from ptir_tools.core.ir import Element, Literal, Operand, Value
 from ptir_tools.core.lazy import lazy, np, regex
 from ptir_tools.core.limits import Expansion, LimitExceeded, current, require_memory
 from ptir_tools.core.source import Loc, Source, pack
+from ptir_tools.core.spelling import proposed
 from ptir_tools.core.typed import TYPE_CHECKING, cast
 from ptir_tools.core.types import Dim, Sym, sym, tensor
 from ptir_tools.core.violations import Violation
@@ -468,17 +470,21 @@ class Importer:
         if opset is None:
             raise Violation("InvalidModel", f"the model imports no operators of domain `{domain}`, of which {proto.op_type} is")
         schema = _schema(proto.op_type, opset, domain)
-        defaults = None if schema is None else _defaults(schema)
         if schema is not None:
             _check(schema, proto, opset)
-        node = Node(scope, proto, attrs, opset, defaults)
+        defaults = DEFAULTS.get((domain, proto.op_type), {}) if schema is None else _defaults(schema)
+
+        def fresh() -> Node:
+            return Node(scope, proto, attrs, opset, defaults, schema is None)
+
+        node = fresh()
         if any(
             k not in KEPT.get(proto.op_type, ()) and (kind := self.outside(scope, name)) for k, name in enumerate(proto.input)
         ):
             raise refused(f"PTIR has no {kind}; it is read where it is dequantized or cast")
         if not domain and all(isinstance(scope.values.get(name), np.ndarray) for name in proto.input):
             known = [x for name in proto.input if isinstance(x := scope.datum(name), np.ndarray)]
-            if sum(x.size for x in known) <= _BINDING and (folded := fold(Node(scope, proto, attrs, opset, defaults), known)):
+            if sum(x.size for x in known) <= _BINDING and (folded := fold(fresh(), known)):
                 return [*folded]
         handler = HANDLERS.get((domain, proto.op_type))
         if handler is None:
@@ -487,7 +493,10 @@ class Importer:
             if (domain, proto.op_type) in REFUSED:
                 raise refused(f"{proto.op_type}: {REFUSED[domain, proto.op_type]}")
             if schema is None:
-                raise refused(f"there is no operator {domain and domain + '.'}{proto.op_type} in operator set {opset}")
+                names = [name for place, name in HANDLERS if place == domain]
+                names += [s.name for s in onnx.defs.get_all_schemas() if s.domain == domain]
+                op = f"{domain and domain + '.'}{proto.op_type}"
+                raise refused(f"there is no operator {op} in operator set {opset}", proposed(proto.op_type, names, "{}")[0])
             if not (schema.has_function or schema.has_context_dependent_function):
                 raise refused(f"there is no translation of {proto.op_type}")
         operands = [scope.datum(name) if name else None for name in proto.input]
@@ -497,9 +506,9 @@ class Importer:
                 raise refused(f"{proto.op_type} with {left}")
             results = list(result) if isinstance(result, Sequence) else [result]
             if not domain and any(isinstance(x, Tensor) and x.operand in self.counts for x in operands):
-                self._count(Node(scope, proto, attrs, opset, defaults), operands, results)
+                self._count(fresh(), operands, results)
             return results
-        assert schema is not None and defaults is not None
+        assert schema is not None
         return self.expand(self._body(schema, proto, opset, operands, scope), proto, {**defaults, **attrs}, scope)
 
     def _attribute(self, a: onnx.AttributeProto, scope: Scope) -> Attribute:
@@ -591,7 +600,7 @@ class Importer:
             if counts is None or shape is None or len(counts) != math.prod(d if isinstance(d, int) else -1 for d in shape):
                 return
             known.append(extents.vector(counts).reshape([d for d in shape if isinstance(d, int)]))
-        exact = all(not isinstance(x, Tensor) or x.dtype.is_integer for x in operands) or node.op in _INTEGERS_STAY
+        exact = all(not isinstance(x, Tensor) or x.dtype.is_integer for x in operands) or node.name in _INTEGERS_STAY
         for x, array in zip(results, (fold(node, known) or ()) if exact else (), strict=False):
             if isinstance(x, Tensor) and array is not None and array.dtype.kind in "iO":
                 self.counts[x.operand] = extents.as_dims(array)
@@ -670,7 +679,8 @@ def _check(schema: onnx.defs.OpSchema, proto: onnx.NodeProto, opset: int) -> Non
     for a in proto.attribute:
         declared = schema.attributes.get(a.name)
         if declared is None:
-            raise Violation("InvalidModel", f"{what} has no attribute `{a.name}`")
+            near = proposed(a.name, schema.attributes, "{}")[0]
+            raise Violation("InvalidModel", f"{what} has no attribute `{a.name}`", help=near)
         if int(a.type) != int(declared.type.value):
             raise Violation("InvalidModel", f"the attribute `{a.name}` of {what} is a {declared.type.name.lower()}")
     names = {a.name for a in proto.attribute}

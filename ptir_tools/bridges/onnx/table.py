@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ptir_tools.bridges import extents
+from ptir_tools.bridges import node as context
 from ptir_tools.bridges.onnx.protocols import Attribute, Datum, Items, Scope
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import (
@@ -33,7 +34,7 @@ from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.typed import TYPE_CHECKING, TypeVar
 from ptir_tools.core.types import Dim, Shape, Sym
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects.ptir.builder.build import Block, Tensor
+from ptir_tools.dialects.ptir.builder.build import Tensor
 
 if TYPE_CHECKING:
     import onnx
@@ -45,6 +46,7 @@ H = TypeVar("H", bound=Handler)
 DOMAIN = "com.microsoft"  # of ONNX Runtime
 METADATA = "metadata"  # of a model: the attribute of every program that was read from ONNX
 HANDLERS: dict[tuple[str, str], Handler] = {}  # by domain and operator
+DEFAULTS: dict[tuple[str, str], Mapping[str, object]] = {}  # of the attributes of operators for which `onnx` has no schema
 REFUSED: dict[tuple[str, str], str] = {}  # why an operator has no handler
 
 # The numbers of onnx.TensorProto.DataType.
@@ -62,11 +64,13 @@ KEPT = {"DequantizeLinear": (0, 1, 2), "Cast": (0,), "CastLike": (0,)}
 NARROW = (BF16, F16, FP8_E4M3, FP8_E5M2)
 
 
-def handles(*names: str, domain: str = "") -> Callable[[H], H]:
-    """Register a function as the handler of operators. It takes a `Node` and returns a datum per output."""
+def handles(*names: str, domain: str = "", **defaults: object) -> Callable[[H], H]:
+    """Register a function as the handler of operators. It takes a `Node` and returns a datum per output. `defaults` are those of
+    attributes, where `onnx` has no schema."""
 
     def register(handler: H) -> H:
         HANDLERS.update({(domain, name): handler for name in names})
+        DEFAULTS.update({(domain, name): defaults for name in names if defaults})
         return handler
 
     return register
@@ -94,7 +98,7 @@ def dtype_of(number: int | str) -> DType:
     return DTYPES[number]
 
 
-class Node:
+class Node(context.Node):
     """The ONNX node that is translated: its operands, its attributes and the block that gets the new ops. It records what is read
     of it, so that nothing is ignored."""
 
@@ -104,11 +108,12 @@ class Node:
         proto: onnx.NodeProto,
         attrs: Mapping[str, Attribute],
         opset: int,
-        defaults: Mapping[str, object] | None,
+        defaults: Mapping[str, object],
+        lenient: bool = False,
     ) -> None:
+        super().__init__(proto.op_type, scope.block)
         self.scope, self.proto, self._attrs, self.opset, self.defaults = scope, proto, attrs, opset, defaults
-        self.op: str = proto.op_type
-        self.block: Block = scope.block
+        self.lenient = lenient  # there is no schema: zero and empty are defaults, too
         self.read: set[str] = {"consumed_inputs"}  # attributes; this one of operator sets before 6 only allows to reuse memory
         self.used: set[int] = set()  # operands
 
@@ -150,11 +155,11 @@ class Node:
             self.scope.importer.wanted(self.scope, self.proto.input[i])
             raise Violation(
                 "OnnxNeedsConstant",
-                f"operand {i} of {self.op}, `{self.proto.input[i]}`, decides the type of the result and is not a constant",
+                f"operand {i} of {self.name}, `{self.proto.input[i]}`, decides the type of the result and is not a constant",
                 help="when it is an input, make it a constant: --set NAME=[1,2,3]",
             )
         if isinstance(datum, Items):
-            raise refused(f"operand {i} of {self.op} is a sequence")
+            raise refused(f"operand {i} of {self.name} is a sequence")
         if datum is None:
             raise Violation("InvalidModel", f"operand {i} is missing")
         return datum
@@ -173,13 +178,13 @@ class Node:
         dims = self.dims(i)
         whole = [x for x in dims if isinstance(x, int)]
         if len(whole) < len(dims):
-            raise refused(f"operand {i} of {self.op} depends on a symbolic extent: {dims}", "give the symbols with --bind")
+            raise refused(f"operand {i} of {self.name} depends on a symbolic extent: {dims}", "give the symbols with --bind")
         return whole
 
     def integer(self, i: int) -> int:
         """Operand `i` as one integer. Raises Violation."""
         if len(numbers := self.ints(i)) != 1:
-            raise Violation("InvalidModel", f"operand {i} of {self.op} has {len(numbers)} elements; one is wanted")
+            raise Violation("InvalidModel", f"operand {i} of {self.name} has {len(numbers)} elements; one is wanted")
         return numbers[0]
 
     def floats(self, i: int) -> list[float]:
@@ -189,7 +194,7 @@ class Node:
     def attr(self, name: str, default: object = None) -> Attribute:
         """An attribute of the node, else the schema's default, else `default`."""
         self.read.add(name)
-        return self._attrs[name] if name in self._attrs else (self.defaults or {}).get(name, default)
+        return self._attrs[name] if name in self._attrs else self.defaults.get(name, default)
 
     def given(self, name: str, default: object = None) -> Attribute:
         """An attribute of the node, else `default`, whatever the default of the schema."""
@@ -200,13 +205,13 @@ class Node:
         """An attribute that is one of some words. Raises Violation when it is another."""
         word: str = self.attr(name, default)
         if word not in choices:
-            raise Violation("InvalidModel", f"`{name}` of {self.op} is `{word}`, not one of {', '.join(choices)}")
+            raise Violation("InvalidModel", f"`{name}` of {self.name} is `{word}`, not one of {', '.join(choices)}")
         return word
 
     def ranked(self, i: int, rank: int) -> Tensor:
         """Operand `i`, of that rank. Raises Violation."""
         if (x := self[i]).rank != rank:
-            raise Violation("InvalidModel", f"operand {i} of {self.op} is {x.type}; a rank of {rank} is wanted")
+            raise Violation("InvalidModel", f"operand {i} of {self.name} is {x.type}; a rank of {rank} is wanted")
         return x
 
     def attributes(self) -> Mapping[str, Attribute]:
@@ -221,9 +226,9 @@ class Node:
 
     def ignored(self) -> str:
         """What the node has and its handler did not read, in words; "" if there is nothing. An attribute may be ignored if it has
-        its default; without a schema, which has the defaults, that is zero or empty."""
+        its default; without a schema also if it is zero or empty."""
         for name, value in self._attrs.items():
-            harmless = not value if self.defaults is None else name in self.defaults and value == self.defaults[name]
+            harmless = (name in self.defaults and value == self.defaults[name]) or (self.lenient and not value)
             if name not in self.read and not harmless:
                 return f"the attribute `{name}`"
         return next((f"operand {i}, `{self.proto.input[i]}`" for i in range(len(self)) if i not in self.used and self.has(i)), "")
@@ -248,14 +253,6 @@ class Node:
         if entry is None and self.has(i):
             entry = self.ints(i)
         return None if entry is None else [axis(a, rank) for a in entry]
-
-    def constant(self, values: object, dtype: DType | None = None) -> Tensor:
-        """A constant."""
-        return self.block.constant(np.asarray(values), dtype)
-
-    def iota(self, shape: Sequence[Dim], dtype: DType, at: int) -> Tensor:
-        """0, 1, 2, … along an axis."""
-        return self.block.op("iota", list(shape), dtype, at)
 
 
 def fixed(d: Dim) -> int:

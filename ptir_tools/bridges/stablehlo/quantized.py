@@ -27,7 +27,7 @@ def _laid(site: Site, numbers: Sequence[float], q: Quantized, dtype: DType) -> T
     shape = q.storage.shape
     if q.axis is None:
         return site.full(numbers[0], q.storage.with_dtype(dtype))
-    return site.broadcast(site.array(np.asarray(numbers, np.float64), dtype), shape, [q.axis])
+    return site.broadcast(site.constant(np.asarray(numbers, np.float64), dtype), shape, [q.axis])
 
 
 def dequantize(site: Site, x: Value, dtype: DType) -> Tensor:

@@ -12,7 +12,18 @@ from ptir_tools.bridges.stablehlo.checks import Checks
 from ptir_tools.bridges.stablehlo.scopes import POISON, InError, Scope, fits, read_names
 from ptir_tools.bridges.stablehlo.symbolic import SymbolicElements
 from ptir_tools.bridges.stablehlo.symbolic_rules import note
-from ptir_tools.bridges.stablehlo.syntax import Block, FunctionText, Item, ModuleText, Parameter, Product, Statement, Typed, parse
+from ptir_tools.bridges.stablehlo.syntax import (
+    Block,
+    FunctionText,
+    Item,
+    Keyed,
+    ModuleText,
+    Parameter,
+    Product,
+    Statement,
+    Typed,
+    parse,
+)
 from ptir_tools.bridges.stablehlo.table import HANDLERS, REFUSED, Entry, Site, plain
 from ptir_tools.bridges.stablehlo.types import UNSUPPORTED, Kind, Quantized, Tuple, refused, type_of
 from ptir_tools.bridges.stablehlo.types import Token as TokenType
@@ -21,8 +32,9 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Function
 from ptir_tools.core.lazy import late, regex
-from ptir_tools.core.limits import Expansion, LimitExceeded, current
+from ptir_tools.core.limits import Expansion, LimitExceeded, current, integer
 from ptir_tools.core.source import Loc, Source
+from ptir_tools.core.spelling import proposed
 from ptir_tools.core.types import UNKNOWN, Sym, TensorType, sym
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir import DIALECT
@@ -58,6 +70,7 @@ class Reader:
         self.here = _Here()
         self.calls: list[str] = []  # the functions that are being inlined
         self.reported: set[Loc] = set()
+        self.meshes: dict[str, dict[str, int]] = {}  # the extents of their axes
         self.symbols = 0
         self.symbolic = SymbolicElements()
         self.checks = Checks()
@@ -76,7 +89,9 @@ class Reader:
                 self.collect([s for region in item.regions() for s in region.body])
             elif item.name == "func.func":
                 self.collect([_generic_function(item)])
-            elif item.name != "sdy.mesh":  # a sharded program runs on one device here
+            elif item.name == "sdy.mesh":
+                self.meshes.update((str(x.key)[1:], _mesh(str(x.value))) for x in item.pieces if isinstance(x, Keyed))
+            else:
                 self.diagnostics.error("SyntaxError", f"`{item.name}` is not in a function", item.loc)
 
     def roots(self) -> list[FunctionText]:
@@ -199,9 +214,8 @@ class Reader:
         if (entry := self.handlers.get(s.name)) is None:
             dialect = s.name.partition(".")[0]
             known_dialect = dialect in ("stablehlo", "chlo", "mhlo")
-            raise refused(
-                REFUSED.get(s.name) or ("PTIR has no such op" if known_dialect else f"`{s.name}` is not an op of StableHLO")
-            )
+            why = "PTIR has no such op" if known_dialect else f"`{s.name}` is not an op of StableHLO"
+            raise refused(REFUSED.get(s.name) or why, None if s.name in REFUSED else proposed(s.name, self.handlers, "{}")[0])
         site = Site(scope, s, entry.spelled)
         operands = [self.operand(token, scope) for token in site.names]
         types = [type_of(str(t)) for t in s.returned or s.given or []]
@@ -315,6 +329,11 @@ def _symbols(s: Statement) -> list[Token]:
         elif isinstance(x, list):
             todo += x
     return tokens
+
+
+def _mesh(text: str) -> dict[str, int]:
+    """The extents of the axes in `<["x"=4]>`."""
+    return {name: integer(n) for name, n in re.findall(r'"([^"]*)"\s*=\s*(\d+)', text)}
 
 
 def flattened(values: Sequence[object]) -> list[Tensor]:

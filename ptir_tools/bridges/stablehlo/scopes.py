@@ -20,7 +20,7 @@ from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.grammars.parser import Token
 
 POISON = None  # the value of an op in error: its readers are not reported
-RETURNS = ("return", "func.return", "stablehlo.return", "mhlo.return", "chlo.return")
+RETURNS = ("return", "func.return", "stablehlo.return", "mhlo.return", "chlo.return", "sdy.return")
 
 
 class Reader(Protocol):
@@ -28,6 +28,7 @@ class Reader(Protocol):
 
     symbolic: SymbolicElements
     checks: Checks
+    meshes: dict[str, dict[str, int]]
 
     @property
     def text(self) -> str: ...
@@ -52,7 +53,13 @@ class Scope:
         self.lift: Shape | None = lift if lift is not None else outer.lift if outer else None
         self.lifts = lift is not None
         self.expressed: DType | None = None  # the dtype of dequantized values, where it differs from their own
+        self.device: int | None = None  # whose body is read, in a computation on a mesh
         self.values: dict[str, list[object]] = {}
+
+    @property
+    def on_device(self) -> int | None:
+        """The device for which this block is read, None where there is one device."""
+        return self.device if self.device is not None or self.outer is None else self.outer.on_device
 
     def define(self, token: Token | None, name: str, values: Sequence[object]) -> None:
         """Bind a name. Raises Violation when it is taken."""
@@ -229,7 +236,10 @@ def read_names(pieces: Sequence[object]) -> list[Token]:
 
 
 def _bound(piece: object) -> list[str]:
-    return [x.first[1:] for x in piece if isinstance(x, Binding) and not x.init] if isinstance(piece, list) else []
+    parts = piece if isinstance(piece, list) else []
+    return [x.first[1:] for x in parts if isinstance(x, Binding) and not x.init] + [
+        x.called[1:] for x in parts if isinstance(x, Parameter)
+    ]
 
 
 def fits(declared: object, t: Type) -> bool:

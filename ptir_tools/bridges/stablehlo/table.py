@@ -14,6 +14,7 @@ from inspect import signature
 from ptir_tools.bridges.constants import known
 from ptir_tools.bridges.extent_ops import repeated
 from ptir_tools.bridges.extents import Size
+from ptir_tools.bridges.node import Node
 from ptir_tools.bridges.stablehlo import literals
 from ptir_tools.bridges.stablehlo.scopes import Scope
 from ptir_tools.bridges.stablehlo.symbolic import SymbolicElements
@@ -22,23 +23,19 @@ from ptir_tools.bridges.stablehlo.types import Token as TokenType
 from ptir_tools.bridges.stablehlo.types import Tuple, refused, type_of
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.declare import OPS
 from ptir_tools.core.dtypes import SI32, SI64, DType
-from ptir_tools.core.ir import Attribute, Literal
+from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import np, regex
 from ptir_tools.core.limits import integer as number_of
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.typed import TYPE_CHECKING, Any, TypeVar
-from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, tensor
+from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType
 from ptir_tools.core.violations import Violation, require
-from ptir_tools.dialects.ptir.builder.build import Block as Target
 from ptir_tools.dialects.ptir.builder.build import Tensor
-from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.grammars.parser import Token
-from ptir_tools.rewrite.expression import Number
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    pass
 
 Plain = Any  # an attribute in Python: a number, text, list, dict or array
 Handler = Callable[..., object]
@@ -110,19 +107,19 @@ class Fields(dict[str, list[int]]):
         return result[0]
 
 
-class Site:
+class Site(Node):
     """The StableHLO op that is translated: its attributes, regions and declared result types, and the block that gets the new
     ops."""
 
     def __init__(self, scope: Scope, statement: Statement, spelled: Mapping[str, str]) -> None:
+        super().__init__(statement.name, scope.block)
         self.scope, self.statement, self.spelled = scope, statement, spelled
-        self.block: Target = scope.block
-        self.name = statement.name
         self.words: list[str] = []  # what is neither operand nor attribute
         self.names: list[Token] = []  # of the operands
         self.bindings: list[Binding] = []  # of a while loop
         self.attrs: dict[str, object] = {}
         self.parameters: list[list[Parameter]] = []  # of clauses, as those of a reducer
+        self.arguments: list[Parameter] = []  # of a region, before it
         self.regions: list[Block] = []
         inits: list[Token] = []
         self._collect(statement.pieces, inits)
@@ -158,6 +155,8 @@ class Site:
                     self.names.append(piece.second)
             elif isinstance(piece, list):
                 self._collect(piece, inits)
+            elif isinstance(piece, Parameter):
+                self.arguments.append(piece)
             elif isinstance(piece, Clause):
                 self.parameters.append(piece.value)
 
@@ -281,40 +280,15 @@ class Site:
 
     # Building
 
-    def op(self, name: str, *operands: object, **attrs: Attribute) -> Tensor:
-        """Append an op of PTIR. Raises Violation when PTIR has none of the name."""
-        if f"ptir.{name}" not in OPS:
-            raise refused(f"PTIR has no `{name}`")
-        return self.block.op(name, *operands, **attrs)
-
-    def full(self, number: Number | np.generic | Array, t: TensorType) -> Tensor:
-        """A splat of `number`, wrapped or rounded to the dtype, of type `t`."""
-        one = np.asarray(number)
-        if one.dtype != arrays.numpy_dtype(t.dtype):
-            one = scalars.element(_scalar(number, t.dtype), t.dtype)
-        return self.splat(arrays.to_literal(one, tensor(t.dtype)), t.shape)
-
     def splat(self, one: Literal, shape: Shape) -> Tensor:
-        """A splat of the scalar literal `one` in `shape`."""
-        if not shape:
-            return self.block.op("constant", value=one)
-        return Tensor(self.block, one).broadcast_to(result_shape=self.known(shape))
-
-    def array(self, values: ArrayLike, dtype: DType) -> Tensor:
-        """A constant of the elements of `values`."""
-        return self.block.op(
-            "constant", value=arrays.to_literal(np.asarray(values, arrays.numpy_dtype(dtype)), tensor(dtype, np.shape(values)))
-        )
+        """The scalar literal `one` in `shape`, whose extents must be known. Raises Violation."""
+        return super().splat(one, self.known(shape))
 
     def known(self, shape: Shape) -> Shape:
         """`shape`, whose extents must all be known. Raises Violation."""
         if UNKNOWN in shape:
             raise refused("the extents of the result depend on data")
         return shape
-
-    def integers(self, shape: Sequence[int], axis: int, dtype: DType) -> Tensor:
-        """0, 1, 2, … along an axis."""
-        return self.op("iota", shape=tuple(shape), dtype=dtype, axis=axis)
 
     def broadcast(self, x: Tensor, shape: Shape, dims: Sequence[int]) -> Tensor:
         """`x` broadcast as by `broadcast_in_dim`: its axis `i` is axis `dims[i]` of `shape`."""
@@ -346,7 +320,7 @@ class Site:
             x = x.taken(repeated(self.block.constant(np.zeros(1), SI64), 0, extent, refused), a)
         return x
 
-    def constant(self, x: Tensor, what: str) -> Array:
+    def read(self, x: Tensor, what: str) -> Array:
         """The elements of `x`. Raises Violation unless it is a constant."""
         if (result := known(x)) is None:
             raise refused(f"`{what}` is not known when the program is read")
@@ -374,10 +348,6 @@ def checked_axes(axes: Sequence[int], rank: int, name: str) -> tuple[int, ...]:
     fine = all(0 <= a < rank for a in axes) and len(set(axes)) == len(axes)
     require(fine, "InvalidAttributeValue", f"`{name}` {list(axes)} are not different axes of a tensor of rank {rank}")
     return tuple(axes)
-
-
-def _scalar(number: Number | np.generic | Array, dtype: DType) -> scalars.Scalar:
-    return scalars.Scalar(scalars.natural_kind(dtype), number.item() if isinstance(number, (np.generic, np.ndarray)) else number)
 
 
 def index_dtype(elements: int) -> DType:

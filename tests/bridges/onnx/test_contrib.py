@@ -71,6 +71,17 @@ def grouped(b: int, s: int, total: int, lengths: Any = None, room: int | None = 
     return *parts, *before, ends, np.array(total, np.int32)
 
 
+def lstm(directions: int, per_row: bool = False, **attrs: Any) -> Case:
+    """A DynamicQuantizeLSTM. Of several rows of a batch, ONNX Runtime quantizes each alone or all at once, by its threads."""
+    rows = (directions, 16) if per_row else (directions,)
+    w, r = (drawn(n).integers(60, 190, (directions, n, 16)).astype(np.uint8) for n in (6, 4))
+    scales = [drawn(n).uniform(0.005, 0.02, rows).astype(np.float32) for n in (7, 8)]
+    zeros = np.full(rows, 128, np.uint8)
+    attrs = {"hidden_size": 4, **({"direction": "bidirectional"} if directions == 2 else {}), **attrs}
+    operands = (f(3, 1, 6), w, r, f(directions, 32), None, f(directions, 1, 4), None, None, scales[0], zeros, scales[1], zeros)
+    return case("DynamicQuantizeLSTM", *operands, outputs=(0, 1, 2), **attrs)
+
+
 CASES = [
     case("QLinearAdd", *X, u8(4), scale(0.03), zero(100), *OUT),
     case("QLinearAdd", i8(3, 4), scale(0.02), ZERO8, i8(1, 4), scale(0.03), ZERO8, scale(0.05), zero(5, np.int8)),
@@ -100,6 +111,7 @@ CASES = [
     case("FastGelu", f(3, 4)),
     case("FastGelu", f(3, 4), f(4)),
     case("BiasGelu", f(3, 4), f(4)),
+    lstm(1), lstm(2, activations=["Sigmoid", "Tanh", "Relu"] * 2), lstm(1, direction="reverse", per_row=True),
     case("QuickGelu", f(3, 4)),
     case("QuickGelu", f(3, 4), alpha=1.0),
     case("FusedMatMul", f(2, 4, 3), f(2, 5, 4), transA=1, transB=1, alpha=0.5),
@@ -158,7 +170,7 @@ CASES = [
         "GroupQueryAttention", *grouped(2, 5, 5), *ANGLES, outputs=(0, 1, 2), num_heads=4, kv_num_heads=2, do_rotary=1,
         rotary_interleaved=1,
     ),
-    case("GroupQueryAttention", *grouped(2, 5, 5, packed=True), outputs=(0, 1, 2), num_heads=4, kv_num_heads=2),
+    case("GroupQueryAttention", *grouped(2, 5, 5, packed=True), num_heads=4, kv_num_heads=2, k_quant_type="NONE"),
     case(
         "GroupQueryAttention", *grouped(2, 1, 6), None, None, None, f(2, 4, 1, 6), outputs=(0, 1, 2), num_heads=4, kv_num_heads=2,
         smooth_softmax=1,
@@ -221,12 +233,22 @@ def test_rows_of_a_prompt_may_be_shorter() -> None:
         (case("MatMulNBits", f(3, 32), u8(5, 2, 4), f(10), K=32, N=5, block_size=16, bits=2), "of 2 bits"),
         (case("FusedMatMul", f(2, 4, 3), f(2, 3, 4), transBatchA=1), "with transposed batches"),
         (case("Inverse", f(3, 3)), "there is no operator com.microsoft.Inverse"),
+        (
+            case("GroupQueryAttention", *grouped(1, 1, 2), num_heads=4, kv_num_heads=2, k_quant_type="PER_TENSOR"),
+            "`k_quant_type`",
+        ),
     ],
     ids=lambda x: x[0] if isinstance(x, tuple) else "",
 )
 def test_what_an_operator_asks_beyond_its_composition_is_refused(given: Case, reason: str) -> None:
     with pytest.raises(ptir.Rejected, match=reason):
         ptir.from_onnx(model(*given)[0])
+
+
+def test_an_unknown_operator_is_near_a_known_one() -> None:
+    with pytest.raises(ptir.Rejected) as caught:
+        ptir.from_onnx(model(*case("FusedMatMull", f(3, 3), f(3, 3)))[0])
+    assert caught.value.diagnostics[0].help == "did you mean `FusedMatMul`?"
 
 
 @pytest.mark.parametrize("op", ["DequantizeLinear", "Attention"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -1073,3 +1074,23 @@ def test_sparse_initializers(indices: Any, fits: bool) -> None:
     m.graph.sparse_initializer[0].indices.data_location = 1
     m.graph.sparse_initializer[0].indices.external_data.add(key="location", value="../secret.bin")
     assert "outside" in _refused(m)
+
+
+def test_info_tells_of_a_refused_model(tmp_path: Path) -> None:
+    m = model(
+        [node("NonZero", "x", "n"), node("Neg", "x", "y")], {"x": ["N", 3]}, ["y", "n"], {"unused": np.zeros(2, np.float32)}
+    )
+    path = tmp_path / "m.onnx"
+    path.write_bytes(m.SerializeToString())
+    assert run_ptir("verify", str(path)).status == 1
+    done = run_ptir("info", str(path))
+    assert done.status == 0 and "refused   UnsupportedOnnx: NonZero" in done.text
+    assert "operators 2: 1 Neg, 1 NonZero" in done.text and "tensor<f32, ?N, 3>" in done.text
+    facts = json.loads(run_ptir("info", "--json", str(path)).text)
+    assert [v["name"] for v in facts["model"]["inputs"]] == ["x"] and [v["name"] for v in facts["model"]["outputs"]] == ["y", "n"]
+    assert facts["model"]["operator_sets"]["ai.onnx"] == m.opset_import[0].version and facts["refused"]
+    m.graph.node.remove(m.graph.node[0])
+    m.graph.output.remove(m.graph.output[1])
+    path.write_bytes(m.SerializeToString())
+    facts = json.loads(run_ptir("info", "--json", str(path)).text)
+    assert facts["model"]["operators"] == {"Neg": 1} and facts["ops"] == {"neg": 1}

@@ -1608,3 +1608,101 @@ def test_a_type_without_its_end_is_shown_where_it_ends(at: int) -> None:
     assert error.message.startswith("`>` is missing after") and error.fix is not None and error.span is not None
     assert error.fix.span.start == error.span.start  # where several `>` follow each other, any of them may be missing
     assert broken[: error.span.start] + ">" + broken[error.span.start :] == TYPES
+
+
+GROUPS = "replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>"
+SUM = """({
+^bb0(%p: tensor<f32>, %q: tensor<f32>):
+  %r = stablehlo.add %p, %q : tensor<f32>
+  stablehlo.return %r : tensor<f32>
+})"""
+PAIRS, TWICE = "{source_target_pairs = dense<[[0, 1], [3, 0]]> : tensor<2x2xi64>}", GROUPS.replace("3", "2")
+COLLECTIVES = {  # an op, and what the four devices have after it
+    "all_reduce": (f"<{{{GROUPS}}}> {SUM}", lambda a, b, c, d: [a + b, a + b, c + d, c + d]),
+    "all_gather": (
+        f"<{{all_gather_dim = 1 : i64, {GROUPS}}}>",
+        lambda a, b, c, d: [*[np.concatenate([a, b], 1)] * 2, *[np.concatenate([c, d], 1)] * 2],
+    ),
+    "reduce_scatter": (
+        f"<{{scatter_dimension = 1 : i64, {GROUPS}}}> {SUM}",
+        lambda a, b, c, d: [(a + b)[:, :2], (a + b)[:, 2:], (c + d)[:, :2], (c + d)[:, 2:]],
+    ),
+    "all_to_all": (
+        f"<{{split_dimension = 1 : i64, concat_dimension = 0 : i64, split_count = 2 : i64, {GROUPS}}}>",
+        lambda a, b, c, d: [np.concatenate([x[:, k : k + 2], y[:, k : k + 2]]) for x, y in ((a, b), (c, d)) for k in (0, 2)],
+    ),
+    "collective_permute": (
+        f"<{PAIRS}>",
+        lambda a, b, c, d: [d, a, 0 * a, 0 * a],
+    ),
+}
+
+
+def on_devices(op: str, shape: str, whole: str, cuts: str = '{"x"}, {}', axes: str = '{"x"}') -> str:
+    """A module that does an op on four devices, each with two rows of %a."""
+    placed = f'in_shardings=[<@mesh, [{cuts}]>] out_shardings=[<@mesh, [{{"x"}}, {{}}]>] manual_axes={axes}'
+    return f"""module {{
+  sdy.mesh @mesh = <["x"=4]>
+  func.func @main(%a: tensor<8x4xf32>) -> tensor<{whole}xf32> {{
+    %0 = sdy.manual_computation(%a) {placed} (%b: tensor<2x4xf32>) {{
+      %1 = {op} : (tensor<2x4xf32>) -> tensor<{shape}xf32>
+      sdy.return %1 : tensor<{shape}xf32>
+    }} : (tensor<8x4xf32>) -> tensor<{whole}xf32>
+    return %0 : tensor<{whole}xf32>
+  }}
+}}"""
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_devices_exchange_values(name: str) -> None:
+    text, meaning = COLLECTIVES[name]
+    x = values(8, 4)
+    wanted = meaning(*(x[2 * k : 2 * k + 2] for k in range(4)))
+    shape, whole = wanted[0].shape, np.concatenate(wanted)
+    check(
+        on_devices(f'"stablehlo.{name}"(%b) {text}', f"{shape[0]}x{shape[1]}", f"{whole.shape[0]}x{whole.shape[1]}"), [x], [whole]
+    )
+
+
+def test_a_device_knows_its_number_and_copies_are_one() -> None:
+    text = (
+        on_devices("stablehlo.negate %b", "2x4", "8x4")
+        .replace(
+            "%1 = stablehlo.negate %b",
+            (
+                "%i = stablehlo.partition_id : tensor<ui32>\n %f = stablehlo.convert %i : (tensor<ui32>) -> tensor<f32>\n"
+                "%g = stablehlo.broadcast_in_dim %f, dims = [] : (tensor<f32>) -> tensor<2x4xf32>\n %1 = stablehlo.add %b, %g"
+            ),
+        )
+        .replace(": (tensor<2x4xf32>) -> tensor<2x4xf32>\n      sdy", ": tensor<2x4xf32>\n      sdy")
+    )
+    x = values(8, 4)
+    check(text, [x], [x + np.arange(4, dtype=np.float32).repeat(2)[:, None]])
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (on_devices("stablehlo.negate %b", "2x4", "8x4", axes="{}"), "leaves the axis `x` of the mesh to the compiler"),
+        (on_devices("stablehlo.negate %b", "2x4", "8x4", cuts='{"z"}, {}'), "the mesh has no axis `z`"),
+        (on_devices("stablehlo.negate %b", "2x4", "8x4", cuts="{}, {}"), "is declared tensor<2x4xf32>, and gets"),
+        (on_devices("stablehlo.negate %b", "2x4", "8x4").replace('sdy.mesh @mesh', 'sdy.mesh @other'), "there is no mesh @mesh"),
+        (on_devices('"stablehlo.all_gather"(%b) <{all_gather_dim = 2 : i64}>', "2x4", "8x4"), "`all_gather_dim`"),
+        (on_devices(f'"stablehlo.collective_permute"(%b) <{PAIRS.replace("3", "4")}>', "2x4", "8x4"), "are not pairs of 4"),
+        (on_devices(f'"stablehlo.all_reduce"(%b) <{{{TWICE}}}> {SUM}', "2x4", "8x4"), "are not all of 4 devices"),
+    ],
+)  # fmt: skip
+def test_what_devices_cannot_do(text: str, reason: str) -> None:
+    with pytest.raises(ptir.Rejected) as caught:
+        ptir.read(text)
+    assert reason in str(caught.value)
+
+
+def test_an_unknown_op_is_near_a_known_one() -> None:
+    with pytest.raises(ptir.Rejected) as caught:
+        ptir.read(
+            function(
+                "%0 = stablehlo.exponentiel %a : tensor<2xf32>\nreturn %0 : tensor<2xf32>", values(2), results="tensor<2xf32>"
+            )
+        )
+    assert caught.value.diagnostics[0].help == "did you mean `stablehlo.exponential`?"

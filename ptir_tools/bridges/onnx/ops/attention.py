@@ -82,12 +82,12 @@ def masked(node: Node, mask: Tensor, b: Dim, s: Dim, t: Dim, otherwise: float) -
     M, M]."""
     if mask.rank == 1:
         if mask.shape[0] != b:
-            raise refused(f"{node.op} with a mask of {mask.type}")
+            raise refused(f"{node.name} with a mask of {mask.type}")
         shape = (b, 1, 1, t)
         count = mask.cast(SI64).reshape([b, 1, 1, 1]).broadcast_to(shape)
         return allowed(places(node, shape, 3).compare_lt(count), otherwise)
     if mask.rank == 4:
-        raise refused(f"{node.op} with a mask of {mask.type}")
+        raise refused(f"{node.name} with a mask of {mask.type}")
     flags = mask.compare_ne(mask.block.full(0, mask))
     return allowed(flags.reshape([b, 1, 1, t] if mask.rank == 2 else [b, 1, s, t]), otherwise)
 
@@ -183,7 +183,10 @@ def projected(node: Node, y: Tensor, mask: int, past: int, bias: int | None) -> 
     return [out, y.block.op("concat", [x.reshape([1, *x.shape]) for x in (k, v)], axis=0)]
 
 
-@handles("GroupQueryAttention", domain=DOMAIN)
+@handles(
+    "GroupQueryAttention", domain=DOMAIN, causal=1, k_quant_type="NONE", v_quant_type="NONE", local_window_size=-1,
+    smooth_softmax=-1,
+)  # fmt: skip
 def group_query_attention(node: Node) -> list[Tensor | None]:
     """GroupQueryAttention: causal attention of heads that share keys and values. New keys and values are appended in each row
     after its own length."""
@@ -191,7 +194,7 @@ def group_query_attention(node: Node) -> list[Tensor | None]:
     for name in ("kv_cache_bit_width", "sliding_window_cache", "qk_output"):
         if node.attr(name, 0):
             raise refused(f"GroupQueryAttention with `{name}`")
-    if (given := next((i for i in range(12, 17) if node.datum(i) is not None), None)) is not None or not node.attr("causal", 1):
+    if (given := next((i for i in range(12, 17) if node.datum(i) is not None), None)) is not None or not node.attr("causal"):
         raise refused(f"GroupQueryAttention with operand {given}" if given else "GroupQueryAttention that is not causal")
     x = node[0]
     parts = [x]
@@ -209,7 +212,7 @@ def group_query_attention(node: Node) -> list[Tensor | None]:
     lengths = node[5].reshape([b]).cast(SI64)
     before = lengths + 1 - stretched(node.scope.measured(s), (b,))
     if isinstance(total, Extent) or not isinstance(s, int) or s == total:  # the first positions begin at 0, also in shorter rows
-        first = node.block.op("compare_eq", *(node.scope.measured(n) for n in (s, total)))
+        first = node.op("compare_eq", *(node.scope.measured(n) for n in (s, total)))
         before = first.broadcast_to((b,)).select(node.block.full(0, before), before)
     if node.attr("do_rotary", 0):
         at = node[9].cast(SI64) if node.datum(9) is not None else _broadcast_rows(before, (b, s)) + places(node, (b, s), 1)
@@ -219,7 +222,7 @@ def group_query_attention(node: Node) -> list[Tensor | None]:
     seen = _broadcast_rows(before, shape) + places(node, shape, 2)
     column = places(node, shape, 3)
     flag = column.compare_le(seen)
-    if (window := node.attr("local_window_size", -1)) >= 0:
+    if (window := node.attr("local_window_size")) >= 0:
         flag = flag.bitwise_and(column.compare_ge(seen - (window - 1)))
     biases = [allowed(flag, -math.inf)]
     if node.datum(10) is not None:
@@ -227,7 +230,7 @@ def group_query_attention(node: Node) -> list[Tensor | None]:
     sink = None
     if node.datum(11) is not None:
         sink = wide(node[11]).reshape([1, heads, 1, 1])
-    elif node.attr("smooth_softmax", 0) > 0:
+    elif node.attr("smooth_softmax") > 0:
         sink = node.constant(np.zeros((1, heads, 1, 1), np.float32))
     scale = node.attr("scale", 0.0) or 1 / math.sqrt(fixed(d))
     y = weighted(wide(q), wide(present[0]), wide(present[1]), biases, scale, node.attr("softcap", 0.0), sink)
@@ -269,11 +272,11 @@ def rotated(node: Node, x: Tensor, at: Tensor, cos: Tensor, sin: Tensor) -> Tens
     if pairs := node.attr("rotary_interleaved", 0):
         first = first.reshape([b, heads, s, half, 2]).transpose([0, 1, 2, 4, 3]).reshape([b, heads, s, 2 * half])
     left, right = cut(first, 3, 0, half), cut(first, 3, half, half)
-    result = node.block.op("concat", [left * c - right * n, right * c + left * n], axis=3)
+    result = node.concat([left * c - right * n, right * c + left * n], axis=3)
     if pairs:
         result = result.reshape([b, heads, s, 2, half]).transpose([0, 1, 2, 4, 3]).reshape([b, heads, s, 2 * half])
     if rest:
-        result = node.block.op("concat", [result, cut(y, 3, 2 * half, rest)], axis=3)
+        result = node.concat([result, cut(y, 3, 2 * half, rest)], axis=3)
     return back(result, x)
 
 

@@ -12,7 +12,19 @@ from ptir_tools.bridges.onnx.ops.normalize import rounded_norm, scaled_rms
 from ptir_tools.bridges.onnx.ops.quantize import centered, dequantize, quantize, requantized, scalar
 from ptir_tools.bridges.onnx.ops.shape import cut
 from ptir_tools.bridges.onnx.ops.window import conv
-from ptir_tools.bridges.onnx.table import DOMAIN, HANDLERS, Node, back, fixed, handles, refused, stretched, together, wide
+from ptir_tools.bridges.onnx.table import (
+    DEFAULTS,
+    DOMAIN,
+    HANDLERS,
+    Node,
+    back,
+    fixed,
+    handles,
+    refused,
+    stretched,
+    together,
+    wide,
+)
 from ptir_tools.core.dtypes import F32, SI32, UI8
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.typed import TYPE_CHECKING
@@ -86,12 +98,12 @@ def functions() -> dict[str, onnx.FunctionProto]:
 def function_of(node: Node) -> onnx.FunctionProto | None:
     """The FunctionProto of a node of `com.microsoft`, or None. Raises Violation for an attribute or an operand that the
     function does not have."""
-    result = functions().get(node.op)
+    result = functions().get(node.name)
     if result is None:
         return None
     node.idle(*result.attribute, *(a.name for a in result.attribute_proto), *range(len(result.input)))
     if left := node.ignored():
-        raise refused(f"{node.op} with {left}")
+        raise refused(f"{node.name} with {left}")
     if (version := node.given("opset")) is not None:
         body = onnx.FunctionProto()
         body.CopyFrom(result)
@@ -101,6 +113,8 @@ def function_of(node: Node) -> onnx.FunctionProto | None:
 
 
 HANDLERS.update({(DOMAIN, "QuantizeLinear"): quantize, (DOMAIN, "DequantizeLinear"): dequantize})
+DEFAULTS.update({(DOMAIN, name): {"axis": 1} for name in ("QuantizeLinear", "DequantizeLinear")})
+DEFAULTS[DOMAIN, "RotaryEmbedding"] = {"scale": 1.0}
 
 
 @handles("BiasGiven", domain=DOMAIN)
@@ -118,11 +132,11 @@ def qlinear_concat(node: Node) -> Tensor:
         zero = node[i + 2].cast(SI32).reshape([])
         whole = node[i].cast(SI32) - stretched(zero, node[i].shape)
         parts.append(whole.cast(F32) * stretched(node[i + 1].reshape([]), whole.shape))
-    whole = node.block.op("concat", parts, node.attr("axis") % parts[0].rank)
+    whole = node.concat(parts, node.attr("axis") % parts[0].rank)
     return requantized(whole / stretched(node[0].reshape([]), whole.shape), node[1])
 
 
-@handles("QGemm", domain=DOMAIN)
+@handles("QGemm", domain=DOMAIN, alpha=1.0, transA=0, transB=0)
 def qgemm(node: Node) -> Tensor:
     """QGemm: a product of quantized matrices with an integer bias. The result is quantized, or f32 if it has no scale."""
     a, b = centered(node[0], node.get(2)), node[3]
@@ -132,7 +146,7 @@ def qgemm(node: Node) -> Tensor:
     total = matmul(a.transpose([1, 0]) if node.attr("transA", 0) else a, b)
     if node.datum(6) is not None:
         total = total + stretched(node[6], total.shape)
-    scale = scalar(node[1]) * node.attr("alpha", 1.0)
+    scale = scalar(node[1]) * node.attr("alpha")
     numbers = total.cast(F32) * stretched(stretched(scale, scalar(node[4]).shape) * scalar(node[4]), total.shape)
     if node.datum(7) is None:
         return numbers
@@ -146,12 +160,12 @@ def gelus(node: Node) -> Tensor:
     if node.datum(1) is not None:
         x = x + stretched(node[1], x.shape)
     y = wide(x)
-    if node.op == "QuickGelu":
+    if node.name == "QuickGelu":
         return back(y * sigmoid(node.attr("alpha", 1.702) * y), x)
-    return back(gelu(y, "tanh" if node.op == "FastGelu" else "none"), x)
+    return back(gelu(y, "tanh" if node.name == "FastGelu" else "none"), x)
 
 
-@handles("FusedMatMul", domain=DOMAIN)
+@handles("FusedMatMul", domain=DOMAIN, alpha=1.0, transA=0, transB=0)
 def fused_matmul(node: Node) -> Tensor:
     """FusedMatMul: a product of matrices, each optionally transposed, times a number."""
     if node.attr("transBatchA", 0) or node.attr("transBatchB", 0):
@@ -159,7 +173,7 @@ def fused_matmul(node: Node) -> Tensor:
     a, b = (
         _transposed(node[i]) if node.attr(name, 0) and node[i].rank > 1 else node[i] for i, name in ((0, "transA"), (1, "transB"))
     )
-    y, alpha = matmul(a, b), node.attr("alpha", 1.0)
+    y, alpha = matmul(a, b), node.attr("alpha")
     return y if alpha == 1 else back(wide(y) * alpha, y)
 
 
@@ -167,18 +181,16 @@ def _transposed(x: Tensor) -> Tensor:
     return x.transpose([*range(x.rank - 2), x.rank - 1, x.rank - 2])
 
 
-@handles("FusedConv", domain=DOMAIN)
+@handles("FusedConv", domain=DOMAIN, group=1, auto_pad="NOTSET")
 def fused_conv(node: Node) -> Tensor:
     """FusedConv: a convolution, an optional addition, and an activation."""
-    node.defaults = {"group": 1, "auto_pad": "NOTSET"}  # the defaults of the schema of Conv
     y = conv(node)
     return _apply_activation(node, y if node.datum(3) is None else y + node[3], node.attr("activation_params", []))
 
 
-@handles("FusedGemm", domain=DOMAIN)
+@handles("FusedGemm", domain=DOMAIN, alpha=1.0, beta=1.0, transA=0, transB=0)
 def fused_gemm(node: Node) -> Tensor:
     """FusedGemm: a product of matrices with a bias, and an activation."""
-    node.defaults = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0}  # the defaults of the schema of Gemm
     y = gemm(node)
     return _apply_activation(node, y, [node.attr(f"activation_{name}") for name in ("alpha", "beta", "gamma")])
 
@@ -191,7 +203,7 @@ def _apply_activation(node: Node, y: Tensor, params: Sequence[float | None]) -> 
     if kind in ("", "Tanh"):
         return y.tanh() if kind else y
     if kind not in _FUSED:
-        raise refused(f"{node.op} with the activation {kind}")
+        raise refused(f"{node.name} with the activation {kind}")
     given = {k: v for k, v in zip(("alpha", "beta", "gamma"), params, strict=False) if v is not None}
     result = ACTIVATIONS[kind](Node(node.scope, node.proto, given, node.opset, _FUSED[kind]), wide(y))
     return back(result, y)
@@ -201,13 +213,13 @@ def _apply_activation(node: Node, y: Tensor, params: Sequence[float | None]) -> 
 def skip_norm(node: Node) -> list[Tensor | None]:
     """SkipLayerNormalization: the sum of input, skip and bias, normalized along the last axis. The fourth output is the sum."""
     x, skip = together(node[0], node[1])
-    simple = node.op == "SkipSimplifiedLayerNormalization"
+    simple = node.name == "SkipSimplifiedLayerNormalization"
     total = x + skip
     bias = 3 if simple else 4
     if node.datum(bias) is not None:
         total = total + stretched(node[bias], total.shape)
     if node.wants(1) or node.wants(2):
-        raise refused(f"the mean and deviation of {node.op}")
+        raise refused(f"the mean and deviation of {node.name}")
     epsilon, gamma = node.attr("epsilon", 1e-12), node[2]
     if simple:
         return [scaled_rms(total, gamma, epsilon, [total.rank - 1]), None, None, total]
@@ -215,12 +227,12 @@ def skip_norm(node: Node) -> list[Tensor | None]:
     return [rounded_norm(total, gamma, beta, epsilon), None, None, total]
 
 
-@handles("MatMulNBits", domain=DOMAIN)
+@handles("MatMulNBits", domain=DOMAIN, bits=4)
 def matmul_bits(node: Node) -> Tensor:
     """MatMulNBits: a product with a transposed matrix of 4 or 8 bits, with a scale and zero point per block of a row."""
     if node.datum(4) is not None:
         raise refused("MatMulNBits with groups in another order")
-    x, n, k, block, bits = node[0], node.attr("N"), node.attr("K"), node.attr("block_size"), node.attr("bits", 4)
+    x, n, k, block, bits = node[0], node.attr("N"), node.attr("K"), node.attr("block_size"), node.attr("bits")
     if bits not in (4, 8):
         raise refused(f"MatMulNBits of {bits} bits")
     blocks = -(-k // block)

@@ -252,7 +252,7 @@ def _unroll(node: Node, body: onnx.GraphProto, steps: int | None, carries: list[
         _report(node, failed)
     if any(not stack for stack in stacks):
         return [*held, *_empty_stacks(node, body, held, len(stacks))]
-    joined = [node.block.op("concat", [x.reshape([1, *x.shape]) for x in stack], 0) for stack in stacks]
+    joined = [node.concat([x.reshape([1, *x.shape]) for x in stack], 0) for stack in stacks]
     return [*held, *joined]
 
 
@@ -320,7 +320,7 @@ def _batched_scan(node: Node) -> list[Tensor]:
         each = [cut(x, 0, b, 1).reshape(x.shape[1:]) for x in xs]
         parts.append(_scanned(node, each, {"scan_input_directions": node.given("directions")}))
     stacked = ([x.reshape([1, *x.shape]) for x in column] for column in zip(*parts, strict=True))
-    return [node.block.op("concat", column, 0) for column in stacked]
+    return [node.concat(column, 0) for column in stacked]
 
 
 def _scanned(node: Node, xs: list[Tensor], more: dict[str, Attribute]) -> list[Tensor]:

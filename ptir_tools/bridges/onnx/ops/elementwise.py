@@ -28,9 +28,9 @@ DIRECT = {
 
 def _direct(node: Node) -> Tensor:
     xs = paired(node) if len(node) == 2 else node.all()
-    if node.op == "Abs" and not xs[0].dtype.is_signed and xs[0].dtype.is_integer:
+    if node.name == "Abs" and not xs[0].dtype.is_signed and xs[0].dtype.is_integer:
         return xs[0]
-    return node.block.op(DIRECT[node.op], *xs)
+    return node.op(DIRECT[node.name], *xs)
 
 
 HANDLERS.update({("", name): _direct for name in DIRECT})
@@ -46,7 +46,7 @@ def logical(op: str, x: Tensor, y: Tensor) -> Tensor:
 @handles("And", "Or", "Xor")
 def boolean(node: Node) -> Tensor:
     """Logic on flags."""
-    return logical(node.op.lower(), *paired(node))
+    return logical(node.name.lower(), *paired(node))
 
 
 @handles("Not")
@@ -82,7 +82,7 @@ def extremum(node: Node) -> Tensor:
     """Max or Min of the operands."""
     first, *rest = together(*node.all())
     for x in rest:
-        first = node.block.op("maximum" if node.op == "Max" else "minimum", first, x)
+        first = node.op("maximum" if node.name == "Max" else "minimum", first, x)
     return first
 
 
@@ -93,7 +93,7 @@ def summed(node: Node) -> Tensor:
     total = wide(xs[0])
     for x in xs[1:]:
         total = total + wide(x)
-    return back(total if node.op == "Sum" else total / float(len(xs)), xs[0])
+    return back(total if node.name == "Sum" else total / float(len(xs)), xs[0])
 
 
 @handles("Pow")
@@ -132,7 +132,7 @@ _POWERS: dict[float, Map] = {
 @handles("Mod")
 def modulo(node: Node) -> Tensor:
     """Mod: the remainder has the sign of the divisor, or with `fmod` that of `x`."""
-    return node.block.op("rem" if node.attr("fmod") else "mod", *together(node[0], node[1]))
+    return node.op("rem" if node.attr("fmod") else "mod", *together(node[0], node[1]))
 
 
 @handles("BitShift")
@@ -140,7 +140,7 @@ def shift(node: Node) -> Tensor:
     """BitShift, left or right; a signed integer keeps its sign."""
     x, y = together(node[0], node[1])
     right = "shift_right_arithmetic" if x.dtype.is_signed else "shift_right_logical"
-    return node.block.op("shift_left" if node.attr("direction") == "LEFT" else right, x, y)
+    return node.op("shift_left" if node.attr("direction") == "LEFT" else right, x, y)
 
 
 @handles("BitCast")
@@ -171,7 +171,7 @@ def clip(node: Node) -> Tensor:
             bounds[k] = node.constant(number, x.dtype)
     for bound, op in zip(bounds, ("maximum", "minimum"), strict=True):
         if bound is not None:
-            x = node.block.op(op, *together(x, bound.reshape([])))
+            x = node.op(op, *together(x, bound.reshape([])))
     return x
 
 
@@ -239,7 +239,7 @@ ACTIVATIONS: dict[str, Callable[[Node, Tensor], Tensor]] = {
 
 def _activation(node: Node) -> Tensor:
     x = node[0]
-    return back(ACTIVATIONS[node.op](node, wide(x)), x)
+    return back(ACTIVATIONS[node.name](node, wide(x)), x)
 
 
 HANDLERS.update({("", name): _activation for name in ACTIVATIONS})
@@ -290,7 +290,7 @@ def is_infinite(node: Node) -> Tensor:
 @handles("Cast", "CastLike")
 def cast(node: Node) -> Datum:
     """Cast. Values that are known while reading stay known."""
-    target = dtype_of(node.attr("to")) if node.op == "Cast" else node[1].dtype
+    target = dtype_of(node.attr("to")) if node.name == "Cast" else node[1].dtype
     y, datum = node[0], node.array(0)
     if datum is not None and datum.dtype == object and target in (F32, F64, SI32):
         y = y.cast(target)
@@ -299,7 +299,7 @@ def cast(node: Node) -> Datum:
     counts = node.scope.importer.counted(node.datum(0)) if target is SI64 and datum is None else None
     if counts is not None:
         return settled(vector(counts).reshape([fixed(d) for d in y.shape]))
-    if node.op == "CastLike" and datum is not None and datum.size <= 1 << 12 and target.is_integer:
+    if node.name == "CastLike" and datum is not None and datum.size <= 1 << 12 and target.is_integer:
         result = folding.cast(datum, target)
         if result is not None:
             return result

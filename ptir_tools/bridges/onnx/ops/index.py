@@ -129,7 +129,7 @@ def _nd_places(node: Node, at: Tensor, shape: tuple[Dim, ...], first: int) -> tu
     depth = fixed(at.shape[-1]) if at.rank else 0
     total: Tensor | None = None
     if not 1 <= depth <= len(shape) - first:
-        raise refused(f"{node.op} by vectors of {depth} indices")
+        raise refused(f"{node.name} by vectors of {depth} indices")
     for k in range(depth):
         part = cut(at, at.rank - 1, k, 1).reshape(at.shape[:-1])
         part = wrapped_indices(part if part.dtype is SI64 else part.cast(SI64), shape[first + k], node)

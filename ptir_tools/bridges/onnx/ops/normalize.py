@@ -42,8 +42,8 @@ def soft(node: Node) -> Tensor:
     a = axis(node.attr("axis"), x.rank)
     if node.opset < 13 and a != x.rank - 1:
         flat = x.reshape([*x.shape[:a], -1])
-        return back(_SOFT[node.op](wide(flat), a), x).reshape(x.shape)
-    return back(_SOFT[node.op](wide(x), a), x)
+        return back(_SOFT[node.name](wide(flat), a), x).reshape(x.shape)
+    return back(_SOFT[node.name](wide(x), a), x)
 
 
 def centered(x: Tensor, axes: list[int]) -> tuple[Tensor, Tensor, Tensor]:
@@ -91,7 +91,7 @@ def rms_norm(node: Node) -> Tensor:
     """RMSNormalization over all axes from `axis` on, with scale."""
     x = node[0]
     if node.attr("stash_type", 1) != 1:
-        raise refused(f"{node.op} that is not computed in f32")
+        raise refused(f"{node.name} that is not computed in f32")
     axes = list(range(axis(node.attr("axis", -1), x.rank), x.rank))
     return scaled_rms(x, node[1], node.attr("epsilon", 1e-5), axes)
 

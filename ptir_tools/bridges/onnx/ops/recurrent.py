@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ptir_tools.bridges.onnx.ops.elementwise import Map, bounded, relu, sigmoid, softplus
 from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
-from ptir_tools.bridges.onnx.table import Node, fixed, handles, refused, stretched
-from ptir_tools.core.dtypes import SI64
+from ptir_tools.bridges.onnx.table import DOMAIN, Node, fixed, handles, refused, stretched
+from ptir_tools.core.dtypes import F32, SI32, SI64
 from ptir_tools.core.lazy import np
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
@@ -47,23 +47,52 @@ def _parts(x: Tensor, count: int, a: int) -> list[Tensor]:
     return [cut(x, a, k * each, each) for k in range(count)]
 
 
-def recur(h: Tensor, matrix: Tensor) -> Tensor:
-    """The product of a state with the rows of weights."""
-    return h.dot_general(matrix, contract_lhs=[1], contract_rhs=[1])
+def recur(x: Tensor, matrix: Tensor, factor: Tensor | None = None) -> Tensor:
+    """The products of the last axis of a tensor with the rows of weights. With `factor`, the scales of rows of integers, the
+    tensor is quantized to 8 bits first."""
+    if factor is None:
+        return x.dot_general(matrix, contract_lhs=[x.rank - 1], contract_rhs=[1])
+    axes = list(range(x.rank))
+    low, high = x.reduce_min(axes).minimum(0.0), x.reduce_max(axes).maximum(0.0)
+    scale = (high - low) / 255.0
+    scale = scale.compare_eq(0.0).select(1.0, scale)
+    zero = bounded(-low / scale, 0.0, 255.0).round_even()
+    steps = (x / scale.broadcast_to(x.shape)).round_even() + zero.broadcast_to(x.shape)
+    whole = (bounded(steps, 0.0, 255.0) - zero.broadcast_to(x.shape)).cast(SI32)
+    total = whole.dot_general(matrix, contract_lhs=[x.rank - 1], contract_rhs=[1]).cast(F32)
+    return total * stretched(factor * stretched(scale, factor.shape), total.shape)
+
+
+def _weights(node: Node) -> tuple[list[Tensor], list[list[Tensor]]]:
+    """The weights of inputs and of states [direction, gates * hidden, …], and, where they are quantized, the scales of their rows
+    [direction, gates * hidden]: then the weights are integers minus their zero points."""
+    if node.name != "DynamicQuantizeLSTM":
+        return [node.ranked(i, 3) for i in (1, 2)], [[], []]
+    weights, factors = [], []
+    for i, scale in ((1, 8), (2, 10)):
+        w = node.ranked(i, 3).transpose([0, 2, 1])
+        each = [v.reshape([*v.shape, 1]) if v.rank == 1 else v for v in (node[scale], node[scale + 1])]
+        rows = [stretched(v, w.shape[:2]) for v in each]
+        weights.append(w.cast(SI32) - stretched(rows[1].cast(SI32).reshape([*w.shape[:2], 1]), w.shape))
+        factors.append([rows[0]])
+    return weights, factors
 
 
 @handles("RNN", "GRU", "LSTM")
+@handles("DynamicQuantizeLSTM", domain=DOMAIN, direction="forward")
 def recurrent(node: Node) -> list[Tensor]:
     """All states [time, direction, batch, hidden], the last states, and the last cells of an LSTM."""
     x, batch_first = node.ranked(0, 3), bool(node.attr("layout", 0))
     if batch_first:
         x = x.transpose([1, 0, 2])
     time, batch, _ = x.shape
-    directions, hidden = fixed(node.ranked(1, 3).shape[0]), node.ranked(2, 3).shape[2]
+    weights, factors = _weights(node)
+    directions, hidden = fixed(weights[0].shape[0]), weights[1].shape[2]
+    kind = node.name.removeprefix("DynamicQuantize")
     if node.given("hidden_size", hidden) != hidden or directions != 1 + (node.attr("direction") == "bidirectional"):
-        raise Violation("InvalidModel", f"weights {node[2].type} do not fit `hidden_size` and `direction` of {node.op}")
+        raise Violation("InvalidModel", f"weights {node[2].type} do not fit `hidden_size` and `direction` of {node.name}")
     node.idle("output_sequence")  # of operator sets before 7: whether the states are an output
-    names = node.given("activations") or _DEFAULTS[node.op] * directions
+    names = node.given("activations") or _DEFAULTS[kind] * directions
     alphas, betas = list(node.given("activation_alpha") or []), list(node.given("activation_beta") or [])
     maps = []
     for name in names:
@@ -74,37 +103,45 @@ def recurrent(node: Node) -> list[Tensor]:
     for k in range(directions):
         turned = node.attr("direction") == "reverse" or k == 1
         states = []
-        for i in (5, 6)[: 2 if node.op == "LSTM" else 1]:
+        for i in (5, 6)[: 2 if kind == "LSTM" else 1]:
             zero = node.block.constant(np.zeros((), np.float32)).cast(x.dtype).broadcast_to([batch, hidden])
             given = node[i].transpose([1, 0, 2]) if batch_first and node.has(i) else node.get(i)
             states.append(_row(given, k) if given is not None else zero)
-        outputs.append(_direction(node, x, k, turned, states, maps[k * each : k * each + each]))
-    y = node.block.op("concat", [o[0].reshape([time, 1, batch, hidden]) for o in outputs], 1)
-    last = [node.block.op("concat", [o[i].reshape([1, batch, hidden]) for o in outputs], 0) for i in range(1, len(outputs[0]))]
+        own = [[_row(v, k) for v in (w, *f)] for w, f in zip(weights, factors, strict=True)]
+        outputs.append(_direction(node, kind, x, k, own, turned, states, maps[k * each : k * each + each]))
+    y = node.concat([o[0].reshape([time, 1, batch, hidden]) for o in outputs], 1)
+    last = [node.concat([o[i].reshape([1, batch, hidden]) for o in outputs], 0) for i in range(1, len(outputs[0]))]
     if batch_first:
         y, last = y.transpose([2, 0, 1, 3]), [v.transpose([1, 0, 2]) for v in last]
     return [y, *last]
 
 
-def _direction(node: Node, x: Tensor, k: int, turned: bool, states: list[Tensor], maps: list[Map]) -> list[Tensor]:
-    """One direction: the states of all steps in order of time, the last state, and the last cell."""
-    w, r = _row(node[1], k), _row(node[2], k)
+def _direction(
+    node: Node, kind: str, x: Tensor, k: int, weights: list[list[Tensor]], turned: bool, states: list[Tensor], maps: list[Map]
+) -> list[Tensor]:
+    """One direction: the states of all steps in order of time, the last state, and the last cell. `weights` are those of inputs
+    and of states, each with its scales if it is quantized."""
     bias = _row(node.ranked(3, 2), k) if node.has(3) else None
     of_x, of_h = _parts(bias, 2, 0) if bias is not None else (None, None)
     lengths = node.get(4)
-    whole = x.dot_general(w, contract_lhs=[2], contract_rhs=[1])  # [time, batch, gates * hidden]
+    whole = recur(x, *weights[0])  # [time, batch, gates * hidden]
     linear = bool(node.attr("linear_before_reset", 0))
     if of_x is not None and of_h is not None:
         both = of_x + of_h
-        if node.op == "GRU" and linear:  # the reset gate is applied before the last bias of the state
-            both = node.block.op("concat", [*_parts(both, 3, 0)[:2], _parts(of_x, 3, 0)[2]], 0)
+        if kind == "GRU" and linear:  # the reset gate is applied before the last bias of the state
+            both = node.concat([*_parts(both, 3, 0)[:2], _parts(of_x, 3, 0)[2]], 0)
         whole = whole + stretched(both, whole.shape)
     at = node.iota([whole.shape[0]], SI64, 0)
     if turned:
         whole, at = reversed_(whole, 0), reversed_(at, 0)
-    inner = _parts(of_h, 3, 0)[2] if node.op == "GRU" and linear and of_h is not None else None
-    peepholes = _parts(_row(node[7], k), 3, 0) if node.op == "LSTM" and node.has(7) else []
-    kept = [r, *([inner] if inner is not None else []), *peepholes, *([lengths.cast(SI64)] if lengths is not None else [])]
+    inner = _parts(of_h, 3, 0)[2] if kind == "GRU" and linear and of_h is not None else None
+    peepholes = _parts(_row(node[7], k), 3, 0) if kind == "LSTM" and node.has(7) else []
+    kept = [
+        *weights[1],
+        *([inner] if inner is not None else []),
+        *peepholes,
+        *([lengths.cast(SI64)] if lengths is not None else []),
+    ]
     n, clip, coupled = len(states), node.given("clip"), bool(node.attr("input_forget", 0))
 
     def limited(v: Tensor) -> Tensor:
@@ -112,11 +149,11 @@ def _direction(node: Node, x: Tensor, k: int, turned: bool, states: list[Tensor]
 
     def step(*params: Tensor) -> list[Tensor]:
         held, rest, (gate, now) = params[:n], list(params[n:-2]), params[-2:]
-        matrix = rest.pop(0)
+        matrix, *scales = (rest.pop(0) for _ in weights[1])
         h = held[0]
-        if node.op == "RNN":
+        if kind == "RNN":
             new = [maps[0](limited(gate + recur(h, matrix)))]
-        elif node.op == "GRU":
+        elif kind == "GRU":
             add = rest.pop(0) if inner is not None else None
             parts, rows = _parts(gate, 3, 1), _parts(matrix, 3, 0)
             z, reset = (maps[0](limited(parts[i] + recur(h, rows[i]))) for i in (0, 1))
@@ -128,7 +165,7 @@ def _direction(node: Node, x: Tensor, k: int, turned: bool, states: list[Tensor]
             candidate = maps[1](limited(parts[2] + product))
             new = [(1.0 - z) * candidate + z * h]
         else:
-            i, o, f, c = _parts(gate + recur(h, matrix), 4, 1)
+            i, o, f, c = _parts(gate + recur(h, matrix, *scales), 4, 1)
             cell = held[1]
             pi, po, pf = (stretched(p, cell.shape) for p in (rest.pop(0), rest.pop(0), rest.pop(0))) if peepholes else (None,) * 3
             i = maps[0](limited(i + pi * cell if pi is not None else i))

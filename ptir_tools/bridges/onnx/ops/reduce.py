@@ -62,12 +62,12 @@ def _reduction(node: Node) -> Tensor:
     axes = node.axes(1, x.rank)
     nothing = bool(node.attr("noop_with_empty_axes"))
     axes = axes or ([] if nothing else list(range(x.rank)))
-    reduce = REDUCTIONS[node.op]
+    reduce = REDUCTIONS[node.name]
     keep = node.attr("keepdims") == 1
     if x.dtype is I1:
         return reduce(x.cast(UI8), axes, keep).cast(I1)
-    floats = x.dtype.is_integer and node.op in ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
-    source = x.cast("f64") if floats else x if node.op in ("ReduceMax", "ReduceMin") else wide(x)
+    floats = x.dtype.is_integer and node.name in ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
+    source = x.cast("f64") if floats else x if node.name in ("ReduceMax", "ReduceMin") else wide(x)
     return back(reduce(source, axes, keep), x)
 
 
@@ -81,8 +81,8 @@ def arg(node: Node) -> Tensor:
     a, keep = axis(node.attr("axis"), x.rank), node.attr("keepdims") == 1
     last = bool(node.attr("select_last_index"))
     source = reversed_(x, a) if last else x
-    op = "argmax" if node.op == "ArgMax" else "argmin"
-    result = node.block.op(op, source, axis=a, keepdims=keep, output_dtype=SI64)
+    op = "argmax" if node.name == "ArgMax" else "argmin"
+    result = node.op(op, source, axis=a, keepdims=keep, output_dtype=SI64)
     if not last:
         return result
     return fixed(x.shape[a]) - 1 - result
@@ -91,9 +91,9 @@ def arg(node: Node) -> Tensor:
 @handles("CumSum", "CumProd")
 def cumulative(node: Node) -> Tensor:
     """CumSum or CumProd."""
-    x, name = node[0], "cumsum" if node.op == "CumSum" else "cumprod"
+    x, name = node[0], "cumsum" if node.name == "CumSum" else "cumprod"
     exclusive, reverse = bool(node.attr("exclusive")), bool(node.attr("reverse"))
-    return node.block.op(name, x, axis(node.integer(1), x.rank), exclusive=exclusive, reverse=reverse)
+    return node.op(name, x, axis(node.integer(1), x.rank), exclusive=exclusive, reverse=reverse)
 
 
 @handles("TopK")

@@ -24,10 +24,10 @@ from ptir_tools.dialects.ptir.builder.build import Tensor
 def resize(node: Node) -> Tensor:
     """Resize, one axis after the other."""
     x = node[0]
-    at = {"Resize": (1, 2, 3) if node.opset >= 11 else (None, 1, None), "Upsample": (None, 1, None)}[node.op]
+    at = {"Resize": (1, 2, 3) if node.opset >= 11 else (None, 1, None), "Upsample": (None, 1, None)}[node.name]
     axes = [axis(a, x.rank) for a in node.attr("axes") or range(x.rank)]
     given = node.given("scales") or (node.floats(at[1]) if at[1] is not None and node.has(at[1]) else [])
-    if node.op == "Upsample" and node.opset < 7:
+    if node.name == "Upsample" and node.opset < 7:
         given = [*[1.0] * (x.rank - 2), node.attr("height_scale"), node.attr("width_scale")]
     if given:
         scales = dict(zip(axes, map(_fraction, given), strict=True))
@@ -35,7 +35,7 @@ def resize(node: Node) -> Tensor:
         node.idle("keep_aspect_ratio_policy")
     else:
         if at[2] is None or not node.has(at[2]):
-            raise Violation("InvalidModel", f"{node.op} has neither scales nor sizes")
+            raise Violation("InvalidModel", f"{node.name} has neither scales nor sizes")
         sizes = dict(zip(axes, node.ints(at[2]), strict=True))
         scales = {a: Fraction(fixed(n), max(fixed(x.shape[a]), 1)) for a, n in sizes.items()}
         policy = node.attr("keep_aspect_ratio_policy", "stretch")
@@ -49,7 +49,7 @@ def resize(node: Node) -> Tensor:
     if mode == "bilinear":
         mode = "linear"  # as operator set 1 says
     if mode not in ("nearest", "linear", "cubic"):
-        raise Violation("InvalidModel", f"{node.op} has no mode `{mode}`")
+        raise Violation("InvalidModel", f"{node.name} has no mode `{mode}`")
     unread = {"nearest": ("cubic_coeff_a", "antialias", "exclude_outside"), "linear": ("nearest_mode", "cubic_coeff_a")}
     node.idle(*unread.get(mode, ("nearest_mode",)), *(() if crop else ("extrapolation_value", 1 if node.opset >= 11 else "")))
     y, outside = (x if mode == "nearest" else wide(x)), None
@@ -87,9 +87,9 @@ def _places(node: Node, n: int, count: int, scale: Fraction, roi: tuple[float, f
     """The source coordinate of each of `count` results along an axis of `n` elements. Fractions are exact: of two neighbors that
     are equally near, `nearest_mode` chooses."""
     if scale <= 0:
-        raise Violation("InvalidModel", f"{node.op} by a scale of {scale}")
+        raise Violation("InvalidModel", f"{node.name} by a scale of {scale}")
     mode, half, zero = node.attr("coordinate_transformation_mode", "half_pixel"), Fraction(1, 2), Fraction(0)
-    if node.op == "Upsample" or node.opset < 11:
+    if node.name == "Upsample" or node.opset < 11:
         mode = "asymmetric"
     # ONNX's reference uses the fractional extent. Torch uses the integer extent, which gives its scale.
     extent = Fraction(count) if node.scope.importer.model.producer_name == "pytorch" else scale * n
@@ -116,7 +116,7 @@ def _places(node: Node, n: int, count: int, scale: Fraction, roi: tuple[float, f
 
 
 def _nearest(places: list[Fraction], n: int, node: Node) -> Array:
-    mode = node.attr("nearest_mode", "round_prefer_floor") if node.op == "Resize" and node.opset >= 11 else "floor"
+    mode = node.attr("nearest_mode", "round_prefer_floor") if node.name == "Resize" and node.opset >= 11 else "floor"
     half = Fraction(1, 2)
     rounding: dict[str, Callable[[Fraction], int]] = {
         "round_prefer_floor": lambda p: math.ceil(p - half),

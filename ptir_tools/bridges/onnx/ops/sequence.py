@@ -40,7 +40,7 @@ def _items(node: Node, i: int = 0) -> tuple[Datum, ...]:
     """The elements of operand `i`. Raises Violation if it is not a sequence."""
     result = node.datum(i)
     if not isinstance(result, Items):
-        raise Violation("InvalidModel", f"operand {i} of {node.op} is not a sequence")
+        raise Violation("InvalidModel", f"operand {i} of {node.name} is not a sequence")
     return result.items
 
 
@@ -124,7 +124,7 @@ def concat_from_sequence(node: Node) -> Datum:
     a = axis(node.attr("axis"), xs[0].rank + new)
     if new:
         xs = [x.reshape([*x.shape[:a], 1, *x.shape[a:]]) for x in xs]
-    return node.block.op("concat", xs, a)
+    return node.concat(xs, a)
 
 
 @handles("SplitToSequence")

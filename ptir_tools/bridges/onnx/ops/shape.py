@@ -160,7 +160,7 @@ def tile(node: Node) -> Tensor:
 def concat(node: Node) -> Tensor:
     """Concat."""
     xs = node.all()
-    return node.block.op("concat", xs, axis(node.attr("axis", 1), xs[0].rank))
+    return node.concat(xs, axis(node.attr("axis", 1), xs[0].rank))
 
 
 @handles("Split")
@@ -242,7 +242,7 @@ def _moving(node: Node, axes: list[int] | None, steps: list[int] | None) -> Tens
             wrapped = (at < -n).select(at + shape[a], at)  # from the end, but not around it
             at = node.iota([room + 1], SI64, 0).take(wrapped)
         parts[a] = at
-    whole = parts[0] if x.rank == 1 else node.block.op("concat", parts, 0)
+    whole = parts[0] if x.rank == 1 else node.concat(parts, 0)
     return x.dynamic_slice(whole, sizes=sizes)
 
 
@@ -319,9 +319,9 @@ def _slice_symbolic(node: Node, x: Tensor, a: int, low: int, high: int, step: in
     n, window = x.shape[a], low + high + 1
     left = of(n) - (window - 1)
     count = left if abs(step) == 1 else (left - 1) // abs(step) + 1
-    every = node.block.op("iota", [n], SI64, 0)
+    every = node.op("iota", [n], SI64, 0)
     if window > 1 or abs(step) > 1:
-        every = node.block.op(
+        every = node.op(
             "reduce_window",
             every,
             window_dims=[window],
@@ -529,7 +529,7 @@ def trilu(node: Node) -> Tensor:
     down, across = (node.iota(x.shape[-2:], SI64, a) for a in (0, 1))
     offset = node[1].reshape([]) if node.has(1) else node.constant(np.int64(0))
     op = "compare_ge" if node.attr("upper") else "compare_le"
-    kept = stretched(node.block.op(op, across - down, offset.broadcast_to(x.shape[-2:])), x.shape)
+    kept = stretched(node.op(op, across - down, offset.broadcast_to(x.shape[-2:])), x.shape)
     return kept.select(x, node.block.full(False if x.dtype is I1 else 0, x))
 
 

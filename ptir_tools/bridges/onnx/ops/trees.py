@@ -58,10 +58,10 @@ def leaves(node: Node, x: Tensor) -> tuple[Tensor, dict[tuple[int, int], int]]:
     used = sorted({modes[i] for i in inner})
     for _ in range(depth):
         value, bound = x.gather(where.take(at), axis=1), bounds.take(at)
-        flag = node.block.op(_COMPARED[used[0]], value, bound)
+        flag = node.op(_COMPARED[used[0]], value, bound)
         for mode in used[1:]:
             here = node.constant(np.asarray([m == mode for m in modes])).take(at)
-            flag = here.select(node.block.op(_COMPARED[mode], value, bound), flag)
+            flag = here.select(node.op(_COMPARED[mode], value, bound), flag)
         if tracked and any(tracked):
             missing = value.compare_ne(value)
             marked = node.constant(np.asarray(tracked, np.bool_)).take(at)
@@ -74,7 +74,7 @@ def summed(node: Node, kind: str, count: int) -> tuple[Tensor, list[int], list[f
     """The leaf weights of each row, aggregated per target or class, [rows, count]; the target and the weight of each entry."""
     x = node[0]
     if x.dtype is F64:
-        raise refused(f"{node.op} of f64, whose bounds are f32")
+        raise refused(f"{node.name} of f64, whose bounds are f32")
     x = x if x.dtype is F32 else x.cast(F32)
     trees, ids = (list(node.attr(f"{kind}_{name}") or []) for name in ("treeids", "nodeids"))
     whose, weights = list(node.attr(f"{kind}_ids") or []), list(node.attr(f"{kind}_weights") or [])
@@ -86,8 +86,8 @@ def summed(node: Node, kind: str, count: int) -> tuple[Tensor, list[int], list[f
     how = _word(node.attr("aggregate_function", "SUM"))
     reduced = {"SUM": "reduce_sum", "AVERAGE": "reduce_sum", "MIN": "reduce_min", "MAX": "reduce_max"}.get(how)
     if reduced is None:
-        raise refused(f"{node.op} that aggregates by {how}")
-    y = node.block.op(reduced, result, axes=[1])
+        raise refused(f"{node.name} that aggregates by {how}")
+    y = node.op(reduced, result, axes=[1])
     return (y / float(len(set(node.attr("nodes_treeids")))) if how == "AVERAGE" else y), whose, weights
 
 
@@ -108,7 +108,7 @@ def transformed(node: Node, y: Tensor) -> Tensor:
     """Scores after the transformation that the node names."""
     how = _word(node.attr("post_transform", "NONE"))
     if how not in ("NONE", "SOFTMAX", "LOGISTIC"):
-        raise refused(f"{node.op} with the transformation {how}")
+        raise refused(f"{node.name} with the transformation {how}")
     return softmax(y, 1) if how == "SOFTMAX" else sigmoid(y) if how == "LOGISTIC" else y
 
 
@@ -136,7 +136,7 @@ def classifier(node: Node) -> list[Tensor | None]:
         raise refused(f"TreeEnsembleClassifier of two classes with the transformation {how}")
     pair = [1.0 - score if positive else -score, score]
     results = [sigmoid(v) for v in pair] if how == "LOGISTIC" else pair
-    return [_second(node, names, score, positive), node.block.op("concat", results, axis=1)]
+    return [_second(node, names, score, positive), node.concat(results, axis=1)]
 
 
 def _second(node: Node, names: Tensor, score: Tensor, positive: bool) -> Tensor | None:

@@ -24,7 +24,7 @@ def numbers(node: Node, name: str, default: list[int]) -> list[int]:
     """An attribute that is a list, which may be left out. Raises Violation when it is not as long as the default."""
     found = node.given(name) or default
     if len(found) != len(default):
-        raise Violation("InvalidModel", f"`{name}` of {node.op} has {len(found)} numbers, {len(default)} are wanted")
+        raise Violation("InvalidModel", f"`{name}` of {node.name} has {len(found)} numbers, {len(default)} are wanted")
     return [*found]
 
 
@@ -321,9 +321,9 @@ def global_pool(node: Node) -> Tensor:
     """A pool with one window over all elements."""
     x = node[0]
     axes = list(range(2, x.rank))
-    if node.op == "GlobalMaxPool":
+    if node.name == "GlobalMaxPool":
         return x.reduce_max(axes, keepdims=True)
-    if node.op == "GlobalAveragePool":
+    if node.name == "GlobalAveragePool":
         return back(mean(wide(x), axes), x)
     p = node.attr("p")
     powers = wide(x).abs() if p == 1 else wide(x) * wide(x) if p == 2 else None

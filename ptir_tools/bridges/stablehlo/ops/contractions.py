@@ -96,7 +96,7 @@ def convolution(site: Site, x: Tensor, kernel: Tensor) -> Tensor:
 @handles("stablehlo.dynamic_conv", dim_numbers="dimension_numbers")
 def dynamic_conv(site: Site, x: Tensor, kernel: Tensor, padding: Tensor) -> Tensor:
     """A convolution whose padding is an operand."""
-    flat = [int(n) for n in site.constant(padding, "padding").reshape(-1)]
+    flat = [int(n) for n in site.read(padding, "padding").reshape(-1)]
     return convolved(site, x, kernel, list(zip(flat[0::2], flat[1::2], strict=True)))
 
 

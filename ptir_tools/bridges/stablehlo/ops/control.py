@@ -166,7 +166,7 @@ def asserted(site: Site, flag: Tensor) -> None:
 
 
 _DEVICES = (
-    "all_gather", "all_reduce", "all_to_all", "collective_broadcast", "collective_permute", "collective_reduce", "partition_id",
+    "all_gather", "all_reduce", "all_to_all", "collective_broadcast", "collective_permute", "collective_reduce",
     "recv", "reduce_scatter", "replica_id", "send", "async_start", "async_done", "cross-replica-sum",
 )  # fmt: skip
 refuses("PTIR programs run on one device", *(f"stablehlo.{name}" for name in _DEVICES), "interpreter.run_parallel")

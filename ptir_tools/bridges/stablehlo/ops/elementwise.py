@@ -124,7 +124,7 @@ def iota(site: Site) -> Tensor:
 def counted(site: Site, dtype: DType, shape: object, axis: int) -> Tensor:
     """0, 1, 2, … along an axis, also of a complex dtype or i1."""
     plain = dtype if not dtype.is_complex and dtype is not I1 else SI64 if dtype is I1 else F32 if dtype is CF32 else F64
-    x = site.op("iota", shape=shape, dtype=plain, axis=axis)
+    x = site.iota(shape, dtype=plain, axis=axis)
     return x if plain is dtype else x.bitwise_and(1).cast(I1) if dtype is I1 else x.cast(dtype)
 
 
@@ -406,7 +406,7 @@ def bitcast_convert(site: Site, x: Tensor) -> Tensor:
     part = (F32 if target is CF32 else F64) if target.is_complex else target
     if x.dtype.is_complex:
         both = [site.op(name, x).reshape([*x.shape, 1]) for name in ("real", "imag")]
-        x = site.op("concat", both, axis=x.rank)
+        x = site.concat(both, axis=x.rank)
     if part.bits > x.dtype.bits:
         x = x.reshape([*_grouped(sizes_of(x), part.bits // x.dtype.bits)])
     result = x if x.dtype is part else x.bitcast(dtype=part)
@@ -429,7 +429,7 @@ def bits_of(site: Site, x: Tensor) -> Tensor:
     whole = x if x.dtype.kind is Kind.UINT else x.bitcast(dtype=_of(x.dtype.bits, signed=False))
     shape = (*sizes_of(x), x.dtype.bits)
     wide = site.broadcast(whole, shape, range(x.rank))
-    one = wide.shift_right_logical(site.integers(shape, x.rank, whole.dtype))
+    one = wide.shift_right_logical(site.iota(shape, whole.dtype, x.rank))
     return one.bitwise_and(1).cast(I1)
 
 
@@ -442,7 +442,7 @@ def from_bits(site: Site, x: Tensor, target: DType) -> Tensor:
     )
     whole = _of(target.bits, signed=False)
     wide = x.cast(whole)
-    placed = wide.shift_left(site.integers(sizes_of(x), x.rank - 1, whole))
+    placed = wide.shift_left(site.iota(sizes_of(x), whole, x.rank - 1))
     result = placed.reduce_or(axes=[x.rank - 1])
     return result if whole is target else result.bitcast(dtype=target)
 

@@ -61,7 +61,7 @@ class Numbers:
             at = a - (a > vector)
             fine = 0 <= at < len(self.batch) and 0 <= d < len(self.sizes) and d not in self.starts
             require(fine, "InvalidAttributeValue", "a batching axis is not an axis of the indices or the operand")
-            self.starts[d] = self.site.integers(self.batch, at, self.dtype)
+            self.starts[d] = self.site.iota(self.batch, self.dtype, at)
 
 
 def _strides(sizes: Sequence[int]) -> list[int]:
@@ -137,7 +137,9 @@ def _take_along(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -
     batch = tuple(n for a, n in enumerate(starts.shape) if a != vector)
     n = x.shape[axis]
     last = (
-        site.array(n - 1, starts.dtype) if isinstance(n, int) else measured(site.block, site.symbolic.extent(n), starts.dtype) - 1
+        site.constant(n - 1, starts.dtype)
+        if isinstance(n, int)
+        else measured(site.block, site.symbolic.extent(n), starts.dtype) - 1
     )
     t = tensor(starts.dtype, batch)
     at = starts.reshape(batch).clamp(site.full(0, t), last.broadcast_to(batch) if batch else last)
@@ -203,7 +205,7 @@ def _gather_elements(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Di
             at = own[d] - (own[d] > vector)
             parts.append(iota(site, tuple(batch), SI64, at))
         elif d in to:
-            part = rows if vector == starts.rank else rows.taken(site.array([to.index(d)], SI64), 1)
+            part = rows if vector == starts.rank else rows.taken(site.constant([to.index(d)], SI64), 1)
             part = part.reshape(batch)
             most = measured(site.block, symbolic.extent(n) - symbolic.extent(s))
             parts.append(part.clamp(site.full(0, part.tensor_type), site.broadcast(most, part.shape, [])))
@@ -215,7 +217,7 @@ def _gather_elements(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Di
             scaled = part * site.broadcast(measured(site.block, stride), shape, []) if stride != 1 else part
             total = scaled if total is None else total + scaled
     if total is None:
-        total = site.broadcast(site.array(0, SI64), shape, [])
+        total = site.broadcast(site.constant(0, SI64), shape, [])
     whole: Size = math.prod(map(symbolic.extent, x.shape), start=1)
     result = x.reshape([symbolic.dim(whole)]).take(total)
     places = [*(a for a in range(len(shape)) if a not in offset), *offset]
@@ -239,11 +241,11 @@ def _linear(site: Site, numbers: Numbers, chosen: Sequence[int], shape: Sequence
         if d in numbers.starts:
             parts.append(site.broadcast(numbers.starts[d], tuple(shape), range(len(numbers.batch))))
         if d in along and shape[along[d]] > 1:
-            parts.append(site.integers(shape, along[d], numbers.dtype))
+            parts.append(site.iota(shape, numbers.dtype, along[d]))
         for part in parts:
             scaled = part if strides[d] == 1 else part.mul(site.full(strides[d], part.tensor_type))
             total = scaled if total is None else total.add(scaled)
-    return total if total is not None else site.array(0, numbers.dtype).broadcast_to(result_shape=shape)
+    return total if total is not None else site.constant(0, numbers.dtype).broadcast_to(result_shape=shape)
 
 
 @handles("stablehlo.scatter")
@@ -309,7 +311,7 @@ def _with_places(site: Site, indices: Tensor, vector: int, axes: Sequence[int]) 
     if vector == at.rank:
         at = at.reshape([*at.shape, 1])
     one = tuple(1 if a == vector else n for a, n in enumerate(at.shape))
-    return site.op("concat", [at, *(iota(site, one, at.dtype, a) for a in axes)], axis=vector), vector
+    return site.concat([at, *(iota(site, one, at.dtype, a) for a in axes)], axis=vector), vector
 
 
 def _in_bounds(
@@ -324,7 +326,7 @@ def _in_bounds(
             continue
         at = site.broadcast(numbers.starts[d], tuple(shape), range(len(numbers.batch)))
         if extent > 1:
-            step = site.integers(shape, along[d], numbers.dtype)
+            step = site.iota(shape, numbers.dtype, along[d])
             highest = site.full(numbers.dtype.max - extent, at.tensor_type)
             at = at.minimum(highest).add(step)  # stays out of bounds and does not wrap
         t = at.tensor_type
@@ -389,8 +391,8 @@ def select_and_scatter(site: Site, x: Tensor, source: Tensor, init: Tensor) -> T
     require(min((*low, *high, 0)) >= 0, "InvalidAttributeValue", "padding is not negative")
     count = math.prod(sizes)
     dtype = index_dtype(count)
-    place = site.integers([count], 0, dtype).reshape(sizes)
-    zero, none = site.full(0 if x.dtype is not I1 else False, x.tensor_type.with_shape(())), site.array(-1, dtype)
+    place = site.iota([count], dtype, 0).reshape(sizes)
+    zero, none = site.full(0 if x.dtype is not I1 else False, x.tensor_type.with_shape(())), site.constant(-1, dtype)
     full = filled(site, x, zero, low, high, [0] * x.rank), filled(site, place, none, low, high, [0] * x.rank)
     best: tuple[Tensor, Tensor] | None = None
     for k in range(math.prod(window)):
@@ -447,7 +449,7 @@ def sort(site: Site, *xs: Tensor) -> list[Tensor]:
         result = site.op("sort", together, axis=axis, keys=len(own), descending=descends)
         parts = [result] if len(together) == 1 else [*result]
         return [parts[next(i for i, y in enumerate(together) if y is x)] for x in xs]
-    places = site.integers(sizes_of(xs[0]), axis, SI32)
+    places = site.iota(sizes_of(xs[0]), SI32, axis)
     for key, descending in reversed(keys):  # a stable sort by each key, the first one last
         places = site.op("sort", [key.gather(places, axis), places], axis=axis, keys=1, descending=descending)[1]
     return [x.gather(places, axis) for x in xs]
@@ -559,7 +561,7 @@ def _sort_by_rank(site: Site, xs: Sequence[Tensor], axis: int) -> list[Tensor]:
         arguments += [site.broadcast(x, pairs, [*axes, len(outer)]), site.broadcast(x, pairs, [*axes, len(outer) + 1])]
     (less,) = site.each(site.scope.inline(site.regions[0], arguments, lift=pairs, count=1))
     greater = less.transpose([*axes, len(outer) + 1, len(outer)])
-    sides = [site.integers([n, n], a, SI32) for a in (0, 1)]
+    sides = [site.iota([n, n], SI32, a) for a in (0, 1)]
     earlier = site.broadcast(sides[0].compare_lt(sides[1]), pairs, [len(outer), len(outer) + 1])
     tied = less.bitwise_or(greater).bitwise_not().bitwise_and(earlier)
     rank = less.bitwise_or(tied).cast(SI32).reduce_sum([len(outer)])

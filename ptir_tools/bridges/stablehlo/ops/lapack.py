@@ -68,7 +68,7 @@ def _each(site: Site, operands: Sequence[Tensor], one: Callable[..., list[Tensor
         return one(Site(inner, site.statement, site.spelled), *params)
 
     region = site.scope.region([x.tensor_type.with_shape(x.shape[1:]) for x in rows], body)
-    result = site.block.op("scan", rows, 0, len(region.results), regions=[region])
+    result = site.op("scan", rows, 0, len(region.results), regions=[region])
     parts = [result] if len(region.results) == 1 else [*result]
     return [x.reshape([*batch, *sizes_of(x)[1:]]) for x in parts]
 
@@ -83,13 +83,13 @@ def _factors(site: Site, a: Tensor) -> list[Tensor]:
     m, n = sizes_of(a)
     count = min(m, n)
     start = [a]
-    steps = [site.integers([count], 0, SI32)]
+    steps = [site.iota([count], SI32, 0)]
 
     def body(inner: Scope, params: list[Tensor]) -> Sequence[Tensor]:
         x, at = params
         local = Site(inner, site.statement, site.spelled)
         zero = inner.block.constant(0, SI32)
-        rows = local.integers([m], 0, SI32)
+        rows = local.iota([m], SI32, 0)
         corner = inner.block.concat([zero.reshape([1]), at.reshape([1])], axis=0)
         column = x.dynamic_slice(corner, [m, 1]).reshape([m])
         size = local.op("abs", column) if not x.dtype.is_complex else _size(local, column)
@@ -103,7 +103,7 @@ def _factors(site: Site, a: Tensor) -> list[Tensor]:
         nothing = local.full(0, column.tensor_type)
         safe = local.op("select", pivot.compare_eq(nothing), local.full(1, column.tensor_type), pivot)
         factors = local.op("select", after, column / safe, nothing)
-        columns = local.integers([n], 0, SI32)
+        columns = local.iota([n], SI32, 0)
         right = columns.compare_gt(at.broadcast_to([n]))
         row = _row(x, at)
         row = local.op("select", right, row, local.full(0, row.tensor_type))
@@ -114,7 +114,7 @@ def _factors(site: Site, a: Tensor) -> list[Tensor]:
         return [result, chosen + 1]
 
     region = site.scope.region([a.type, steps[0].tensor_type.with_shape(())], body)
-    return [*site.block.op("scan", [*start, *steps], 1, 1, regions=[region])]
+    return [*site.op("scan", [*start, *steps], 1, 1, regions=[region])]
 
 
 def geqrf(site: Site, a: Tensor) -> list[Tensor]:
@@ -133,7 +133,7 @@ def _reflections(site: Site, a: Tensor) -> list[Tensor]:
     def body(inner: Scope, params: list[Tensor]) -> Sequence[Tensor]:
         x, at = params
         local = Site(inner, site.statement, site.spelled)
-        rows, columns = local.integers([m], 0, SI32), local.integers([n], 0, SI32)
+        rows, columns = local.iota([m], SI32, 0), local.iota([n], SI32, 0)
         corner = inner.block.concat([inner.block.constant([0], SI32), at.reshape([1])], axis=0)
         column = x.dynamic_slice(corner, [m, 1]).reshape([m])
         nothing = local.full(0, column.tensor_type)
@@ -158,7 +158,7 @@ def _reflections(site: Site, a: Tensor) -> list[Tensor]:
         return [local.op("select", here, new.reshape([m, 1]).broadcast_to([m, n]), result), tau]
 
     region = site.scope.region([a.type, tensor(SI32)], body)
-    return [*site.block.op("scan", [a, site.integers([count], 0, SI32)], 1, 1, regions=[region])]
+    return [*site.op("scan", [a, site.iota([count], SI32, 0)], 1, 1, regions=[region])]
 
 
 def _reflected(x: Tensor, vector: Tensor, tau: Tensor) -> Tensor:
@@ -175,16 +175,16 @@ def orgqr(site: Site, a: Tensor, taus: Tensor) -> list[Tensor]:
 
 def _orthogonal(site: Site, a: Tensor, taus: Tensor) -> list[Tensor]:
     (m, n), (count,) = sizes_of(a), sizes_of(taus)
-    rows, columns = (site.integers([m, n], k, SI32) for k in (0, 1))
+    rows, columns = (site.iota([m, n], SI32, k) for k in (0, 1))
     unit = rows.compare_eq(columns).select(site.full(1, a.tensor_type), site.full(0, a.tensor_type))
     if not count:
         return [unit]
-    steps = [site.array(np.arange(count)[::-1].copy(), SI32), reversed_along(site, taus, [0])]
+    steps = [site.constant(np.arange(count)[::-1].copy(), SI32), reversed_along(site, taus, [0])]
 
     def body(inner: Scope, params: list[Tensor]) -> Sequence[Tensor]:
         result, given, at, tau = params
         local = Site(inner, site.statement, site.spelled)
-        row = local.integers([m], 0, SI32)
+        row = local.iota([m], SI32, 0)
         corner = inner.block.concat([inner.block.constant([0], SI32), at.reshape([1])], axis=0)
         column = given.dynamic_slice(corner, [m, 1]).reshape([m])
         t = column.tensor_type
@@ -193,7 +193,7 @@ def _orthogonal(site: Site, a: Tensor, taus: Tensor) -> list[Tensor]:
         return [_reflected(result, vector, tau), given]
 
     region = site.scope.region([a.type, a.type, tensor(SI32), taus.tensor_type.with_shape(())], body)
-    return [site.block.op("scan", [unit, a, *steps], 2, 0, regions=[region])[0]]
+    return [site.op("scan", [unit, a, *steps], 2, 0, regions=[region])[0]]
 
 
 def _size(site: Site, x: Tensor) -> Tensor:

@@ -81,7 +81,7 @@ def _rotation(site: Site, operands: Sequence[object], axis: int) -> Tensor | Non
         if not fits or last.stop != n or last.start != first.stop:
             return None
         size, by = (measured(site.block, e).reshape([1]).broadcast_to([x.shape[axis]]) for e in (n, last.start))
-        return x.taken((site.op("iota", shape=[x.shape[axis]], dtype=SI64, axis=0) + by).mod(size), axis)
+        return x.taken((site.iota([x.shape[axis]], dtype=SI64, axis=0) + by).mod(size), axis)
     return None
 
 
@@ -141,7 +141,7 @@ def reversed_along(site: Site, x: Tensor, axes: Sequence[int]) -> Tensor:
             continue
         order = [axis, *(a for a in range(x.rank) if a != axis)]
         rows = x.transpose(order) if axis else x
-        turned = rows.take(site.array(list(range(n - 1, -1, -1)), SI32))
+        turned = rows.take(site.constant(list(range(n - 1, -1, -1)), SI32))
         x = turned.transpose([order.index(a) for a in range(x.rank)]) if axis else turned
     return x
 
@@ -228,8 +228,8 @@ def _update_by_scatter(site: Site, x: Tensor, update: Tensor, at: Tensor) -> Ten
     axes = [a for a, n in enumerate(most) if isinstance(n, Extent) or n]
     if not axes:
         return update
-    starts = site.op("concat", [at.slice([a], [1]) for a in axes], axis=0)
-    last = site.op("concat", [measured(site.block, most[a], at.dtype).reshape([1]) for a in axes], axis=0)
+    starts = site.concat([at.slice([a], [1]) for a in axes], axis=0)
+    last = site.concat([measured(site.block, most[a], at.dtype).reshape([1]) for a in axes], axis=0)
     starts = starts.clamp(site.full(0, starts.tensor_type), last)
     numbers = {"update_window_dims": list(range(x.rank)), "inserted_window_dims": [], "scatter_dims_to_operand_dims": axes}
     return site.op("scatter", x, starts, update, **numbers, index_vector_dim=0, reduce="replace", drop=True)
@@ -241,7 +241,7 @@ def places(site: Site, starts: Sequence[Tensor], rank: int) -> Tensor:
     wide = [as_index(x) for x in starts]
     dtype = SI64 if any(x.dtype is SI64 for x in wide) else SI32
     rows = [(x if x.dtype is dtype else x.cast(dtype)).reshape([1]) for x in wide]
-    return rows[0] if rank == 1 else site.op("concat", rows, axis=0)
+    return rows[0] if rank == 1 else site.concat(rows, axis=0)
 
 
 def as_index(x: Tensor) -> Tensor:
@@ -309,7 +309,7 @@ def iota(site: Site, shape: Shape, dtype: DType, axis: int) -> Tensor:
     """0, 1, 2, … along an axis of any extent."""
     composite = site.symbolic.composite
     if not any(n in composite for n in shape):
-        return site.op("iota", shape=shape, dtype=dtype, axis=axis)
+        return site.iota(shape, dtype=dtype, axis=axis)
     row = converted_row(counted(site.block, site.symbolic.extent(shape[axis]), SI64, refused), dtype)
     return site.broadcast(row, tuple(shape), [axis])
 
@@ -334,7 +334,7 @@ def real_dynamic_slice(site: Site, x: Tensor, starts: Tensor, limits: Tensor, st
     """A slice whose bounds are operands. If they are data, the result has the declared extents."""
     if any(known(c) is None for c in (starts, limits, strides)) or not x.tensor_type.is_static:
         return _slice_by_bounds(site, x, starts, limits, strides)
-    lists = [[int(n) for n in site.constant(c, "a bound").reshape(-1)] for c in (starts, limits, strides)]
+    lists = [[int(n) for n in site.read(c, "a bound").reshape(-1)] for c in (starts, limits, strides)]
     return strided(x, list(zip(*lists, strict=True)))
 
 
@@ -356,7 +356,7 @@ def _slice_by_bounds(site: Site, x: Tensor, starts: Tensor, limits: Tensor, stri
                     raise
                 return Part(x, axis, low, high, violation)
         elif isinstance(n, int):
-            steps = site.op("iota", [n], starts.dtype, 0) * _entry(strides, axis, n)
+            steps = site.iota([n], starts.dtype, 0) * _entry(strides, axis, n)
             x = x.taken(_entry(starts, axis, n) + steps, axis)
         else:
             raise refused("the extents of its result depend on data")
@@ -393,7 +393,7 @@ def _pad_by_index(site: Site, x: Tensor, value: Tensor, low: Tensor, interior: T
     if 0 in sizes_of(x):
         return value.broadcast_to(sizes)
     for axis, (n, d) in enumerate(zip(sizes, sizes_of(x), strict=True)):
-        place = site.op("iota", [n], low.dtype, 0) - _entry(low, axis, n)
+        place = site.iota([n], low.dtype, 0) - _entry(low, axis, n)
         step = _entry(interior, axis, n) + 1
         at = place / step
         inside = [("compare_ge", place, 0), ("compare_eq", place.rem(step), 0), ("compare_lt", at, d)]
@@ -408,7 +408,7 @@ def _pad_by_index(site: Site, x: Tensor, value: Tensor, low: Tensor, interior: T
 def get_dimension_size(site: Site, x: Tensor) -> Tensor:
     """An extent as a scalar."""
     n = x.shape[site.axis("dimension", x.rank)]
-    return site.array(n, site.dtype) if isinstance(n, int) else measured(site.block, site.symbolic.extent(n), site.dtype)
+    return site.constant(n, site.dtype) if isinstance(n, int) else measured(site.block, site.symbolic.extent(n), site.dtype)
 
 
 @handles("stablehlo.set_dimension_size", dim="dimension")

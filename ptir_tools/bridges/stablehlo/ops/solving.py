@@ -29,7 +29,7 @@ def adjoint(site: Site, x: Tensor, *, conj: bool) -> Tensor:
 def triangle(site: Site, x: Tensor, lower: bool) -> Tensor:
     """One triangle of matrices [b, n, n], with zeros in the other."""
     sizes = sizes_of(x)
-    row, column = (site.integers(sizes, x.rank - 2 + k, SI32) for k in (0, 1))
+    row, column = (site.iota(sizes, SI32, x.rank - 2 + k) for k in (0, 1))
     kept = row.compare_ge(column) if lower else row.compare_le(column)
     return kept.select(x, 0)
 
@@ -62,10 +62,10 @@ def solved(site: Site, a: Tensor, b: Tensor, *, lower: bool, unit: bool) -> Tens
     if unit:
         diagonal = site.full(1, t.with_shape((n, count)))
     else:
-        rows, columns = (site.integers([count, n, n], k, SI32) for k in (1, 2))
+        rows, columns = (site.iota([count, n, n], SI32, k) for k in (1, 2))
         only = rows.compare_eq(columns).select(full, 0)
         diagonal = only.reduce_sum([2]).transpose([1, 0])
-    steps = [site.integers([n], 0, SI32), full.transpose([1, 0, 2]), diagonal, right.transpose([1, 0, 2])]
+    steps = [site.iota([n], SI32, 0), full.transpose([1, 0, 2]), diagonal, right.transpose([1, 0, 2])]
     if not lower:
         steps = [reversed_along(site, x, [0]) for x in steps]
     start = site.full(0, t.with_shape((n, count, m)))
@@ -77,7 +77,7 @@ def solved(site: Site, a: Tensor, b: Tensor, *, lower: bool, unit: bool) -> Tens
         return [put(x, at, result)]
 
     region = site.scope.region([start.type, *(x.tensor_type.with_shape(x.shape[1:]) for x in steps)], body)
-    output = site.block.op("scan", [start, *steps], 1, 0, regions=[region])
+    output = site.op("scan", [start, *steps], 1, 0, regions=[region])
     return output.transpose([1, 0, 2]).reshape(b.shape)
 
 
@@ -105,7 +105,7 @@ def factored(site: Site, a: Tensor) -> Tensor:
     if not count * n:
         return a
     columns = a.reshape([count, n, n]).transpose([2, 0, 1])
-    steps = [site.integers([n], 0, SI32), columns]
+    steps = [site.iota([n], SI32, 0), columns]
     start = site.full(0, a.tensor_type.with_shape((n, count, n)))
 
     def body(inner: Scope, params: list[Tensor]) -> Sequence[Tensor]:
@@ -118,11 +118,11 @@ def factored(site: Site, a: Tensor) -> Tensor:
         corner = rest.dynamic_slice(inner.block.concat([zeros[0], at.reshape([1])], axis=0), [count, 1])
         root = square_root(local, local.op("real", corner) if a.dtype.is_complex else corner)
         divided = rest / converted(local, root, a.dtype).broadcast_to([count, n])
-        below = local.integers([count, n], 1, SI32).compare_ge(at.broadcast_to([count, n]))
+        below = local.iota([count, n], SI32, 1).compare_ge(at.broadcast_to([count, n]))
         return [put(done, at, local.op("select", below, divided, local.full(0, divided.tensor_type)))]
 
     region = site.scope.region([start.type, tensor(SI32), columns.tensor_type.with_shape((count, n))], body)
-    result = site.block.op("scan", [start, *steps], 1, 0, regions=[region])
+    result = site.op("scan", [start, *steps], 1, 0, regions=[region])
     return result.transpose([1, 2, 0]).reshape(a.shape)
 
 
@@ -157,7 +157,7 @@ def _mirror(site: Site, x: Tensor, n: int) -> Tensor:
         return x
     *outer, _ = sizes_of(x)
     part = x.slice([*(0 for _ in outer), 1], [*outer, count])
-    return site.op("concat", [x, conjugate(site, reversed_along(site, part, [x.rank - 1]))], axis=x.rank - 1)
+    return site.concat([x, conjugate(site, reversed_along(site, part, [x.rank - 1]))], axis=x.rank - 1)
 
 
 def transformed(site: Site, x: Tensor, axis: int, *, inverse: bool) -> Tensor:
@@ -186,14 +186,14 @@ def _transform_last(site: Site, x: Tensor, inverse: bool) -> Tensor:
         if n > MOST_PRIME:
             raise refused(f"a transform of {n} elements, which has no small factor")
         k = np.arange(n)
-        matrix = site.array(_roots(k[:, None] * k, n, inverse), x.dtype)
+        matrix = site.constant(_roots(k[:, None] * k, n, inverse), x.dtype)
         rank = x.rank
         return x.dot_general(matrix, contract_lhs=[rank - 1], contract_rhs=[0])
     second, rank = n // first, x.rank
     parts = x.reshape([*outer, first, second])
     swapped = [*range(rank - 1), rank, rank - 1]
     inner = _transform_last(site, parts.transpose(swapped), inverse)  # [..., second, first]
-    twist = site.array(_roots(np.arange(second)[:, None] * np.arange(first), n, inverse), x.dtype)
+    twist = site.constant(_roots(np.arange(second)[:, None] * np.arange(first), n, inverse), x.dtype)
     turned = inner * site.broadcast(twist, inner.shape, [rank - 1, rank])
     result = _transform_last(site, turned.transpose(swapped), inverse)  # [..., first, second]
     return result.transpose(swapped).reshape([*outer, n])
@@ -226,7 +226,7 @@ def scan(site: Site, *operands: Tensor) -> list[Tensor]:
 
     made_region = site.scope.region([*(x.type for x in given), *slices], body)
     outputs = len(made_region.results) - len(given)
-    output = site.block.op("scan", [*given, *rows], len(given), outputs, regions=[made_region])
+    output = site.op("scan", [*given, *rows], len(given), outputs, regions=[made_region])
     parts = [output] if len(given) + outputs == 1 else [*output]
     stacks = parts[len(given) :]
     stacks = [reversed_along(site, x, [0]) for x in stacks] if backward else stacks
@@ -262,7 +262,7 @@ def ragged_dot(site: Site, x: Tensor, y: Tensor, sizes: Tensor) -> Tensor:
     at = len(batch[0]) + free.index(ragged[0])
     of_group = len(batch[0]) + len(free) + others.index(group[0])
     ends = sizes.cast(SI32).cumsum(axis=0)
-    row, end = site.integers([rows, count], 0, SI32), site.broadcast(ends, (rows, count), [1])
+    row, end = site.iota([rows, count], SI32, 0), site.broadcast(ends, (rows, count), [1])
     size = site.broadcast(sizes.cast(SI32), (rows, count), [1])
     own = row.compare_lt(end).bitwise_and(row.compare_ge(end - size))
     kept = site.broadcast(own, every.shape, [at, of_group])
