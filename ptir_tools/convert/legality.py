@@ -8,10 +8,17 @@ from collections.abc import Iterator, Mapping
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Op, Region, operand_type
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TensorType, Type, leaves
-from ptir_tools.dialects.ptir.composites.express import Rule, express
 from ptir_tools.passes import PassContext, run_pipeline
+
+if TYPE_CHECKING:
+    from ptir_tools.dialects.ptir.composites import express as expressing
+    from ptir_tools.dialects.ptir.composites.express import Rule
+else:
+    expressing = lazy("ptir_tools.dialects.ptir.composites.express")
 
 NOT_TRANSLATABLE = "NotTranslatable"
 
@@ -88,5 +95,5 @@ def decomposed(program: Program, rules: Mapping[str, Rule]) -> Program:
     program = clone(program)
     if "layer_norm" in there:
         run_pipeline(program, "decompose", PassContext())
-    express(program, rules)
+    expressing.express(program, rules)
     return program
