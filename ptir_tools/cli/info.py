@@ -46,14 +46,16 @@ def command(session: Session, file: str, output: str | None, as_json: bool) -> N
         }
     else:
         session.reporter.settle(diagnostics)
-        facts = describe(program) | facts  # a reader without errors returns a program
+        assert program is not None  # a reader without errors returns a program
+        facts = describe(program) | facts
     text = json.dumps(facts, indent=2, ensure_ascii=False) if as_json else "\n".join(map(clean, _lines(facts)))
     write_text(output, [text, "\n"])
 
 
 def _lines(facts: dict[str, Any]) -> Iterator[str]:
     yield f"format    {facts['format']}"
-    if model := facts.get("model"):
+    model: dict[str, Any] = facts.get("model", {})
+    if model:
         yield f"sets      {', '.join(f'{name} {version}' for name, version in model['operator_sets'].items())}"
         yield f"operators {_counted(model['operators'])}"
     if "refused" in facts:

@@ -493,10 +493,10 @@ class Importer:
             if (domain, proto.op_type) in REFUSED:
                 raise refused(f"{proto.op_type}: {REFUSED[domain, proto.op_type]}")
             if schema is None:
-                names = [name for place, name in HANDLERS if place == domain]
-                names += [s.name for s in onnx.defs.get_all_schemas() if s.domain == domain]
+                similar = [name for place, name in HANDLERS if place == domain]
+                similar += [s.name for s in onnx.defs.get_all_schemas() if s.domain == domain]
                 op = f"{domain and domain + '.'}{proto.op_type}"
-                raise refused(f"there is no operator {op} in operator set {opset}", proposed(proto.op_type, names, "{}")[0])
+                raise refused(f"there is no operator {op} in operator set {opset}", proposed(proto.op_type, similar, "{}")[0])
             if not (schema.has_function or schema.has_context_dependent_function):
                 raise refused(f"there is no translation of {proto.op_type}")
         operands = [scope.datum(name) if name else None for name in proto.input]

@@ -29,6 +29,7 @@ from ptir_tools.core.dtypes import (
 )
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.typed import TYPE_CHECKING
+from ptir_tools.core.types import Shape
 from ptir_tools.core.violations import require
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def iota(site: Site) -> Tensor:
     return counted(site, t.dtype, site.known(t.shape), site.axis("iota_dimension", t.rank))
 
 
-def counted(site: Site, dtype: DType, shape: object, axis: int) -> Tensor:
+def counted(site: Site, dtype: DType, shape: Shape, axis: int) -> Tensor:
     """0, 1, 2, … along an axis, also of a complex dtype or i1."""
     plain = dtype if not dtype.is_complex and dtype is not I1 else SI64 if dtype is I1 else F32 if dtype is CF32 else F64
     x = site.iota(shape, dtype=plain, axis=axis)
