@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import prod
+from collections.abc import Callable, Iterable, Mapping
 
-from ptir_tools.core.expressions import Poly, constant, name
+from ptir_tools.core.expressions import Poly, constant, of_dim, to_dim
+from ptir_tools.core.extents import bounds, canonical, ceildiv, floordiv, maximum, minimum, mod
 from ptir_tools.core.lazy import np
 from ptir_tools.core.typed import TYPE_CHECKING, NoReturn
 from ptir_tools.core.types import Dim, Shape, Sym, sym
@@ -46,8 +46,10 @@ class Extent:
 
     @property
     def dim(self) -> Sym:
-        """The extent of a type that it is: its symbol, or a symbol for the expression."""
-        return self.symbol or sym(f"({self.poly})")
+        """The extent of a type that it is."""
+        found = to_dim(self.poly)
+        assert isinstance(found, Sym)
+        return found
 
     @property
     def symbol(self) -> Sym | None:
@@ -57,7 +59,7 @@ class Extent:
     def where(self, equalities: Equalities) -> Size:
         """The expression with symbols replaced by their equals."""
         known = {n: poly(equalities[s]) for n in self.poly.names() if (s := sym(n)) in equalities}
-        return size(self.poly.put(known)) if known else self
+        return size(canonical(self.poly, known)) if known else self
 
     def __hash__(self) -> int:
         return hash(self.dim)
@@ -79,8 +81,8 @@ class Extent:
     __add__, __radd__ = _both(operator.add)
     __sub__, __rsub__ = _both(operator.sub)
     __mul__, __rmul__ = _both(operator.mul)
-    __floordiv__, __rfloordiv__ = _both(operator.floordiv)
-    __mod__, __rmod__ = _both(operator.mod)
+    __floordiv__, __rfloordiv__ = _both(floordiv)
+    __mod__, __rmod__ = _both(mod)
 
 
 Size = int | Extent
@@ -89,7 +91,7 @@ Equalities = Mapping[Sym, Size]  # what symbols are equal to
 
 def of(d: Dim | Size) -> Size:
     """An extent of a type as a value."""
-    return Extent(name(d.name)) if isinstance(d, Sym) else d
+    return Extent(of_dim(d)) if isinstance(d, Sym) else d
 
 
 def poly(x: Size) -> Poly:
@@ -140,18 +142,26 @@ def dim(x: Size) -> Dim:
     return x.dim if isinstance(x, Extent) else int(x)
 
 
-def quotient(total: Sequence[Dim | Size], parts: Sequence[Dim | Size], equalities: Equalities) -> Size | None:
-    """The product of extents `total` divided by that of `parts`: an integer or an extent where there is no remainder, else None.
-    `equalities` has the equals of symbols."""
-    whole, divisor = (prod(_settled(of(x), equalities) for x in extents) for extents in (total, parts))
-    if isinstance(divisor, int) and divisor < 1:
-        return None
-    rest = whole % divisor
-    return whole // divisor if isinstance(rest, int) and rest == 0 else None
+def smaller(a: Size, b: Size) -> Size:
+    """The smaller of two integers or extents."""
+    return size(minimum(poly(a), poly(b)))
 
 
-def _settled(x: Size, equalities: Equalities) -> Size:
-    """An integer or extent without symbols that have equals."""
-    while isinstance(x, Extent) and (next_ := x.where(equalities)) != x:
-        x = next_
-    return x
+def larger(a: Size, b: Size) -> Size:
+    """The larger of two integers or extents."""
+    return size(maximum(poly(a), poly(b)))
+
+
+def divided_up(a: Size, b: Size) -> Size:
+    """The quotient, rounded up."""
+    return size(ceildiv(poly(a), poly(b)))
+
+
+def least(x: Size) -> int:
+    """A lower bound."""
+    return bounds(poly(x))[0]
+
+
+def most(x: Size) -> int:
+    """An upper bound."""
+    return bounds(poly(x))[1]

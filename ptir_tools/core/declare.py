@@ -10,7 +10,7 @@ the meaning in NumPy, `infer` the type rule with its constraints. Parameter anno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ptir_tools.core.ir import (
     MANY,
@@ -64,7 +64,7 @@ def op(
     fold: Callable[[Op], Operand | None] | None = None,
     safe: Callable[[Op, Sequence[Any]], bool] | None = None,
     fails: Callable[[Op], bool] | None = None,
-    solve: Callable[[tuple[Type, ...], dict[str, Attribute]], dict[str, int]] | None = None,
+    solve: Callable[[tuple[Type, ...], dict[str, Attribute]], Mapping[str, Dim]] | None = None,
     generate: Callable[..., object] | None = None,
     family: str = "",
     implemented: bool = True,
@@ -86,7 +86,7 @@ def op(
     `check` sees the whole op (for rules that need more than types); `fold` may name an operand that equals the result;
     `safe` tells whether the op may be computed on these constants before it runs (without it: on any); `fails` whether it may
     fail when it runs, on some values of its operands (without it: never; regions may, if ops in them do);
-    `solve` gives the symbols of the attributes that static operand types determine (a reshape to `?N`); `generate` drafts a
+    `solve` gives the symbols of the attributes that operand types determine (a reshape to `?N`); `generate` drafts a
     random one where operands and attributes must fit each other (`core.generate`); `family` groups ops that are one kind in
     a serialization or a pattern root; `implemented=False` says that the body is still empty; `error` is the error rule of
     `core.errors`, which follows from the traits for elementwise ops and movement.

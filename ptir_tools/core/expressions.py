@@ -1,7 +1,7 @@
 """Integer expressions over symbols: extents (`H*D`, `Cout//G`) and the entries of a VIEW's index map.
 
-An expression is kept as a polynomial in normal form (`Sum`). Its atoms are quotients, and names or other unknowns. So equal
-polynomials have equal text, and a core symbol named by that text is one object per polynomial. `//` and `%` round toward minus
+An expression is kept as a polynomial in normal form (`Sum`). Its atoms are quotients and maxima with 0, and names or other
+unknowns. So equal polynomials have equal text, and the symbol of a polynomial is one object. `//` and `%` round toward minus
 infinity. The axes of an index map are atoms named `@0`, `@1`, …, which no program can write.
 """
 
@@ -16,10 +16,10 @@ from itertools import product as pairs
 from math import gcd, prod
 
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.lazy import regex
+from ptir_tools.core.lazy import np, regex
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.typed import Generic, TypeAlias, TypeVar
-from ptir_tools.core.types import Dim, Sym, sym
+from ptir_tools.core.types import Dim, Sym, composed, sym
 from ptir_tools.core.violations import Violation
 
 MAX_TERMS = 256
@@ -41,13 +41,15 @@ A = TypeVar("A", bound="Hashable")  # an atom: a name, or an unknown value
 
 @dataclass(slots=True, frozen=True)
 class Quotient(Generic[A]):
-    """`left // right` or `left % right`, as an atom."""
+    """`left // right`, `left % right` or `max(left, right)`, as an atom. The operand `right` of a maximum is 0."""
 
     op: str
     left: Sum[A]
     right: Sum[A]
 
     def __str__(self) -> str:
+        if self.op == "max":
+            return f"max({self.left},{self.right})"
         left = str(self.left) if self.left.is_plain else f"({self.left})"
         return f"{left}{self.op}{self.right if self.right.is_plain else f'({self.right})'}"
 
@@ -94,7 +96,7 @@ class Sum(Generic[A]):
 
     def __mul__(self, other: Sum[A] | int) -> Sum[A]:
         if isinstance(other, Sum) and other.terms and self.terms:
-            return _collect(((*a, *b), c * d) for (a, c), (b, d) in pairs(self.monomials, other.monomials))
+            return collect(((*a, *b), c * d) for (a, c), (b, d) in pairs(self.monomials, other.monomials))
         k, sum = (other, self) if isinstance(other, int) else (self.const, other) if other.terms else (other.const, self)
         if k == 1:
             return sum
@@ -142,7 +144,7 @@ class Sum(Generic[A]):
                     yield a
 
     def quotients(self) -> int:
-        """The number of `//` and `%` in the sum."""
+        """The number of `//`, `%` and `max` in the sum."""
         inner = [a for m, _ in self.monomials for a in m if isinstance(a, Quotient)]
         return len(inner) + sum(a.left.quotients() + a.right.quotients() for a in inner)
 
@@ -210,8 +212,8 @@ def term(m: Monomial[A], coefficient: int = 1) -> Sum[A]:
 
 
 def total(addends: Iterable[Poly]) -> Poly:
-    """A sum of any number of terms; the operators refuse a sum of more than MAX_TERMS."""
-    return _collect((t for p in addends for t in p.monomials), sys.maxsize)
+    """A sum of any number of terms; the operators refuse one of more than MAX_TERMS."""
+    return collect((t for p in addends for t in p.monomials), sys.maxsize)
 
 
 def _atoms(m: Key[A]) -> Monomial[A]:
@@ -228,7 +230,8 @@ def _checked(made: Sum[A], most: int = MAX_TERMS) -> Sum[A]:
     return made
 
 
-def _collect(terms: Iterable[tuple[Monomial[A], int]], most: int = MAX_TERMS) -> Sum[A]:
+def collect(terms: Iterable[tuple[Monomial[A], int]], most: int = MAX_TERMS) -> Sum[A]:
+    """The sum of terms, of which several may have the same atoms. Raises Violation("InvalidArg") for more than `most`."""
     const = 0
     totals: dict[Key[A], int] = {}
     for m, c in terms:
@@ -270,20 +273,34 @@ def _taken_out(left: Sum[A], right: Sum[A]) -> tuple[Sum[A], Sum[A]]:
     (by, n), *others = right.monomials
     divided = [(m, c) for m, c in left.monomials if not (others or c % n or Counter(by) - Counter(m))]
     rest = [t for t in left.monomials if t not in divided]
-    return _collect((tuple((Counter(m) - Counter(by)).elements()), c // n) for m, c in divided), _collect(rest)
+    return collect((tuple((Counter(m) - Counter(by)).elements()), c // n) for m, c in divided), collect(rest)
+
+
+def larger(left: Sum[A], right: Sum[A]) -> Sum[A]:
+    """The larger of two expressions: `right` and the maximum of the difference and 0."""
+    difference = left - right
+    if (number := difference.value) is not None:
+        return left if number > 0 else right
+    return right + term((Quotient("max", difference, Sum(0, {})),))
 
 
 def _put_quotient(a: Quotient[A], values: Mapping[A, Sum[A]]) -> Sum[A]:
-    return _quotient(a.op, a.left.put(values), a.right.put(values))
+    left, right = a.left.put(values), a.right.put(values)
+    return larger(left, right) if a.op == "max" else _quotient(a.op, left, right)
 
 
 def _evaluate_quotient(a: Quotient[A], values: Mapping[A, Integers]) -> Integers:
     left, right = a.left.evaluate(values), a.right.evaluate(values)
+    if a.op == "max":
+        return max(left, right) if isinstance(left, int) and isinstance(right, int) else np.maximum(left, right)
     return left // right if a.op == "//" else left % right
 
 
 def _bounds(a: Quotient[A], ranges: Mapping[A, Interval]) -> Interval:
-    ends, divisors = a.left.interval(ranges), [max(d, 1) for d in a.right.interval(ranges)]
+    ends = a.left.interval(ranges)
+    if a.op == "max":
+        return max(ends[0], 0), max(ends[1], 0)
+    divisors = [max(d, 1) for d in a.right.interval(ranges)]
     quotients = [n // d for n in ends for d in divisors]
     if a.op == "//":
         return min(quotients), max(quotients)
@@ -301,7 +318,8 @@ _TOKEN = regex(r"\s*(?:(?P<number>\d+)|(?P<name>@?[^\W\d][\w']*|@\d+)|(?P<op>//|
 
 
 class _Parser:
-    """`sum = term {(+|-) term}`, `term = unary {(*|//|%) unary}`, `unary = -unary | atom`; also `floordiv(e, q)`, `mod(e, q)`."""
+    """`sum = term {(+|-) term}`, `term = unary {(*|//|%) unary}`, `unary = -unary | atom`; also `floordiv`, `mod` and `max`
+    of two expressions."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -364,7 +382,7 @@ class _Parser:
                 raise self.fail(f"a number of {len(text)} digits")
             return constant(int(text))
         if kind == "name":
-            return self.call(text) if text in ("floordiv", "mod") and self.take("(") else name(text)
+            return self.call(text) if text in ("floordiv", "mod", "max") and self.take("(") else name(text)
         raise self.fail("it ends too early" if kind == "end" else f"`{text}` does not fit there")
 
     def call(self, function: str) -> Poly:
@@ -372,7 +390,7 @@ class _Parser:
         self.expect(",")
         right = self.sum()
         self.expect(")")
-        return left // right if function == "floordiv" else left % right
+        return left // right if function == "floordiv" else left % right if function == "mod" else larger(left, right)
 
 
 @lru_cache(maxsize=65536)
@@ -382,13 +400,15 @@ def parse(text: str) -> Poly:
 
 
 def to_dim(p: Poly) -> Dim:
-    """A polynomial as an extent: a number, or the symbol named by its text."""
-    return sym(str(p)) if (value := p.value) is None else value
+    """A polynomial as an extent: a number, a named symbol, or the symbol of an expression."""
+    if (value := p.value) is not None:
+        return value
+    return sym(str(p)) if p.is_plain else composed(p)
 
 
 def of_dim(d: Dim) -> Poly:
     """An extent as a polynomial."""
-    return constant(d) if isinstance(d, int) else parse(d.name)
+    return constant(d) if isinstance(d, int) else name(d.name) if d.poly is None else d.poly
 
 
 def product(shape: Iterable[Dim]) -> Poly:
@@ -406,8 +426,8 @@ def put(d: Dim, numbers: Mapping[str, int]) -> Dim:
     """An extent with names replaced by numbers."""
     if isinstance(d, int):
         return d
-    known = {n: constant(numbers[n]) for n in names(d.name) if n in numbers}
-    return to_dim(parse(d.name).put(known)) if known else d
+    known = {s.name: constant(numbers[s.name]) for s in symbols_in(d) if s.name in numbers}
+    return to_dim(of_dim(d).put(known)) if known else d
 
 
 @cache
@@ -416,9 +436,12 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(n for n in parse(text).names() if not n.startswith("@")))
 
 
+@cache
 def symbols_in(s: Sym) -> tuple[Sym, ...]:
-    """The symbols in an extent or an entry of an index map."""
-    return tuple(map(sym, names(s.name)))
+    """The named symbols in an extent or an entry of an index map, each once."""
+    if s.poly is None:
+        return () if s.name.startswith("@") else (s,)
+    return tuple(map(sym, dict.fromkeys(n for n in s.poly.names() if not n.startswith("@"))))
 
 
 def linear(p: Poly, unknown: str) -> tuple[Poly, Poly] | None:

@@ -14,7 +14,7 @@ from ptir_tools.core.source import Loc
 from ptir_tools.core.spelling import attribute_meant
 from ptir_tools.core.typed import Any, TypeAlias
 from ptir_tools.core.typed import Literal as Word
-from ptir_tools.core.types import POISON, Shape, TensorType, TupleType, Type, leaves
+from ptir_tools.core.types import POISON, Dim, Shape, TensorType, TupleType, Type, leaves
 from ptir_tools.core.violations import OP_NAME, Violation, key, operands
 
 Body = Callable[..., Any]  # the body of an op, with operands, attributes and regions as declared
@@ -505,7 +505,7 @@ class OpDef:
     fold: Callable[[Op], Operand | None] | None
     safe: Callable[[Op, Sequence[Any]], bool] | None
     fails: Callable[[Op], bool] | None
-    solve: Callable[[tuple[Type, ...], dict[str, Attribute]], dict[str, int]] | None
+    solve: Callable[[tuple[Type, ...], dict[str, Attribute]], Mapping[str, Dim]] | None
     generate: Callable[..., object] | None
     family: str
     star: bool  # the last group is written *xs

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from ptir_tools.core import expressions
+from ptir_tools.core import extents
 from ptir_tools.core.dialect import Program, clone
+from ptir_tools.core.expressions import of_dim, solve_linear, symbols_in
 from ptir_tools.core.ir import Function, Op, Region, operand_type
 from ptir_tools.core.records import fields
 from ptir_tools.core.source import Loc
@@ -15,7 +16,7 @@ from ptir_tools.core.violations import Violation, require
 
 Lookup = Callable[[Sym], Dim | None]
 T = TypeVar("T")
-DERIVED = "derived"  # attribute of a function: symbols that follow from others, each with the text of an expression
+DERIVED = "derived"  # attribute of a function: the names of symbols that follow from others, each with its expression
 
 
 def substitute(x: T, lookup: Lookup) -> T:
@@ -42,7 +43,18 @@ def lookup_in(program: Program, numbers: Mapping[str, int]) -> Lookup:
 
 
 def _numbered(numbers: Mapping[str, int]) -> Lookup:
-    return lambda s: numbers.get(s.name, s)
+    return lambda s: s if s is UNKNOWN else _value(s, numbers)
+
+
+def _value(s: Sym, numbers: Mapping[str, int]) -> Dim:
+    """A symbol, or its number where `numbers` determine it. Raises Violation("DynamicDimensionMismatch") for a negative one."""
+    if s.poly is None:
+        return numbers.get(s.name, s)
+    result = extents.put(s, numbers)
+    if isinstance(result, int) and not 0 <= result <= extents.LARGEST:
+        values = ", ".join(f"?{n.name} = {numbers[n.name]}" for n in symbols_in(s) if n.name in numbers)
+        raise Violation("DynamicDimensionMismatch", f"the extent {extents.text(s)} would be {result} ({values})")
+    return result
 
 
 def infer(program: Program, numbers: dict[str, int]) -> None:
@@ -58,38 +70,42 @@ def infer(program: Program, numbers: dict[str, int]) -> None:
 
 
 def mentioned(x: object) -> Iterator[Sym]:
-    """The symbols in an attribute value or a type, in order."""
+    """The named symbols in an attribute value or a type, those in its expressions included, in order."""
+    for s in symbolic(x):
+        yield from (s,) if s.poly is None else symbols_in(s)
+
+
+def symbolic(x: object) -> Iterator[Sym]:
+    """The extents in an attribute value or a type that are symbols or expressions, in order."""
     if isinstance(x, Sym):
         if x is not UNKNOWN:
             yield x
     elif isinstance(x, tuple):
         for e in x:
-            yield from mentioned(e)
+            yield from symbolic(e)
     elif isinstance(x, Type):
         for f in fields(x):
-            yield from mentioned(getattr(x, f.name))
+            yield from symbolic(getattr(x, f.name))
 
 
 def derive(function: Function, numbers: dict[str, int], code: str = "DynamicDimensionMismatch") -> None:
-    """Add to `numbers` the extents that DERIVED of `function` computes from them. Raises Violation(code) if an extent would be
-    negative, beyond 64 bits, or need two values."""
+    """Add to `numbers` the extents that DERIVED of `function` computes from them, and the symbols that follow from the numbers of
+    expressions. Raises Violation(code) if an extent would be negative, beyond 64 bits, or need two values."""
+    equations: dict[str, Dim] = dict(function.attrs.get(DERIVED, {}))
+    equations.update((s.name, s) for p in function.params for s in symbolic(p.type) if s.poly is not None)
     known = -1
-    while known != len(numbers):
+    while equations and known != len(numbers):
         known = len(numbers)
-        for name, text in function.attrs.get(DERIVED, {}).items():
-            result, total = _put(text, numbers), numbers.get(name)
-            if (value := result.value) is not None:
-                require(0 <= value < 1 << 63, code, f"the extent {name}, which is {text}, would be {value}")
-                require(numbers.setdefault(name, value) == value, code, f"{name} is {total}, but {text} is {value}")
-            elif total is not None and (solved := expressions.solve_linear(result, total)) is not None:
+        for name, d in equations.items():
+            result, total = extents.put(d, numbers), numbers.get(name)
+            what = name if name == str(of_dim(d)) else f"{name}, which is {of_dim(d)},"
+            if isinstance(result, int):
+                require(0 <= result <= extents.LARGEST, code, f"the extent {what} would be {result}")
+                require(numbers.setdefault(name, result) == result, code, f"{name} is {total}, but {of_dim(d)} is {result}")
+            elif total is not None and (solved := solve_linear(of_dim(result), total)) is not None:
                 unknown, number = solved
-                require(number is not None, code, f"no integer {unknown} makes {text} equal to {total}")
+                require(number is not None, code, f"no integer {unknown} makes {of_dim(d)} equal to {total}")
                 numbers[unknown] = number or 0
-
-
-def _put(text: str, numbers: Mapping[str, int]) -> expressions.Poly:
-    """An expression with names replaced by numbers."""
-    return expressions.parse(text).put({n: expressions.constant(numbers[n]) for n in expressions.names(text) if n in numbers})
 
 
 def symbols(program: Program) -> list[str]:
@@ -100,8 +116,7 @@ def symbols(program: Program) -> list[str]:
     for x in _everything(program):
         names.update((s.name, None) for s in mentioned(x))
     for f in program.functions:
-        for text in f.attrs.get(DERIVED, {}).values():
-            names.update(dict.fromkeys(expressions.names(text)))
+        names.update((s.name, None) for s in mentioned(tuple(f.attrs.get(DERIVED, {}).values())))
     return list(names)
 
 
@@ -124,15 +139,18 @@ def bind(program: Program, numbers: Mapping[str, int]) -> None:
     if program.dialect.extents is not None:
         return program.dialect.extents.bind(program, numbers)
     for block in program.blocks() if numbers else ():
-        _bind_block(block, _numbered(numbers))
+        rewrite_types(block, _numbered(numbers))
     for f in program.functions if numbers else ():
         if derived := f.attrs.get(DERIVED):
-            f.attrs[DERIVED] = {name: str(_put(text, numbers)) for name, text in derived.items()}
+            f.attrs[DERIVED] = {name: extents.put(d, numbers) for name, d in derived.items()}
 
 
-def _bind_block(block: Region, lookup: Lookup) -> None:
+def rewrite_types(block: Region, lookup: Lookup) -> None:
+    """Replace symbols in the types and attributes of a block by the results of `lookup`."""
     for p in block.params:
         p.type = substitute(p.type, lookup)
+    for op in (op for a in block.annotations for op in a.body) if isinstance(block, Function) else ():
+        op.attrs = substitute(op.attrs, lookup)
     for op in block.body:
         _bind_op(op, lookup)
     block.result_types = [substitute(t, lookup) for t in block.result_types]
@@ -215,7 +233,8 @@ def _specialize_op(op: Op, numbers: dict[str, int], lookup: Lookup) -> None:
         v.type = substitute(v.type, lookup)
     types = tuple(map(operand_type, op.operands))
     if op.defn.solve is not None and any(True for _ in mentioned(op.attrs)):
-        numbers.update(op.defn.solve(types, op.defn.named(op.attrs)))
+        solved = op.defn.solve(types, op.defn.named(op.attrs))
+        numbers.update((name, n) for name, n in solved.items() if isinstance(n, int))
         op.attrs = substitute(op.attrs, lookup)
     for v, t in zip(op.results, op.defn.result_types(types, op.attrs, op.regions), strict=True):
         unify(v.type, t, numbers, f"result of {op.defn.short}")

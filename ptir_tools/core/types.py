@@ -5,20 +5,28 @@ from math import prod
 
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.core.typed import Any, TypeAlias, TypeVar
+from ptir_tools.core.typed import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from ptir_tools.core.expressions import Poly
 
 
 @dataclass(slots=True, frozen=True, eq=False)
 class Sym:
-    """A symbolic extent. In PTIR a name; in Tiny the canonical text of an expression. Equal names are the same object."""
+    """A symbolic extent: a name, or an expression over names (`poly`), of which `name` is the text. Equal names, and equal
+    expressions in their normal form, are the same object (`sym`, `core.expressions.to_dim`)."""
 
     name: str
+    poly: "Poly | None" = None
 
     def __str__(self) -> str:
-        return f"?{self.name}"
+        return dim_text(self)
 
     def __repr__(self) -> str:
-        return f"?{self.name}"
+        return dim_text(self)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (sym, (self.name,)) if self.poly is None else (composed, (self.poly,))
 
 
 Dim = int | Sym
@@ -31,6 +39,15 @@ def sym(name: str) -> Sym:
     """The symbol called `name`."""
     cached = _SYMS.get(name)
     return cached if cached is not None else _SYMS.setdefault(name, Sym(name))
+
+
+_COMPOSED: dict["Poly", Sym] = {}
+
+
+def composed(poly: "Poly") -> Sym:
+    """The symbol of an expression that is neither a number nor a name."""
+    cached = _COMPOSED.get(poly)
+    return cached if cached is not None else _COMPOSED.setdefault(poly, Sym(str(poly), poly))
 
 
 # An extent of which nothing is known: the result of a type rule if any declared extent is valid, and PTO's `?`.
@@ -81,9 +98,11 @@ def dims_text(shape: Shape) -> str:
 
 
 def dim_text(d: Dim) -> str:
-    """`2`, `?N` or `?"max"`."""
+    """`2`, `?N`, `?"max"`, or an expression in parentheses."""
     if isinstance(d, int):
         return str(d)
+    if d.poly is not None:
+        return f"({d.name})"
     plain = not d.name or (d.name.isidentifier() and d.name.isascii() and "x" not in d.name)
     return f"?{d.name}" if plain else '?"' + d.name.replace("\\", "\\\\").replace('"', '\\"') + '"'
 

@@ -11,11 +11,13 @@ from math import prod
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
+from ptir_tools.core.extents import may_be_equal
 from ptir_tools.core.ir import MEASURES, Element, Function, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.limits import ELEMENTS, LimitExceeded, Limits, using
 from ptir_tools.core.source import Loc
-from ptir_tools.core.types import POISON, UNKNOWN, UNTYPED, ShapedType, Sym, TensorType, TupleType, Type, leaves
+from ptir_tools.core.types import POISON, UNKNOWN, UNTYPED, Dim, ShapedType, Sym, TensorType, TupleType, Type, leaves
 from ptir_tools.core.violations import OP_NAME, RETURNED, Violation, operand, result
+from ptir_tools.core.where import define
 
 # The generic codes that `Violation`s of the core carry, and the field of `Codes` that renames them for a dialect.
 _RENAMED = {
@@ -37,6 +39,7 @@ def verify(program: Program, diagnostics: Diagnostics, options: Options | None =
         if program.dialect.legalize is not None:
             program.dialect.legalize(program, diagnostics, options)
         visible: set[Value] = set()
+        define(program)
         for block in [*program.functions, *program.regions]:
             _Walk(program, diagnostics).block(block, visible)
         check_types(program, options.limits)
@@ -128,13 +131,22 @@ def _longest_name(op: Op) -> int:
 
 
 def names_extents(declared: Type, inferred: Type) -> bool:
-    """Whether two tensor types differ only where one has a symbol and the other a number."""
+    """Whether two tensor types differ only where extents may be equal for some symbols."""
     if not (isinstance(declared, TensorType) and isinstance(inferred, TensorType)):
         return False
     if declared.dtype is not inferred.dtype or len(declared.shape) != len(inferred.shape):
         return False
     pairs = zip(declared.shape, inferred.shape, strict=True)
-    return all(a == b or b is UNKNOWN or (isinstance(a, Sym) and isinstance(b, int)) for a, b in pairs)
+    return all(_may_declare(a, b) for a, b in pairs)
+
+
+def _may_declare(declared: Dim, inferred: Dim) -> bool:
+    """Whether an extent may be declared for the inferred one; if it is not certain, the run checks it."""
+    if declared == inferred or UNKNOWN in (declared, inferred):
+        return True
+    if isinstance(inferred, int):
+        return isinstance(declared, Sym) and may_be_equal(declared, inferred)
+    return inferred.poly is not None and may_be_equal(declared, inferred)
 
 
 def symbolic_clash(declared: Type, inferred: Type) -> bool:

@@ -186,7 +186,7 @@ def test_an_extent_known_as_a_whole_gives_its_symbol() -> None:
 def test_symbols_of_a_program() -> None:
     program = good(graph(source(["H*D", "N"]), node("PAD", pad=[[0, "p"], [0, 0]])))
     assert symbols.symbols(program) == ["D", "H", "N", "p"]
-    assert sym("D*H") in program.main.params[0].type.shape
+    assert ex.to_dim(ex.parse("D*H")) in program.main.params[0].type.shape
 
 
 @pytest.mark.parametrize("name", ["seed_5_1_gemm", "seed_5_2_conv2d", "07_conv2d_view", "05_attention_full"])

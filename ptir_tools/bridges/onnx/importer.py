@@ -166,7 +166,6 @@ class Importer:
         self.kept: list[onnx.NodeProto] = []  # keeps the nodes alive, since their identity is their key
         self.needed: dict[str, None] = {}  # inputs that must be constants
         self.inputs: dict[str, str] = {}  # parameters by their names in the model
-        self.equalities: dict[Sym, Size] = {}  # the products of extents that symbols are equal to
         self.counts: dict[Operand, list[Size]] = {}  # the integers and extents that tensors of another dtype hold
         self.graph = Graph()
         self.graph.caller = self.place  # type: ignore[assignment]
@@ -288,7 +287,8 @@ class Importer:
         """The extents of an input: numbers, and the names of symbols. Exporters write -1 and 0 for one that is not known."""
         result: list[int | str] = []
         for i, d in enumerate(value.type.tensor_type.shape.dim):
-            result.append(int(d.dim_value) if d.dim_value > 0 else d.dim_param or f"{spelled(value.name)}_{i}")
+            known = any(c.isalnum() for c in d.dim_param)  # Paddle calls every unknown extent `?`
+            result.append(int(d.dim_value) if d.dim_value > 0 else d.dim_param if known else f"{spelled(value.name)}_{i}")
         return result
 
     def _shapes(self, graph: onnx.GraphProto) -> None:

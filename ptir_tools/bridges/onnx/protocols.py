@@ -11,7 +11,7 @@ from ptir_tools.core.ir import Operand
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Loc, Source
 from ptir_tools.core.typed import TYPE_CHECKING, Any, Protocol, TypeAlias
-from ptir_tools.core.types import Dim, Sym
+from ptir_tools.core.types import Dim
 from ptir_tools.dialects.ptir.builder.build import Block, Tensor
 
 if TYPE_CHECKING:
@@ -47,8 +47,6 @@ class Importer(Protocol):
     def poisoned(self) -> Exception: ...
     @property
     def place(self) -> Place: ...
-    @property
-    def equalities(self) -> dict[Sym, Size]: ...
     @property
     def counts(self) -> dict[Operand, list[Size]]: ...
     def array(self, proto: onnx.TensorProto) -> Array: ...

@@ -8,8 +8,9 @@ from ptir_tools.bridges import extents
 from ptir_tools.bridges.constants import known
 from ptir_tools.bridges.extents import Extent, Size, poly, size
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.dtypes import I1, SI64
-from ptir_tools.core.expressions import Interval, Quotient, constant
+from ptir_tools.core.dtypes import I1
+from ptir_tools.core.expressions import Interval, Quotient, constant, term
+from ptir_tools.core.extents import bounds, mod, put
 from ptir_tools.core.ir import Operand
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
@@ -48,7 +49,6 @@ class SymbolicElements:
         self.equal: dict[Sym, Size] = {}  # the equals of symbols
         self.named: dict[Extent, Sym] = {}  # the symbols that are equal to expressions
         self.least: dict[Sym, Size] = {}  # nonzero symbols, each as one more than another symbol
-        self.composite: dict[Sym, Extent] = {}  # the extents that symbols name
 
     def of(self, x: Tensor) -> Array | None:
         """The elements of a tensor, as an array of objects; None for an untracked tensor."""
@@ -67,21 +67,16 @@ class SymbolicElements:
         x = x.where(self.equal)
         if not isinstance(x, Extent):
             return int(x)
-        result = self.named.get(x) or x.dim
-        if x.symbol is None and result is x.dim:
-            self.composite[result] = x
-        return result
+        return self.named.get(x) or x.dim
 
     def extent(self, d: Dim) -> Size:
         """An extent of a type as an integer or extent."""
-        if not isinstance(d, Sym):
-            return d
-        return self.composite[d] if d in self.composite else self.equal[d] if d in self.equal else extents.of(d)
+        x = extents.of(d)
+        return x.where(self.equal) if isinstance(x, Extent) else x
 
     def bounds(self, x: Size) -> Interval:
         """The lower and upper bound of an integer or extent."""
-        p = poly(x.where(self.least) if isinstance(x, Extent) else x)
-        return p.interval(dict.fromkeys(p.names(), (0, SI64.max)))
+        return bounds(poly(x.where(self.least) if isinstance(x, Extent) else x))
 
     def asserted(self, x: Tensor) -> bool:
         """Assume that a comparison holds. True when the types now imply it; else the program has to check it."""
@@ -110,22 +105,25 @@ class SymbolicElements:
         if new is s:
             return
         self.equal[s] = other
+        known = {s.name: new}
         program = x.block.graph.program
         for block in program.blocks():
             for v in (*block.params, *(v for op in block.body for v in op.results)):
-                v.type = substitute(v.type, lambda d: new if d is s else d)
+                v.type = substitute(v.type, lambda d: put(d, known))
             for op in block.body:
-                op.attrs = substitute(op.attrs, lambda d: new if d is s else d)
+                op.attrs = substitute(op.attrs, lambda d: put(d, known))
 
     def _even(self, rest: Extent) -> bool:
         """A symbol plus a number is divisible: replace the symbol by a multiple of the quotient."""
-        (product, _), *others = rest.poly.monomials
-        if others or len(product) != 1 or not isinstance(f := product[0], Quotient) or f.op != "%" or f.right.value is None:
+        parts = [(m[0], c) for m, c in rest.poly.monomials if len(m) == 1 and isinstance(m[0], Quotient)]
+        if len(parts) != 1 or not isinstance(f := parts[0][0], Quotient) or f.op != "//" or f.right.value is None:
+            return False
+        if rest.poly not in (remainder := mod(f.left, f.right), -remainder):
             return False
         offset = constant(f.left.const)
         if not isinstance(symbol := size(f.left - offset), Extent) or symbol.symbol is None:
             return False
-        whole = Extent(f.left // f.right * f.right - offset)
+        whole = Extent(term((f,)) * f.right - offset)
         self.equal[symbol.symbol] = whole
         self.named[whole] = symbol.symbol
         return True

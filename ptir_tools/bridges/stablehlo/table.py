@@ -12,7 +12,6 @@ from inspect import Parameter as Argument
 from inspect import signature
 
 from ptir_tools.bridges.constants import known
-from ptir_tools.bridges.extent_ops import repeated
 from ptir_tools.bridges.extents import Size
 from ptir_tools.bridges.node import Node
 from ptir_tools.bridges.stablehlo import literals
@@ -25,11 +24,11 @@ from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import SI32, SI64, DType
 from ptir_tools.core.ir import Literal
-from ptir_tools.core.lazy import np, regex
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer as number_of
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.typed import TYPE_CHECKING, Any, TypeVar
-from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType
+from ptir_tools.core.types import UNKNOWN, Dim, Shape, TensorType
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.grammars.parser import Token
@@ -306,19 +305,7 @@ class Site(Node):
                 x = x.reshape(placed)
         if x.shape == tuple(shape):
             return x
-        composite = self.symbolic.composite
-        lead = len(shape) - x.rank
-        composed = {
-            a: composite[n]
-            for a, n in enumerate(shape)
-            if isinstance(n, Sym) and n in composite and (a < lead or x.shape[a - lead] == 1)
-        }
-        if not composed:
-            return x.broadcast_to(shape)
-        x = x.broadcast_to([1 if a in composed else n for a, n in enumerate(shape)])
-        for a, extent in composed.items():
-            x = x.taken(repeated(self.block.constant(np.zeros(1), SI64), 0, extent, refused), a)
-        return x
+        return x.broadcast_to(shape)
 
     def read(self, x: Tensor, what: str) -> Array:
         """The elements of `x`. Raises Violation unless it is a constant."""

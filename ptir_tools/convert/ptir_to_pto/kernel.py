@@ -26,7 +26,7 @@ from ptir_tools.convert.ptir_to_pto.outline import Outline
 from ptir_tools.core.dtypes import I1, INDEX, SI8, DType
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Value
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.symbols import mentioned
+from ptir_tools.core.symbols import symbolic
 from ptir_tools.core.types import UNKNOWN, Sym, TensorType, Type
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
@@ -177,7 +177,7 @@ class Shapes:
         memories = [r.base for r in self.reads.values() if isinstance(r.base, Value) and r.base not in self.made]
         types = [v.type for v in (*memories, *map(self.outline.memory, outputs))]
         axes = [a.size for dims in (*self.made.values(), *(r.dims for r in self.reads.values())) for a in flat(dims)]
-        found = [*(s for t in dict.fromkeys(types) for s in mentioned(t)), *(n for n in axes if not isinstance(n, int))]
+        found = [*(s for t in dict.fromkeys(types) for s in symbolic(t)), *(n for n in axes if not isinstance(n, int))]
         return list(dict.fromkeys(found))
 
     @property

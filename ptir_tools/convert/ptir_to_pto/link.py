@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from ptir_tools.convert.naming import extent_name, spelled
 from ptir_tools.convert.ptir_to_pto.partition import Chain, Kernel, Partition, Repeat, Step
@@ -13,8 +13,7 @@ from ptir_tools.core.builder import single_function
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value, result_names
 from ptir_tools.core.symbols import DERIVED, substitute
-from ptir_tools.core.types import UNKNOWN, Sym, TensorType, Type, sym
-from ptir_tools.core.violations import Violation
+from ptir_tools.core.types import UNKNOWN, Dim, Sym, TensorType, Type, sym
 from ptir_tools.dialects import load_dialect
 from ptir_tools.dialects.pto.structure import is_for
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, scalar
@@ -46,19 +45,19 @@ def _sized(main: Function, values: Sequence[Value], symbols: Sequence[Sym]) -> N
     """Declare which of the entry's last parameters are the extents of memory."""
     if symbols:
         names = dict(zip(symbols, (sym(p.name) for p in main.params[-len(symbols) :]), strict=True))
-        if derived := dict(_derived({s.name: n.name for s, n in names.items()})):
+        if derived := dict(_derived(names)):
             main.attrs[DERIVED] = derived
         for p, v in zip(main.params, values, strict=False):
             if isinstance(p.type, MemRefType) and isinstance(v.type, TensorType) and v.type.shape and 0 not in v.type.shape:
                 p.type = p.type.with_shape(substitute(v.type.shape, lambda s: names.get(s, UNKNOWN)))
 
 
-def _derived(named: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The parameters whose symbols are expressions, by these texts, as texts with parameter names."""
-    for text, name in named.items():
-        with suppress(Violation):  # a symbol of another dialect is not an expression
-            if (own := expressions.names(text)) != (text,):
-                yield name, str(expressions.parse(text).put({n: expressions.name(named.get(n, n)) for n in own}))
+def _derived(named: Mapping[Sym, Sym]) -> Iterator[tuple[str, Dim]]:
+    """The parameters whose symbols are expressions, with these, which have the names of parameters."""
+    known = {s.name: expressions.name(n.name) for s, n in named.items() if s.poly is None}
+    for s, parameter in named.items():
+        if s.poly is not None:
+            yield parameter.name, expressions.to_dim(s.poly.put(known))
 
 
 def _shared(partition: Partition, memories: Sequence[Value]) -> dict[Value, Value]:

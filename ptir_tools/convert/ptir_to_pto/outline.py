@@ -7,7 +7,7 @@ from collections.abc import Container
 from ptir_tools.convert.ptir_to_pto.axes import MOVES, AffineExpr, Subview
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Value
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.core.symbols import mentioned
+from ptir_tools.core.symbols import symbolic
 from ptir_tools.core.types import Sym
 
 
@@ -74,7 +74,7 @@ def prune(outline: Outline) -> set[Value]:
                 live.add(op.result)
                 subview, write = outline.subviews.get(op), outline.writes.get(op.result)
                 index_map = (*(subview.first if subview else ()), *(write.first if write else ()))
-                shown = mentioned((op.result.type, *(subview.cuts if subview else ())))
+                shown = symbolic((op.result.type, *(subview.cuts if subview else ())))
                 todo += [*op.values(), *(v for s in index_map for v, _ in s.shifts)]
                 todo += [outline.lengths[s] for s in shown if s in outline.lengths]
     for block in (function, *(r for op in ops for r in op.regions)):

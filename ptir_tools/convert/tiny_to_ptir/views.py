@@ -19,7 +19,7 @@ from ptir_tools.core.dtypes import I1, SI32, SI64, DType
 from ptir_tools.core.expressions import Poly, Quotient, constant, linear, name, names, of_dim, parse, product, to_dim
 from ptir_tools.core.ir import Operand, Value
 from ptir_tools.core.lazy import np
-from ptir_tools.core.types import Dim, Shape, Sym, TensorType, sym, tensor
+from ptir_tools.core.types import Dim, Shape, Sym, TensorType, tensor
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.ops.scalars import Scalar, natural_kind
 from ptir_tools.dialects.tiny.immediates import as_array, immediate
@@ -193,9 +193,10 @@ def _atom(emit: PtirEmit, atom: str | Quotient[str]) -> Value:
         return rest if atom.op == "%" else emit("div", emit("sub", x, rest), y)
     if atom.startswith("@"):
         return emit("iota", shape=emit.shape, dtype=SI32, axis=int(atom[1:]))
-    if not any(d == sym(atom) for p in emit.source.params for d in tensor_type(p).shape):
+    known = {d.name: d for p in emit.source.params for d in tensor_type(p).shape if isinstance(d, Sym)}
+    if atom not in known:
         raise unbound([atom], "the index map")
-    ones = emit("broadcast_to", immediate(1, SI32), result_shape=(sym(atom),))
+    ones = emit("broadcast_to", immediate(1, SI32), result_shape=(known[atom],))
     return emit.full(emit("reduce_sum", ones, axes=(0,), accum_dtype=SI32, out_dtype=SI32))
 
 

@@ -11,7 +11,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.ir import Function, Op, Value, operand_type
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.symbols import mentioned, substitute
+from ptir_tools.core.symbols import mentioned, substitute, symbolic
 from ptir_tools.core.types import POISON, Dim, Shape, Sym, TensorType, Type, sym
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.tiny.ops.movement import result_axes
@@ -154,7 +154,7 @@ def _merge(numbers: dict[str, int], dims: Mapping[str, int]) -> None:
 def given(types: Sequence[Type]) -> set[Sym]:
     """The symbols that INPUTs of these types determine: names, and the unknown in an extent such as `2*N`."""
     known: set[str] = set()
-    extents = {s.name: {*ex.names(s.name)} for t in types for s in mentioned(t)}
+    extents = {s.name: {*ex.names(s.name)} for t in types for s in symbolic(t)}
     while found := {n for text, own in extents.items() if len(own - known) == 1 and _linear(text, known) for n in own - known}:
         known |= found
     return {sym(n) for n in known}

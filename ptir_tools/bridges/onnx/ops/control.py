@@ -150,9 +150,18 @@ def if_(node: Node) -> Sequence[Datum]:
         built = region.build(graph, own, lambda _: [])
         return lambda *params: built(*params)
 
+    if (squeezed := _squeezing(yes, no)) is not None:
+        return inline(node.scope, squeezed, [])
     with _read(node, "the branches of If give different types"):
         out = node.block.cond(pred.reshape([]), carried, branch(yes), branch(no))
     return _elements(out, node.outputs)
+
+
+def _squeezing(yes: onnx.GraphProto, no: onnx.GraphProto) -> onnx.GraphProto | None:
+    """The branch that squeezes, where the other keeps the value: torch writes a squeeze of an unknown extent so. The run checks
+    that the extent is 1."""
+    kinds = [[n.op_type for n in graph.node if n.op_type != "Constant"] for graph in (yes, no)]
+    return {0: yes, 1: no}[kinds.index(["Squeeze"])] if sorted(kinds) == [["Identity"], ["Squeeze"]] else None
 
 
 def _elements(out: Tensor, count: int) -> list[Tensor]:

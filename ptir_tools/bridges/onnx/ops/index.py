@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from math import prod
-
 from ptir_tools.bridges.onnx.ops.shape import along, cut, expanded
 from ptir_tools.bridges.onnx.table import Node, axis, fixed, handles, refused, refuses, stretched
 from ptir_tools.core.dtypes import I1, SI32, SI64, UI8
+from ptir_tools.core.extents import product
 from ptir_tools.core.lazy import np
 from ptir_tools.core.typed import Literal
 from ptir_tools.core.types import Dim
@@ -73,12 +72,17 @@ def flat_places(node: Node, at: Tensor, shape: tuple[Dim, ...], a: int) -> Tenso
     ):
         raise Violation("InvalidModel", f"indices {at.type} do not fit the shape {list(shape)} along axis {a}")
     at = inside(node, at, shape[a]) if a else at  # along the first axis the flat index is outside when this one is
-    strides = [prod(map(fixed, shape[i + 1 :])) for i in range(len(shape))]
-    total = at.cast(SI64) * strides[a] if at.dtype is not SI64 else at * strides[a]
+    strides = [product(shape[i + 1 :]) for i in range(len(shape))]
+    total = scaled(node, at if at.dtype is SI64 else at.cast(SI64), strides[a])
     for i in range(len(shape)):
         if i != a and shape[i] != 1:
-            total = total + node.iota(at.shape, SI64, i) * strides[i]
+            total = total + scaled(node, node.iota(at.shape, SI64, i), strides[i])
     return total
+
+
+def scaled(node: Node, x: Tensor, n: Dim) -> Tensor:
+    """si64 elements times an extent."""
+    return x * n if isinstance(n, int) else x * stretched(node.scope.measured(n), x.shape)
 
 
 @handles("GatherElements")
@@ -135,7 +139,7 @@ def _nd_places(node: Node, at: Tensor, shape: tuple[Dim, ...], first: int) -> tu
         part = wrapped_indices(part if part.dtype is SI64 else part.cast(SI64), shape[first + k], node)
         if k or first:  # the flat index is outside when the first one is
             part = inside(node, part, shape[first + k])
-        total = part if total is None else total * fixed(shape[first + k]) + part
+        total = part if total is None else scaled(node, total, shape[first + k]) + part
     assert total is not None
     return total, list(shape[first + depth :])
 
@@ -147,12 +151,11 @@ def gather_nd(node: Node) -> Tensor:
     places, rest = _nd_places(node, at, x.shape, b)
     depth = fixed(at.shape[-1]) if at.rank else 0
     if not b:
-        return (x if depth == 1 else x.reshape([prod(map(fixed, x.shape[:depth])), *rest])).take(places)
-    shape = tuple(map(fixed, x.shape))
-    batch, rows = shape[:b], prod(shape[b : b + depth])
-    lead = node.iota([*batch], SI64, 0) if b == 1 else node.constant(np.arange(prod(batch)).reshape(batch))
-    places = places + stretched((lead * rows).reshape([*batch, *[1] * (places.rank - b)]), places.shape)
-    flat = x.reshape([prod(batch) * rows, prod(map(fixed, rest))])
+        return (x if depth == 1 else x.reshape([product(x.shape[:depth]), *rest])).take(places)
+    batch, rows = x.shape[:b], product(x.shape[b : b + depth])
+    lead = scaled(node, node.iota([product(batch)], SI64, 0), rows)
+    places = places + stretched(lead.reshape([*batch, *[1] * (places.rank - b)]), places.shape)
+    flat = x.reshape([product((*batch, rows)), product(tuple(rest))])
     return flat.take(places).reshape([*places.shape, *rest])
 
 
@@ -161,9 +164,9 @@ def scatter_nd(node: Node) -> Tensor:
     """ScatterND: slices written at index vectors."""
     x, at, updates = node[0], node[1], node[2]
     places, rest = _nd_places(node, at, x.shape, 0)
-    length = prod(map(fixed, rest))
+    length = product(tuple(rest))
     column = places.reshape([-1, 1])
-    each = stretched(column * length, (column.shape[0], length)) + node.iota([column.shape[0], length], SI64, 1)
+    each = stretched(scaled(node, column, length), (column.shape[0], length)) + node.iota([column.shape[0], length], SI64, 1)
     return scattered(node, x, each, updates)
 
 

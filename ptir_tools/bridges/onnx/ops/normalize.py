@@ -155,7 +155,7 @@ def group_norm(node: Node) -> Tensor:
     if groups < 1 or channels % groups:
         raise Violation("InvalidModel", f"GroupNormalization of {channels} channels in {groups} groups")
     node.ranked(1, 1), node.ranked(2, 1)
-    split = reshaped(node, x, [of(x.shape[0]), groups, channels // groups, *map(of, x.shape[2:])])
+    split = reshaped(x, [of(x.shape[0]), groups, channels // groups, *map(of, x.shape[2:])])
     rest, _, variance = centered(split, list(range(2, split.rank)))
     y = (rest * stretched((variance + node.attr("epsilon")).rsqrt(), split.shape)).reshape(x.shape)
     scale, bias = wide(node[1]), wide(node[2])

@@ -106,7 +106,7 @@ def recurrent(node: Node) -> list[Tensor]:
         for i in (5, 6)[: 2 if kind == "LSTM" else 1]:
             zero = node.block.constant(np.zeros((), np.float32)).cast(x.dtype).broadcast_to([batch, hidden])
             given = node[i].transpose([1, 0, 2]) if batch_first and node.has(i) else node.get(i)
-            states.append(_row(given, k) if given is not None else zero)
+            states.append(stretched(_row(given, k), (batch, hidden)) if given is not None else zero)
         own = [[_row(v, k) for v in (w, *f)] for w, f in zip(weights, factors, strict=True)]
         outputs.append(_direction(node, kind, x, k, own, turned, states, maps[k * each : k * each + each]))
     y = node.concat([o[0].reshape([time, 1, batch, hidden]) for o in outputs], 1)

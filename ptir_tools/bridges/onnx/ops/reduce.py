@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from ptir_tools.bridges.extents import of
 from ptir_tools.bridges.onnx.ops.elementwise import sqrt
 from ptir_tools.bridges.onnx.ops.shape import reversed_
 from ptir_tools.bridges.onnx.ops.window import counted
-from ptir_tools.bridges.onnx.table import HANDLERS, Node, axis, back, fixed, handles, stretched, wide
+from ptir_tools.bridges.onnx.table import HANDLERS, Node, axis, back, handles, stretched, wide
 from ptir_tools.core.dtypes import I1, SI64, UI8
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
@@ -85,7 +86,7 @@ def arg(node: Node) -> Tensor:
     result = node.op(op, source, axis=a, keepdims=keep, output_dtype=SI64)
     if not last:
         return result
-    return fixed(x.shape[a]) - 1 - result
+    return stretched(node.scope.measured(of(x.shape[a]) - 1), result.shape) - result
 
 
 @handles("CumSum", "CumProd")

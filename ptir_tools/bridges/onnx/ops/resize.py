@@ -8,6 +8,7 @@ from fractions import Fraction
 from itertools import product
 from math import prod
 
+from ptir_tools.bridges.extents import Extent, Size, dim, larger, of
 from ptir_tools.bridges.onnx.ops.elementwise import bounded, logical
 from ptir_tools.bridges.onnx.ops.shape import along, axis_product, cut
 from ptir_tools.bridges.onnx.ops.window import Window, biased, channels_first, channels_last, weighed
@@ -31,15 +32,17 @@ def resize(node: Node) -> Tensor:
         given = [*[1.0] * (x.rank - 2), node.attr("height_scale"), node.attr("width_scale")]
     if given:
         scales = dict(zip(axes, map(_fraction, given), strict=True))
-        sizes: dict[int, Dim] = {a: math.floor(fixed(x.shape[a]) * s) if s != 1 else x.shape[a] for a, s in scales.items()}
+        sizes: dict[int, Size] = {a: of(x.shape[a]) * s.numerator // s.denominator for a, s in scales.items()}
         node.idle("keep_aspect_ratio_policy")
     else:
         if at[2] is None or not node.has(at[2]):
             raise Violation("InvalidModel", f"{node.name} has neither scales nor sizes")
-        sizes = dict(zip(axes, node.ints(at[2]), strict=True))
-        scales = {a: Fraction(fixed(n), max(fixed(x.shape[a]), 1)) for a, n in sizes.items()}
+        sizes = dict(zip(axes, node.dims(at[2]), strict=True))
+        scales = {a: _ratio(n, of(x.shape[a])) for a, n in sizes.items()}
         policy = node.attr("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
+            if any(isinstance(n, Extent) or not isinstance(x.shape[a], int) for a, n in sizes.items()):
+                raise refused(f"{node.name} by aspect ratio along a symbolic extent", "give the symbols with --bind")
             one = (min if policy == "not_larger" else max)(scales.values())
             scales = dict.fromkeys(axes, one)
             sizes = {a: math.floor(one * fixed(x.shape[a]) + Fraction(1, 2)) for a in axes}
@@ -57,9 +60,14 @@ def resize(node: Node) -> Tensor:
         y = y.cast(F32)
     for k, a in enumerate(axes):
         bounds = None if roi is None else (roi[k], roi[k + len(axes)])
-        if scales[a] == 1 and sizes[a] == x.shape[a] and bounds in (None, (0.0, 1.0)):
+        size, n = sizes[a], x.shape[a]
+        if dim(size) == n and (scales[a] == 1 or isinstance(size, Extent)) and bounds in (None, (0.0, 1.0)):
             continue
-        n, count = fixed(x.shape[a]), fixed(sizes[a])
+        if isinstance(size, Extent) or not isinstance(n, int):
+            given_scale = scales[a] if given else None
+            y = _nearest_symbolic(node, y, a, size, given_scale) if mode == "nearest" else _linear(node, y, a, size, given_scale)
+            continue
+        count = size
         places = _places(node, n, count, scales[a], bounds)
         if mode == "nearest":
             y = along(y, a, _nearest(places, n, node))
@@ -75,6 +83,86 @@ def resize(node: Node) -> Tensor:
     if x.dtype.is_integer and y.dtype.is_float:
         y = bounded(y, float(x.dtype.min), float(x.dtype.max))
     return back(y, x)
+
+
+def _ratio(count: Size, n: Size) -> Fraction:
+    """The scale that sizes give; 1 where it is not known while reading."""
+    return Fraction(1) if isinstance(count, Extent) or isinstance(n, Extent) else Fraction(count, max(n, 1))
+
+
+def _line(node: Node, n: Size, count: Size, scale: Fraction | None) -> tuple[Size, Size, Size]:
+    """Numbers a, b and c with which the source coordinate of result `k` along a symbolic axis is `(a * k + b) / c`."""
+    mode = node.attr("coordinate_transformation_mode", "half_pixel")
+    if node.name == "Upsample" or node.opset < 11:
+        mode = "asymmetric"
+    by, whole = (n, count) if scale is None else (scale.denominator, scale.numerator)
+    if mode == "asymmetric":
+        return by, 0, whole
+    if mode in ("half_pixel", "pytorch_half_pixel"):
+        return 2 * by, by - whole, 2 * whole
+    if mode == "align_corners":
+        return n - 1, 0, larger(count - 1, 1)
+    raise refused(f"{node.name} by {mode} along the symbolic extent {dim(n)}", "give the symbols with --bind")
+
+
+def _over(node: Node, y: Tensor, a: int, count: Size, scale: Fraction | None) -> tuple[Tensor, Tensor]:
+    """The numerators of the source coordinates of all results along a symbolic axis, and their denominator."""
+    slope, first, c = _line(node, of(y.shape[a]), count, scale)
+    numbers = node.iota([dim(count)], SI64, 0)
+    slope_, first_, c_ = (stretched(node.scope.measured(v).reshape([1]), numbers.shape) for v in (slope, first, c))
+    return numbers * slope_ + first_, c_
+
+
+def _floor(x: Tensor, by: Tensor) -> Tensor:
+    """Integers divided by positive ones, rounded down."""
+    return x.block.op("div", x - x.mod(by), by)
+
+
+def _kept_inside(node: Node, at: Tensor, n: Dim) -> Tensor:
+    """Indices moved into an axis of `n` elements."""
+    last = stretched(node.scope.measured(of(n) - 1).reshape([1]), at.shape)
+    return at.clamp(node.block.full(0, at), last)
+
+
+def _nearest_symbolic(node: Node, y: Tensor, a: int, count: Size, scale: Fraction | None) -> Tensor:
+    """The nearest elements along a symbolic axis."""
+    n = y.shape[a]
+    if scale is not None and scale.denominator == 1 and _repeats(node, scale):
+        wide_ = [*y.shape[: a + 1], scale.numerator, *y.shape[a + 1 :]]
+        repeated = y.reshape([*y.shape[: a + 1], 1, *y.shape[a + 1 :]]).broadcast_to(wide_)
+        return repeated.reshape([*y.shape[:a], dim(count), *y.shape[a + 1 :]])
+    above, c = _over(node, y, a, count, scale)
+    mode = node.attr("nearest_mode", "round_prefer_floor") if node.name == "Resize" and node.opset >= 11 else "floor"
+    if mode == "round_prefer_floor":
+        above, c, up = above * 2 - c, c * 2, True
+    elif mode == "round_prefer_ceil":
+        above, c, up = above * 2 + c, c * 2, False
+    else:
+        up = mode == "ceil"
+    zero = node.block.full(0, above)
+    at = zero - _floor(zero - above, c) if up else _floor(above, c)
+    return y.taken(_kept_inside(node, at, n), a)
+
+
+def _repeats(node: Node, scale: Fraction) -> bool:
+    """Whether the nearest elements by a whole scale are all elements, each repeated."""
+    times = scale.numerator
+    if node.attr("coordinate_transformation_mode", "half_pixel") not in ("asymmetric", "half_pixel", "pytorch_half_pixel"):
+        return False
+    found = _nearest(_places(node, 4, 4 * times, scale, None), 4, node)
+    return bool((found == np.repeat(np.arange(4), times)).all())
+
+
+def _linear(node: Node, y: Tensor, a: int, count: Size, scale: Fraction | None) -> Tensor:
+    """Linear interpolation along a symbolic axis: of the two neighbors of each coordinate."""
+    if node.attr("mode") == "cubic" or node.attr("antialias", 0) or node.attr("exclude_outside", 0):
+        raise refused(f"{node.name} along the symbolic extent {y.shape[a]}, unless nearest or linear", "give it with --bind")
+    above, c = _over(node, y, a, count, scale)
+    before = _floor(above, c)
+    part = (above - before * c).cast(y.dtype) / c.cast(y.dtype)
+    first, second = (y.taken(_kept_inside(node, at, y.shape[a]), a) for at in (before, before + 1))
+    weight = part.reshape([dim(count) if i == a else 1 for i in range(y.rank)]).broadcast_to(first.shape)
+    return first + (second - first) * weight
 
 
 def _fraction(scale: float) -> Fraction:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate
 from math import prod
 
-from ptir_tools.bridges import extents
-from ptir_tools.bridges.extents import Extent, Size, dim, of
+from ptir_tools.bridges import extent_ops, extents
+from ptir_tools.bridges.extents import Extent, Size, dim, divided_up, larger, least, most, of, smaller
 from ptir_tools.bridges.onnx.protocols import Datum
 from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, fixed, handles, one_shape, refused, stretched
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import I1, SI32, SI64
+from ptir_tools.core.extents import product
 from ptir_tools.core.ir import Literal, Operand, Value
 from ptir_tools.core.lazy import np
-from ptir_tools.core.types import Dim, tensor
+from ptir_tools.core.types import Dim
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.rewrite.constants import literal_of
 from ptir_tools.rewrite.expression import Number
 from ptir_tools.rewrite.vocabulary import tensor_type
 
-_FAR = 1 << 30  # bounds of a slice beyond this mean its end
+_FAR = 10**8  # bounds of a slice from this on mean its end, as exporters write it
 _FIELDS = ("value", "value_float", "value_floats", "value_int", "value_ints", "sparse_value")
 
 
@@ -70,27 +73,16 @@ def reshape(node: Node) -> Tensor:
     target = node.dims(1) if node.opset >= 5 else list(node.given("shape", []))
     if not node.attr("allowzero"):
         target = [extents.as_dims(extents.of_shape(x.shape))[i] if _is(d, 0) else d for i, d in enumerate(target)]
-    return reshaped(node, x, target)
+    return reshaped(x, target)
 
 
 def _is(d: object, n: int) -> bool:
     return not isinstance(d, Extent) and d == n
 
 
-def reshaped(node: Node, x: Tensor, target: list[Size]) -> Tensor:
-    """`x` reshaped to integers and extents; one may be -1. An expression becomes a symbol whose value the run determines. The
-    expression is kept as its meaning, so that a later shape can be divided by it."""
-    equalities = node.scope.importer.equalities
-    if any(_is(d, -1) for d in target):
-        known = extents.quotient(x.shape, [d for d in target if not _is(d, -1)], equalities)
-        target = [known if _is(d, -1) and known is not None else d for d in target]
-    composite = [i for i, d in enumerate(target) if isinstance(d, Extent) and d.symbol is None]
-    requested = [-1 if not any(_is(d, -1) for d in target) and i in composite[:1] else d for i, d in enumerate(target)]
-    y = x.reshape([dim(d) for d in requested])
-    for d, entry in zip(target, y.shape, strict=True):
-        if isinstance(d, Extent) and d.symbol is None and not isinstance(entry, int):
-            equalities[entry] = d
-    return y
+def reshaped(x: Tensor, target: list[Size]) -> Tensor:
+    """`x` reshaped to integers and extents; one may be -1."""
+    return x.reshape([dim(d) for d in target])
 
 
 @handles("Flatten")
@@ -99,11 +91,7 @@ def flatten(node: Node) -> Tensor:
     x = node[0]
     a = node.attr("axis")
     a = a + x.rank if a < 0 else a
-    left, right = x.shape[:a], x.shape[a:]
-    if all(isinstance(d, int) for d in right):
-        whole = prod(map(fixed, right))
-        return x.reshape([prod(map(fixed, left)) if all(isinstance(d, int) for d in left) else -1, whole])
-    return x.reshape([prod(map(fixed, left)), -1])
+    return x.reshape([product(x.shape[:a]), product(x.shape[a:])])
 
 
 @handles("Squeeze")
@@ -160,7 +148,17 @@ def tile(node: Node) -> Tensor:
 def concat(node: Node) -> Tensor:
     """Concat."""
     xs = node.all()
-    return node.concat(xs, axis(node.attr("axis", 1), xs[0].rank))
+    a = axis(node.attr("axis", 1), xs[0].rank)
+    return node.concat(equal_off(xs, a), a)
+
+
+def equal_off(xs: Sequence[Tensor], a: int) -> list[Tensor]:
+    """Tensors whose extents are made equal, except along axis `a`, where symbols leave it open. The run checks them."""
+    if len({x.rank for x in xs}) > 1:
+        return list(xs)
+    shape = [min(ds, key=lambda d: (not isinstance(d, int), len(str(d)))) for ds in zip(*(x.shape for x in xs), strict=True)]
+    targets = [[x.shape[i] if i == a or isinstance(x.shape[i], int) else d for i, d in enumerate(shape)] for x in xs]
+    return [x if tuple(t) == x.shape else x.reshape(t) for x, t in zip(xs, targets, strict=True)]
 
 
 @handles("Split")
@@ -169,26 +167,24 @@ def split(node: Node) -> list[Tensor]:
     x = node[0]
     a = axis(node.attr("axis", 0), x.rank)
     n = x.shape[a]
-    sizes = node.given("split") or (node.ints(1) if node.has(1) else None)
+    sizes: Sequence[Size] | None = node.given("split") or (node.dims(1) if node.has(1) else None)
     count = node.attr("num_outputs") or node.outputs if sizes is None else len(sizes)
     if count != node.outputs or node.given("num_outputs", count) != count:
         raise Violation("InvalidModel", f"Split in {count} parts has {node.outputs} outputs")
     if sizes is None:
-        if not isinstance(n, int):
-            raise refused(f"Split of the symbolic extent {n} in equal parts", "give the symbols with --bind")
-        each = -(-n // count)
-        sizes = [max(min(each, n - i * each), 0) for i in range(count)]
-    starts = np.cumsum([0, *sizes]).tolist()
+        whole = of(n)
+        each = divided_up(whole, count) if node.opset >= 18 or isinstance(whole, int) else whole // count
+        sizes = [smaller(each, larger(whole - i * each, 0)) if node.opset >= 18 else each for i in range(count)]
+    starts = list(accumulate(sizes, initial=0))
     return [cut(x, a, s, k) for s, k in zip(starts, sizes, strict=False)]
 
 
-def cut(x: Tensor, a: int, start: int, count: Dim) -> Tensor:
+def cut(x: Tensor, a: int, start: Size, count: Size) -> Tensor:
     """`count` elements from `start` along axis `a`. PTIR's slice needs static extents; other axes use a take."""
-    if start == 0 and count == x.shape[a]:
+    if _is(start, 0) and dim(count) == x.shape[a]:
         return x
-    if not x.tensor_type.is_static or not isinstance(count, int):
-        at = x.block.op("iota", [count], SI64, 0)
-        return x.taken(at + start if start else at, a)
+    if not x.tensor_type.is_static or isinstance(count, Extent) or isinstance(start, Extent):
+        return extent_ops.along(x, a, start, count, 1)
     each = [fixed(d) for d in x.shape]
     return x.slice([start if i == a else 0 for i in range(x.rank)], [count if i == a else d for i, d in enumerate(each)])
 
@@ -209,13 +205,7 @@ def slice_(node: Node) -> Tensor:
         raise Violation("InvalidModel", "Slice has a step of 0")
     places = [axis(a, x.rank) for a in axes] if axes is not None else list(range(len(starts)))
     for k, a in enumerate(places):
-        step = 1 if steps is None else steps[k]
-        if (count := _count_from_end(x, a, starts[k], ends[k], step)) is not None:
-            x = _slice_from_end(node, x, a, starts[k], count)
-        elif (left := _dropped_ends(x.shape[a], starts[k], ends[k], step)) is not None:
-            x = _slice_symbolic(node, x, a, *left, step)
-        else:
-            x = sliced(x, a, starts[k], ends[k], step)
+        x = sliced(x, a, starts[k], ends[k], 1 if steps is None else steps[k])
     return x
 
 
@@ -290,91 +280,35 @@ def _clamped(x: Tensor) -> tuple[Array, Array] | None:
     return low, np.maximum(low, high)
 
 
-def _dropped_ends(n: Dim, start: Size, end: Size, step: int) -> tuple[int, int] | None:
-    """How many elements a slice drops at the beginning and the end of a symbolic extent. None if these are not numbers, or if
-    the slice drops nothing and has step 1."""
-    if isinstance(n, int):
-        return None
-    first, last = (_bound(x, of(n)) for x in (start, end))
-    if first is None or last is None or first[0] != (step < 0) or last[0] != (step > 0):
-        return None
-    left = (max(first[1], 0), last[1]) if step > 0 else (last[1] + 1, max(first[1] - 1, 0))
-    return None if (left, step) == ((0, 0), 1) else left
-
-
-def _bound(x: Size, whole: Size) -> tuple[bool, int] | None:
-    """Whether a bound of a slice counts from the end of `whole`, and its distance from there. A distance of -1 from the
-    beginning is before the first element."""
-    if isinstance(x, Extent):
-        less = whole - x
-        return (True, less) if isinstance(less, int) and less >= 0 else None
-    if abs(x) >= _FAR:
-        return (True, 0) if x > 0 else (False, -1)
-    return (True, -x) if x < 0 else (False, x)
-
-
-def _slice_symbolic(node: Node, x: Tensor, a: int, low: int, high: int, step: int) -> Tensor:
-    """Every `step`-th element along a symbolic extent, without `low` at its beginning and `high` at its end; reversed for a
-    negative step. Windows of size `low + high + 1` give the number of elements; the smallest index in each is the position."""
-    n, window = x.shape[a], low + high + 1
-    left = of(n) - (window - 1)
-    count = left if abs(step) == 1 else (left - 1) // abs(step) + 1
-    every = node.op("iota", [n], SI64, 0)
-    if window > 1 or abs(step) > 1:
-        every = node.op(
-            "reduce_window",
-            every,
-            window_dims=[window],
-            strides=[abs(step)],
-            padding=[(0, 0)],
-            base_dilation=[1],
-            window_dilation=[1],
-            reduce="min",
-            types=[tensor(SI64, [dim(count)])],
-        )
-    if step < 0:
-        last = node.scope.measured(n) - (1 + high)
-        return x.taken(stretched(last.reshape([1]), every.shape) - every, a)
-    return x.taken(every + low if low else every, a)
-
-
-def _count_from_end(x: Tensor, a: int, start: Size, end: Size, step: int) -> int | None:
-    """The number of elements of a slice that counts from the end of a symbolic extent; None for any other slice."""
-    if (
-        isinstance(x.shape[a], int)
-        or step != 1
-        or isinstance(start, Extent)
-        or isinstance(end, Extent)
-        or start >= 0
-        or start <= -_FAR
-    ):
-        return None
-    stop = 0 if end >= _FAR else end
-    return stop - start if stop <= 0 and stop > start else None
-
-
-def _slice_from_end(node: Node, x: Tensor, a: int, start: int, count: int) -> Tensor:
-    """`count` elements from `start`, which is negative, along a symbolic extent."""
-    first = node.scope.measured(x.shape[a]) + node.constant(np.int64(start))
-    places = stretched(first.reshape([1]), (count,)) + node.constant(np.arange(count, dtype=np.int64))
-    order = [a, *(b for b in range(x.rank) if b != a)]
-    return x.transpose(order).take(places).transpose([order.index(b) for b in range(x.rank)])
-
-
 def sliced(x: Tensor, a: int, start: Size, end: Size, step: int) -> Tensor:
-    """A slice as in NumPy along one axis."""
+    """A slice as in NumPy along one axis. Of symbolic extents, the run checks that the slice is inside."""
     n = x.shape[a]
     if isinstance(n, int) and not isinstance(start, Extent) and not isinstance(end, Extent):
         places = range(n)[slice(max(start + n, 0) if start < 0 else start, _end(end, n, step), step)]
         return picked(x, a, places)
-    whole = start == 0 and step == 1 and (end == of(n) or (not isinstance(end, Extent) and end >= _FAR))
-    if whole:
-        return x
-    if step == 1 and not isinstance(start, Extent) and start >= 0 and not isinstance(end, Extent) and 0 <= end < _FAR:
-        return cut(x, a, start, end - start)  # the run checks the number of elements
-    if step == 1 and start == 0 and isinstance(end, Extent) and end.symbol:
-        return cut(x, a, 0, end.dim)
-    raise refused(f"Slice from {start} to {end} by {step} along the symbolic extent {n}", "give the symbols with --bind")
+    whole = of(n)
+    first = smaller_if_known(_place(start, whole, -_FAR), whole - (step < 0))
+    last = smaller_if_known(_place(end, whole, -1 if step < 0 else 0), whole)
+    count = divided_up(last - first, step) if step > 0 else divided_up(first - last, -step)
+    if most(count) <= 0:
+        return cut(x, a, 0, 0)
+    if step == 1:
+        return cut(x, a, first, count)
+    return extent_ops.along(x, a, first, count, step)
+
+
+def _place(x: Size, whole: Size, before: int) -> Size:
+    """The place that a bound of a slice names; `before` the first element when it is far below 0."""
+    if isinstance(x, Extent):
+        return x + whole if most(x) < 0 else x
+    if abs(x) >= _FAR:
+        return whole if x > 0 else max(before, -1)
+    return whole + x if x < 0 else x
+
+
+def smaller_if_known(x: Size, limit: Size) -> Size:
+    """`limit` where `x` is certainly not below it, else `x`."""
+    return limit if least(x - limit) >= 0 else x
 
 
 def _end(end: int, n: int, step: int) -> int | None:
@@ -407,7 +341,7 @@ def reversed_(x: Tensor, a: int) -> Tensor:
     if isinstance(n, int) and n <= 1:
         return x
     if not isinstance(n, int):
-        raise refused(f"the symbolic extent {n} back to front", "give the symbols with --bind")
+        return extent_ops.along(x, a, of(n) - 1, of(n), -1)
     return along(x, a, np.arange(n - 1, -1, -1))
 
 
@@ -449,10 +383,7 @@ def padded(node: Node) -> Tensor:
     for k, a in enumerate(axes):  # negative padding crops
         low, high = pads[k], pads[k + len(axes)]
         if low < 0 or high < 0:
-            n = x.shape[a]
-            if not isinstance(n, int):
-                raise refused(f"a negative Pad along the symbolic extent {n}", "give the symbols with --bind")
-            x = cut(x, a, max(-low, 0), n - max(-low, 0) - max(-high, 0))
+            x = cut(x, a, max(-low, 0), of(x.shape[a]) - max(-low, 0) - max(-high, 0))
     lows, highs = ([0] * x.rank for _ in range(2))
     for k, a in enumerate(axes):
         lows[a], highs[a] = max(pads[k], 0), max(pads[k + len(axes)], 0)
@@ -473,7 +404,7 @@ def _mirrored(x: Tensor, a: int, low: int, high: int, mode: str) -> Tensor:
     if not low and not high:
         return x
     if not isinstance(n, int):
-        raise refused(f"Pad {mode} along the symbolic extent {n}", "give the symbols with --bind")
+        return _mirrored_symbolic(x, a, low, high, mode)
     at = np.arange(-low, n + high)
     if mode == "edge":
         at = np.clip(at, 0, n - 1)
@@ -487,6 +418,24 @@ def _mirrored(x: Tensor, a: int, low: int, high: int, mode: str) -> Tensor:
     if len(at) == n and (at == np.arange(n)).all():
         return x
     return along(x, a, at)
+
+
+def _mirrored_symbolic(x: Tensor, a: int, low: int, high: int, mode: str) -> Tensor:
+    """The same along a symbolic extent, which the run finds to be long enough for its padding."""
+    n = of(x.shape[a])
+    if mode == "edge":
+        ends = [(0, 0), (n - 1, 0)]
+    elif mode == "wrap":
+        ends = [(n - max(low, 0), 1), (0, 1)]
+    elif mode == "reflect":
+        ends = [(max(low, 0), -1), (n - 2, -1)]
+    else:
+        raise Violation("InvalidModel", f"Pad has no mode `{mode}`")
+    (first, step), (last, back_) = ends
+    middle = cut(x, a, max(-low, 0), n - max(-low, 0) - max(-high, 0))
+    parts = [extent_ops.along(x, a, first, low, step)] if low > 0 else []
+    parts = [*parts, middle, *([extent_ops.along(x, a, last, high, back_)] if high > 0 else [])]
+    return x.block.op("concat", parts, axis=a)
 
 
 @handles("ConstantOfShape")
@@ -503,10 +452,12 @@ def range_(node: Node) -> Tensor:
     operands = [node.scope.importer.counted(node.datum(i)) for i in range(3)]
     dtype = next((x.dtype for x in map(node.datum, range(3)) if isinstance(x, Tensor)), SI64)
     start, limit, delta = (x[0] if x is not None else node.dims(i)[0] for i, x in enumerate(operands))
-    count = limit - start
-    if not _is(delta, 1) or not (isinstance(count, Extent) or count >= 0):
-        raise refused(f"Range from {start} to {limit} by {delta}: its extent is not one of the symbols")
-    result = node.iota([dim(count)], dtype, 0)
+    if isinstance(delta, Extent) or delta == 0:
+        raise refused(f"Range from {start} to {limit} by {delta}")
+    count = divided_up(limit - start, delta) if delta > 0 else divided_up(start - limit, -delta)
+    result = node.iota([dim(count if isinstance(count, Extent) else max(count, 0))], dtype, 0)
+    if delta != 1:
+        result = result * delta
     if _is(start, 0):
         return result
     first = node.scope.measured(start)
@@ -537,22 +488,22 @@ def trilu(node: Node) -> Tensor:
 def depth_to_space(node: Node) -> Tensor:
     """DepthToSpace: channels as pixels."""
     x, b = node[0], node.attr("blocksize")
-    n, (c, h, w) = x.shape[0], map(fixed, x.shape[1:])
+    n, c, h, w = map(of, x.shape)
     if node.attr("mode", "DCR") == "DCR":
-        y = x.reshape([n, b, b, c // b**2, h, w]).transpose([0, 3, 4, 1, 5, 2])
+        y = reshaped(x, [n, b, b, c // b**2, h, w]).transpose([0, 3, 4, 1, 5, 2])
     else:
-        y = x.reshape([n, c // b**2, b, b, h, w]).transpose([0, 1, 4, 2, 5, 3])
-    return y.reshape([n, c // b**2, h * b, w * b])
+        y = reshaped(x, [n, c // b**2, b, b, h, w]).transpose([0, 1, 4, 2, 5, 3])
+    return reshaped(y, [n, c // b**2, h * b, w * b])
 
 
 @handles("SpaceToDepth")
 def space_to_depth(node: Node) -> Tensor:
     """SpaceToDepth: pixels as channels."""
     x, b = node[0], node.attr("blocksize")
-    n, (c, h, w) = x.shape[0], map(fixed, x.shape[1:])
+    n, c, h, w = map(of, x.shape)
     order = [0, 1, 3, 5, 2, 4] if node.attr("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
-    y = x.reshape([n, c, h // b, b, w // b, b]).transpose(order)
-    return y.reshape([n, c * b**2, h // b, w // b])
+    y = reshaped(x, [n, c, h // b, b, w // b, b]).transpose(order)
+    return reshaped(y, [n, c * b**2, h // b, w // b])
 
 
 @handles("CenterCropPad")

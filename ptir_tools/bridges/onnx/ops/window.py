@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from math import prod
 
+from ptir_tools.bridges.extents import Size, divided_up, of, smaller
 from ptir_tools.bridges.onnx.ops.elementwise import sqrt
 from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
 from ptir_tools.bridges.onnx.protocols import Attribute
@@ -48,7 +49,7 @@ class Window:
 
     def _same(self, extent: Dim, i: int, upper: bool) -> tuple[int, int]:
         if not isinstance(extent, int):
-            if self.strides[i] != 1:
+            if self.strides[i] != 1 and self.spans[i] != 1:
                 raise refused(f"auto_pad SAME along the symbolic extent {extent}", "give the symbols with --bind")
             total = self.spans[i] - 1
         else:
@@ -71,8 +72,7 @@ def _crop(x: Tensor, pads: Pairs) -> tuple[Tensor, Pairs]:
     """`x` cropped where padding is negative, and the remaining padding."""
     for i, (low, high) in enumerate(pads):
         if low < 0 or high < 0:
-            n = fixed(x.shape[2 + i])
-            x = cut(x, 2 + i, max(-low, 0), n - max(-low, 0) - max(-high, 0))
+            x = cut(x, 2 + i, max(-low, 0), of(x.shape[2 + i]) - max(-low, 0) - max(-high, 0))
     return x, [(max(low, 0), max(high, 0)) for low, high in pads]
 
 
@@ -185,12 +185,15 @@ class Pool:
         self.window = w = Window(node, x.shape[2:], node.attr("kernel_shape"))
         self.high = [high for _, high in w.pads]
         self.counts: list[int] = []
+        self.cuts: dict[int, Size] = {}  # the numbers of windows along symbolic axes of ceil_mode
         for i, extent in enumerate(x.shape[2:]):
+            low, high = w.pads[i]
             if not isinstance(extent, int):
                 if node.attr("ceil_mode"):
-                    raise refused(f"ceil_mode along the symbolic extent {extent}", "give the symbols with --bind")
+                    whole = of(extent) + low + high - w.spans[i]
+                    self.cuts[i] = smaller(divided_up(whole, w.strides[i]) + 1, divided_up(of(extent) + low, w.strides[i]))
+                    self.high[i] = high + w.strides[i] - 1
                 continue
-            low, high = w.pads[i]
             whole = extent + low + high - w.spans[i]
             count = (-(-whole // w.strides[i]) if node.attr("ceil_mode") else whole // w.strides[i]) + 1
             if node.attr("ceil_mode") and (count - 1) * w.strides[i] >= extent + low:
@@ -205,6 +208,8 @@ class Pool:
         ones = [1] * x.rank
         out = x.reduce_window([1, 1, *w.kernel], [1, 1, *w.strides], pads, ones, [1, 1, *w.dilations], reduce=kind)
         for i, n in enumerate(self.counts if len(self.counts) == x.rank - 2 else ()):
+            out = cut(out, 2 + i, 0, n)
+        for i, n in self.cuts.items():
             out = cut(out, 2 + i, 0, n)
         return out
 
@@ -228,7 +233,7 @@ def average_pool(node: Node) -> Tensor:
     total = pool.reduce(wide(x), "sum")
     include = bool(node.attr("count_include_pad"))
     if len(pool.counts) < x.rank - 2:
-        if any(map(any, pool.window.pads)) and not include:
+        if pool.cuts or (any(map(any, pool.window.pads)) and not include):
             ones = node.block.full(1, wide(x))
             return back(total / pool.reduce(ones, "sum"), x)
         return back(total / float(prod(pool.window.kernel)), x)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptir_tools.bridges.constants import known
-from ptir_tools.bridges.extent_ops import along, counted, every, measured
+from ptir_tools.bridges.extent_ops import along, every, measured
 from ptir_tools.bridges.extents import Extent, Size
 from ptir_tools.bridges.stablehlo.table import Part, Site, Tensor, handles, refused, sizes_of
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType, Kind
-from ptir_tools.core.expressions import term
-from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType
+from ptir_tools.core.types import UNKNOWN, Dim, Shape, TensorType
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.ops import scalars
 
@@ -275,21 +274,7 @@ def elements(site: Site, x: Tensor, what: str) -> list[Size]:
 @handles("stablehlo.dynamic_reshape", "chlo.dynamic_reshape")
 def dynamic_reshape(site: Site, x: Tensor, shape: Tensor) -> Tensor:
     """A reshape to a shape that is an operand."""
-    target = given_shape(site, shape)
-    composite = site.symbolic.composite
-    new = [n for n in target if isinstance(n, Sym) and n in composite and n not in x.shape]
-    if len(new) > 1 and all(len(composite[n].poly.monomials) == 1 for n in new):  # a run infers one extent at a time
-        parts = [[*map(site.symbolic.dim, _factors(composite[n]))] if n in new else [n] for n in target]
-        x = reshaped(x, [f for part in parts for f in part])
-        for k in range(len(target)):
-            x = reshaped(x, [*target[: k + 1], *(f for part in parts[k + 1 :] for f in part)])
-    return reshaped(x, target)
-
-
-def _factors(n: Extent) -> list[Size]:
-    """The factors of a product, the number first."""
-    ((product, times),) = n.poly.monomials
-    return [*([times] if times != 1 else []), *(Extent(term((f,))) for f in product)]
+    return reshaped(x, given_shape(site, shape))
 
 
 @handles("stablehlo.dynamic_broadcast_in_dim", dims="broadcast_dimensions")
@@ -307,16 +292,7 @@ def dynamic_iota(site: Site, shape: Tensor) -> Tensor:
 
 def iota(site: Site, shape: Shape, dtype: DType, axis: int) -> Tensor:
     """0, 1, 2, … along an axis of any extent."""
-    composite = site.symbolic.composite
-    if not any(n in composite for n in shape):
-        return site.iota(shape, dtype=dtype, axis=axis)
-    row = converted_row(counted(site.block, site.symbolic.extent(shape[axis]), SI64, refused), dtype)
-    return site.broadcast(row, tuple(shape), [axis])
-
-
-def converted_row(x: Tensor, dtype: DType) -> Tensor:
-    """An iota converted to a dtype."""
-    return x if x.dtype is dtype else x.cast(dtype)
+    return site.iota(shape, dtype=dtype, axis=axis)
 
 
 @handles("stablehlo.dynamic_pad")
@@ -371,7 +347,7 @@ def cut(site: Site, x: Tensor, axis: int, start: Size, count: Size, step: int = 
     if isinstance(whole, int) and isinstance(n, int) and not isinstance(start, Extent) and x.tensor_type.is_static:
         high = int(start) + (n - 1) * step + 1 if n else int(start)
         return strided(x, [(int(start), high, step) if a == axis else (0, d, 1) for a, d in enumerate(sizes_of(x))])
-    return along(x, axis, start, site.symbolic.extent(n), step, refused)
+    return along(x, axis, start, site.symbolic.extent(n), step)
 
 
 def _declared_extents(site: Site) -> list[int]:

@@ -14,6 +14,7 @@ from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor
 from ptir_tools.core.verify import verify
 from ptir_tools.core.violations import Violation, require
+from ptir_tools.core.where import spelled
 from ptir_tools.dialects.ptir.gptrs.custom_calls import call_of, carries
 from ptir_tools.dialects.ptir.gptrs.kinds import NOT_UPSTREAM, SPELLED, UNSIGNED_AXES, UNSIGNED_AXIS, ops
 from ptir_tools.dialects.ptir.hints import Hint
@@ -45,7 +46,7 @@ def lower(program: Program, diagnostics: Diagnostics) -> tuple[list[Block], list
     smaller = decomposed(program, diagnostics)
     if smaller is None or refuse(smaller, diagnostics):
         return None
-    program = with_calls(smaller)
+    program = with_calls(spelled(smaller))
     note_streams(program, diagnostics)
     copies = _Copies(program)
     try:

@@ -6,10 +6,12 @@ from ptir_tools.core import errors, factors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import moved, op
 from ptir_tools.core.dtypes import F64
+from ptir_tools.core.expressions import constant, of_dim, to_dim
+from ptir_tools.core.extents import maximum, product, total
 from ptir_tools.core.ir import MEASURES, MOVEMENT, PURE, Asked, Asks, Derived, InPlace, Need, Op, Operand, operand_type
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.typed import TYPE_CHECKING
-from ptir_tools.core.types import UNKNOWN, Dim, Sym, TensorType
+from ptir_tools.core.types import Dim, TensorType
 from ptir_tools.core.violations import operand, require
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.kinds import Result
@@ -43,15 +45,6 @@ def pad_fits(x: TensorType, pad_value: Scalar) -> None:
     """Raise Violation("InvalidAttributeValue") unless an element of `x` can be `pad_value`."""
     fits = scalars.representable(pad_value, x.dtype)
     attribute(fits, f"pad_value {pad_value.value} is not representable in {x.dtype}", "pad_value")
-
-
-def total(extents: list[Dim]) -> Dim:
-    """The sum of extents; UNKNOWN when it is neither a number nor one symbol."""
-    symbols = [d for d in extents if isinstance(d, Sym)]
-    number = sum(d for d in extents if isinstance(d, int))
-    if not symbols:
-        return number
-    return symbols[0] if len(symbols) == 1 and number == 0 else UNKNOWN
 
 
 @rule
@@ -111,7 +104,9 @@ def concat(xs: Many, *, axis: int) -> Array:
 def _padded_extent(extent: Dim, low: int, high: int, interior: int) -> Dim:
     if isinstance(extent, int):
         return low + extent + high + max(extent - 1, 0) * interior
-    return extent if low == high == interior == 0 else UNKNOWN
+    p = of_dim(extent)
+    between = maximum(p - constant(1), constant(0)) * constant(interior) if interior else constant(0)
+    return to_dim(p + between + constant(low + high))
 
 
 @rule
@@ -161,9 +156,7 @@ def pad(
 
 
 def _times(extent: Dim, repeat: int) -> Dim:
-    if isinstance(extent, int) or repeat == 0:
-        return extent * repeat if isinstance(extent, int) else 0
-    return extent if repeat == 1 else UNKNOWN
+    return product((extent, repeat))
 
 
 @rule

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op, same
+from ptir_tools.core.extents import combined, floordiv, product
 from ptir_tools.core.ir import MEASURES, MOVEMENT, PURE, REPEATS, Asks, Extents, Kernel, Op, Operand, Strides, View, operand_type
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.strides import restrided
+from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, Type, dims_text
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.core.violations import attribute as place
@@ -61,21 +62,16 @@ def transpose(x: Array, *, perm: tuple[int, ...]) -> Array:
 
 
 def _inferred_extent(x: TensorType, new_shape: NewShape) -> Dim:
-    """The extent of the entry -1. UNKNOWN when symbols leave it open, or when there are no elements."""
-    have, symbols = elements(x.shape)
-    given, named = elements(tuple(d for d in new_shape if d != -1))
-    rest = Counter(symbols)
-    rest.subtract(named)
-    left = [s for s, n in rest.items() for _ in range(n)]
-    if any(n < 0 for n in rest.values()) or UNKNOWN in left:
-        return UNKNOWN
-    if not given and not have:
+    """The extent of the entry -1. UNKNOWN when there are no elements."""
+    (have, symbols), others = elements(x.shape), tuple(d for d in new_shape if d != -1)
+    given, named = elements(others)
+    if UNKNOWN in (*symbols, *named) or (not given and not have):
         return UNKNOWN
     attribute(given, f"new_shape {_text(new_shape)} holds no element, and {x} holds some", "new_shape")
-    if not left:
+    if not symbols and not named:
         attribute(have % given == 0, f"{x} has {have} elements, which {given} does not divide", "new_shape")
         return have // given
-    return left[0] if len(left) == 1 and have == given else UNKNOWN
+    return combined(floordiv, product(x.shape), product(others))
 
 
 def _text(shape: NewShape) -> str:
@@ -102,14 +98,19 @@ def reshape_type(x: TensorType, *, new_shape: NewShape) -> TensorType:
     return x.with_shape(new_shape)
 
 
-def solve_reshape(types: tuple[Type, ...], attrs: dict[str, Shape]) -> dict[str, int]:
-    """The value of the one symbol of `new_shape`, when the operand is static and no entry is -1."""
+def solve_reshape(types: tuple[Type, ...], attrs: dict[str, Shape]) -> Mapping[str, Dim]:
+    """The one symbol of `new_shape` that the operand's shape does not have, when no entry is -1."""
     x, new_shape = types[0], attrs["new_shape"]
-    names = [d for d in new_shape if isinstance(d, Sym)]
-    if not isinstance(x, TensorType) or not x.is_static or len(set(names)) != 1 or -1 in new_shape:
+    if not isinstance(x, TensorType) or -1 in new_shape:
         return {}
+    known = set(mentioned(x.shape))
+    names = [s for s in mentioned(new_shape) if s not in known]
     given, _ = elements(new_shape)
-    if given == 0:
+    if len(set(names)) != 1 or given == 0 or names[0] not in new_shape:
+        return {}
+    if len(names) == 1 and not x.is_static:
+        return {names[0].name: combined(floordiv, product(x.shape), product(tuple(d for d in new_shape if d is not names[0])))}
+    if not x.is_static or any(isinstance(d, Sym) and d is not names[0] for d in new_shape):
         return {}
     power, rest = len(names), divmod(x.count, given)
     value = round(rest[0] ** (1 / power))

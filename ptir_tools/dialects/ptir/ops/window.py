@@ -10,10 +10,13 @@ from ptir_tools.core import arrays, costs, errors, factors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
 from ptir_tools.core.dtypes import DType
+from ptir_tools.core.expressions import constant, of_dim, to_dim
+from ptir_tools.core.extents import floordiv, maximum
+from ptir_tools.core.extents import product as total_product
 from ptir_tools.core.ir import MEASURES, PURE, InPlace, Op, Operand
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.typed import TYPE_CHECKING
-from ptir_tools.core.types import UNKNOWN, Dim, TensorType
+from ptir_tools.core.types import Dim, TensorType
 from ptir_tools.core.violations import Place, require
 from ptir_tools.core.violations import attribute as place
 from ptir_tools.dialects.ptir.ops import numerics, scalars
@@ -50,11 +53,14 @@ def window_count(at: Place, extent: Dim, window: int, stride: int, pads: tuple[i
     low, high = pads
     if (window, stride, low, high, base) == (1, 1, 0, 0, 1) or (extent == 0 and low == high == 0):
         return extent
+    effective = (window - 1) * dilation + 1
     if not isinstance(extent, int):
-        return UNKNOWN
+        p = of_dim(extent)
+        if base > 1:
+            p = maximum((p - constant(1)) * constant(base) + constant(1), constant(0))
+        return to_dim(floordiv(p + constant(low + high - effective), constant(stride)) + constant(1))
     padded = (max(extent - 1, -1)) * base + 1 if extent else 0
     padded += low + high
-    effective = (window - 1) * dilation + 1
     attribute(padded >= effective, f"a window that spans {effective} does not fit the padded extent {padded}", at)
     return (padded - effective) // stride + 1
 
@@ -203,8 +209,7 @@ def extract_patches_type(
     places = (place("window", axis) for axis in range(spatial))
     middle = map(window_count, places, x.shape[1:-1], window, strides, padding, (1,) * spatial, dilation)
     channels, taps = x.shape[-1], prod(window)
-    last = channels * taps if isinstance(channels, int) else channels if taps == 1 else UNKNOWN
-    return x.with_shape(extents((x.shape[0], *middle, last), "window"))
+    return x.with_shape(extents((x.shape[0], *middle, total_product((channels, taps))), "window"))
 
 
 def fold_extract_patches(op: Op) -> Operand | None:

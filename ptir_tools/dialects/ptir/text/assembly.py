@@ -32,6 +32,7 @@ from ptir_tools.core.spelling import GUESSED, nearest
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import POISON, TensorType, Type
 from ptir_tools.core.violations import OP_NAME, Violation, key
+from ptir_tools.core.where import Table, define, put_in
 from ptir_tools.dialects.ptir import DIALECT, WEIGHTS
 from ptir_tools.dialects.ptir import ops as _ops  # noqa: F401  (declares them)
 from ptir_tools.dialects.ptir.hints import Hint
@@ -79,6 +80,7 @@ class Assembly:
         self.lost = False  # after an error outside any block, until the next header
         self.headless = False  # what was opened without being read may still be closed
         self.pending: list[tuple[Op, tuple[str, ...], Loc]] = []
+        self.tables: list[tuple[Function, Table, Loc]] = []
         self.marks: list[Loc] = []  # of everything that is not an op: headers, returns, closing braces
 
     def error(self, code: str, message: str, at: Loc | Span | None, **more: Unpack[More]) -> None:
@@ -104,6 +106,11 @@ class Assembly:
         self.check_place(block, self.program.functions)
         self.program.functions.append(block)
         self.open_block(block, params)
+
+    def where(self, table: Table, at: Loc) -> None:
+        """The open function says which of its symbols are expressions."""
+        if isinstance(self.block, Function):
+            self.tables.append((self.block, table, at))
 
     def open_region(self, name: str, params: Iterable[tuple[str, Type]], results: Sequence[Type], at: Loc) -> None:
         block = Region(name, result_types=list(results), loc=at)
@@ -230,6 +237,12 @@ class Assembly:
         regions = {r.name: r for r in program.regions}
         for op, names, at in self.pending:
             op.regions = tuple(self.region(n, regions, at) for n in names)
+        for function, table, at in self.tables:
+            try:
+                put_in(function, table)
+            except Violation as violation:
+                self.violation(violation, at)
+        define(program)
         if not program.entry and program.functions:
             program.entry = program.functions[0].name
         if program.entry and program.function(program.entry) is None and not (self.damaged or self.unnamed):

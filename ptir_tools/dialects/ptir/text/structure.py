@@ -10,6 +10,7 @@ from functools import cache
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.dialect import Options
+from ptir_tools.core.extents import parse_table
 from ptir_tools.core.ir import Operand, Region, operand_type
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Loc, Source, Span, pack
@@ -219,13 +220,15 @@ class _Items(Nodes):
 
     @located
     def function(self, children: list[Any], start: int, end: int) -> None:
-        keyword, name, params, results, _ = children
+        keyword, name, params, results, *where, _ = children
         if keyword.type == "FUNCTION_KEYWORD":
             span = Span(keyword.start_pos, keyword.end_pos)
             self.assembly.error(
                 CODES.syntax, "a function begins with `func`", span, help="write func", fix=Fix(span, "func", safe=True)
             )
         self.open(self.assembly.open_function, _function_name(name), params, results, self.item(start, end))
+        for clause in where:
+            self.assembly.where(self.guarded(clause, lambda t: parse_table(str(t).removeprefix("where")), {}), clause.loc)
 
     @located
     def region(self, children: list[Any], start: int, end: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ptir_tools.core import extents
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import (
@@ -22,7 +23,9 @@ from ptir_tools.core.ir import (
     result_names,
 )
 from ptir_tools.core.lazy import regex
-from ptir_tools.core.types import TupleType, Type
+from ptir_tools.core.symbols import DERIVED
+from ptir_tools.core.types import Sym, TupleType, Type, dim_text, sym
+from ptir_tools.core.where import spelled
 from ptir_tools.dialects.ptir import ELIDE_CONSTANTS, OUTSIDE
 from ptir_tools.dialects.ptir.hints import Hint, hints
 from ptir_tools.dialects.ptir.text import attribute_text
@@ -36,6 +39,7 @@ _WORD = regex(r"[A-Za-z_][\w.$]*")
 
 def write(program: Program, diagnostics: Diagnostics, options: Options) -> Iterator[str]:
     """The lines of a program; a bare func when it is one function, its entry, without regions."""
+    program = spelled(program)
     writer = _Writer(options)
     if len(program.functions) == 1 and not program.regions and program.entry == program.functions[0].name:
         yield from writer.block(program.functions[0], "")
@@ -60,6 +64,14 @@ def names_of(block: Region) -> dict[Value, str]:
         return {}
     first = max((int(n) for n in taken if n.isascii() and n.isdigit() and len(n) < 11), default=-1) + 1
     return {v: str(first + i) for i, v in enumerate(nameless)}
+
+
+def _where(block: Region) -> str:
+    """The expressions of a function's symbols; nothing for one without."""
+    table = block.attrs.get(DERIVED, {}) if isinstance(block, Function) else {}
+    derived = ((sym(name), d) for name, d in table.items() if isinstance(d, Sym) and d.poly is not None)
+    shown = [f"{dim_text(s)} = {extents.text(d)}" for s, d in derived]
+    return f" where {', '.join(shown)}" if shown else ""
 
 
 def _symbol_name(name: str) -> str:
@@ -101,7 +113,7 @@ class _Writer:
         self.names = names_of(block)
         params = ", ".join(f"%{self.name(p)}: {self.types[p.type]}" for p in block.params)
         title = f"func @{_symbol_name(block.name)}" if isinstance(block, Function) else f"region ^{block.name}"
-        yield f"{indent}{title}({params}) -> {self.results(block)} {{\n"
+        yield f"{indent}{title}({params}) -> {self.results(block)}{_where(block)} {{\n"
         inner = indent + "  "
         for op in block.body:
             yield self.line(op, inner)

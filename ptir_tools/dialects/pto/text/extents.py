@@ -29,7 +29,7 @@ def written(function: Function) -> dict[str, str]:
     found = [(p.name, p.type.shape) for p in function.params if isinstance(p.type, MemRefType) and _named(p.type.shape)]
     texts = ((name, [str(n) if isinstance(n, int) else n.name or "?" for n in shape]) for name, shape in found)
     lists = [f"{_key(name)} = [{', '.join(shape)}]" for name, shape in texts]
-    lists += [f'{_key(name)} = "{text}"' for name, text in function.attrs.get(DERIVED, {}).items()]
+    lists += [f'{_key(name)} = "{expressions.of_dim(d)}"' for name, d in function.attrs.get(DERIVED, {}).items()]
     return {KEY: "{" + ", ".join(lists) + "}"} if lists else {}
 
 
@@ -80,8 +80,8 @@ def _index(params: dict[str, Value], name: str) -> None:
         raise _wrong(f"%{name} is not a parameter of type index")
 
 
-def _expression(params: dict[str, Value], name: str, text: str) -> str:
-    """The text of an expression for a parameter. Raises Violation("TypeMismatch") when it is no index, or depends on itself."""
+def _expression(params: dict[str, Value], name: str, text: str) -> Dim:
+    """What the parameter is. Raises Violation("TypeMismatch") when it is no index, or depends on itself."""
     _index(params, name)
     try:
         found = expressions.parse(text)
@@ -89,7 +89,7 @@ def _expression(params: dict[str, Value], name: str, text: str) -> str:
         raise _wrong(violation.message) from None
     if name in found.names():
         raise _wrong(f"%{name} depends on itself")
-    return str(found)
+    return expressions.to_dim(found)
 
 
 def _same(stated: tuple[Dim, ...], extents: tuple[Dim, ...]) -> bool:

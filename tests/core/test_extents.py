@@ -1,0 +1,108 @@
+"""Extents as expressions: the canonical form is sound, finds the common identities, and its text reads back."""
+
+from __future__ import annotations
+
+import operator
+import random
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ptir_tools.core import extents
+from ptir_tools.core.expressions import Poly, constant, name, of_dim, to_dim
+from ptir_tools.core.extents import ceildiv, floordiv, maximum, minimum, mod, parse, text
+from ptir_tools.core.types import sym
+from ptir_tools.core.violations import Violation
+
+NAMES = "NMK"
+OPERATORS: dict[str, tuple[Callable[[Poly, Poly], Poly], Callable[[int, int], int]]] = {
+    "+": (operator.add, int.__add__), "-": (operator.sub, int.__sub__), "*": (operator.mul, int.__mul__),
+    "max": (maximum, max), "min": (minimum, min),
+}  # fmt: skip
+DIVISIONS: dict[str, tuple[Callable[[Poly, Poly], Poly], Callable[[int, int], int]]] = {
+    "floordiv": (floordiv, int.__floordiv__), "ceildiv": (ceildiv, lambda a, b: -(-a // b)), "mod": (mod, int.__mod__),
+}  # fmt: skip
+BINDINGS = [dict(zip(NAMES, values, strict=True)) for values in product((0, 1, 2, 3, 7), repeat=3)]
+Meaning = Callable[[dict[str, int]], int]
+
+
+def drawn(rng: random.Random, depth: int) -> tuple[Poly, Meaning]:
+    """A random expression and what it means."""
+    if depth == 0 or rng.random() < 0.2:
+        if rng.random() < 0.6:
+            n = rng.choice(NAMES)
+            return name(n), lambda v: v[n]
+        number = rng.randint(-5, 9)
+        return constant(number), lambda v: number
+    x, a = drawn(rng, depth - 1)
+    if rng.random() < 0.4:
+        build, apply = rng.choice([*DIVISIONS.values()])
+        by = rng.randint(1, 6)
+        return build(x, constant(by)), lambda v: apply(a(v), by)
+    build, apply = rng.choice([*OPERATORS.values()])
+    y, b = drawn(rng, depth - 1)
+    return build(x, y), lambda v: apply(a(v), b(v))
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=400, deadline=None)
+def test_the_canonical_form_is_sound(seed: int) -> None:
+    p, meaning = drawn(random.Random(seed), 4)
+    low, high = extents.bounds(p)
+    for values in BINDINGS:
+        assert p.evaluate(values) == meaning(values), (str(p), values)
+        assert low <= meaning(values) <= high
+    assert extents.canonical(p) == p
+    some = {"N": constant(3), "M": name("K") + constant(1)}
+    assert extents.canonical(p, some).evaluate({"K": 4}) == meaning({"N": 3, "M": 5, "K": 4})
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=300, deadline=None)
+def test_text_reads_back(seed: int) -> None:
+    p, _ = drawn(random.Random(seed), 4)
+    assert parse(text(to_dim(p))) == p
+
+
+@pytest.mark.parametrize(("left", "right"), [
+    ("?past + ?new", "?new + ?past"),
+    ("(?H - 1) floordiv 2 + 1", "?H ceildiv 2"),
+    ("(?H + 2 - 3) floordiv 1 + 1", "?H"),
+    ("((?H + 1) floordiv 2 + 1) floordiv 2", "?H ceildiv 4"),
+    ("(?H ceildiv 2) floordiv 2", "(?H + 1) floordiv 4"),
+    ("?n floordiv 2 + ?n ceildiv 2", "?n"),
+    ("?a mod 4 + 4 * (?a floordiv 4)", "?a"),
+    ("max(?a, ?b) + min(?a, ?b)", "?a + ?b"),
+    ("max(?a, 0)", "?a"), ("min(?a + 3, ?a + 1)", "?a + 1"), ("max(0, ?a floordiv 2)", "?a floordiv 2"),
+    ("(?B * ?S * 768) floordiv (?B * ?S)", "768"),
+    ("(?B * ?S * 768) floordiv (12 * ?S)", "64 * ?B"),
+    ("2 * (?T floordiv 2) - ?T", "-(?T mod 2)"),
+    ("(6 * ?n) floordiv 4", "(3 * ?n) floordiv 2"),
+])  # fmt: skip
+def test_common_identities(left: str, right: str) -> None:
+    assert parse(left) == parse(right)
+
+
+@pytest.mark.parametrize(("expression", "shown"), [
+    ("(?H - 1) floordiv 2 + 1", "?H ceildiv 2"), ("?new + ?past", "?new + ?past"), ("?b + max(?a - ?b, 0)", "max(?b, ?a)"),
+    ('?"max" * 3', '3 * ?"max"'), ("?N - 3", "?N - 3"), ("(?H - 3) floordiv 2 + 1", "(?H - 1) floordiv 2"),
+])  # fmt: skip
+def test_spelling(expression: str, shown: str) -> None:
+    assert text(to_dim(parse(expression))) == shown
+
+
+def test_equal_expressions_are_one_extent() -> None:
+    a, b = to_dim(parse("?N + ?M")), to_dim(parse("?M + ?N"))
+    assert a is b
+    assert extents.put(a, {"M": 2}) is to_dim(parse("?N + 2"))
+    assert extents.put(a, {"N": 1, "M": 2}) == 3
+    assert of_dim(sym("batch-size")) == name("batch-size")
+
+
+@pytest.mark.parametrize("wrong", ["?N +", "?N floordiv 0", "N", "?N ?M", "min()", "(?N", "?N / 2", "1" * 30 + " + ?N"])
+def test_what_is_no_expression(wrong: str) -> None:
+    with pytest.raises(Violation):
+        parse(wrong)
