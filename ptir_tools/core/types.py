@@ -5,10 +5,7 @@ from math import prod
 
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.core.typed import TYPE_CHECKING, Any, TypeAlias, TypeVar
-
-if TYPE_CHECKING:
-    from ptir_tools.core.expressions import Poly
+from ptir_tools.core.typed import Any, TypeAlias, TypeVar
 
 
 @dataclass(slots=True, frozen=True, eq=False)
@@ -17,7 +14,7 @@ class Sym:
     expressions in their normal form, are the same object (`sym`, `core.expressions.to_dim`)."""
 
     name: str
-    poly: "Poly | None" = None
+    poly: Any = None  # of core.expressions
 
     def __str__(self) -> str:
         return dim_text(self)
@@ -41,10 +38,10 @@ def sym(name: str) -> Sym:
     return cached if cached is not None else _SYMS.setdefault(name, Sym(name))
 
 
-_COMPOSED: dict["Poly", Sym] = {}
+_COMPOSED: dict[Any, Sym] = {}
 
 
-def composed(poly: "Poly") -> Sym:
+def composed(poly: Any) -> Sym:
     """The symbol of an expression that is neither a number nor a name."""
     cached = _COMPOSED.get(poly)
     return cached if cached is not None else _COMPOSED.setdefault(poly, Sym(str(poly), poly))

@@ -51,7 +51,7 @@ def expressions_in(blocks: Iterable[Region]) -> list[Sym]:
 
 def spelled(program: Program) -> Program:
     """A copy in which every expression is a plain symbol, with the tables of the functions; the program itself if it has none."""
-    if not expressions_in(program.blocks()):
+    if not expressions_in(program.blocks()) and not any(DERIVED in f.attrs for f in program.functions):
         return program
     result = clone(program)
     names = _names(result)
