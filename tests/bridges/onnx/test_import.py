@@ -482,8 +482,7 @@ def test_two_slices_of_one_symbol_have_one_extent() -> None:
     nodes = [node("Slice", "x one far one", "a"), node("Slice", "x zero last one", "b"), node("Sub", "a b", "y")]
     program = same(model(nodes, {"x": ["B", "T"]}, ["y"], weights), {"x": noise(3, 7)})
     assert len({str(r.type) for r in program.main.results}) == 1
-    with pytest.raises(ptir.Rejected):
-        ptir.run(program, {"x": noise(3, 1)})
+    assert ptir.run(program, {"x": noise(3, 1)})["y"].shape == (3, 0)
 
 
 def test_padding_other_axes_than_a_dynamic_one() -> None:
@@ -862,7 +861,7 @@ def saved(folder: Path, m: Any) -> str:
 
 def resized() -> Any:
     """An image of any size, twice as large; its mean per channel and size."""
-    nodes = [node("Resize", "x _ s", "r", mode="linear"), node("Pad", "r p", "y", mode="reflect")]
+    nodes = [node("Resize", "x _ s", "r", mode="cubic"), node("Pad", "r p", "y", mode="reflect")]
     return model(
         nodes, {"x": ["N", 3, "H", "W"]}, ["y"], {"s": np.array([1, 1, 2, 2], np.float32), "p": np.array([0, 0, 1, 1] * 2)}
     )

@@ -287,8 +287,9 @@ def sliced(x: Tensor, a: int, start: Size, end: Size, step: int) -> Tensor:
         places = range(n)[slice(max(start + n, 0) if start < 0 else start, _end(end, n, step), step)]
         return picked(x, a, places)
     whole = of(n)
-    first = smaller_if_known(_place(start, whole, -_FAR), whole - (step < 0))
-    last = smaller_if_known(_place(end, whole, -1 if step < 0 else 0), whole)
+    before = -1 if step < 0 else 0
+    first = smaller_if_known(_place(start, whole, before), whole - (step < 0))
+    last = smaller_if_known(_place(end, whole, before), whole)
     count = divided_up(last - first, step) if step > 0 else divided_up(first - last, -step)
     if most(count) <= 0:
         return cut(x, a, 0, 0)
@@ -302,7 +303,7 @@ def _place(x: Size, whole: Size, before: int) -> Size:
     if isinstance(x, Extent):
         return x + whole if most(x) < 0 else x
     if abs(x) >= _FAR:
-        return whole if x > 0 else max(before, -1)
+        return whole if x > 0 else before
     return whole + x if x < 0 else x
 
 
