@@ -70,14 +70,16 @@ def test_a_run_computes_the_extents(engine: str) -> None:
 
 
 def test_an_input_solves_its_expression() -> None:
-    text = "func @f(%x: tensor<f32, ?T>) -> tensor<si32, ?N> where ?T = 2 * ?N + 1 {\n  %i = iota() axis[0] -> tensor<si32, ?N>\n  return %i\n}\n"
+    text = "func @f(%x: tensor<f32, ?T>) -> tensor<si32, ?N> where ?T = 2 * ?N + 1 {\n"
+    text += "  %i = iota() axis[0] -> tensor<si32, ?N>\n  return %i\n}\n"
     assert run(good(text), {"x": np.zeros(7, np.float32)})["i"].shape == (3,)
     with pytest.raises(Rejected, match="no integer N"):
         run(good(text), {"x": np.zeros(6, np.float32)})
 
 
 def test_a_negative_extent_is_an_error() -> None:
-    text = "func @f(%x: tensor<f32, ?N>) -> tensor<si32, ?M> where ?M = ?N - 3 {\n  %i = iota() axis[0] -> tensor<si32, ?M>\n  return %i\n}\n"
+    text = "func @f(%x: tensor<f32, ?N>) -> tensor<si32, ?M> where ?M = ?N - 3 {\n"
+    text += "  %i = iota() axis[0] -> tensor<si32, ?M>\n  return %i\n}\n"
     assert run(good(text), {"x": np.zeros(4, np.float32)})["i"].shape == (1,)
     with pytest.raises(Rejected, match=r"which is N-3, would be -1"):
         run(good(text), {"x": np.zeros(2, np.float32)})
@@ -85,8 +87,8 @@ def test_a_negative_extent_is_an_error() -> None:
 
 @pytest.mark.parametrize(("where", "message"), [
     ("where ?T = ?T + 1", "depends on itself"), ("where ?T = ?U, ?U = ?T", "depends on itself"),
-    ("where ?T = ?N +", "ends too early"), ("where ?T = ?N floordiv 0", "not positive"), ("where ?T = 1, ?T = 2", "defined twice"),
-    ("where T = 1", "does not fit"),
+    ("where ?T = ?N +", "ends too early"), ("where ?T = ?N floordiv 0", "not positive"),
+    ("where ?T = 1, ?T = 2", "defined twice"), ("where T = 1", "does not fit"),
 ])  # fmt: skip
 def test_what_is_wrong_in_a_list(where: str, message: str) -> None:
     _, found = read(f"func @f(%x: tensor<f32, ?N>) -> tensor<f32, ?N> {where} {{\n  return %x\n}}\n")
