@@ -34,7 +34,7 @@ def _measured(block: Block, p: Poly, dtype: DType) -> Tensor:
     return reduce(operator.add, terms)
 
 
-def _factor(block: Block, f: Atom, dtype: DType) -> Tensor:
+def _factor(block: Block, f: Atom[str], dtype: DType) -> Tensor:
     if isinstance(f, str):
         one = Tensor(block, arrays.to_literal(np.ones((), arrays.numpy_dtype(dtype)), tensor(dtype)))
         return block.op("broadcast_to", one, result_shape=[sym(f)]).reduce_sum([0])

@@ -211,6 +211,11 @@ def term(m: Monomial[A], coefficient: int = 1) -> Sum[A]:
     return Sum(0, {_key(m): coefficient}) if m else Sum(coefficient, {})
 
 
+def of_quotient(q: Quotient[A]) -> Sum[A]:
+    """The sum that is a quotient, remainder or maximum."""
+    return Sum(0, {q: 1})
+
+
 def total(addends: Iterable[Poly]) -> Poly:
     """A sum of any number of terms; the operators refuse one of more than MAX_TERMS."""
     return collect((t for p in addends for t in p.monomials), sys.maxsize)
@@ -281,7 +286,7 @@ def larger(left: Sum[A], right: Sum[A]) -> Sum[A]:
     difference = left - right
     if (number := difference.value) is not None:
         return left if number > 0 else right
-    return right + term((Quotient("max", difference, Sum(0, {})),))
+    return right + of_quotient(Quotient("max", difference, Sum(0, {})))
 
 
 def _put_quotient(a: Quotient[A], values: Mapping[A, Sum[A]]) -> Sum[A]:

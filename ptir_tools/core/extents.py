@@ -14,7 +14,19 @@ from functools import lru_cache, reduce
 from math import gcd
 
 from ptir_tools.core import expressions
-from ptir_tools.core.expressions import MAX_DEPTH, MAX_DIGITS, Poly, Quotient, collect, constant, name, of_dim, term, to_dim
+from ptir_tools.core.expressions import (
+    MAX_DEPTH,
+    MAX_DIGITS,
+    Poly,
+    Quotient,
+    collect,
+    constant,
+    name,
+    of_dim,
+    of_quotient,
+    term,
+    to_dim,
+)
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, dim_text, sym
 from ptir_tools.core.violations import Violation
@@ -111,8 +123,8 @@ def _by_number(p: Poly, n: int) -> Poly:
     if (nested := _nested(other, n)) is not None:
         return whole + added - nested
     if _key(other) < _key(rest):
-        return whole + added - term((Quotient("//", other, constant(n)),))
-    return whole + term((Quotient("//", rest, constant(n)),))
+        return whole + added - of_quotient(Quotient("//", other, constant(n)))
+    return whole + of_quotient(Quotient("//", rest, constant(n)))
 
 
 def _nested(p: Poly, n: int) -> Poly | None:
@@ -164,8 +176,8 @@ def _not_negative(p: Poly) -> Poly:
     first, second = (next((c for m, c in q.monomials if m), 0) for q in (part, other))
     assert first and second
     if _positives(other) > _positives(part) or (_positives(other) == _positives(part) and str(other) < str(part)):
-        return p + term((Quotient("max", other, _ZERO),)) * constant(common)
-    return term((Quotient("max", part, _ZERO),)) * constant(common)
+        return p + of_quotient(Quotient("max", other, _ZERO)) * constant(common)
+    return of_quotient(Quotient("max", part, _ZERO)) * constant(common)
 
 
 def _positives(p: Poly) -> int:
@@ -248,7 +260,7 @@ def _forms(p: Poly) -> list[str]:
 def _terms_text(p: Poly) -> str:
     if not p.monomials:
         return "0"
-    parts = []
+    parts: list[str] = []
     for m, c in p.monomials:
         factors = [str(abs(c))] if abs(c) != 1 or not m else []
         texts = [_atom_text(a, alone=len(m) == 1 and abs(c) == 1 and (c > 0 or bool(parts))) for a in m]
@@ -256,7 +268,7 @@ def _terms_text(p: Poly) -> str:
     return "".join(" " + part for part in parts).strip().removeprefix("+ ").replace("- ", "-", 1 if parts[0][0] == "-" else 0)
 
 
-def _atom_text(a: expressions.Atom, alone: bool) -> str:
+def _atom_text(a: expressions.Atom[str], alone: bool) -> str:
     if isinstance(a, str):
         return dim_text(sym(a))
     if a.op == "max":

@@ -9,7 +9,7 @@ from ptir_tools.bridges.constants import known
 from ptir_tools.bridges.extents import Extent, Size, poly, size
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import I1
-from ptir_tools.core.expressions import Interval, Quotient, constant, term
+from ptir_tools.core.expressions import Interval, Quotient, constant, of_quotient
 from ptir_tools.core.extents import bounds, mod, put
 from ptir_tools.core.ir import Operand
 from ptir_tools.core.lazy import np
@@ -123,7 +123,7 @@ class SymbolicElements:
         offset = constant(f.left.const)
         if not isinstance(symbol := size(f.left - offset), Extent) or symbol.symbol is None:
             return False
-        whole = Extent(term((f,)) * f.right - offset)
+        whole = Extent(of_quotient(f) * f.right - offset)
         self.equal[symbol.symbol] = whole
         self.named[whole] = symbol.symbol
         return True

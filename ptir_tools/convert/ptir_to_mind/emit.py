@@ -57,7 +57,7 @@ class MindEmit(Emit["Term | Broadcast"]):
 
     dialect, title, help, names = "mind", "MIND", HELP, OPS
     arrays: dict[Value, Array | None]  # source values that follow from constants alone, computed on demand
-    numbers: dict[tuple[Op | None, Literal], Value]  # the constants of numbers, by the op for which they were made
+    numbers: dict[object, Value]  # the constants of numbers
 
     def spelled(self, name: str) -> str:
         """`name` spelled for MIND."""
@@ -146,10 +146,10 @@ class MindEmit(Emit["Term | Broadcast"]):
         return self(name, *operands, **attrs)
 
     def number(self, x: Number, dtype: DType) -> Value:
-        """A scalar constant, once for all of an op."""
-        key = self.op, Literal(tensor(dtype), pack(numpy_dtype(dtype).type(x), dtype))
-        if key not in self.numbers:
-            self.numbers[key] = value_of(self.constant(key[1]))
+        """A scalar constant, once for a program."""
+        number = Literal(tensor(dtype), pack(numpy_dtype(dtype).type(x), dtype))
+        if (key := number.key) not in self.numbers:
+            self.numbers[key] = value_of(self.constant(number))
         return self.numbers[key]
 
     def last(self, short: str, *operands: Term, **attrs: Attribute) -> Term:  # type: ignore[override]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
+from ptir_tools.bridges.extents import of
 from ptir_tools.bridges.onnx.ops.elementwise import bounded, converted
 from ptir_tools.bridges.onnx.ops.matrix import matmul
 from ptir_tools.bridges.onnx.ops.shape import cut, expanded
@@ -30,7 +31,7 @@ def spread(v: Tensor, x: Tensor, a: int, block: int) -> Tensor:
     assert isinstance(count, int)
     each: list[Dim] = [d for i, d in enumerate(v.shape) for d in ([count, block] if i == a else [d])]
     whole = stretched(expanded(v, [a + 1]), tuple(each)).reshape([count * block if i == a else d for i, d in enumerate(v.shape)])
-    return cut(whole, a, 0, x.shape[a])
+    return cut(whole, a, 0, of(x.shape[a]))
 
 
 def _known(node: Node, i: int, a: int, block: int) -> list[float] | None:

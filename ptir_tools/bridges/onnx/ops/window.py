@@ -207,10 +207,10 @@ class Pool:
         pads = [(0, 0), (0, 0), *((low, high) for (low, _), high in zip(w.pads, self.high, strict=True))]
         ones = [1] * x.rank
         out = x.reduce_window([1, 1, *w.kernel], [1, 1, *w.strides], pads, ones, [1, 1, *w.dilations], reduce=kind)
-        for i, n in enumerate(self.counts if len(self.counts) == x.rank - 2 else ()):
-            out = cut(out, 2 + i, 0, n)
-        for i, n in self.cuts.items():
-            out = cut(out, 2 + i, 0, n)
+        for i, count in enumerate(self.counts if len(self.counts) == x.rank - 2 else ()):
+            out = cut(out, 2 + i, 0, count)
+        for i, size in self.cuts.items():
+            out = cut(out, 2 + i, 0, size)
         return out
 
     def taps(self, spatial: tuple[int, ...], include: bool) -> Array:
