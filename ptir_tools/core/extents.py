@@ -75,7 +75,19 @@ def bounds(p: Poly) -> tuple[int, int]:
             inner = bounds((p - term(m, c)) * constant(by) + q.left * constant(c))
             least, most = inner[0] - max(c * (by - 1), 0), inner[1] - min(c * (by - 1), 0)
             low, high = max(low, -(-least // by)), min(high, most // by)
+        elif len(m) == 2 and abs(c) == 1 and (r := _remaindered(m)) is not None:
+            others, sign = p - term(m, c), constant(c)  # the product is left less 0 to right - 1, and left less right - 1 or more
+            lesser, greater = bounds(others + r.left * sign), bounds(others + (r.left - r.right + _ONE) * sign)
+            low, high = max(low, (greater if c == 1 else lesser)[0]), min(high, (lesser if c == 1 else greater)[1])
     return low, high
+
+
+def _remaindered(m: expressions.Monomial[str]) -> Quotient[str] | None:
+    """The quotient of a product of a quotient and its divisor, which is a name; None of any other product."""
+    for q, other in (m, m[::-1]):
+        if isinstance(q, Quotient) and q.op == "//" and isinstance(other, str) and q.right == name(other):
+            return q
+    return None
 
 
 def canonical(p: Poly, values: Mapping[str, Poly] | None = None) -> Poly:

@@ -76,7 +76,8 @@ class SymbolicElements:
 
     def bounds(self, x: Size) -> Interval:
         """The lower and upper bound of an integer or extent."""
-        return bounds(poly(x.where(self.least) if isinstance(x, Extent) else x))
+        (low, high), (least, most) = (bounds(poly(e)) for e in (x, x.where(self.least) if isinstance(x, Extent) else x))
+        return max(low, least), min(high, most)
 
     def asserted(self, x: Tensor) -> bool:
         """Assume that a comparison holds. True when the types now imply it; else the program has to check it."""
