@@ -129,8 +129,8 @@ def linear_index(source: tuple[int, ...], shape: tuple[int, ...], map: Map, guar
 
 def fold_view(op: Op) -> Operand | None:
     """`x`, when the map is the identity and there is no guard."""
-    entries = [str(d).removeprefix("?") for d in op.attr("map")]
-    return op.operands[0] if not op.attr("guard") and entries == [axis_name(i) for i in range(len(entries))] else None
+    is_identity = all(ex.of_dim(d) == ex.name(axis_name(i)) for i, d in enumerate(op.attr("map")))
+    return op.operands[0] if is_identity and not op.attr("guard") else None
 
 
 @op(
