@@ -41,7 +41,7 @@ from ptir_tools.core.ir import (
     View,
 )  # fmt: skip
 from ptir_tools.core.typed import Any, TypeVar
-from ptir_tools.core.types import Dim, Shape, Type
+from ptir_tools.core.types import Dim, Shape
 
 # Annotations of operand groups; see the module's docstring.
 B = TypeVar("B", bound=Body)
@@ -64,7 +64,7 @@ def op(
     fold: Callable[[Op], Operand | None] | None = None,
     safe: Callable[[Op, Sequence[Any]], bool] | None = None,
     fails: Callable[[Op], bool] | None = None,
-    solve: Callable[[tuple[Type, ...], dict[str, Attribute]], Mapping[str, Dim]] | None = None,
+    solve: Callable[..., Mapping[str, Dim]] | None = None,
     generate: Callable[..., object] | None = None,
     family: str = "",
     implemented: bool = True,

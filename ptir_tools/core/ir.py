@@ -505,7 +505,7 @@ class OpDef:
     fold: Callable[[Op], Operand | None] | None
     safe: Callable[[Op, Sequence[Any]], bool] | None
     fails: Callable[[Op], bool] | None
-    solve: Callable[[tuple[Type, ...], dict[str, Attribute]], Mapping[str, Dim]] | None
+    solve: Callable[..., Mapping[str, Dim]] | None
     generate: Callable[..., object] | None
     family: str
     star: bool  # the last group is written *xs

@@ -150,23 +150,23 @@ def _defined(blocks: list[Region], open_: set[Sym]) -> dict[str, Dim]:
         fresh = {s for v in op.results for s in mentioned(v.type) if s in open_ and s.name not in table}
         if not fresh:
             continue
-        for s, d in _equations(op, lookup):
+        for s, d in _equations(op, lookup, fresh):
             d = extents.put(d, table)
             if s in fresh and s.name not in table and s not in set(mentioned((d,))):
                 table[s.name] = d
     return table
 
 
-def _equations(op: Op, lookup: Lookup) -> Iterator[tuple[Sym, Dim]]:
-    """The named symbols in the declared result types of `op`, each with an extent that the type rule or `solve` gives."""
+def _equations(op: Op, lookup: Lookup, fresh: set[Sym]) -> Iterator[tuple[Sym, Dim]]:
+    """The symbols of `fresh` in the declared result types of `op`, each with an extent that the type rule or `solve` gives."""
     try:
         types = tuple(substitute(operand_type(x), lookup) for x in op.operands)
         if POISON in types or UNTYPED in types:
             return
         attrs = substitute(op.attrs, lookup)
         if op.defn.solve is not None:
-            for name, d in op.defn.solve(types, op.defn.named(attrs)).items():
-                yield sym(name), d
+            given = set(mentioned(attrs)) - fresh
+            yield from ((sym(name), d) for name, d in op.defn.solve(types, op.defn.named(attrs), given).items())
         inferred = op.defn.result_types(types, attrs, op.regions)
     except Violation:  # the verifier reports it
         return

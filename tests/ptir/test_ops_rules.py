@@ -2,8 +2,10 @@
 
 import pytest
 
+from ptir_tools.core import extents
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dtypes import INDEX
+from ptir_tools.core.expressions import to_dim
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.symbols import specialize
 from ptir_tools.core.types import UNKNOWN, sym, tensor, tuple_of
@@ -236,6 +238,11 @@ def test_constraints(case, want):
     assert code(name, *types, **attrs) == want
 
 
+def put(text):
+    """The extent that a text says."""
+    return to_dim(extents.parse(text))
+
+
 def inferred(name, *types, **attrs):
     return program(name, types, attrs).main.results[0].type
 
@@ -257,20 +264,20 @@ def test_symbols_that_agree_are_carried_through():
     assert inferred("top_k", X, k=9, axis=0).elements[0] is ty("f32", 9, 4)
 
 
-def test_extents_that_are_expressions_are_open():
-    assert inferred("concat", [X, X], axis=0) is ty("f32", UNKNOWN, 4)
+def test_extents_are_expressions():
+    assert inferred("concat", [X, X], axis=0) is ty("f32", put("2 * ?N"), 4)
     assert inferred("concat", [X, ty("f32", 0, 4)], axis=0) is X
     assert inferred("concat", [X, X], axis=1) is ty("f32", N, 8)
-    assert inferred("pad", X, low=(1, 1), high=(0, 0)) is ty("f32", UNKNOWN, 5)
+    assert inferred("pad", X, low=(1, 1), high=(0, 0)) is ty("f32", put("?N + 1"), 5)
     assert inferred("pad", X, low=(0, 1), high=(0, 0)) is ty("f32", N, 5)
-    assert inferred("tile", X, repeats=(2, 2)) is ty("f32", UNKNOWN, 8)
+    assert inferred("tile", X, repeats=(2, 2)) is ty("f32", put("2 * ?N"), 8)
     assert inferred("tile", X, repeats=(1, 2)) is ty("f32", N, 8)
     assert inferred("tile", X, repeats=(0, 1)) is ty("f32", 0, 4)
     image = ty("f32", N, 8, M, 3)
     name, _, attrs = patches()
-    assert inferred(name, image, **attrs) is ty("f32", N, 7, UNKNOWN, 12)
+    assert inferred(name, image, **attrs) is ty("f32", N, 7, put("?M - 1"), 12)
     name, _, attrs = pool(image, (1, 2, 2, 1), (1, 2, 2, 1), ((0, 0),) * 4, (1,) * 4, (1,) * 4)
-    assert inferred(name, image, **attrs) is ty("f32", N, 4, UNKNOWN, 3)
+    assert inferred(name, image, **attrs) is ty("f32", N, 4, put("?M floordiv 2"), 3)
     assert code("concat", [X, X], axis=0, result=ty("f32", M, 4)) is None
     assert code("concat", [X, X], axis=0, result=ty("f32", 6, 4)) is None
 
@@ -283,19 +290,21 @@ def test_extents_that_are_expressions_are_open():
         ((), (-1,), (1,)),
         ((N, 4), (-1, 4), (N, 4)),
         ((N, 4), (2, 2, -1), (2, 2, N)),
-        ((N, 4), (-1,), (UNKNOWN,)),
+        ((N, 4), (-1,), ("4 * ?N",)),
         ((N, 4), (N, -1), (N, 4)),
         ((N, 4), (N, 2, -1), (N, 2, 2)),
         ((N, M), (M, N), (M, N)),
         ((N, 4), (M, 2), (M, 2)),
         ((N, M), (-1, M), (N, M)),
-        ((N, 4), (8, -1), (8, UNKNOWN)),
+        ((N, 4), (8, -1), (8, "?N floordiv 2")),
         ((6,), (N, 3), (N, 3)),
     ],
     ids=str,
 )
 def test_reshape(shape, new_shape, result):
-    assert inferred("reshape", ty("f32", *shape), new_shape=new_shape) is ty("f32", *result)
+    assert inferred("reshape", ty("f32", *shape), new_shape=new_shape) is ty(
+        "f32", *(put(d) if isinstance(d, str) else d for d in result)
+    )
 
 
 def specialized(p, **numbers):

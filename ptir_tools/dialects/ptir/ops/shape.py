@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op, same
@@ -98,12 +98,12 @@ def reshape_type(x: TensorType, *, new_shape: NewShape) -> TensorType:
     return x.with_shape(new_shape)
 
 
-def solve_reshape(types: tuple[Type, ...], attrs: dict[str, Shape]) -> Mapping[str, Dim]:
-    """The one symbol of `new_shape` that the operand's shape does not have, when no entry is -1."""
+def solve_reshape(types: tuple[Type, ...], attrs: dict[str, Shape], given_names: Collection[Sym] = ()) -> Mapping[str, Dim]:
+    """The one symbol of `new_shape` that neither is given nor is in the operand's shape, when no entry is -1."""
     x, new_shape = types[0], attrs["new_shape"]
     if not isinstance(x, TensorType) or -1 in new_shape:
         return {}
-    known = set(mentioned(x.shape))
+    known = {*mentioned(x.shape), *given_names}
     names = [s for s in mentioned(new_shape) if s not in known]
     given, _ = elements(new_shape)
     if len(set(names)) != 1 or given == 0 or names[0] not in new_shape:
