@@ -8,7 +8,7 @@ from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.expressions import to_dim
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.symbols import specialize
-from ptir_tools.core.types import UNKNOWN, sym, tensor, tuple_of
+from ptir_tools.core.types import sym, tensor, tuple_of
 from ptir_tools.core.verify import verify
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.ops.scalars import Scalar

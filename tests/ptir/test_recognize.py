@@ -43,16 +43,17 @@ FOUND = {
 RANGE = ("softmax_unshifted", "layer_norm_moments", "silu_unbounded")  # found under fast floats alone
 
 
-def kernels(name: str) -> list[str]:
+def kernels(name: str, dtype: str = "f32") -> list[str]:
     """The composite, and each function of a kernel file, as a program whose numbers are constants."""
-    found = [write(composite(name))] if name in COMPOSITES else []
-    return found + [with_numbers(f) for f in re.findall(r"^  (func .*?^  })", spellings(name), re.MULTILINE | re.DOTALL)]
+    found = [write(composite(name, dtype))] if name in COMPOSITES else []
+    spelled = spellings(name).replace("tensor<f32", f"tensor<{dtype}")
+    return found + [with_numbers(f, dtype) for f in re.findall(r"^  (func .*?^  })", spelled, re.MULTILINE | re.DOTALL)]
 
 
-def with_numbers(function: str) -> str:
+def with_numbers(function: str, dtype: str = "f32") -> str:
     for name, number in NUMBERS.items():
-        function, params = re.subn(rf", %{name}: tensor<f32>", "", function)
-        function = function if not params else function.replace(f"(%{name})", f"(dense<{number}> : tensor<f32>)")
+        function, params = re.subn(rf", %{name}: tensor<{dtype}>", "", function)
+        function = function if not params else function.replace(f"(%{name})", f"(dense<{number}> : tensor<{dtype}>)")
     return function
 
 
@@ -91,8 +92,8 @@ def test_every_kernel_is_recognized_equal_and_decomposed_back(name: str, i: int)
 @pytest.mark.parametrize("dtype", ["f64", "f16", "bf16"])
 @pytest.mark.parametrize("name", FOUND)
 def test_kernels_are_recognized_in_every_float_dtype(name: str, dtype: str) -> None:
-    for text in kernels(name):
-        before, program = recognized(text.replace("tensor<f32", f"tensor<{dtype}"))
+    for text in kernels(name, dtype):
+        before, program = recognized(text)
         assert not {"exp", "rsqrt", "erf", "tanh", "dot_general", "reduce_sum"} & set(names(program))
         assert not check(before, program).diverged
 

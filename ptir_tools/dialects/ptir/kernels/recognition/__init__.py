@@ -92,17 +92,20 @@ def forms() -> Sequence[Form]:
 
 
 def _examples(kernel: _Kernel) -> list[Example]:
-    """The composite, and the kernels of the file; those that contain a softmax once for each custom call of one."""
+    """The composite, and the kernels of the file; those that contain a softmax once for each custom call of one.
+
+    The composite is in f64: its numbers are compared in the dtype of the program, and are exact there.
+    """
     texts = dict.fromkeys(spellings(kernel.file).replace(_SOFTMAX[0], target) for target in _SOFTMAX)
-    found = [composite(kernel.file).main] if kernel.file in COMPOSITES else []
+    found = [composite(kernel.file, "f64").main] if kernel.file in COMPOSITES else []
     found += [example.kernel for t in texts if t for example in Example.read(t).values()]
     return [Example(f, skip=kernel.skip, optional=kernel.optional, products=kernel.products) for f in found]
 
 
-def composite(name: str) -> Program:
+def composite(name: str, dtype: str = "f32") -> Program:
     """The program of the composite `name`, for a small matrix."""
     graph = Graph(name)
-    return graph.returns(COMPOSITES[name](graph.input("x", "f32", (2, 3))))
+    return graph.returns(COMPOSITES[name](graph.input("x", dtype, (2, 3))))
 
 
 def spellings(name: str) -> str:
