@@ -136,11 +136,24 @@ def expanded(program: Program, rules: Mapping[str, Expand], target: Target) -> t
     config = GreedyConfig(enable_constant_fold=False, effect=Effect.RANGE)
     for block in (program.main, *program.regions):
         rw = Rewriter(block, program.dialect)
-        if len(block.results) == 1 and isinstance(x := block.results[0], Value) and isinstance(x.type, TupleType):
-            (name,), n = result_names(block), len(x.type.elements)
-            rw.set_results(block, [Element(x, i) for i in range(n)])
-            if isinstance(block, Function):
-                block.attrs = {**block.attrs, "output_names": [f"{name}.{i}" for i in range(n)]}
+        if isinstance(block, Function):
+            _part_tuples(block, rw)
         apply_patterns_and_fold_greedily(rw, patterns, config)
         rw.finish(naming=False)
     return program, ranges, refused
+
+
+def _part_tuples(function: Function, rw: Rewriter) -> None:
+    """Return the elements of tuples instead of tuples, so that an expansion can give each of them."""
+    results: list[Operand] = []
+    names: list[str] = []
+    for x, name in zip(function.results, result_names(function), strict=True):
+        if isinstance(x, Value) and isinstance(x.type, TupleType) and x.op is not None and x.op.defn.short in EXPANSIONS:
+            results += [Element(x, i) for i in range(len(x.type.elements))]
+            names += [f"{name}.{i}" for i in range(len(x.type.elements))]
+        else:
+            results.append(x)
+            names.append(name)
+    if len(results) > len(function.results):
+        rw.set_results(function, results)
+        function.attrs = {**function.attrs, "output_names": names}
