@@ -236,21 +236,29 @@ def arithmetic_shift(site: Place, op: Op, x: Operand, y: Operand) -> Operand | N
     return seen_as(site, site.op(op.defn.short, seen_as(site, x, signed), seen_as(site, y, signed)), dtype)
 
 
-def logical_shift(site: Place, op: Op, x: Operand, y: Operand) -> Operand:
-    """A right shift that makes zeros. Tiles shift signed elements arithmetically, so the copies of the sign are masked; short
-    unsigned integers have no sign in si32."""
+def logical_shift(site: Place, op: Op, x: Operand, y: Operand) -> Operand | None:
+    """A right shift that makes zeros. Tiles shift signed elements arithmetically, so the copies of the sign are masked. Short
+    unsigned integers are left to `short_shift`."""
     dtype, b = dtype_of(x), site.op
     if dtype is UI32:
-        return seen_as(site, logical_shift(site, op, seen_as(site, x, SI32), seen_as(site, y, SI32)), dtype)
+        made = logical_shift(site, op, seen_as(site, x, SI32), seen_as(site, y, SI32))
+        return None if made is None else seen_as(site, made, dtype)
     if not dtype.is_signed:
         require(dtype in SIGNED, NOT_TRANSLATABLE, f"no tile op shifts {dtype} down")
-        x, y = site.cast(x, SI32), site.cast(y, SI32)
+        return None
     result = b("shift_right_arithmetic", x, y)
-    if dtype.is_signed:
-        copies = b("shift_left", 2, b("sub", dtype.bits - 1, y))
-        result = b("select", b("compare_lt", x, 0), b("add", result, copies), result)
-        result = b("select", b("compare_lt", y, 0), 0, result)
-    return site.cast(b("select", b("compare_lt", y, dtype.bits), result, 0), dtype)
+    copies = b("shift_left", 2, b("sub", dtype.bits - 1, y))
+    result = b("select", b("compare_lt", x, 0), b("add", result, copies), result)
+    result = b("select", b("compare_lt", y, 0), 0, result)
+    return b("select", b("compare_lt", y, dtype.bits), result, 0)
+
+
+def short_shift(site: Place, op: Op, x: Operand, y: Operand) -> Operand | None:
+    """A logical right shift of 8 or 16 unsigned bits. Tiles compute it in a wider type, where the sign is 0."""
+    if dtype_of(x).is_signed or dtype_of(x) is UI32:
+        return None
+    result = site.op("shift_right_arithmetic", x, y)
+    return site.op("select", site.op("compare_lt", y, dtype_of(x).bits), result, 0)
 
 
 # Bits of floats

@@ -36,7 +36,7 @@ def prepared(
     """The live ops of the entry. Constants that are not splats become parameters, whose values go to the option CONSTANTS, else a
     warning lists them. `others` are names that they must not have."""
     composites = {**FUNCTIONS, **SPECIAL, **APPROXIMATIONS, **(LOSSY_FORMULAS if options[LOSSY] else {})}
-    program, ranges, refused = expanded(decomposed(program, composites), EXPANSIONS, target)
+    program, ranges, refused = expanded(decomposed(program, composites), target, EXPANSIONS, LAST)
     return Preparation(program, options, diagnostics, RULES, ranges, refused, others).run()
 
 
@@ -67,6 +67,8 @@ EXPANSIONS: dict[str, Expand] = {
     "top_k": ordering.top_k,
     "sort": ordering.sort,
 }
+# As EXPANSIONS, when these are done: what it makes is in its final form.
+LAST: dict[str, Expand] = {"shift_right_logical": integers.short_shift}
 # Ops that read and write parts of memory, and control flow.
 RULES: dict[str, Rule] = {
     "slice": moves.slice,
@@ -127,18 +129,22 @@ def _held_by_tiles(op: Op) -> bool:
     return not any(unfit(t) or (isinstance(t, TensorType) and 0 in t.shape) for t in types)
 
 
-def expanded(program: Program, rules: Mapping[str, Expand], target: Target) -> tuple[Program, Ranges, dict[Op, Violation]]:
-    """A copy of `program` in ops that tiles have, as far as there are rules; the ranges of its integers, and the refused ops."""
+def expanded(program: Program, target: Target, *steps: Mapping[str, Expand]) -> tuple[Program, Ranges, dict[Op, Violation]]:
+    """A copy of `program` in ops that tiles have, as far as there are rules; the ranges of its integers, and the refused ops. The
+    rules of a step are applied when those of the one before are done."""
     program = clone(program)
     ranges, refused = Ranges(program.main), dict[Op, Violation]()
     ranges.find()
-    patterns = PatternSet([Expansion(short, rule, target, ranges, refused) for short, rule in rules.items()]).freeze()
+    sets = [
+        PatternSet([Expansion(short, rule, target, ranges, refused) for short, rule in rules.items()]).freeze() for rules in steps
+    ]
     config = GreedyConfig(enable_constant_fold=False, effect=Effect.RANGE)
     for block in (program.main, *program.regions):
         rw = Rewriter(block, program.dialect)
         if isinstance(block, Function):
             _part_tuples(block, rw)
-        apply_patterns_and_fold_greedily(rw, patterns, config)
+        for patterns in sets:
+            apply_patterns_and_fold_greedily(rw, patterns, config)
         rw.finish(naming=False)
     return program, ranges, refused
 

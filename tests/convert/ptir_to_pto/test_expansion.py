@@ -2,7 +2,7 @@
 
 import pytest
 
-from ptir_tools.convert.ptir_to_pto.prepare import EXPANSIONS, expanded
+from ptir_tools.convert.ptir_to_pto.prepare import EXPANSIONS, LAST, expanded
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.pto.targets import A3, A5
@@ -40,7 +40,7 @@ def left(program):
 def test_what_replaces_an_op_computes_the_same(op, source, to, target):
     result = f"tensor<{to}, {SHAPE}>"
     before = function(f"%x: tensor<{source}, {SHAPE}>", result, f"%y = {op} -> {result}", returns="%y")
-    after, _, refused = expanded(before, EXPANSIONS, target)
+    after, _, refused = expanded(before, target, EXPANSIONS, LAST)
     short = op.partition("(")[0]
     assert not refused and (short not in left(after) or short.endswith("arithmetic"))
     assert short in left(before)  # the given program is not changed
@@ -52,14 +52,14 @@ def test_an_op_that_tiles_have_stays():
     t = "tensor<f32, 6x5>"
     lines = (f"%e = exp(%x) -> {t}", "%y = reduce_max(%e) axes[1] -> tensor<f32, 6>")
     before = function(f"%x: {t}", "tensor<f32, 6>", *lines, returns="%y")
-    after, _, _ = expanded(before, EXPANSIONS, A3)
+    after, _, _ = expanded(before, A3, EXPANSIONS, LAST)
     assert left(after) == left(before)
 
 
 def test_what_is_refused_is_kept_with_its_reason():
     t = "tensor<si64, 6>"
     before = function(f"%x: {t}", t, f"%y = popcount(%x) -> {t}", returns="%y")
-    after, _, refused = expanded(before, EXPANSIONS, A3)
+    after, _, refused = expanded(before, A3, EXPANSIONS, LAST)
     assert [(op.defn.short, v.message) for op, v in refused.items()] == [("popcount", "no tile op gives the bits of si64")]
     assert left(after) == {"popcount"}
 
@@ -67,6 +67,6 @@ def test_what_is_refused_is_kept_with_its_reason():
 def test_a_tuple_that_is_returned_is_returned_by_its_elements():
     pair = "(tensor<f32, 2>, tensor<si32, 2>)"
     before = function("%x: tensor<f32, 6>", pair, f"%y = top_k(%x) k[2] -> {pair}", returns="%y")
-    after, _, _ = expanded(before, EXPANSIONS, A3)
+    after, _, _ = expanded(before, A3, EXPANSIONS, LAST)
     assert "top_k" not in left(after) and len(after.main.results) == 2
     assert after.main.attrs["output_names"] == ["y.0", "y.1"]
