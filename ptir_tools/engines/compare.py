@@ -15,11 +15,12 @@ from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.errors import EXACT as NO_ERROR
 from ptir_tools.core.errors import distances, leaf_dtypes, unit
 from ptir_tools.core.evaluate import Context
+from ptir_tools.core.expressions import parse, to_dim
 from ptir_tools.core.ir import Loop, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import require_memory, using
 from ptir_tools.core.records import dataclass, field, replace
-from ptir_tools.core.types import ShapedType, Sym, sym
+from ptir_tools.core.types import ShapedType, Sym
 from ptir_tools.core.violations import Violation
 from ptir_tools.engines import bounds, execute, rejecting, run, specialized
 from ptir_tools.engines import signature as ports
@@ -568,7 +569,7 @@ def common_sizes(before: Program, after: Program, bindings: Mapping[str, int]) -
         numbers = {**bindings, **sizes}
         for name in symbols.symbols(before):
             with suppress(Violation):  # the name is not an expression
-                if name not in numbers and isinstance(n := extents.value(sym(name), numbers), int):
+                if name not in numbers and isinstance(n := extents.value(to_dim(parse(name)), numbers), int):
                     sizes[name] = n
     return {**sizes, **small_sizes(before, {**bindings, **sizes})}
 

@@ -7,12 +7,14 @@ import random
 import numpy as np
 import pytest
 
+import ptir_tools
 from ptir_tools.core.diagnostics import Diagnostics, Rejected
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.source import Source
 from ptir_tools.core.symbols import bind
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_format
+from ptir_tools.dialects.ptir.text.fmt import format_text
 from ptir_tools.engines import RunOptions, run
 from ptir_tools.passes import run_pipeline
 
@@ -137,3 +139,13 @@ def test_random_programs_run_as_with_numbers(seed: int) -> None:
     for p, engine in ((program, "numpy"), (good(write(program)), "reference"), (optimized, "native")):
         (got,) = run(p, inputs, RunOptions(engine=engine)).values()
         np.testing.assert_array_equal(got, want)
+
+
+def test_the_table_is_laid_out() -> None:
+    table = "where ?A = ?n   floordiv 2+1,?B=max(?n-3 ,2*(?n+1))"
+    text = f"func @f(%x: tensor<f32, ?A>,%y: tensor<f32, ?B>) -> tensor<f32, ?A>{table} {{\n  return %x\n}}\n"
+    laid_out = format_text(Source("f", text), Diagnostics())
+    assert laid_out is not None
+    assert laid_out.splitlines()[0].endswith("-> tensor<f32, ?A> where ?A = ?n floordiv 2 + 1, ?B = max(?n - 3, 2 * (?n + 1)) {")
+    assert format_text(Source("f", laid_out), Diagnostics()) == laid_out
+    assert ptir_tools.write(ptir_tools.read(laid_out), "ptir") == ptir_tools.write(ptir_tools.read(text), "ptir")

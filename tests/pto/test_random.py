@@ -286,7 +286,7 @@ BY_HAND = (
     "matmul.bias", "mov.m2l", "mov.m2r", "mov.m2b", "mov.m2s", "mov.a2v", "mov.fp", "mov.a2m", "mov.v2m", "prefetch", "print",
     "addsc", "subsc", "axpy", "muladddst", "fusedmuladd", "fusedmuladdrelu", "subrelu", "adddeqrelu", "rowargmax", "rowargmin",
     "colargmax", "colargmin", "partargmax", "partargmin", "concat", "insert", "insert.fp", "fillpad.inplace",
-    "fillpad.expand", "tri",
+    "fillpad.expand", "tri", "undef",
     *(f"{name}{more}" for name in ("gemv", "matmul.mx", "gemv.mx") for more in ("", ".acc", ".bias")),
 )  # fmt: skip
 

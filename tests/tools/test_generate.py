@@ -22,7 +22,7 @@ from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import F32, SI32, DType
 from ptir_tools.core.ir import ELEMENTWISE, PURE, REQUIRED, SEGMENTS, Derived, Element, Literal, Op, Value, operand_type
 from ptir_tools.core.source import Source
-from ptir_tools.core.symbols import mentioned
+from ptir_tools.core.symbols import mentioned, symbolic
 from ptir_tools.core.types import Sym, TensorType, TupleType, leaves, tensor
 from ptir_tools.core.verify import verify
 from ptir_tools.core.violations import Violation, require
@@ -104,6 +104,7 @@ def of_ptir(program: Program) -> Iterator[str]:
                     yield "a nested tuple"
                 for d in mentioned(v.type):
                     yield f"a symbol in a result of {name}"
+                for d in symbolic(v.type):
                     if d not in entering:
                         yield f"a symbol that {name} derives"
                 for leaf in leaves(v.type):
@@ -157,9 +158,7 @@ PTIR = {
 def of_tiny(program: Program) -> Iterator[str]:
     """What a Tiny graph covers beyond its ops; the program is as it was made, not yet explicit."""
     for x in program.main.params:
-        yield from (
-            "an extent that is " + ("an expression" if "+" in s.name or "*" in s.name else "a symbol") for s in mentioned(x.type)
-        )
+        yield from ("an extent that is " + ("a symbol" if s.poly is None else "an expression") for s in symbolic(x.type))
     yield "outputs " + ("named" if program.attrs["outputs"] else "found")
     for op in ops(program):
         yield from ("an immediate" for x in op.operands if isinstance(x, Literal))

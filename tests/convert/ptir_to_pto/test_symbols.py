@@ -205,7 +205,7 @@ def test_windows_that_are_long_and_further_apart():
     line = "%y = reduce_window(%x) reduce[sum] window_dims[200, 1] strides[300, 1] padding[(0, 0), (0, 0)] base_dilation[1, 1]"
     before = single("%x: tensor<f32, ?Nx8>", made, f"{line} window_dilation[1, 1] -> {made}")
     assert translate(before, "pto", found := Diagnostics(before.source), Options(target="a3")) is None
-    assert ["windows of 200 along ?M, 300 apart" in d.message for d in found] == [True]
+    assert ["windows of 200 along" in d.message and "300 apart" in d.message for d in found] == [True]
 
 
 @pytest.mark.parametrize("width", [2, 0])

@@ -161,7 +161,18 @@ def _header(tokens: list[_Token]) -> str:
     name = tokens[1].text if tokens[1].text[0] in "@^" else f"@{tokens[1].text.removeprefix('%')}"
     end = _matching(tokens, 2)
     params = [t._replace(text=_sigil(t)) if u.text == ":" else t for t, u in pairwise(tokens[3 : end + 1])]
-    return f"{tokens[0].text} {name}({_joined(params)}) -> {_joined(tokens[end + 2 : -1])} {{"
+    rest = tokens[end + 2 : -1]
+    at = next((i for i, t in enumerate(rest) if t.text == "where"), len(rest))
+    return f"{tokens[0].text} {name}({_joined(params)}) -> {_joined(rest[:at])}{_table(rest[at:])} {{"
+
+
+def _table(tokens: list[_Token]) -> str:
+    """` where ?T = ?past + ?new`: blanks between all tokens, except inside of parentheses and before a comma."""
+    shown, before = "", ""
+    for text in (x for t in tokens for x in (re.split(r"([+-])", t.text) if t.kind == "number" else [t.text]) if x):
+        tight = text in "),;" or before == "(" or (text == "(" and before in ("min", "max"))
+        shown, before = f"{shown}{'' if tight else ' '}{text}", text
+    return shown
 
 
 def _attributes(tokens: list[_Token]) -> Iterator[tuple[_Token, list[_Token]]]:
