@@ -296,6 +296,8 @@ def write(
     form = format or program.format or program.dialect.name
     if form not in FORMATS:
         raise unknown_name("format", form, FORMATS)
+    if not FORMATS[form].written:
+        raise UsageError(f"{form} can be read, not written")
     if OWNERS[form] is not program.dialect or FORMATS[form].made_by:
         raise UsageError(f"`write` does not make {form} of a {program.dialect.name} program; `{_call(program, form)}` does")
     outside = {} if weights is None else _save_weights(program, form, os.fspath(weights))

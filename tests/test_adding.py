@@ -70,7 +70,7 @@ def ptir(tmp_path_factory: pytest.TempPathFactory) -> Ptir:
 
     def run(*words: str | Path, text: str = TEXT, module: str = "ptir_tools", status: int = 0) -> str:
         command = [sys.executable, "-m", module, *map(str, words)]
-        env = os.environ | {"PYTHONPATH": os.pathsep.join((str(tree), str(ROOT)))}
+        env = os.environ | {"PYTHONPATH": os.pathsep.join((str(tree), str(ROOT))), "PYTEST_ADDOPTS": ""}
         ran = subprocess.run(command, input=text, capture_output=True, text=True, env=env, cwd=tree)
         assert ran.returncode == status, ran.stdout + ran.stderr
         return ran.stdout + ran.stderr

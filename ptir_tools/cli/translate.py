@@ -65,10 +65,13 @@ class Flags:
     check_runs: int
 
 
+_WRITTEN = [name for name, entry in FORMATS.items() if entry.written]
+
+
 @subcommand(
     file_argument,
     output_option,
-    option("--to", metavar="FORMAT", required=True, help=f"One of {', '.join(FORMATS)}."),
+    option("--to", metavar="FORMAT", required=True, help=f"One of {', '.join(_WRITTEN)}."),
     option("--lossy", is_flag=True, help="Allow changes of a NaN, of a range, or beyond rounding."),
     option(
         "--constants",
@@ -98,7 +101,7 @@ def command(session: Session, file: str, output: str | None, flags: Flags) -> No
       ptir translate net.ptir --to tiny --constants weights.npz -o graph.json
     """
     if flags.to not in FORMATS:
-        raise unknown_name("format", flags.to, FORMATS)
+        raise unknown_name("format", flags.to, _WRITTEN)
     only_one("--split-input", flags.split_input, constants=flags.constants, weights_to=flags.weights_to)
     distinct([file], output=output, weights_to=flags.weights_to, constants=flags.constants)
     session.set(lossy=flags.lossy)

@@ -330,6 +330,7 @@ class FormatEntry:
     name: str
     module: str | Format
     readable: bool = True
+    written: bool = True
     named: bool = True  # results have names, which passes keep
     comment: str = "//"  # the mark that begins a comment
     suffix: str = ""  # usual suffix of a file

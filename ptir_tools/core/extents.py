@@ -1,8 +1,8 @@
 """Extents as expressions: their arithmetic in one canonical form, and their text.
 
-`core.expressions` keeps sums and products in normal form. Here quotients and maxima have one form, too: whole multiples of a
-number that divides are taken out, nested divisions become one, a remainder is written with its quotient, and of a quotient
-rounded down and the one rounded up only one is used. Named symbols are not negative, and divisors are positive.
+`core.expressions` keeps sums and products in normal form. Here quotients and maxima have one form, too. Whole
+multiples of a number that divides are taken out, and nested divisions become one. A remainder is written with its quotient. Of a
+quotient rounded down and the one rounded up only one is used. Named symbols are not negative, and divisors are positive.
 """
 
 from __future__ import annotations

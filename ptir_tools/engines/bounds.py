@@ -239,9 +239,9 @@ class Measured(Proven):
     """Runs a program on values with errors and samples.
 
     A result's error is `FACTOR` times the largest distance of a sample from the value, plus the op's own error. If the op's worst
-    case for the errors of its operands is smaller, it is used instead. Only the worst case is used for integers and i1, where an
-    integer or i1 operand is uncertain, where the result jumps (floor, sign) and no sample jumped, and at poles. There the samples
-    are set apart by it.
+    case for the errors of its operands is smaller, it is used instead. Only the worst case is used for integers and i1, and where
+    an operand of these is uncertain. The same holds at poles, and where the result jumps (floor, sign) and no sample jumped.
+    There the samples are set apart by it.
     """
 
     def __init__(self, strict: bool = False) -> None:

@@ -569,7 +569,9 @@ def common_sizes(before: Program, after: Program, bindings: Mapping[str, int]) -
         numbers = {**bindings, **sizes}
         for name in symbols.symbols(before):
             with suppress(Violation):  # the name is not an expression
-                if name not in numbers and isinstance(n := extents.value(to_dim(parse(name)), numbers), int):
+                d = to_dim(parse(name))
+                n = extents.value(d, numbers) if isinstance(d, Sym) else d
+                if name not in numbers and isinstance(n, int):
                     sizes[name] = n
     return {**sizes, **small_sizes(before, {**bindings, **sizes})}
 

@@ -27,7 +27,7 @@ from ptir_tools.core.ir import (
 from ptir_tools.core.lazy import ml_dtypes, np
 from ptir_tools.core.limits import require_memory
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.core.types import NumericType, Shape, ShapedType, Sym, TensorType, Type, is_memory, leaves
+from ptir_tools.core.types import NumericType, Shape, ShapedType, TensorType, Type, is_memory, leaves
 from ptir_tools.core.violations import Violation
 from ptir_tools.engines.memory import addressed
 from ptir_tools.engines.signature import Port, entry, given_extents, signature
@@ -169,7 +169,7 @@ class _Surroundings:
             return tuple(self.shapes[x])
         t = operand_type(x)
         if isinstance(t, TensorType):
-            return tuple(self.numbers.get(d.name, d) if isinstance(d, Sym) else d for d in t.shape)
+            return symbols.substitute(t, symbols.lookup_in(self.program, self.numbers)).shape if symbols.mentioned(t) else t.shape
         return t.extents if isinstance(t, NumericType) else ()
 
 

@@ -102,7 +102,7 @@ def of_ptir(program: Program) -> Iterator[str]:
             for v in op.results:
                 if isinstance(v.type, TupleType) and any(isinstance(t, TupleType) for t in v.type.elements):
                     yield "a nested tuple"
-                for d in mentioned(v.type):
+                for _ in mentioned(v.type):
                     yield f"a symbol in a result of {name}"
                 for d in symbolic(v.type):
                     if d not in entering:

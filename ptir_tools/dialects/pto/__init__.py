@@ -58,7 +58,12 @@ DIALECT = Dialect(
             opening=("module", "func.func"),
         ),
         FormatEntry(
-            "ptoas", f"{_HERE}.ptoas.format", suffix=".pto", begins=late(f"{_HERE}.spelling", "begins_buffers"), imported=True
+            "ptoas",
+            f"{_HERE}.ptoas.format",
+            suffix=".pto",
+            begins=late(f"{_HERE}.spelling", "begins_buffers"),
+            imported=True,
+            written=False,
         ),
         FormatEntry("pto-as", f"{_HERE}.text.assembly", readable=False),
         FormatEntry("pto-cpp", f"{_HERE}.text.cpp", readable=False),
