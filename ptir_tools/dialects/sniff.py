@@ -28,11 +28,11 @@ _JSON_TOKEN = regex(r'"(?:[^"\\]|\\.)*"|[{}\[\]:]|//[^\n]*|/\*.*?(?:\*/|\Z)|#[^\
 
 def sniff(text: str) -> str | None:
     """The name of the format that `text` is in, or None when it begins like none of them. Formats are asked in order of
-    registration; the first one decides."""
+    registration, ambiguous ones last; the first one decides."""
     start = beginning(text)
     if text.startswith("{", start) and (found := _json(text, start)) is not None:
         return found
-    entries = (entry for dialect in DIALECTS.values() for entry in dialect.formats)
+    entries = sorted((entry for dialect in DIALECTS.values() for entry in dialect.formats), key=lambda entry: entry.ambiguous)
     return next((entry.name for entry in entries if _begins(entry, text, start)), None)
 
 

@@ -107,7 +107,7 @@ ROOMS: dict[str, tuple[Part, ...]] = {
               "ptir/dump ptir/json ptir/jsonc ptir/quirks ptir/hash ptir/extensions"),
         _part(f"{_D}/mind/text/*.py {_D}/mind/surface.py",
               "mind/text mind/lines mind/surface mind/mlir grammars/readers"),
-        _part(f"{_D}/pto/ptoas/*.py {_D}/pto/spelling.py",
+        _part(f"{_D}/pto/ptoas/*.py",
               "pto/ptoas"),
         _part(f"{_D}/mind/mic/*.py",
               "mind/mic"),

@@ -28,7 +28,13 @@ DIALECT = Dialect(
         ),
         FormatEntry("mic", f"{_HERE}.mic.format", named=False, comment="#", suffix=".mic", begins=r"mic@\d", opening=("mic@1",)),
         FormatEntry(
-            "mind-ir", f"{_HERE}.mic.listing", named=False, suffix=".ir", begins=r"module\s*\{", imported=True, written=False
+            "mind-ir",
+            f"{_HERE}.mic.listing",
+            named=False,
+            suffix=".ir",
+            begins=r"module\s*\{\s*(?:%\d+\s*=\s*const\.|output\s)",
+            imported=True,
+            written=False,
         ),
         FormatEntry("mind-json", f"{_HERE}.text.records", readable=False, named=False),
         FormatEntry("mlir", f"{_HERE}.mlir.format", readable=False, named=False),

@@ -6,6 +6,7 @@ from ptir_tools.core.dialect import Codes, Dialect, FormatEntry, Option, Pipelin
 from ptir_tools.core.lazy import late, lazy, value
 
 _HERE = "ptir_tools.dialects.pto"
+RESULTS = r"(?:%[\w$.-]+(?::\d+)?(?:\s*,\s*%[\w$.-]+(?::\d+)?)*\s*=\s*)?"
 targets = lazy("ptir_tools.dialects.pto.targets")
 
 TILES = "pto-canonicalize,pto-canonicalize-views,pto-infer-tile-info"
@@ -49,7 +50,7 @@ DIALECT = Dialect(
             "pto",
             f"{_HERE}.text.format",
             suffix=".pto",
-            begins=late(f"{_HERE}.spelling", "begins_tiles"),
+            begins=rf"{RESULTS}\"?[A-Za-z_]\w*\.[A-Za-z_]|module\b|#pto\b",
             keywords=r"module|func\.func|return|to|wait|iter_args|step|else|do",
             type_words="tile|memref|vector|index|strided",
             op_prefix=r"(?:pto\.|arith\.)?",
@@ -61,7 +62,7 @@ DIALECT = Dialect(
             "ptoas",
             f"{_HERE}.ptoas.format",
             suffix=".pto",
-            begins=late(f"{_HERE}.spelling", "begins_buffers"),
+            begins=late(f"{_HERE}.ptoas.sniff", "begins"),
             imported=True,
             written=False,
         ),
