@@ -7,10 +7,11 @@ infinity. The axes of an index map are atoms named `@0`, `@1`, …, which no pro
 
 from __future__ import annotations
 
+import operator
 import re
 import sys
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from itertools import product as pairs
 from math import gcd, prod
@@ -18,7 +19,7 @@ from math import gcd, prod
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.lazy import np, regex
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.typed import Generic, TypeAlias, TypeVar
+from ptir_tools.core.typed import ClassVar, Generic, TypeAlias, TypeVar
 from ptir_tools.core.types import Dim, Sym, composed, sym
 from ptir_tools.core.violations import Violation
 
@@ -322,24 +323,35 @@ def _atom_magnitude(a: Atom[A], ranges: Mapping[A, Interval]) -> int:
 _TOKEN = regex(r"\s*(?:(?P<number>\d+)|(?P<name>@?[^\W\d][\w']*|@\d+)|(?P<op>//|[-+*%(),])|(?P<end>\Z)|(?P<bad>.))", re.S)
 
 
-class _Parser:
-    """`sum = term {(+|-) term}`, `term = unary {(*|//|%) unary}`, `unary = -unary | atom`; also `floordiv`, `mod` and `max`
-    of two expressions."""
+class Parser:
+    """`sum = term {(+|-) term}`, `term = unary {OPERATOR unary}`, `unary = -unary | atom`. A notation gives its `pattern` of
+    tokens, its `operators`, what an expression is called, and the names and functions that are atoms."""
+
+    pattern: ClassVar[re.Pattern[str]]
+    operators: ClassVar[Mapping[str, Callable[[Poly, Poly], Poly]]]
+    called: ClassVar[str]
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.tokens = [(m.lastgroup or "", m[m.lastgroup or 0]) for m in _TOKEN.finditer(text)]
+        self.tokens = [(m.lastgroup or "", m[m.lastgroup or 0]) for m in self.pattern.finditer(text)]
         self.at = 0
         self.depth = 0
 
     def fail(self, what: str) -> Violation:
-        return Violation("InvalidArg", f"`{self.text[:60]}` is not an integer expression: {what}", at=self.text)
+        return Violation("InvalidArg", f"`{self.text.strip()[:60]}` is not {self.called}: {what}", at=self.text)
+
+    def wrong(self) -> Violation:
+        kind, word = self.tokens[self.at]
+        return self.fail("it ends too early" if kind == "end" else f"`{word}` does not fit there")
 
     def parse(self) -> Poly:
         result = self.sum()
-        if self.tokens[self.at][0] != "end":
-            raise self.fail(f"`{self.tokens[self.at][1]}` does not fit there")
+        self.end()
         return result
+
+    def end(self) -> None:
+        if self.tokens[self.at][0] != "end":
+            raise self.wrong()
 
     def take(self, *ops: str) -> str:
         kind, text = self.tokens[self.at]
@@ -364,9 +376,8 @@ class _Parser:
 
     def term(self) -> Poly:
         result = self.unary()
-        while op := self.take("*", "//", "%"):
-            right = self.unary()
-            result = result * right if op == "*" else result // right if op == "//" else result % right
+        while op := self.take(*self.operators):
+            result = self.operators[op](result, self.unary())
         return result
 
     def unary(self) -> Poly:
@@ -381,14 +392,31 @@ class _Parser:
             self.expect(")")
             return result
         kind, text = self.tokens[self.at]
-        self.at += kind != "end"
-        if kind == "number":
-            if len(text) > MAX_DIGITS:
-                raise self.fail(f"a number of {len(text)} digits")
-            return constant(int(text))
-        if kind == "name":
-            return self.call(text) if text in ("floordiv", "mod", "max") and self.take("(") else name(text)
-        raise self.fail("it ends too early" if kind == "end" else f"`{text}` does not fit there")
+        if kind != "number":
+            return self.named()
+        self.at += 1
+        if len(text) > MAX_DIGITS:
+            raise self.fail(f"a number of {len(text)} digits")
+        return constant(int(text))
+
+    def named(self) -> Poly:
+        """An atom that is no number and not in parentheses. Raises Violation."""
+        raise NotImplementedError
+
+
+class _Parser(Parser):
+    """The notation of Tiny and PTO: `//` and `%`; also `floordiv`, `mod` and `max` of two expressions."""
+
+    pattern = _TOKEN
+    operators: ClassVar = {"*": operator.mul, "//": operator.floordiv, "%": operator.mod}
+    called = "an integer expression"
+
+    def named(self) -> Poly:
+        kind, text = self.tokens[self.at]
+        if kind != "name":
+            raise self.wrong()
+        self.at += 1
+        return self.call(text) if text in ("floordiv", "mod", "max") and self.take("(") else name(text)
 
     def call(self, function: str) -> Poly:
         left = self.sum()

@@ -15,8 +15,6 @@ from math import gcd
 
 from ptir_tools.core import expressions
 from ptir_tools.core.expressions import (
-    MAX_DEPTH,
-    MAX_DIGITS,
     Poly,
     Quotient,
     collect,
@@ -28,8 +26,8 @@ from ptir_tools.core.expressions import (
     to_dim,
 )
 from ptir_tools.core.lazy import regex
+from ptir_tools.core.typed import ClassVar
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, dim_text, sym
-from ptir_tools.core.violations import Violation
 
 LARGEST = (1 << 63) - 1  # of an extent
 _ZERO, _ONE = constant(0), constant(1)
@@ -299,103 +297,45 @@ _TOKEN = regex(
     r"|(?P<op>floordiv\b|ceildiv\b|mod\b|min\b|max\b|[-+*(),=])|(?P<end>\Z)|(?P<bad>\S))",
     re.S,
 )
-_INFIX: dict[str, Callable[[Poly, Poly], Poly]] = {
-    "*": operator.mul, "floordiv": floordiv, "ceildiv": ceildiv, "mod": mod, "min": minimum, "max": maximum,
-}  # fmt: skip
 
 
-class _Reader:
-    """`sum = term {(+|-) term}`, `term = unary {(*|floordiv|ceildiv|mod) unary}`, `unary = -unary | atom`."""
+class _Reader(expressions.Parser):
+    """The notation of text PTIR: words for quotients; `min` and `max` of several expressions."""
 
-    def __init__(self, text: str) -> None:
-        self.tokens = [(m.lastgroup or "", m[m.lastgroup or 0]) for m in _TOKEN.finditer(text)]
-        self.text, self.at, self.depth = text, 0, 0
-
-    def fail(self, what: str) -> Violation:
-        return Violation("InvalidArg", f"`{self.text.strip()[:60]}` is not an extent: {what}", at=self.text)
-
-    def wrong(self) -> Violation:
-        kind, word = self.tokens[self.at]
-        return self.fail("it ends too early" if kind == "end" else f"`{word}` does not fit there")
-
-    def take(self, *ops: str) -> str:
-        kind, word = self.tokens[self.at]
-        if kind == "op" and word in ops:
-            self.at += 1
-            return word
-        return ""
-
-    def expect(self, op: str) -> None:
-        if not self.take(op):
-            raise self.fail(f"`{op}` is missing")
-
-    def whole(self) -> Poly:
-        result = self.sum()
-        if self.tokens[self.at][0] != "end":
-            raise self.wrong()
-        return result
+    pattern = _TOKEN
+    operators: ClassVar = {"*": operator.mul, "floordiv": floordiv, "ceildiv": ceildiv, "mod": mod}
+    called = "an extent"
 
     def table(self) -> dict[str, Dim]:
         found: dict[str, Dim] = {}
         while True:
-            kind, word = self.tokens[self.at]
-            if kind not in ("name", "quoted"):
-                raise self.wrong()
-            self.at += 1
-            called = _unquoted(kind, word)
+            called = self.symbol()
             if called in found:
                 raise self.fail(f"?{called} is defined twice")
             self.expect("=")
             found[called] = to_dim(self.sum())
             if not self.take(","):
                 break
-        if self.tokens[self.at][0] != "end":
-            raise self.wrong()
+        self.end()
         return found
 
-    def sum(self) -> Poly:
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise self.fail(f"nested deeper than {MAX_DEPTH}")
-        result = self.term()
-        while op := self.take("+", "-"):
-            result = result + self.term() if op == "+" else result - self.term()
-        self.depth -= 1
-        return result
-
-    def term(self) -> Poly:
-        result = self.unary()
-        while op := self.take("*", "floordiv", "ceildiv", "mod"):
-            result = _INFIX[op](result, self.unary())
-        return result
-
-    def unary(self) -> Poly:
-        negative = False
-        while self.take("-"):
-            negative = not negative
-        return -self.atom() if negative else self.atom()
-
-    def atom(self) -> Poly:
-        if self.take("("):
-            result = self.sum()
-            self.expect(")")
-            return result
-        if op := self.take("min", "max"):
-            self.expect("(")
-            result = self.sum()
-            while self.take(","):
-                result = _INFIX[op](result, self.sum())
-            self.expect(")")
-            return result
+    def symbol(self) -> str:
         kind, word = self.tokens[self.at]
-        if kind not in ("number", "name", "quoted"):
+        if kind not in ("name", "quoted"):
             raise self.wrong()
         self.at += 1
-        if kind == "number":
-            if len(word) > MAX_DIGITS:
-                raise self.fail(f"a number of {len(word)} digits")
-            return constant(int(word))
-        return name(_unquoted(kind, word))
+        return _unquoted(kind, word)
+
+    def named(self) -> Poly:
+        op = self.take("min", "max")
+        if not op:
+            return name(self.symbol())
+        self.expect("(")
+        result = self.sum()
+        while self.take(","):
+            result = (minimum if op == "min" else maximum)(result, self.sum())
+        self.expect(")")
+        return result
 
 
 def _unquoted(kind: str, word: str) -> str:
@@ -405,7 +345,7 @@ def _unquoted(kind: str, word: str) -> str:
 @lru_cache(maxsize=65536)
 def parse(text: str) -> Poly:
     """The expression that a program spells, in canonical form. Raises Violation("InvalidArg")."""
-    return _Reader(text).whole()
+    return _Reader(text).parse()
 
 
 def parse_table(text: str) -> dict[str, Dim]:
