@@ -1,6 +1,6 @@
 """The models of testdata/models in torch, on the same weights and inputs, by torch's own layers.
 
-`python -m tests.torch_models` writes what they give in float32 and in float64 beside them: NAME.expect.safetensors and
+`python -m tests.torch_models` writes what they give in float32 and in float64 next to them: NAME.expect.safetensors and
 NAME.expect64.safetensors. test_torch_models.py computes it again.
 """
 

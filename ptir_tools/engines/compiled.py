@@ -32,7 +32,7 @@ class Lender:
         self.bound = bound
         self.lent = [lends and a.nbytes > at.lent for a in bound.results]
         self.owners = [owner(a) for a, lent in zip(bound.results, self.lent, strict=True) if lent]
-        self.references: list[int] = []  # reference counts of the lent arrays when nobody uses them
+        self.references: list[int] = []  # reference counts of the lent arrays when they are unused
 
     def is_free(self) -> bool:
         """Whether no result of the previous call is in use: every view of an array refers to its owner."""

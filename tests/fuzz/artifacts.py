@@ -74,7 +74,7 @@ def written(value: int) -> bytes:
 
 
 def sections(data: bytes) -> tuple[bytes, list[Section]]:
-    """What stands before the sections, and the sections. Their alignment is left out: only constants of the host need it."""
+    """The headers before the sections, and the sections. Their alignment is left out: only constants of the host need it."""
     at = data.index(b"\0", number(data, len(_MAGIC))[1]) + 1
     head, found = data[:at], list[Section]()
     while at < len(data):

@@ -1,4 +1,4 @@
-"""C++ for the PTO tile library: compiled with a stand-in for it (`tests/pto/stub`), and run under many orders of the pipes."""
+"""C++ for the PTO tile library: compiled with a stub of it (`tests/pto/stub`), and run under many orders of the pipes."""
 
 from __future__ import annotations
 
