@@ -336,9 +336,9 @@ def test_a_map_with_an_offset_is_no_window_from_the_start(shape: tuple[int, int]
     assert prove(parse(graph, "tiny"), "ptir", seed=1) in ("there", "there and back")
 
 
-@pytest.mark.parametrize("names", [["A"], ["A", 6]])
+@pytest.mark.parametrize("names", [["A"], ["A", 6], ["A", "B"], ["A", "B", "C"]])
 def test_an_extent_that_is_called_otherwise_is_the_same_expression(names: list[str | int]) -> None:
-    """It is known by the number of elements, which a reshape checks."""
+    """Which one it is follows from the number of elements; of several, from the order."""
     n = len(names)
     shape = [f"{name}0" if isinstance(name, str) else name - 3 for name in names]
     graph = json.dumps({"uops": [
@@ -350,8 +350,8 @@ def test_an_extent_that_is_called_otherwise_is_the_same_expression(names: list[s
     there = translated(parse(graph, "tiny"), "ptir")
     assert there.program is not None, there.errors
     assert [op.defn.short for op in there.program.main.body] == ["neg", "pad", "reshape"]
-    padded = to_dim(parse_extent("?A0 + 3"))
-    assert there.program.main.result_types[0].shape == tuple(padded if isinstance(d, str) else d for d in names)
+    padded = tuple(to_dim(parse_extent(f"?{d}0 + 3")) if isinstance(d, str) else d for d in names)
+    assert there.program.main.result_types[0].shape == padded
 
 
 GRID = np.array(

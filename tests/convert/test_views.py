@@ -105,6 +105,19 @@ OPEN = {
         node("PAD", pad=[[0, 0], [0, 0], ["M", 0]], value=3),
         lambda x, n, m: np.pad(x, ((0, 0), (0, 0), (m, 0)), constant_values=3),
     ),
+    "all but the first": (node("SHRINK", lo=[0, 1, 1], hi=["N", 2, "M"]), lambda x, n, m: x[:, 1:, 1:]),
+    "an index that counts an axis": (
+        node("VIEW", result_shape=["N-1", "M"], index_map={"map": ["N-1-i0", "1", "i1"]}),
+        lambda x, n, m: x[:0:-1, 1],
+    ),
+    "windows": (
+        node("POOL", kernel=[1], stride=[2]),
+        lambda x, n, m: x[:, :, ::2, None],
+    ),
+    "windows of a symbol": (
+        node("POOL", kernel=["M"], stride=["M"]),
+        lambda x, n, m: x[:, :, None],
+    ),
     "a band": (
         node("VIEW", result_shape=["N", "M", "M"], index_map=LOWER),
         lambda x, n, m: np.array(
@@ -129,7 +142,7 @@ def test_indices_of_symbols_are_computed(name: str, n: int, m: int) -> None:
 
 
 def test_an_extent_that_nothing_gives_is_asked_for() -> None:
-    made = node("VIEW", result_shape=["N-1"], index_map={"map": ["i0"]})
+    made = node("VIEW", result_shape=["K-1"], index_map={"map": ["i0"]})
     found = translated(parse(graph(source(["N"]), made), "tiny"), "ptir")
     assert [code for code, _ in found.errors] == ["UnboundSymbol"]
 

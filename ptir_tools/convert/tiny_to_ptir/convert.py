@@ -21,15 +21,15 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.dtypes import F32, F64
 from ptir_tools.core.expressions import names
+from ptir_tools.core.extents import put
 from ptir_tools.core.ir import Argument, Attribute, Literal, Op, Operand, Region, Value
-from ptir_tools.core.symbols import mentioned
+from ptir_tools.core.symbols import rewrite_types
 from ptir_tools.core.types import Dim, Shape, Sym
 from ptir_tools.core.violations import Violation
-from ptir_tools.core.walks import post_order
 from ptir_tools.dialects.ptir.rewrites.raising import RAISING
 from ptir_tools.dialects.tiny.immediates import as_array, immediate
 from ptir_tools.dialects.tiny.ops.view import pool_map
-from ptir_tools.dialects.tiny.symbols import given, put_dims, renamings, symbols
+from ptir_tools.dialects.tiny.symbols import paired, put_dims, symbols
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.patterns import Effect
 from ptir_tools.rewrite.vocabulary import tensor_type
@@ -60,11 +60,6 @@ class GraphEmit(PtirEmit):
 
     origin = "tiny"
 
-    @property
-    def given(self) -> set[str]:
-        """The symbols that the inputs determine."""
-        return {s.name for s in given([p.type for p in self.source.params])}
-
     def needed(self, block: Region) -> list[Op]:
         """The live ops, except those that only a pattern absorbs."""
         return Emit.needed(self, block)
@@ -94,7 +89,7 @@ class GraphEmit(PtirEmit):
 
 
 def _with_dims(program: Program, diagnostics: Diagnostics) -> Program:
-    """A copy with symbols replaced by numbers from "dims" or determined by the graph; the program itself when it has no
+    """A copy with symbols replaced by what "dims" or the graph say, numbers or expressions; the program itself when it has no
     symbols."""
     if not symbols(program):
         return program
@@ -103,6 +98,12 @@ def _with_dims(program: Program, diagnostics: Diagnostics) -> Program:
         put_dims(program, {})
     except Violation as violation:
         diagnostics.violation(violation, None)
+        return program
+    extents, chosen = paired(program.main)
+    if chosen:
+        message = f"the opposite extent determines {', '.join(sorted(chosen))}: none may be 1"
+        diagnostics.note("ConditionalTranslation", message, program.main.loc)
+    rewrite_types(program.main, lambda s: put(s, extents))
     return program
 
 
@@ -170,20 +171,8 @@ REDUCTIONS = {"SUM": ("reduce_sum", "add"), "MAX": ("reduce_max", "maximum"), "M
 
 
 def reshape(emit: PtirEmit, op: Op, x: Operand) -> Value:
-    """The same reshape; symbols stay. PTIR computes one symbol at a time."""
-    *steps, result = _renamings(emit, x, op.attr("result_shape"))
-    for shape in steps:
-        x = emit("reshape", x, new_shape=shape)
-    return emit.last("reshape", x, new_shape=result)
-
-
-def _renamings(emit: PtirEmit, x: Operand, result: Shape) -> list[Shape]:
-    """The shapes on the way to `result`."""
-    assert isinstance(emit, GraphEmit)
-    steps = renamings(tensor_type(x).shape, result, emit.given)
-    if len(steps) > 1:
-        emit.note("an extent determines the opposite symbol: none may be 1")
-    return steps
+    """The same reshape; symbols stay."""
+    return emit.last("reshape", x, new_shape=op.attr("result_shape"))
 
 
 def permute(emit: PtirEmit, op: Op, x: Operand) -> Value:
@@ -192,14 +181,8 @@ def permute(emit: PtirEmit, op: Op, x: Operand) -> Value:
 
 
 def expand(emit: PtirEmit, op: Op, x: Operand) -> Value:
-    """A broadcast: axes that determine a symbol are renamed to it, and new axes of extent 1 are inserted."""
+    """A broadcast; new axes of extent 1 are inserted."""
     source, result_shape = tensor_type(x), op.attr("result_shape")
-    places = zip(source.shape, op.attr("broadcast_dimensions"), strict=True)
-    called = tuple(d if axis is None or d == 1 else result_shape[axis] for d, axis in places)
-    if called != source.shape:
-        for shape in _renamings(emit, x, called):
-            x = emit("reshape", x, new_shape=shape)
-        source = tensor_type(x)
     inner: list[Dim] = [1] * len(result_shape)
     for d, axis in zip(source.shape, op.attr("broadcast_dimensions"), strict=True):
         if axis is not None:
@@ -290,33 +273,4 @@ RULES: dict[str, Rule] = {
 }  # fmt: skip
 
 
-def renamed(op: Op, options: Options) -> Match | None:
-    """A RESHAPE that only renames extents: PTIR declares the names at the op itself."""
-    x = op.operands[0]
-    before, after = tensor_type(x).shape, tensor_type(op.result).shape
-    new = [(a, b) for a, b in zip(before, after, strict=False) if a != b]
-    if len(before) != len(after) or len(new) < 2 or not isinstance(x, Value) or x.op is None:
-        return None
-    kept = {n for y in x.op.values() for n in tensor_type(y).shape}
-    if any(a in kept or (isinstance(a, Sym) and names(a.name) == (a.name,)) for a, _ in new):  # unchanged by the op
-        return None
-    symbols = [b.name for _, b in new if isinstance(b, Sym) and names(b.name) == (b.name,)]
-    if len(symbols) < len(new) or {n for s in mentioned([p.type for p in inputs_below(x)]) for n in names(s.name)} & {*symbols}:
-        return None
-    result = x.op
-    entry = next((m for p in WINDOWS.get(result.defn.short, ()) if (m := p(result, options))), None)
-    if entry is None and result.defn.short == "PAD":
-        entry = Match(result.operands, pad)
-    if entry is None:
-        return None
-    rule = entry.rule
-    return Match(entry.needs, lambda emit, op, *operands: rule(emit, result, *operands))
-
-
-def inputs_below(x: Value) -> list[Value]:
-    """The inputs that `x` depends on."""
-    return [v for v in post_order([x], lambda v: [*v.op.values()] if v.op is not None else []) if v.op is None]
-
-
 PATTERNS: dict[str, tuple[Pattern, ...]] = {"EXP2": (exp,), "MIN": (clamp,), **FORMULAS, **WINDOWS}
-PATTERNS["RESHAPE"] = (*WINDOWS["RESHAPE"], renamed)

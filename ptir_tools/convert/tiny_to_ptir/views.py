@@ -10,13 +10,13 @@ Where an extent is a symbol, the indices are computed from `iota` and the symbol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 
 from ptir_tools.convert.to_ptir import PtirEmit
 from ptir_tools.core.arrays import Array, to_literal
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
-from ptir_tools.core.expressions import Poly, Quotient, constant, linear, name, names, of_dim, parse, product, to_dim
+from ptir_tools.core.expressions import Poly, Quotient, constant, linear, name, names, of_dim, parse, product, symbols_in, to_dim
 from ptir_tools.core.ir import Operand, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType, tensor
@@ -24,6 +24,7 @@ from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.ops.scalars import Scalar, natural_kind
 from ptir_tools.dialects.tiny.immediates import as_array, immediate
 from ptir_tools.dialects.tiny.ops.view import axes_of, axis_name
+from ptir_tools.dialects.tiny.symbols import given
 from ptir_tools.rewrite.vocabulary import tensor_type
 
 
@@ -126,8 +127,8 @@ def _whole(source: TensorType, result: TensorType, n: int, p: Poly) -> bool:
 
 def _counted(emit: PtirEmit, x: Operand, maps: Sequence[Poly], guards: Sequence[Poly], fill: float) -> Value:
     """A read at computed indices, with computed guards."""
-    given = {d for v in (*emit.source.params, x) for d in tensor_type(v).shape}
-    if missing := [n for d in emit.shape if not isinstance(d, int) and d not in given for n in names(d.name)]:
+    known = given([p.type for p in emit.source.params]) | {*_symbols(tensor_type(x).shape)}
+    if missing := [s.name for s in _symbols(emit.shape) if s not in known]:
         raise unbound(list(dict.fromkeys(missing)), "the index map")  # no op made here would determine it
     if not guards:
         return _read(emit, x, maps, False, emit.last)
@@ -136,6 +137,10 @@ def _counted(emit: PtirEmit, x: Operand, maps: Sequence[Poly], guards: Sequence[
         inside = emit("select", inside, more, inside)
     outside = emit("broadcast_to", immediate(fill, emit.type.dtype), result_shape=emit.shape)
     return emit.last("select", inside, _read(emit, x, maps, True, emit), outside)
+
+
+def _symbols(shape: Shape) -> Iterator[Sym]:
+    return (n for s in shape if isinstance(s, Sym) for n in symbols_in(s))
 
 
 def _read(emit: PtirEmit, x: Operand, maps: Sequence[Poly], moved: bool, last: Callable[..., Value]) -> Value:

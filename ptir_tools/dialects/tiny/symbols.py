@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
 
 from ptir_tools.core import expressions as ex
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program, clone
+from ptir_tools.core.extents import put
 from ptir_tools.core.ir import Function, Op, Value, operand_type
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.symbols import mentioned, substitute, symbolic
-from ptir_tools.core.types import POISON, Dim, Shape, Sym, TensorType, Type, sym
+from ptir_tools.core.types import POISON, Dim, Sym, TensorType, Type, sym
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.tiny.ops.movement import result_axes
 from ptir_tools.dialects.tiny.ops.rules import dim_text
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 
 @dataclass(slots=True, frozen=True)
@@ -247,18 +250,52 @@ def _pair_opposite(op: Op, source: TensorType, numbers: Mapping[str, int]) -> It
         return
 
 
-def renamings(source: Shape, made: Shape, known: Container[str]) -> list[Shape]:
-    """The shapes between `source` and `made` for a RESHAPE, each with one more unknown symbol, where extents are paired and
-    none is 1. Only `made` where it has at most one unknown, or where extents are not paired."""
-    steps, shape = list[Shape](), source
-    while len(unknown := {n for d in made if d not in shape for s in mentioned(d) for n in ex.names(s.name)}) > 1:
-        rows = [[i for i, d in enumerate(x) if d != 1] for x in (shape, made)]
-        pair = next(((i, j) for i, j in zip(*map(reversed, rows), strict=False) if shape[i] != made[j]), None)
-        if pair is None or not isinstance(d := made[pair[1]], Sym) or d.name not in unknown or d.name in known:
-            return [made]
-        shape = (*shape[: pair[0]], d, *shape[pair[0] + 1 :])
-        steps.append(shape)
-    return [*steps, made]
+def paired(function: Function) -> tuple[dict[str, Dim], set[str]]:
+    """The extents that symbols of the graph get by `infer`, and those of them that do so only where no extent is 1."""
+    extents: dict[str, Dim] = {}
+    known = {s.name for s in given([p.type for p in function.params])}
+    waiting, chosen = [op for op in function.body if op.defn.short in _SOLVERS], set[str]()
+    while waiting:
+        left = [op for op in waiting if not _decided(op, extents, known)]
+        if len(left) == len(waiting):
+            pair = next((p for op in left if op.defn.short == "RESHAPE" and (p := _opposite(op, extents, known))), None)
+            if pair is None:
+                break
+            extents.update((pair,))
+            chosen.add(pair[0])
+            known.add(pair[0])
+        waiting = left
+    return extents, chosen
+
+
+def _decided(op: Op, extents: dict[str, Dim], known: set[str]) -> bool:
+    """Whether all symbols in the result of `op` are known, with those that it determines without a choice."""
+    source, made = tensor_type(op.operands[0]), op.attr("result_shape")
+    if op.defn.short == "EXPAND":
+        pairs = [(d, made[axis]) for d, axis in _places(op, source) if axis is not None and d != 1]
+    else:
+        before, after = Counter(put(d, extents) for d in source.shape), Counter(put(d, extents) for d in made)
+        before, after = before - after - Counter({1: before[1]}), after - before - Counter({1: after[1]})
+        pairs = [*zip(before.elements(), after.elements(), strict=True)] if before.total() == after.total() == 1 else []
+    for d, s in pairs:
+        if isinstance(s, Sym) and s.poly is None and s.name not in known:
+            extents[s.name] = put(d, extents)
+            known.add(s.name)
+    unknown = {n for s in mentioned(made) for n in ex.names(s.name)} - known
+    if op.defn.short == "RESHAPE" and len(unknown) == 1:  # PTIR solves it, too
+        known |= unknown
+        return True
+    return not unknown
+
+
+def _opposite(op: Op, extents: Mapping[str, Dim], known: set[str]) -> tuple[str, Dim] | None:
+    """The rightmost symbol of a RESHAPE that is unknown, with the extent opposite; None where others differ before."""
+    shapes = tensor_type(op.operands[0]).shape, op.attr("result_shape")
+    before, after = ([d for d in (put(d, extents) for d in shape) if d != 1] for shape in shapes)
+    for s, d in zip(reversed(before), reversed(after), strict=False):
+        if s != d:
+            return (d.name, s) if isinstance(d, Sym) and d.poly is None and d.name not in known else None
+    return None
 
 
 def _divide(op: Op, before: list[Dim], after: list[Dim]) -> Iterator[tuple[str, int]]:
