@@ -17,10 +17,10 @@ from ptir_tools.core.types import Dim, ShapedType, Sym, Type, leaves
 
 def count(shape: Iterable[Dim]) -> Poly:
     """The number of elements of a shape, as one term. A symbol that is an expression is not expanded; it is written in
-    parentheses."""
+    parentheses. An extent without a name is `?`."""
     dims = tuple(shape)
     number = prod(d for d in dims if isinstance(d, int))
-    names = (d.name if d.name.isidentifier() else f"({d.name})" for d in dims if isinstance(d, Sym))
+    names = (d.name if d.name.isidentifier() else f"({d.name})" if d.name else "?" for d in dims if isinstance(d, Sym))
     return term(tuple(sorted(names)), number) if number else constant(0)
 
 

@@ -351,9 +351,10 @@ def rising(exact: bool = False) -> Rule:
     """Each result increases with every operand: all errors up, and all down. An operand without a bound may also be NaN."""
 
     def rule(step: Step) -> list[Error]:
-        shifted = [_ends(x, e) for x, e in zip(step.operands, step.errors, strict=True)]
-        sides = [] if all(e is EXACT for e in step.errors) else zip(*shifted, strict=True)
-        ends = [step.run(list(side)) for side in sides]
+        wide = map(arrays.widen, step.operands)
+        corners = [[*_shifted(x, e, finite=False), x] for x, e in zip(wide, step.errors, strict=True)]
+        count = 0 if all(e is EXACT for e in step.errors) else max(map(len, corners)) - 1
+        ends = [step.run([c[min(k, len(c) - 1)] for c in corners]) for k in range(count)]
         if (exact or step.ieee) and not ends:
             return [EXACT] * len(step.results)
         results = []
@@ -362,12 +363,6 @@ def rising(exact: bool = False) -> Rule:
         return results
 
     return rule
-
-
-def _ends(x: Array, e: Error) -> list[Array]:
-    """The corners of `x`, as many for every operand: down, up, and for floats without a bound the values of `_shifted`."""
-    corners = list(_shifted(x, e, finite=False))
-    return [*corners, *[arrays.widen(x)] * (3 - len(corners))] if e is not EXACT else corners * 3
 
 
 def _spread(step: Step, r: Array, results: list[Array], ulp: float, rounds: bool = True, at: int = 0) -> Array:
@@ -639,7 +634,7 @@ def ranked(axis: str = "axis", places: int = 0, largest: bool = True) -> Rule:
         if e is EXACT:
             return [EXACT] * len(step.results)
         at = step.op.attr(axis) % x.ndim
-        low, high = (np.sort(side, axis=at) for side in _ends(x, e)[:2])
+        low, high = (np.sort(side, axis=at) for side in [*_shifted(x, e)][:2])
         # Where intervals of the sorted axis overlap, the indices may differ.
         touching = np.any(np.take(high, range(x.shape[at] - 1), at) >= np.take(low, range(1, x.shape[at]), at), at, keepdims=True)
         wrong = np.where(touching, np.inf, 0.0) if places else _contested(x, e, at)

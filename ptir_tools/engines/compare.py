@@ -472,6 +472,7 @@ def arguments(
         arrays_of.append(x)
         if x is not None and isinstance(p.type, ShapedType) and p.type.rank == x.ndim:
             numbers |= {d.name: n for d, n in zip(p.type.shape, x.shape, strict=True) if isinstance(d, Sym)}
+    symbols.infer(program, numbers)
     sized, lookup = ports.given_extents(bound, numbers, sizes), symbols.lookup_in(program, numbers)
     for p, x in zip(bound, arrays_of, strict=True):
         x = sized.get(p.name, x)

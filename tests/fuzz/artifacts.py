@@ -115,7 +115,9 @@ def of_strings(found: list[bytes]) -> bytes:
 
 
 def _other_strings(draw: random.Random, parts: list[Section]) -> list[Section]:
-    at = next(i for i, (kind, _) in enumerate(parts) if kind == _STRINGS)
+    at = next((i for i, (kind, _) in enumerate(parts) if kind == _STRINGS), None)
+    if at is None:
+        return parts
     found = strings(parts[at][1])
     for _ in range(draw.choice((1, 1, 2, 4))):
         i = draw.randrange(len(found))

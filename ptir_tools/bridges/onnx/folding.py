@@ -11,7 +11,7 @@ from ptir_tools.bridges.onnx.table import Node, dtype_of
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, DType
-from ptir_tools.core.extremes import MAXIMUM, MINIMUM
+from ptir_tools.core.extremes import MAXIMUM, MINIMUM, Extreme
 from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.typed import TYPE_CHECKING, Any
 
@@ -115,6 +115,11 @@ def _same(ufunc: Callable[..., Array]) -> Fold:
         return np.asarray(out) if symbolic else np.asarray(out).astype(xs[0].dtype)
 
     return apply
+
+
+def _reducing(extreme: Extreme) -> Callable[..., Array]:
+    """The function that gives the extreme of arrays that broadcast together."""
+    return lambda *xs: extreme.reduce(asked(np.broadcast_arrays, *xs))
 
 
 def _flags(ufunc: Callable[..., Array]) -> Fold:
@@ -258,7 +263,7 @@ def _reduced(ufunc: Callable[..., Array]) -> Fold:
         given = _axes(node, axes)
         if not given and node.attr("noop_with_empty_axes"):
             return x
-        wanted(x.size)
+        wanted(x.size and len({a + x.ndim * (a < 0) for a in given or ()} & set(range(x.ndim))) == len(given or ()))
         out = called(ufunc, x, axis=given or None, keepdims=node.attr("keepdims") == 1)
         return np.asarray(out).astype(x.dtype)
 
@@ -272,7 +277,7 @@ def _filled(node: Node, shape: Array) -> Array | None:
         return None
     value = node.attr("value")
     one = np.zeros(1, np.float32) if value is None else node.scope.importer.array(value)
-    return np.full(dims, one.reshape(()))
+    return np.full(dims, _scalar(one))
 
 
 def _range(_: Node, start: Array, limit: Array, delta: Array) -> Array | None:
@@ -340,8 +345,8 @@ def _by_reference(node: Node, *xs: Array) -> list[Array] | None:
 FOLDS: dict[str, Fold] = {
     **dict.fromkeys(_REFERENCE, _by_reference),
     "Add": _same(np.add), "Sub": _same(np.subtract), "Mul": _same(np.multiply), "Div": _div, "Mod": _mod,
-    "Neg": _same(np.negative), "Abs": _same(np.abs), "Min": _same(lambda *xs: MINIMUM.reduce(np.broadcast_arrays(*xs))),
-    "Max": _same(lambda *xs: MAXIMUM.reduce(np.broadcast_arrays(*xs))), "Floor": _same(np.floor), "Ceil": _same(np.ceil),
+    "Neg": _same(np.negative), "Abs": _same(np.abs), "Min": _same(_reducing(MINIMUM)),
+    "Max": _same(_reducing(MAXIMUM)), "Floor": _same(np.floor), "Ceil": _same(np.ceil),
     "Sqrt": _same(np.sqrt), "Relu": _same(lambda x: MAXIMUM(x, x.dtype.type(0))),
     "Identity": lambda node, x: x, "And": _flags(np.logical_and), "Or": _flags(np.logical_or),
     "Not": _flags(np.logical_not), "Xor": _flags(np.logical_xor), "Equal": _equal, "Less": _flags(np.less),

@@ -287,8 +287,9 @@ class Importer:
         """The extents of an input: numbers, and the names of symbols. Exporters write -1 and 0 for one that is not known."""
         result: list[int | str] = []
         for i, d in enumerate(value.type.tensor_type.shape.dim):
-            known = any(c.isalnum() for c in d.dim_param)  # Paddle calls every unknown extent `?`
-            result.append(int(d.dim_value) if d.dim_value > 0 else d.dim_param if known else f"{spelled(value.name)}_{i}")
+            symbol = os.fsdecode(d.dim_param)  # protobuf gives bytes for what is not UTF-8
+            known = any(c.isalnum() for c in symbol)  # Paddle calls every unknown extent `?`
+            result.append(int(d.dim_value) if d.dim_value > 0 else symbol if known else f"{spelled(value.name)}_{i}")
         return result
 
     def _shapes(self, graph: onnx.GraphProto) -> None:
@@ -328,18 +329,18 @@ class Importer:
     def array(self, t: onnx.TensorProto) -> Array:
         """The array of a TensorProto. A dtype that PTIR lacks becomes a wider one, which has all its numbers. Raises
         Violation."""
-        if t.data_type in WIDER and t.data_location != 1:
-            result: Array = onnx.numpy_helper.to_array(t).astype(arrays.numpy_dtype(WIDER[t.data_type]))
-            self.widened[id(result)] = result, NAMES[t.data_type]
-            return result
-        dtype = dtype_of(t.data_type)
         if t.data_location == 1:
-            return self._external(t, dtype)
+            return self._external(t, dtype_of(t.data_type))
+        wider = WIDER.get(t.data_type)
+        dtype = arrays.numpy_dtype(wider or dtype_of(t.data_type))
         try:
-            output: Array = onnx.numpy_helper.to_array(t).view(arrays.numpy_dtype(dtype))
-            return output
+            stored: Array = onnx.numpy_helper.to_array(t)
+            result: Array = stored.view(dtype) if wider is None else stored.astype(dtype)
         except (ValueError, TypeError, IndexError) as error:
             raise Violation("InvalidModel", f"initializer `{t.name}` does not have the bytes of its type: {error}") from None
+        if wider is not None:
+            self.widened[id(result)] = result, NAMES[t.data_type]
+        return result
 
     def _external(self, t: onnx.TensorProto, dtype: DType) -> Array:
         where = {e.key: e.value for e in t.external_data}

@@ -334,6 +334,8 @@ def _batched_scan(node: Node) -> list[Tensor]:
 
 def _scanned(node: Node, xs: list[Tensor], more: dict[str, Attribute]) -> list[Tensor]:
     body, count = node.attr("body"), node.attr("num_scan_inputs")
+    if not 0 <= count <= len(xs):
+        raise Violation("InvalidModel", f"Scan with {len(xs)} operands has num_scan_inputs = {count}")
     carries, inputs = xs[: len(xs) - count], xs[len(xs) - count :]
     attrs = {**node.attributes(), **more}
     axes, turned = attrs.get("scan_input_axes") or [0] * count, attrs.get("scan_input_directions") or [0] * count

@@ -136,6 +136,7 @@ def split(node: Node) -> Items:
     a = axis(node.attr("axis", 0), len(shape))
     n = None if node.has(1) and np.ndim(node.known(1)) == 1 else fixed(shape[a])
     sizes: Sequence[int]
+    node.scope.importer.expansion.charge(n or 0)
     if not node.has(1):
         sizes = [1] * (n or 0)
     elif n is None:

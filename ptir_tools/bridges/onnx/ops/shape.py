@@ -23,6 +23,7 @@ from ptir_tools.rewrite.constants import literal_of
 from ptir_tools.rewrite.expression import Number
 from ptir_tools.rewrite.vocabulary import tensor_type
 
+_LONG = 1 << 16  # an axis that is reversed by computed places, not by a constant
 _FAR = 10**8  # bounds of a slice from this on mean its end, as exporters write it
 _FIELDS = ("value", "value_float", "value_floats", "value_int", "value_ints", "sparse_value")
 
@@ -116,6 +117,8 @@ def expanded(x: Tensor, axes: list[int]) -> Tensor:
     """`x` with new axes of extent 1, counted in the result."""
     rank = x.rank + len(axes)
     new = {axis(a, rank) for a in axes}
+    if len(new) != len(axes):
+        raise Violation("InvalidModel", f"the axes {axes} are not all different")
     rest = iter(x.shape)
     return x.reshape([1 if i in new else next(rest) for i in range(rank)])
 
@@ -337,11 +340,11 @@ def picked(x: Tensor, a: int, places: range) -> Tensor:
 
 
 def reversed_(x: Tensor, a: int) -> Tensor:
-    """`x` reversed along axis `a`."""
-    n = x.shape[a]
+    """`x` reversed along axis `a`. A scalar is its own reverse."""
+    n = x.shape[a] if x.rank else 1
     if isinstance(n, int) and n <= 1:
         return x
-    if not isinstance(n, int):
+    if not isinstance(n, int) or n > _LONG:
         return extent_ops.along(x, a, of(n) - 1, of(n), -1)
     return along(x, a, np.arange(n - 1, -1, -1))
 
@@ -444,6 +447,8 @@ def constant_of_shape(node: Node) -> Tensor:
     """ConstantOfShape."""
     value = node.attr("value")
     one = np.zeros(1, np.float32) if value is None else node.scope.importer.array(value)
+    if one.size != 1:
+        raise Violation("InvalidModel", f"the value of ConstantOfShape has {one.size} elements, not one")
     return node.constant(one.reshape(())).broadcast_to([dim(d) for d in node.dims(0)])
 
 

@@ -33,8 +33,8 @@ def transformed(x: Tensor, a: int, n: int, inverse: bool, onesided: bool) -> Ten
     if inverse and onesided:  # the half of a spectrum that mirrors the other
         x = cut(x, a, 0, min(extent, n // 2 + 1))
         x = pad(x, a, 0, n // 2 + 1 - fixed(x.shape[a]))
-        weight = np.array([1.0 if k == 0 or 2 * k == n else 2.0 for k in range(n // 2 + 1)]) / n
         cosines, sines = _twiddles(n, n, 1)
+        weight = np.array([1.0 if k == 0 or 2 * k == n else 2.0 for k in range(n // 2 + 1)]) / n
         cosines, sines = (m[:, : n // 2 + 1] * weight for m in (cosines, sines))
         real, imaginary = _sides(x, complex_)
         y = axis_product(real, a, cosines)
