@@ -14,12 +14,17 @@ if TYPE_CHECKING:
 else:
     plugins = lazy("ptir_tools.plugins")
 
-# In the order of --help. Each is the attribute `command` of the module of that name.
-COMMANDS = (
-    "verify", "fmt", "opt", "canonicalize", "translate", "plan", "run", "bench", "info", "explain", "ops",
-    "diff", "stats", "graph", "hash", "lit", "conform", "gen", "fuzz", "fix", "bisect", "reduce", "targets", "completion", "man",
-    "lsp",
-)  # fmt: skip
+# In the order of --help, by what they are for. Each is the attribute `command` of the module of that name.
+GROUPS = {
+    "Read and write": ("verify", "fmt", "fix", "translate"),
+    "Optimize": ("opt", "canonicalize", "bisect"),
+    "Run and plan": ("run", "bench", "plan"),
+    "Look and compare": ("info", "stats", "graph", "diff", "hash"),
+    "Look up": ("explain", "ops", "targets"),
+    "Test": ("lit", "conform", "gen", "fuzz", "reduce"),
+    "Set up": ("completion", "man", "lsp"),
+}
+COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 
 
 def subcommand_of(name: str) -> Subcommand:

@@ -16,11 +16,11 @@ from ptir_tools.cli.options import (
     subcommand,
 )
 from ptir_tools.cli.output import print_diff, require_one_end, write_text
-from ptir_tools.cli.report import Leave
+from ptir_tools.cli.report import MACHINE, Leave
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.source import Source
+from ptir_tools.core.source import Source, Span
 from ptir_tools.dialects import load_format
 from ptir_tools.tools import splitting
 
@@ -49,7 +49,8 @@ def command(
     """Format the text of programs: only indentation, blanks and spelling change.
 
     Comments, order, names, ids, aliases, omitted types and dead code stay, and the program stays the same. Lines end with
-    LF, and there is no byte-order mark. --check and --diff write no file.
+    LF, and there is no byte-order mark. --check and --diff write no file. With a format for programs (`--diagnostics github`),
+    --check reports `NotFormatted` at the first line that would change.
 
     \b
     Examples:
@@ -60,13 +61,14 @@ def command(
     if (len(files) > 1 or any(map(os.path.isdir, files))) and not (in_place or check or diff):
         raise UsageError("several files, and a folder, need --in-place, --check or --diff")
     require_one_end(output, in_place, check=check, diff=diff)
+    session.reporter.prints = not check or diff
 
     def one(path: str) -> int:
         before, after = _format_file(session, path, split_input)
         if diff and before != after:
             print_diff(path, before, after, "formatted")
         elif check and before != after:
-            sys.stdout.write(f"{path}\n")
+            _report_unformatted(session, path, before, after)
         if in_place and before != after:
             write_text(path, [after])
         if not (in_place or check or diff):
@@ -74,6 +76,22 @@ def command(
         return int(check and before != after)
 
     session.each(files, one, jobs)
+
+
+def _report_unformatted(session: Session, path: str, before: str, after: str) -> None:
+    """List the file; a form of diagnostics for programs gets the first line that would change."""
+    if session.reporter.form not in MACHINE:
+        sys.stdout.write(f"{path}\n")
+        return
+    source, start = Source(path, before), 0
+    for old, new in zip(before.splitlines(True), after.splitlines(True), strict=False):
+        if old != new:
+            break
+        start += len(old)
+    diagnostics = Diagnostics(source)
+    span = Span(start, max(start, before.find("\n", start)))
+    diagnostics.error("NotFormatted", "this file is not formatted", span, help=f"ptir fmt --in-place {path}")
+    session.reporter.settle(diagnostics)
 
 
 def _format_file(session: Session, path: str, split: bool) -> tuple[str, str]:

@@ -199,6 +199,7 @@ REPORTING = titled(
         default="text",
         help="The format of diagnostics (text).",
     ),
+    option("--diagnostics-to", "path", metavar="FILE", help="Write diagnostics to this file, and not to standard error."),
     option(
         "--max-errors",
         type=int_range(1),
@@ -444,7 +445,7 @@ def _files(given: Iterable[object]) -> Iterator[str]:
 
 def _session(reporter: Reporter, command: str, parameters: dict[str, Any], words: Sequence[Given]) -> Session:
     """Take the shared options out of `parameters`."""
-    for name in ("color", "form", "max_errors", "quiet", "verbose"):
+    for name in ("color", "form", "path", "max_errors", "quiet", "verbose"):
         setattr(reporter, name, parameters.pop(name))
     parameters.pop("load")  # done before the command was imported
     if "form_in" not in parameters:

@@ -24,6 +24,8 @@ class _Outcome(NamedTuple):
     err: str
     held: list[Diagnostic]
     shown: int
+    read: dict[str, None]
+    texts: list[str]
     stop: bool
 
 
@@ -63,7 +65,9 @@ def run(reporter: Reporter, files: Sequence[str], action: Callable[[str], int], 
             sys.stdout.buffer.write(done.out)
             sys.stderr.write(done.err.replace(_GAP, "\n" if reporter.shown else ""))
             reporter.held += done.held
+            reporter.texts += [text.replace(_GAP, "\n" if reporter.shown else "") for text in done.texts]
             reporter.shown += done.shown
+            reporter.read |= done.read
             highest = max(highest, done.status)
             if done.stop:
                 break
@@ -77,7 +81,7 @@ def run(reporter: Reporter, files: Sequence[str], action: Callable[[str], int], 
 def _one(index: int) -> _Outcome:
     """Process one file, in a child."""
     reporter, files, action, stderr = _work[-1]
-    reporter.held, reporter.shown, reporter.gap = [], 0, _GAP
+    reporter.held, reporter.texts, reporter.shown, reporter.gap = [], [], 0, _GAP
     out = io.BytesIO()
     sys.stdout = io.TextIOWrapper(out, "utf-8", newline="\n", write_through=True)
     sys.stderr = err = _Captured(stderr)
@@ -86,4 +90,4 @@ def _one(index: int) -> _Outcome:
         status = action(files[index])
     except BaseException as error:  # as the command line does
         status, stop = report_error(error, sys.argv[1:], reporter), True
-    return _Outcome(status, out.getvalue(), err.getvalue(), reporter.held, reporter.shown, stop)
+    return _Outcome(status, out.getvalue(), err.getvalue(), reporter.held, reporter.shown, reporter.read, reporter.texts, stop)

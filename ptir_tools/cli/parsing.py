@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from ptir_tools import __version__
-from ptir_tools.cli.commands import COMMANDS, load_plugins, subcommand_of
+from ptir_tools.cli.commands import COMMANDS, GROUPS, load_plugins, subcommand_of
 from ptir_tools.cli.options import LIMIT_NAMES, SCALE, Kind, Parameter, Subcommand
 from ptir_tools.cli.report import Leave, Reporter, meanings, usage
 from ptir_tools.cli.session import Given
@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     from click import shell_completion
 
     from ptir_tools import passes
-    from ptir_tools.tools import explanations
+    from ptir_tools.tools import explanations, versions
 
     Text = click.ParamType[str]
     Items = list[shell_completion.CompletionItem]
 else:
     explanations = lazy("ptir_tools.tools.explanations")
+    versions = lazy("ptir_tools.tools.versions")
     passes = lazy("ptir_tools.passes")
     shell_completion = lazy("click.shell_completion")
     Text = click.ParamType
@@ -234,15 +235,20 @@ class Commands(click.Group):
         return command(subcommand_of(cmd_name))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        commands = [(name, self.get_command(ctx, name)) for name in COMMANDS]
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary(c)) for name, c in commands if c])
+        width = max(map(len, COMMANDS))
+        for title, names in GROUPS.items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), summary(c)) for name, c in commands if c])
         with formatter.section("Exit codes"):
             formatter.write_dl(meanings())
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
             raise click.UsageError(f"no command\n\n{self.get_help(ctx)}")
+        if {*args} & {"-V", "--version"} and {*args} & {"-v", "--verbose"}:
+            click.echo("".join(f"{line}\n" for line in versions.lines()), nl=False)
+            ctx.exit()
         if args[:1] == ["help"]:  # as `git help COMMAND`
             args = [*args[1:2], "--help"]
         return super().parse_args(ctx, args)
@@ -255,7 +261,14 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, "-V", "--version", prog_name="ptir", message="%(prog)s %(version)s")
+@click.version_option(
+    __version__,
+    "-V",
+    "--version",
+    prog_name="ptir",
+    message="%(prog)s %(version)s",
+    help="Show the version; with -v also the engines and the installed extras.",
+)
 def group() -> None:
     """Verify, optimize, translate, plan and run tensor programs in PTIR, PTO IR, MIND Core IR and Tiny IR.
 

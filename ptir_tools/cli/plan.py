@@ -32,7 +32,8 @@ from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects import jsonc
+from ptir_tools.dialects import DIALECTS, jsonc
+from ptir_tools.dialects.pto import TARGET
 from ptir_tools.plan import Plan, plan, to_csv, to_json, to_svg, to_text
 from ptir_tools.plan.check import faults
 from ptir_tools.plan.intervals import read_csv
@@ -42,9 +43,10 @@ from ptir_tools.plan.record import ALGORITHMS, ALIGN, Method, plan_intervals
 from ptir_tools.plan.write import blocks, columns, heading, rows, shown
 
 if TYPE_CHECKING:
-    from ptir_tools import passes
+    from ptir_tools import convert, passes
     from ptir_tools.cli import tables
 else:
+    convert = lazy("ptir_tools.convert")
     passes = lazy("ptir_tools.passes")
     tables = lazy("ptir_tools.cli.tables")
 
@@ -100,7 +102,8 @@ def command(session: Session, file: str, flags: Flags) -> None:
 
     --from csv plans raw intervals, one `id,lower,upper,size` per line under that header; ranges are half-open.
 
-    A PTO program has a plan per memory space of its target. The values that are live at once must fit.
+    A PTO program has a plan per memory space of its target, with the share that it uses. The values that are live at once
+    must fit. With --target, any program is first translated to the tiles of that target.
 
     --check-plan prints nothing if the plan, as --to json writes it, is correct. Every value must be in it with its bytes, and be
     live for as long as the program needs it. Values that are live at the same time must not overlap.
@@ -114,6 +117,7 @@ def command(session: Session, file: str, flags: Flags) -> None:
       ptir plan model.ptir --bind N=8 --to json -o plan.json
       ptir plan model.ptir --bind N=8 --check-plan plan.json
       ptir plan model.ptir --limit 64M
+      ptir plan model.ptir --target a3
       ptir plan --from csv intervals.csv --to svg -o plan.svg
       ptir plan model.ptir --mesh x=4,y=2 --shard input=x,- --shard weight=-,y
     """
@@ -154,6 +158,8 @@ def _method(session: Session, given: Flags) -> Iterator[Method]:
 def _plan_program(session: Session, file: str, given: Flags) -> Plan:
     """The plan of the program. Bindings and the program's own `dims` make extents numbers."""
     program, diagnostics = session.load(file)
+    if session.options[TARGET] is not None and not program.dialect.targets():
+        program = _tiled(session, program, diagnostics)
     try:
         symbols.specialize(program, {**program.attrs.get("dims", {}), **session.bindings})
         if given.order == "min-peak":
@@ -165,6 +171,16 @@ def _plan_program(session: Session, file: str, given: Flags) -> Plan:
         diagnostics.violation(violation, None)
         session.reporter.settle(diagnostics)
         raise
+
+
+def _tiled(session: Session, program: Program, diagnostics: Diagnostics) -> Program:
+    """The program on the tiles of --target. What is symbolic gets the numbers of --bind first."""
+    symbols.specialize(program, {**program.attrs.get("dims", {}), **session.bindings})
+    after = convert.translate(program, next(d.name for d in DIALECTS.values() if d.targets()), diagnostics, session.options)
+    session.reporter.settle(diagnostics)
+    if after is None:
+        raise UsageError(f"there is no conversion from {program.dialect.name} to the tiles of a target")
+    return after
 
 
 def _reorder(session: Session, program: Program) -> None:

@@ -1,4 +1,4 @@
-"""Standard error: diagnostics in the chosen format, other errors, and the exit codes."""
+"""Diagnostics in the chosen format and at the chosen place, other errors, and the exit codes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from ptir_tools import __version__
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, PluginFault, Rejected, Severity, UsageError
+from ptir_tools.core.files import replacing
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass, field, replace
@@ -47,7 +48,9 @@ _MEANINGS = {
     PIPE: "the reader of a pipe closed it",
 }
 
-FORMS = ("text", "short", "json", "sarif", "github")  # of diagnostics
+FORMS = ("text", "short", "json", "sarif", "github", "junit")  # of diagnostics
+MACHINE = FORMS[2:]  # for programs
+_DOCUMENTS = ("sarif", "junit")  # of which all diagnostics are one, written at the end
 _PAUSE = 0.1  # seconds between two lines of progress
 _COLUMNS = 80  # of a terminal of unknown width
 
@@ -81,7 +84,11 @@ class Reporter:
     sources: list[Source] = field(default_factory=list)  # all that were read; the reproducer has the last
     comment: str = "//"  # the mark of a comment in the program that was read
     reproducer: str = ""  # the command's own contents for the reproducer of an internal error
-    held: list[Diagnostic] = field(default_factory=list)  # SARIF is one document, written at the end
+    held: list[Diagnostic] = field(default_factory=list)  # of a form that is one document
+    read: dict[str, None] = field(default_factory=dict)  # the names of all files that were read
+    path: str | None = None  # the file that gets the diagnostics
+    texts: list[str] = field(default_factory=list)  # its lines
+    prints: bool = True  # whether the command prints results, so that diagnostics for programs go to standard error
     shown: int = 0  # diagnostics written so far; an empty line separates them
     gap: str = ""  # written before the first diagnostic
     showing: bool = False  # whether a line of progress is on the terminal
@@ -108,7 +115,7 @@ class Reporter:
         for d in wanted:
             kind = (d.severity, "" if d.severity is Severity.ERROR else d.code)
             left[kind] += 1
-            if left[kind] <= self.max_errors or (kind[1] and self.form in ("json", "sarif", "github")):
+            if left[kind] <= self.max_errors or (kind[1] and self.form in MACHINE):
                 self._write(d)
         for (severity, code), n in left.items():
             if n > self.max_errors and self.form == "text" and not code:
@@ -119,7 +126,7 @@ class Reporter:
     def fail(self, code: str, message: str, help: str | None = None) -> None:
         """Report an error that does not concern a file: usage, an interrupt, an internal error."""
         diagnostic = Diagnostic(Severity.ERROR, code, message, help=help)
-        if self.form in ("json", "sarif", "github"):
+        if self.form in MACHINE:
             self._write(diagnostic)
         else:
             shown = f"error: {message}" + (f"\n  = help: {help}" if help and self.form == "text" else "")
@@ -127,6 +134,7 @@ class Reporter:
 
     def reads(self, source: Source) -> None:
         """Note that `source` is being read. A part of a text is a source of its own."""
+        self.read[source.name] = None
         if not self.sources or self.sources[-1] is not source:
             self.sources.append(source)
 
@@ -181,12 +189,29 @@ class Reporter:
             stream.writelines(map(render.clean_lines, plain))
 
     def finish(self) -> None:
-        """Write the held diagnostics once, at the end of a command line: SARIF is one document, also after an error."""
+        """Write what is held once, at the end of a command line: a document, also after an error, and the file of
+        --diagnostics-to. Raises OSError."""
         if self.form == "sarif":
             meanings = {code.code: code.meaning for _, code in explanations.all_codes()} if self.held else {}
-            sys.stderr.write(render.sarif(self.held, __version__, meanings) + "\n")
-            self.held.clear()
-        sys.stderr.flush()
+            self._emit(render.sarif(self.held, __version__, meanings))
+        elif self.form == "junit":
+            self._emit(render.junit(self.held, self.read))
+        self.held.clear()
+        path, self.path = self.path, None
+        if path is not None:
+            with replacing(path) as file:
+                file.writelines(text.encode("utf-8", "backslashreplace") for text in self.texts)
+        (sys.stdout if self.form in _DOCUMENTS and not self.prints else sys.stderr).flush()
+
+    def _emit(self, text: str) -> None:
+        """Write a diagnostic or a document: to the file of --diagnostics-to; a form for programs to standard output, if the
+        command prints nothing else there; else to standard error."""
+        if self.path is not None:
+            self.texts.append(text + "\n")
+        elif self.form in MACHINE and not self.prints:
+            sys.stdout.write(text + "\n")
+        else:
+            self._put(text)
 
     def _wanted(self, d: Diagnostic) -> bool:
         if d.severity is Severity.ERROR:
@@ -195,16 +220,17 @@ class Reporter:
         return shown and not self.quiet
 
     def _write(self, d: Diagnostic) -> None:
-        if self.form == "sarif":
+        if self.form in _DOCUMENTS:
             self.held.append(d)
         elif self.form == "json":
-            self._put(render.json_line(d))
+            self._emit(render.json_line(d))
         elif self.form == "short":
-            self._put(render.short(d))
+            self._emit(render.short(d))
         elif self.form == "github":
-            self._put(render.github(d))
+            self._emit(render.github(d))
         else:
-            self._put(("\n" if self.shown else self.gap) + render.text(d, color=wants_color(self.color, sys.stderr)))
+            colored = self.path is None and wants_color(self.color, sys.stderr)
+            self._emit(("\n" if self.shown else self.gap) + render.text(d, color=colored))
         self.shown += 1
 
 

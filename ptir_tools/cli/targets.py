@@ -8,11 +8,13 @@ from ptir_tools.cli.options import argument, subcommand
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import unknown_name
 from ptir_tools.dialects import DIALECTS
+from ptir_tools.dialects.pto.targets import find
 
 
 @subcommand(argument("name", default="", metavar="[TARGET]"), reads=False)
 def command(session: Session, name: str) -> None:
-    """List the PTO targets, or show what one allows: capacities, layouts, element types per op.
+    """List the PTO targets, or show what one allows: capacities, layouts, element types per op. Other names of a target are
+    known, such as a2 for a3.
 
     \b
     Examples:
@@ -23,6 +25,8 @@ def command(session: Session, name: str) -> None:
     if not name:
         sys.stdout.writelines(f"{target}  {machine.summary}\n" for target, machine in known.items())
         return
+    if name not in known and (found := find(name)) is not None:
+        name = found.name
     if name not in known:
         raise unknown_name("target", name, known)
     sys.stdout.write(f"{name}\n")

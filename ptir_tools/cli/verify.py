@@ -35,7 +35,7 @@ def command(session: Session, files: tuple[str, ...], split_input: bool, jobs: i
       ptir verify --diagnostics json a.json b.json
       ptir verify --split-input --verify-diagnostics cases.ptir
     """
-    session.reporter.notes = True
+    session.reporter.notes, session.reporter.prints = True, False
 
     def check(path: str) -> int:
         source = session.opened(path)

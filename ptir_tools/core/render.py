@@ -1,4 +1,4 @@
-"""Rendering of diagnostics: text with the source line and carets, one line each, JSON lines, SARIF."""
+"""Rendering of diagnostics: text with the source line and carets, one line each, JSON lines, SARIF, JUnit."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from ptir_tools.core.source import Source, Span
 from ptir_tools.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import html
     import json
     from urllib import parse
 else:
+    html = lazy("html")
     json = lazy("json")
     parse = lazy("urllib.parse")
 
@@ -126,6 +128,37 @@ def sarif(diagnostics: Iterable[Diagnostic], version: str, meanings: Mapping[str
     run = {"tool": {"driver": driver}, "columnKind": "utf16CodeUnits", "results": results}
     log = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
     return json.dumps(log, ensure_ascii=False, indent=2)
+
+
+def junit(diagnostics: Sequence[Diagnostic], files: Iterable[str]) -> str:
+    """A JUnit report: a test case for each of `files`, and for errors of no file one called `ptir`. Its errors are one
+    failure; warnings and notes are its output."""
+    found: dict[str, list[Diagnostic]] = {name: [] for name in files}
+    for d in diagnostics:
+        found.setdefault(d.source.name if d.source else "ptir", []).append(d)
+    cases = [_junit_case(name, each) for name, each in found.items()]
+    failed = sum(any(d.severity is Severity.ERROR for d in each) for each in found.values())
+    suite = f'<testsuite name="ptir" tests="{len(found)}" failures="{failed}" errors="0">'
+    head = '<?xml version="1.0" encoding="utf-8"?>'
+    return "\n".join([head, "<testsuites>", suite, *cases, "</testsuite>", "</testsuites>"])
+
+
+def _junit_case(name: str, diagnostics: Sequence[Diagnostic]) -> str:
+    inside = ""
+    if errors := [d for d in diagnostics if d.severity is Severity.ERROR]:
+        about = f"type={_quoted(errors[0].code)} message={_quoted(errors[0].message)}"
+        inside += f"<failure {about}>{html.escape(clean_lines(_texts(errors)))}</failure>"
+    if others := [d for d in diagnostics if d.severity is not Severity.ERROR]:
+        inside += f"<system-out>{html.escape(clean_lines(_texts(others)))}</system-out>"
+    return f'<testcase classname="ptir" name={_quoted(name)}>{inside}</testcase>'
+
+
+def _texts(diagnostics: Iterable[Diagnostic]) -> str:
+    return "\n\n".join(map(text, diagnostics))
+
+
+def _quoted(value: str) -> str:
+    return f'"{html.escape(clean(value))}"'
 
 
 def _rule(code: str, meaning: str) -> dict[str, object]:

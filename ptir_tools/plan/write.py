@@ -26,7 +26,8 @@ def to_text(plan: Plan) -> Iterator[str]:
 
 def heading(title: str, block: BlockPlan) -> list[str]:
     """The lines above the table of a block: the quality of its plan, the bytes outside the arena, and its owner."""
-    capacity = f", capacity {block.capacity}" if block.capacity is not None else ""
+    used = f" ({100 * block.peak / block.capacity:.1f} % used)" if block.capacity else ""
+    capacity = f", capacity {block.capacity}{used}" if block.capacity is not None else ""
     least = " (no placement is lower)" if block.proved and block.peak > block.lower_bound else ""
     summary = f"peak {block.peak} bytes{least}, lower bound {block.lower_bound}, ratio {block.ratio:.4f}{capacity}"
     outside = ", ".join(f"{u} {block.nbytes(u)}" for u in ("parameter", "constant", "result")) + " bytes"

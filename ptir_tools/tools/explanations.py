@@ -89,6 +89,13 @@ EXPLAIN: tuple[Code, ...] = (
         "message says why.",
     ),
     Code(
+        "NotFormatted",
+        "`ptir fmt --check` with a format of diagnostics for programs: `ptir fmt` would change this line first.",
+        _FUNC("exp", "").replace("  %y", "    %y"),
+        _FUNC("exp", ""),
+        "ptir",
+    ),
+    Code(
         "MissingDiagnostic",
         "`ptir verify --verify-diagnostics` found no diagnostic that an `expected-…` comment describes.",
         _FUNC("exp", "  // expected-error {{UndefinedValue}}"),

@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "CheckFailed": ("diff", "--run", "{}", "{exp}"),
     "OutputMismatch": ("run", "--input", "x=1", "--expect", "{ones}", "{}"),
     "NonFinite": ("run", "--input", "x=0", "--check-nan", "{}"),
+    "NotFormatted": ("fmt", "--check", "{}"),
     "MissingDiagnostic": CHECKED,
     "UnexpectedDiagnostic": CHECKED,
     "InvalidExpectation": CHECKED,
@@ -44,7 +45,7 @@ def test_examples(ptir: Ptir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
         names["program"].write_text(text)
         words = [word.format(names["program"], exp=names["exp"], ones=names["ones.npy"]) for word in COMMANDS[code.code]]
         ran = ptir(*words, "--diagnostics", "json")
-        assert (ran.status, f'"code": "{code.code}"' in ran.err) == (status, status > 0), ran
+        assert (ran.status, f'"code": "{code.code}"' in ran.text + ran.err) == (status, status > 0), ran
 
 
 def raising(error: BaseException) -> Callable[..., None]:
@@ -141,7 +142,7 @@ def test_a_wrong_and_a_right_program_of_what_verify_alone_does_not_say(owner: st
     code = next(c for o, c in all_codes() if (o, c.code) == (owner, name))
     for text, provoked in ((code.wrong, True), (code.right, False)):
         ran = run_ptir(*PROVOKING[owner, name], "--diagnostics", "json", "-", stdin=text.encode())
-        assert (f'"code": "{name}"' in ran.err) == provoked, ran.err
+        assert (f'"code": "{name}"' in ran.text + ran.err) == provoked, ran.err
         assert provoked or ran.status == 0
 
 

@@ -1,9 +1,10 @@
-"""What goes to standard error in the forms that programs read: whatever goes wrong, it is whole and valid."""
+"""What is written in the forms that programs read: whatever goes wrong, it is whole and valid."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -28,14 +29,14 @@ LINES = {
 @pytest.mark.parametrize("line", LINES)
 def test_sarif_is_one_document(line: str) -> None:
     ran = run_ptir(*line.split(), "--diagnostics", "sarif")
-    results = json.loads(ran.err)["runs"][0]["results"]
+    results = json.loads(ran.text or ran.err)["runs"][0]["results"]
     assert [r["ruleId"] for r in results] == LINES[line]
 
 
 @pytest.mark.parametrize("line", LINES)
 def test_json_is_an_object_a_line(line: str) -> None:
     ran = run_ptir(*line.split(), "--diagnostics", "json")
-    assert [json.loads(found)["code"] for found in ran.err.splitlines()] == LINES[line]
+    assert [json.loads(found)["code"] for found in (ran.text or ran.err).splitlines()] == LINES[line]
 
 
 BIG = "func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {{\n  %y = neg(%x) -> {}\n  return %x\n}}\n"
@@ -67,7 +68,7 @@ def test_a_limit_names_the_file_and_the_place(name: str, tmp_path: Path) -> None
     words = ("verify", *options.split(), "--from", form, tmp_path / "program", "--diagnostics")
     assert run_ptir(*words, "short").err.startswith(f"{tmp_path}/program:{place}: error[LimitExceeded]: "), name
     ran = run_ptir(*words, "json")
-    found = json.loads(ran.err)
+    found = json.loads(ran.text)
     assert ran.status == 3 and (found["file"], f"{found['line']}:{found['column']}") == (str(tmp_path / "program"), place)
     assert f"--> {tmp_path}/program:{place}\n" in run_ptir(*words, "text").err
 
@@ -82,8 +83,8 @@ def test_a_limit_in_a_part_of_a_file_is_at_its_place_in_the_file(tmp_path: Path)
 @pytest.mark.parametrize("line", ["verify {}", "opt testdata/verify/ok.ptir -o {}/x", "run --inputs {}.npz {ok}"])
 def test_a_file_that_cannot_be_read_or_written_is_named(line: str, tmp_path: Path) -> None:
     ran = run_ptir(*line.format(tmp_path / "no", ok=OK).split(), "--diagnostics", "json")
-    assert ran.status == 4 and json.loads(ran.err)["file"].startswith(f"{tmp_path}/no"), ran
-    assert json.loads(ran.err)["message"] == "no such file or directory"
+    assert ran.status == 4 and json.loads(ran.text or ran.err)["file"].startswith(f"{tmp_path}/no"), ran
+    assert json.loads(ran.text or ran.err)["message"] == "no such file or directory"
 
 
 MIND_DEEP = "%0 = Input {name=x, a=" + "[" * DEEP + "]" * DEEP + "} : tensor<f32[2]>\noutputs: %0\n"
@@ -151,3 +152,26 @@ def test_what_is_said_of_erased_values_is_the_same_every_time() -> None:
     assert {run_ptir("opt", "-p", "canonicalize", stdin=text.encode()).err.partition("\n")[0] for _ in range(8)} == {
         "warning[HintDropped]: hint 0 is dropped: %v0 was erased"
     }
+
+
+def test_junit_has_a_case_for_each_file() -> None:
+    for jobs in ("1", "2"):
+        ran = run_ptir("verify", "-j", jobs, WRONG, "no/a", OK, "--diagnostics", "junit")
+        cases = {case.get("name"): [x.get("type") for x in case] for case in ElementTree.fromstring(ran.text).iter("testcase")}
+        assert cases == {WRONG: ["UnknownOp"], "no/a": ["IOError"], OK: []}
+
+
+@pytest.mark.parametrize("form", ["text", "short", "json", "sarif", "github", "junit"])
+def test_diagnostics_in_a_file_are_those_of_the_screen(form: str, tmp_path: Path) -> None:
+    for command in ("verify", "verify -j 2", "opt"):
+        words = (*command.split(), WRONG, OK, "--diagnostics", form)
+        plain, kept = run_ptir(*words), run_ptir(*words, "--diagnostics-to", tmp_path / "found")
+        assert kept.err == "" and (tmp_path / "found").read_text() == (plain.err or plain.text)
+        assert kept.status == plain.status == 1
+
+
+def test_programs_and_diagnostics_never_share_a_stream() -> None:
+    ran = run_ptir("opt", WRONG, OK, "--diagnostics", "json")
+    assert "func" in ran.text and "UnknownOp" in ran.err and "UnknownOp" not in ran.text
+    ran = run_ptir("fmt", "--check", "--diff", "testdata/fmt/messy.ptir", "--diagnostics", "json")
+    assert ran.text.startswith("---") and '"code": "NotFormatted"' not in ran.text

@@ -56,7 +56,7 @@ def test_places_are_those_of_the_file_in_every_form(ptir: Ptir, args: tuple[str,
     ):
         ran = ptir(*args, "--split-input", "--diagnostics", form, path)
         assert ran.status == 1
-        assert re.findall(pattern, ran.err) == [("8", "12"), ("20", "12")]
+        assert re.findall(pattern, ran.text + ran.err) == [("8", "12"), ("20", "12")]
         if form == "text":
             assert "\n8 |   %y = exp(%gone)" in ran.err and "\n20 |   %y = exp(%gone)" in ran.err
 

@@ -32,7 +32,7 @@ TARGET: Option[str | None] = Option(  # over the module's own
     flag="--target",
     metavar="TARGET",
     parse=_target,
-    commands=("verify", "run", "translate"),
+    commands=("verify", "run", "translate", "plan"),
     help="PTO: the target, a3 or a5.",
 )
 HAZARDS = Option("hazards", True)  # the hazard check is part of verify

@@ -1,0 +1,1 @@
+# FAIL[1]: ptir fmt --check --diagnostics github testdata/fmt/messy.ptir testdata/verify/ok.ptir

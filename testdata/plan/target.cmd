@@ -1,0 +1,1 @@
+# RUN: ptir plan --target a3 testdata/plan/softmax.ptir

@@ -1,0 +1,1 @@
+# RUN: ptir stats --sort cost testdata/plan/softmax.ptir

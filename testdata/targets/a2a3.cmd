@@ -1,0 +1,1 @@
+# RUN: ptir targets a2a3
