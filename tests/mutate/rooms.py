@@ -66,7 +66,7 @@ ROOMS: dict[str, tuple[Part, ...]] = {
               f" {_D}/tiny/check.py",
               "tiny/codes tiny/ops tiny/legalize tiny/symbols"),
         _part(f"{_D}/pto/memory/capacity.py {_D}/pto/check.py {_D}/pto/constraints.py {_D}/pto/legality.py {_D}/pto/rules.py"
-              f" {_D}/pto/affine.py {_D}/pto/order/flags.py",
+              f" {_D}/pto/affine.py",
               "pto/codes pto/constraints pto/rules pto/passes pto/order pto/targets pto/facts pto/event_ids"),
         _part("ptir_tools/core/errors.py ptir_tools/engines/bounds.py ptir_tools/engines/compare.py",
               "engines/compare engines/detection engines/bounds cli/nonfinite cli/checking"),

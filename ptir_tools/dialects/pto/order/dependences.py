@@ -19,7 +19,7 @@ from operator import attrgetter
 
 from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.ir import Function, Op, Operand, Value
+from ptir_tools.core.ir import Function, Op, Operand, Value, operand_type
 from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.dialects.pto.affine import Linear
 from ptir_tools.dialects.pto.carried import carried
@@ -31,9 +31,9 @@ from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Number, TooMa
 from ptir_tools.dialects.pto.order.hazards import HazardAnalysis, HazardWalk, Task, TaskAccess, merged_clock, walks
 from ptir_tools.dialects.pto.order.traces import Alternatives, Role
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of, pipe_of_opcode
-from ptir_tools.dialects.pto.structure import is_barrier, is_loop, is_sync
+from ptir_tools.dialects.pto.structure import is_barrier, is_loop, is_sync, value_of
 from ptir_tools.dialects.pto.targets import Target, target_of
-from ptir_tools.dialects.pto.types import TileType
+from ptir_tools.dialects.pto.types import EventType, TileType
 
 _place = attrgetter("place")
 BARRIER = -1  # in the place of an operand: the op is a barrier itself
@@ -58,7 +58,7 @@ def dependences(program: Program, function: Function) -> Dependences:
     pairs that may conflict."""
     with collector_paused():
         found = Dependences()
-        for walk in _recorded_walks(program, function):
+        for walk in recorded_walks(program, function):
             if walk.unproved or walk.truncated:
                 return _conservative(function, walk.target)
             for task, needs in walk.needs():
@@ -71,7 +71,7 @@ def dependences(program: Program, function: Function) -> Dependences:
 def redundant_waits(program: Program, function: Function, waits: Iterable[Wait]) -> Iterator[Wait]:
     """The waits that can all be removed together; earlier ones are preferred."""
     with collector_paused():
-        walks = list(_recorded_walks(program, function))
+        walks = list(recorded_walks(program, function))
         for walk in walks:
             if walk.unproved or walk.truncated or walk.decisions.narrowed:
                 return
@@ -87,7 +87,8 @@ def redundant_waits(program: Program, function: Function, waits: Iterable[Wait])
                 yield wait
 
 
-def _recorded_walks(program: Program, function: Function) -> Iterator[RecordingWalk]:
+def recorded_walks(program: Program, function: Function) -> Iterator[RecordingWalk]:
+    """The walks through a function, one for each case of its parameters."""
     yield from walks(function, partial(RecordingWalk, HazardAnalysis(program, target_of(program, Options()))))
 
 
@@ -106,12 +107,13 @@ def _latest_first(lists: list[list[TaskAccess]]) -> Iterator[TaskAccess]:
 
 
 class _Step(NamedTuple):
-    """A step of the walk that changes clocks. It is a task with its events and dependences, a sync with its events, a barrier of
-    pipes, or a state that was saved, restored or merged."""
+    """A step of the walk that changes clocks. It is a task with its events and dependences, a sync or call with its events, a
+    barrier of pipes, or a state that was saved, restored or merged."""
 
     task: Task | None = None
     asynchronous: bool = False
     op: Op | None = None  # that waits
+    when: Number = ALWAYS  # the condition under which it runs
     events: tuple[tuple[int, Alternatives], ...] = ()
     needs: tuple[tuple[Task, Number], ...] = ()
     pipes: tuple[int, ...] = ()
@@ -119,6 +121,15 @@ class _Step(NamedTuple):
     saved: State | None = None
     restored: State | None = None
     merged: tuple[State, Number, State, State] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Span:
+    """One execution of an event: the step that signals it, and its waits, each with its pipe, step, condition and operand."""
+
+    task: Task
+    start: int
+    waits: list[tuple[int, int, Number, Value]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -148,6 +159,19 @@ class RecordingWalk(HazardWalk):
         """Every task with those that must be complete before it."""
         return ((s.task, s.needs) for s in self.steps if s.task is not None)
 
+    def spans(self) -> list[Span]:
+        """Every execution of an event, in the order in which they are signaled. A sync and a call wait in pipe S."""
+        found: dict[Task, Span] = {}
+        for at, step in enumerate(self.steps):
+            pipe = step.task.pipe if step.task is not None else PIPES.index("S")
+            for i, ways in step.events:
+                assert step.op is not None
+                for when, task in ways:
+                    found[task].waits.append((pipe, at, self.both(when, step.when), value_of(step.op.operands[i])))
+            if step.task is not None and step.asynchronous:
+                found[step.task] = Span(step.task, at)
+        return list(found.values())
+
     # The walk
 
     def record(self, step: _Step, before: Clocks) -> None:
@@ -176,14 +200,14 @@ class RecordingWalk(HazardWalk):
     def task(self, op: Op, role: Role) -> Task:
         before, self.conflicts, self.events = self.now(), [], ()
         task = super().task(op, role)
-        self.record(_Step(task, role.asynchronous, op, self.events, tuple(self.conflicts)), before)
+        self.record(_Step(task, role.asynchronous, op, task.when, self.events, tuple(self.conflicts)), before)
         return task
 
     def step(self, op: Op, role: Role) -> None:
         before, self.conflicts, self.events = self.now(), [], ()
         super().step(op, role)
         if is_sync(op):
-            self.record(_Step(op=op, events=self.events), before)
+            self.record(_Step(op=op, when=self.path_condition, events=self.events), before)
         elif is_barrier(op):
             code = op.attr("opcode")
             pipes = tuple([i for i, p in enumerate(PIPES) if code == "ALL" or pipe_of_opcode(code) == p])
@@ -253,7 +277,8 @@ class RecordingWalk(HazardWalk):
 
     def call(self, op: Op) -> None:
         """All ops must be complete at the call; nothing is known of its results."""
-        self.record(_Step(closed=True), self.now())
+        events = tuple([(i, self.options(x)) for i, x in enumerate(op.operands) if isinstance(operand_type(x), EventType)])
+        self.record(_Step(op=op, when=self.path_condition, events=events, closed=True), self.now())
         if self.path_condition == ALWAYS:
             self.windows = {}
         for v in op.results:
@@ -295,7 +320,7 @@ class RecordingWalk(HazardWalk):
         issued, last = clocks
         if step.task is not None:
             return self.clocks_after_task(step, clocks, change)
-        if step.op is not None:
+        if step.op is not None and not step.closed:
             for i, ways in step.events:
                 if self.waits((step.op, i), change):
                     issued = self.join(issued, self.event_clock(ways, change.tasks))
