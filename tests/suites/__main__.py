@@ -6,16 +6,16 @@ import argparse
 import importlib
 import sys
 
-SUITES = ("jax", "jax_functions", "modules", "onnx", "stablehlo", "torch")
+SUITES = ("jax", "jax_functions", "modules", "onnx", "stablehlo", "torch", "world")
 
 
 def main() -> int:
     """Run what the command line names."""
     parser = argparse.ArgumentParser(prog="python -m tests.suites", description=__doc__)
     parser.add_argument("suite", choices=SUITES)
+    parser.add_argument("folder", metavar="DIR", nargs="?", default="", help="where a suite is that is in no package")
     parser.add_argument("-k", metavar="TEXT", default="", help="only cases whose names have it")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only every N-th case")
-    parser.add_argument("--from", dest="folder", metavar="DIR", default="", help="where a suite is that is in no package")
     parser.add_argument("-v", "--verbose", action="store_true", help="name the cases that are refused")
     asked = parser.parse_args()
     suite = importlib.import_module(

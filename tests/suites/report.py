@@ -17,13 +17,14 @@ class Report:
     wrong: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
+    slow: dict[str, str] = field(default_factory=dict)  # some of the others
 
     def lines(self, verbose: bool = False) -> list[str]:
         """The report: counts, wrong cases and errors with their names, refusals by reason."""
         total = sum(map(len, (self.right, self.wrong, self.refused, self.errors)))
         counts = f"{len(self.right)} right, {len(self.wrong)} wrong, {len(self.refused)} refused, {len(self.errors)} errors"
         out = [f"{self.suite}: {total} cases: {counts}"]
-        for what, cases in (("wrong", self.wrong), ("error", self.errors)):
+        for what, cases in (("wrong", self.wrong), ("error", self.errors), ("slow", self.slow)):
             out += [f"  {what}: {name}: {text}" for name, text in sorted(cases.items())]
         reasons: dict[str, list[str]] = defaultdict(list)
         for name, reason in self.refused.items():

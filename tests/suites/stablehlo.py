@@ -1,6 +1,6 @@
 """Tests in a checkout of StableHLO: every function that checks its own values is read, run, and held to them.
 
-They are in no package: `--from DIR` names the folder `stablehlo/tests/interpret`, or `stablehlo/testdata`.
+They are in no package: `DIR` names the folder `stablehlo/tests/interpret`, or `stablehlo/testdata`.
 """
 
 from __future__ import annotations
