@@ -16,6 +16,7 @@ from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.core.source import Source
 from ptir_tools.core.typed import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 from ptir_tools.core.types import Dim, Sym, Type
+from ptir_tools.core.violations import Violation
 
 if TYPE_CHECKING:
     import html
@@ -204,6 +205,9 @@ class Code(NamedTuple):
     wrong: str = ""
     right: str = ""
     format: str = ""
+
+
+Stop = Callable[[Violation, Type], Op]
 
 
 class Extents(NamedTuple):
@@ -397,6 +401,7 @@ class Dialect:
     check_despite_errors: Callable[[Program, Diagnostics, Options], None] | None = None
     explain: Callable[[], Sequence[Code]] = tuple
     extents: Extents | None = None
+    stop: Stop | None = None  # makes an op of a type that fails when it runs
     # Parameters: a `core.choices.Choices`, and `size`, `only`, `symbols`, `faults`.
     generate: Callable[..., Program] | None = None
     # Parameters: a `core.choices.Choices`, and `size`; makes whole layers instead of single ops.

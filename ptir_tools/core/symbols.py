@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from ptir_tools.core import extents
-from ptir_tools.core.dialect import Program, clone
+from ptir_tools.core.dialect import Program, Stop, clone
 from ptir_tools.core.expressions import of_dim, solve_linear, symbols_in
-from ptir_tools.core.ir import Function, Op, Region, operand_type
+from ptir_tools.core.ir import Branch, Function, Op, Region, operand_type
 from ptir_tools.core.records import fields
 from ptir_tools.core.source import Loc
 from ptir_tools.core.typed import TypeVar, cast
@@ -183,7 +183,7 @@ def specialize(program: Program, numbers: dict[str, int]) -> None:
     """Make every type of the entry function and of what it reaches static, in place, starting from `numbers` (which grows).
 
     Raises Violation: "DynamicDimensionMismatch" for a clash, "UnboundSymbol" for a symbol that nothing determines, and
-    whatever a type rule finds once it sees the numbers.
+    whatever a type rule finds once it sees the numbers. A branch in which it finds an error stops the run when it is taken.
     """
     if program.dialect.extents is not None:
         program.dialect.extents.specialize(program, numbers)
@@ -193,7 +193,7 @@ def specialize(program: Program, numbers: dict[str, int]) -> None:
     known = -1
     while known != len(numbers):  # an op may mention a symbol that a later one defines
         known, done = len(numbers), dict[Region, None]()
-        _specialize_block(program.main, numbers, done)
+        _specialize_block(program.main, numbers, done, program.dialect.stop)
         left = {s.name: loc for b in reversed(done) for x, loc in reversed(_block_types(b)) for s in mentioned(x)}
         if not left:
             return
@@ -201,23 +201,42 @@ def specialize(program: Program, numbers: dict[str, int]) -> None:
     raise Violation("UnboundSymbol", f"no value for {names}", help="give it with --bind NAME=INT", loc=loc)
 
 
-def _specialize_block(block: Region, numbers: dict[str, int], done: dict[Region, None]) -> None:
+def _specialize_block(block: Region, numbers: dict[str, int], done: dict[Region, None], stop: Stop | None) -> None:
     """Replace the symbols of `block`, and of the regions that its ops run, by `numbers`, which grows. Blocks in `done` are
     finished."""
     done[block] = None
     lookup = _numbered(numbers)
     _specialize_signature(block, lookup)
     for op in block.body:
-        for r in op.regions:
-            if r not in done:
-                _specialize_block(r, numbers, done)
-            _specialize_signature(r, lookup)
         try:
+            _specialize_regions(op, numbers, done, stop)
             _specialize_op(op, numbers, lookup)
         except Violation as violation:
             violation.loc = violation.loc or op.loc
             raise
     _specialize_signature(block, lookup)
+
+
+def _specialize_regions(op: Op, numbers: dict[str, int], done: dict[Region, None], stop: Stop | None) -> None:
+    """The regions of `op`. A branch that its type rules refuse becomes one that stops the run, unless all are."""
+    refused: dict[Region, Violation] = {}
+    for r in op.regions:
+        before = len(numbers)
+        try:
+            if r not in done:
+                _specialize_block(r, numbers, done, stop)
+            _specialize_signature(r, _numbered(numbers))
+        except Violation as violation:
+            refused[r] = violation
+            if stop is None or not isinstance(op.defn.control, Branch) or len(refused) == len(set(op.regions)):
+                raise
+            for name in list(numbers)[before:]:
+                del numbers[name]
+    for r, violation in refused.items():
+        assert stop is not None
+        r.result_types = next(other.result_types for other in op.regions if other not in refused)
+        r.body = [stop(violation, t) for t in r.result_types]
+        r.results = [x.result for x in r.body]
 
 
 def _specialize_signature(block: Region, lookup: Lookup) -> None:

@@ -134,6 +134,7 @@ DIALECT = Dialect(
     check=late(f"{_HERE}.check", "check"),
     codes=Codes(untranslated=frozenset({"IntegerDivideByZero", "GatherIndexOutOfBounds", "ScatterIndexOutOfBounds"})),
     explain=value(f"{_HERE}.codes", "EXPLAIN"),
+    stop=late(f"{_HERE}.kernels.targets", "stop"),
     generate=late(f"{_HERE}.generate", "generate"),
     networks=late(f"{_HERE}.networks", "generate"),
     odd_names=_ODD_NAMES,

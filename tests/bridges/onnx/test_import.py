@@ -1093,3 +1093,22 @@ def test_info_tells_of_a_refused_model(tmp_path: Path) -> None:
     path.write_bytes(m.SerializeToString())
     facts = json.loads(run_ptir("info", "--json", str(path)).text)
     assert facts["model"]["operators"] == {"Neg": 1} and facts["ops"] == {"neg": 1}
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_branch_whose_types_do_not_fit_stops_the_run_only_where_it_is_taken(given: bool) -> None:
+    yes, no = (
+        _body([node("Reshape", f"x {to}", "t"), node("ReduceSum", "t", "s", keepdims=0)], {}, [("s", F, [])])
+        for to in ("six", "eight")
+    )
+    m = model(
+        [node("If", "p", "y", then_branch=yes, else_branch=no)],
+        {"p": (9, []), "x": ["N"]},
+        ["y"],
+        {"six": np.array([2, 3]), "eight": np.array([2, 4])},
+    )
+    shapes = {"x": [6]} if given else {}
+    program = same(m, {"p": np.array(True), "x": noise(6)}, shapes=shapes)
+    for engine in ENGINES:
+        with pytest.raises(ptir.Rejected, match="from 6 to 8"):
+            ptir.run(program, {"p": np.array(False), "x": noise(6)}, engine=engine)

@@ -12,13 +12,15 @@ from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
 from ptir_tools.bridges.onnx.protocols import Attribute, Datum, Items, Scope
 from ptir_tools.bridges.onnx.table import Node, axis, fixed, handles, refused
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.dtypes import SI64
+from ptir_tools.core.ir import Region as Block
 from ptir_tools.core.lazy import np
 from ptir_tools.core.typed import TYPE_CHECKING, NoReturn
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Build, Tensor
+from ptir_tools.dialects.ptir.kernels.targets import stopping
 
 if TYPE_CHECKING:
     import onnx
@@ -70,11 +72,14 @@ def _read(node: Node, mismatch: str) -> Iterator[None]:
         with _attempt(node):
             yield
     except Violation as violation:
-        if violation.code == "RegionSignatureMismatch":
-            raise refused(f"{mismatch}: {violation.message}") from None
-        raise
+        raise _mismatched(violation, mismatch) from None
     except _Failed as failed:
         _report(node, failed)
+
+
+def _mismatched(violation: Violation, what: str) -> Violation:
+    """The violation, in words of ONNX where the types of regions do not fit."""
+    return refused(f"{what}: {violation.message}") if violation.code == "RegionSignatureMismatch" else violation
 
 
 def inline(scope: Scope, graph: onnx.GraphProto, given: Sequence[Datum]) -> list[Datum]:
@@ -152,9 +157,40 @@ def if_(node: Node) -> Sequence[Datum]:
 
     if (squeezed := _squeezing(yes, no)) is not None:
         return inline(node.scope, squeezed, [])
-    with _read(node, "the branches of If give different types"):
-        out = node.block.cond(pred.reshape([]), carried, branch(yes), branch(no))
+    try:
+        with _attempt(node):
+            out = node.block.cond(pred.reshape([]), carried, branch(yes), branch(no))
+    except Violation as violation:
+        raise _mismatched(violation, "the branches of If give different types") from None
+    except _Failed as failed:
+        out = _one_branch(node, failed, pred.reshape([]), carried, (branch(yes), branch(no)))
     return _elements(out, node.outputs)
+
+
+def _one_branch(node: Node, failed: _Failed, pred: Tensor, carried: Sequence[Tensor], branches: Sequence[Build]) -> Tensor:
+    """An If of which one branch is wrong for these shapes: the run stops where it is taken. Reports the errors of both
+    branches, and operators that are not translated."""
+    errors = [d for d in failed.diagnostics if d.severity is Severity.ERROR]
+    if any(d.code == "UnsupportedOnnx" for d in errors):
+        _report(node, failed)
+    graph, types = node.block.graph, [x.type for x in carried]
+    regions: list[Block | None] = []
+    for branch in branches:
+        try:
+            with _attempt(node):
+                regions.append(graph.region_of(branch, types))
+        except _Failed:
+            regions.append(None)
+    sound = next((r for r in regions if r is not None), None)
+    if sound is None:
+        _report(node, failed)
+    why = Violation(errors[0].code, errors[0].message)
+
+    def stopped(*params: Tensor) -> list[Tensor]:
+        return [params[0].block.op("custom_call", [], types=[t], **stopping(why)) for t in sound.result_types]
+
+    whole = [graph.region_of(stopped, types) if r is None else r for r in regions]
+    return node.block.op("cond", pred, list(carried), regions=whole)
 
 
 def _squeezing(yes: onnx.GraphProto, no: onnx.GraphProto) -> onnx.GraphProto | None:

@@ -10,8 +10,10 @@ from collections.abc import Callable
 
 from ptir_tools.core import errors
 from ptir_tools.core.arrays import Array
+from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import PluginFault
 from ptir_tools.core.dtypes import F32, I1
+from ptir_tools.core.ir import Op, create
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.types import UNTYPED, TensorType, Type
@@ -103,6 +105,21 @@ def call(target: str, xs: tuple[Array, ...], attrs: Attrs, result: TensorType) -
     return numerics.compute(result, body, *xs)
 
 
+def stop(violation: Violation, t: Type) -> Op:
+    """A call of `ptir.stop.v1`: it has a result of type `t`, and fails with the violation when it runs."""
+    return create(OPS["ptir.custom_call"], [()], stopping(violation), types=[t], loc=violation.loc)
+
+
+def stopping(violation: Violation) -> dict[str, str | Attrs]:
+    """The attributes of such a call."""
+    why: Attrs = (("code", ("String", violation.code)), ("message", ("String", violation.message)))
+    return {"target": "ptir.stop.v1", "attrs": why}
+
+
+def _stopped(_: tuple[Array, ...], values: Values, result: TensorType) -> Array:
+    raise Violation(str(values["code"]), str(values["message"]))
+
+
 _CONV = {"window": "I64Array", "strides": "I64Array", "dilation": "I64Array", "padding": "I64Array"}
 _STATIC = {"static_operands": "I64Array"}
 _NODE = dict.fromkeys(COLUMNS, "I64Array")
@@ -136,4 +153,5 @@ TARGETS: dict[str, Target] = {
         (3, 4), kernels.attention_type, kernels.attention, {"scale": "F64"}, {"masked": "F64"}, FLOATS, (3,)
     ),
     "ptir.conv2d.nhwc.v1": _grouped,
+    "ptir.stop.v1": Target((0, 0), lambda types, values: UNTYPED, _stopped, {"code": "String", "message": "String"}, {}),
 }
