@@ -232,10 +232,10 @@ def _specialize_regions(op: Op, numbers: dict[str, int], done: dict[Region, None
                 raise
             for name in list(numbers)[before:]:
                 del numbers[name]
-    for r, violation in refused.items():
+    for r, why in refused.items():
         assert stop is not None
         r.result_types = next(other.result_types for other in op.regions if other not in refused)
-        r.body = [stop(violation, t) for t in r.result_types]
+        r.body = [stop(why, t) for t in r.result_types]
         r.results = [x.result for x in r.body]
 
 

@@ -8,6 +8,7 @@ from ptir_tools.bridges.extents import Size
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Operand
+from ptir_tools.core.limits import Expansion
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Loc, Source
 from ptir_tools.core.typed import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -40,6 +41,7 @@ class Importer(Protocol):
 
     source: Source
     diagnostics: Diagnostics
+    expansion: Expansion
 
     @property
     def model(self) -> onnx.ModelProto: ...

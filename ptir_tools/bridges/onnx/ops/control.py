@@ -187,7 +187,8 @@ def _one_branch(node: Node, failed: _Failed, pred: Tensor, carried: Sequence[Ten
     why = Violation(errors[0].code, errors[0].message)
 
     def stopped(*params: Tensor) -> list[Tensor]:
-        return [params[0].block.op("custom_call", [], types=[t], **stopping(why)) for t in sound.result_types]
+        target, attrs = stopping(why)
+        return [params[0].block.op("custom_call", [], types=[t], target=target, attrs=attrs) for t in sound.result_types]
 
     whole = [graph.region_of(stopped, types) if r is None else r for r in regions]
     return node.block.op("cond", pred, list(carried), regions=whole)

@@ -107,13 +107,13 @@ def call(target: str, xs: tuple[Array, ...], attrs: Attrs, result: TensorType) -
 
 def stop(violation: Violation, t: Type) -> Op:
     """A call of `ptir.stop.v1`: it has a result of type `t`, and fails with the violation when it runs."""
-    return create(OPS["ptir.custom_call"], [()], stopping(violation), types=[t], loc=violation.loc)
+    target, attrs = stopping(violation)
+    return create(OPS["ptir.custom_call"], [()], {"target": target, "attrs": attrs}, types=[t], loc=violation.loc)
 
 
-def stopping(violation: Violation) -> dict[str, str | Attrs]:
-    """The attributes of such a call."""
-    why: Attrs = (("code", ("String", violation.code)), ("message", ("String", violation.message)))
-    return {"target": "ptir.stop.v1", "attrs": why}
+def stopping(violation: Violation) -> tuple[str, Attrs]:
+    """The target and the attributes of such a call."""
+    return "ptir.stop.v1", (("code", ("String", violation.code)), ("message", ("String", violation.message)))
 
 
 def _stopped(_: tuple[Array, ...], values: Values, result: TensorType) -> Array:
