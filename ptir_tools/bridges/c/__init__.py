@@ -1,0 +1,1 @@
+"""PTIR as one C99 file without dependencies."""

@@ -1,0 +1,414 @@
+"""One element in C: its types, literals and operators. Helper functions are written out where they are used.
+
+Values of f16 and bf16 are floats that are rounded after each op; memory has their bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ptir_tools.core.dtypes import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    I1,
+    SI8,
+    SI16,
+    SI32,
+    SI64,
+    UI8,
+    UI16,
+    UI32,
+    UI64,
+    DType,
+)
+from ptir_tools.core.lazy import np
+from ptir_tools.core.violations import Violation
+
+MEMORY = {
+    F32: "float", F64: "double", F16: "uint16_t", BF16: "uint16_t", I1: "uint8_t", SI8: "int8_t", SI16: "int16_t",
+    SI32: "int32_t", SI64: "int64_t", UI8: "uint8_t", UI16: "uint16_t", UI32: "uint32_t", UI64: "uint64_t",
+}  # fmt: skip
+NARROW = (F16, BF16)
+
+
+def memory(dtype: DType) -> str:
+    """The C type of an element in memory. Raises Violation("NotTranslatable")."""
+    if dtype not in MEMORY:
+        raise Violation("NotTranslatable", f"C has no {dtype}")
+    return MEMORY[dtype]
+
+
+def computed(dtype: DType) -> str:
+    """The C type in which an element is computed."""
+    return "float" if dtype in NARROW else memory(dtype)
+
+
+def wrapping(dtype: DType) -> str:
+    """The C type of sums: unsigned for integers, because these wrap."""
+    return computed(dtype) if dtype.is_float else "uint64_t" if dtype.size == 8 else "uint32_t"
+
+
+def number(value: object, dtype: DType) -> str:
+    """A literal of a computed element; `value` is a Python number."""
+    if not dtype.is_float:
+        n = int(value)  # type: ignore[call-overload]
+        if n == -(1 << 63):
+            return "INT64_MIN"
+        text = f"{n}ULL" if dtype is UI64 else f"{n}LL" if dtype is SI64 else f"{n}U" if dtype is UI32 else str(n)
+        return f"({text})" if n < 0 else text
+    x = float(value)  # type: ignore[arg-type]
+    if x != x:
+        return "NAN"
+    if abs(x) == float("inf"):
+        return "INFINITY" if x > 0 else "(-INFINITY)"
+    text = repr(x) if dtype is F64 else f"{np.float32(x)!s}f"
+    return f"({text})" if text.startswith("-") else text
+
+
+class Helpers:
+    """The helper functions that a file needs, each once, after those that it needs itself."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+
+    def use(self, name: str, text: str) -> str:
+        """`name`, with its definition in the file."""
+        self.texts.setdefault(name, text)
+        return name
+
+    def named(self, name: str) -> str:
+        """A function of `FUNCTIONS`."""
+        needs, text = FUNCTIONS[name]
+        for n in needs:
+            self.named(n)
+        return self.use(f"ptir_{name}", text)
+
+    def load(self, dtype: DType, x: str) -> str:
+        """A computed element from memory."""
+        return f"{self.named(f'from_{dtype}')}({x})" if dtype in NARROW else x
+
+    def store(self, dtype: DType, x: str) -> str:
+        """A computed element for memory."""
+        return f"{self.named(f'to_{dtype}')}({x})" if dtype in NARROW else x
+
+    def rounded(self, dtype: DType, x: str) -> str:
+        """A computed element after its op."""
+        return self.load(dtype, self.store(dtype, x)) if dtype in NARROW else x
+
+    # Ops
+
+    def wrapped(self, dtype: DType, op: str, x: str, y: str) -> str:
+        """`x op y`, wrapping for integers."""
+        if dtype.is_float:
+            return f"({x} {op} {y})"
+        t = wrapping(dtype)
+        return f"({computed(dtype)})(({t}){x} {op} ({t}){y})"
+
+    def extreme(self, dtype: DType, kind: str, x: str, y: str) -> str:
+        """The larger ("max") or the smaller ("min"): NaN wins, and 0.0 is above -0.0."""
+        t, sign = computed(dtype), ">" if kind == "max" else "<"
+        name = f"ptir_{kind}_{t}"
+        if not dtype.is_float:
+            return f"{self.use(name, f'static inline {t} {name}({t} a, {t} b) {{ return a {sign} b ? a : b; }}')}({x}, {y})"
+        bits, of = ("uint32_t", "bits") if t == "float" else ("uint64_t", "bits64")
+        f, g = self.named(of), self.named("float_of" if t == "float" else "double_of")
+        both = "&" if kind == "max" else "|"
+        text = f"""static inline {t} {name}({t} a, {t} b)
+{{
+    const {bits} same = {f}(a) {both} {f}(b);
+    const {t} other = a == b ? {g}(same) : b;
+    return a != a || a {sign} b ? a : other;
+}}"""
+        return f"{self.use(name, text)}({x}, {y})"
+
+    def divided(self, dtype: DType, x: str, y: str, kind: str = "div") -> str:
+        """The quotient, or "rem" and "mod"; of integers toward zero, and a zero divisor is an error."""
+        t = computed(dtype)
+        if dtype.is_float and kind == "div":
+            return f"({x} / {y})"
+        name = f"ptir_{kind}_{t}"
+        if dtype.is_float:
+            f = "f" if t == "float" else ""
+            fix = "" if kind == "rem" else "\n    if (r != 0 && (r < 0) != (b < 0))\n        r += b;"
+            zero = "" if kind == "rem" else f"\n    if (r == 0)\n        r = copysign{f}(r, b);"
+            text = f"static inline {t} {name}({t} a, {t} b)\n{{\n    {t} r = fmod{f}(a, b);{fix}{zero}\n    return r;\n}}"
+            return f"{self.use(name, text)}({x}, {y})"
+        whole = f"({t})(({wrapping(dtype)})0 - ({wrapping(dtype)})a)" if kind == "div" else "0"
+        minus = f"\n    if (b == ({t})-1)\n        return {whole};" if dtype.is_signed else ""
+        value = {"div": "a / b", "rem": "a % b", "mod": "a % b"}[kind]
+        tail = f"return ({t})({value});"
+        if kind == "mod" and dtype.is_signed:
+            tail = f"const {t} r = ({t})(a % b);\n    return r != 0 && (r < 0) != (b < 0) ? ({t})(r + b) : r;"
+        text = f"""static inline {t} {name}({t} a, {t} b, int *bad)
+{{
+    if (b == 0) {{
+        *bad = 1;
+        return 0;
+    }}{minus}
+    {tail}
+}}"""
+        return f"{self.use(name, text)}({x}, {y}, &bad)"
+
+    def cast(self, source: DType, target: DType, x: str) -> str:
+        """A cast by the contract's table: floats to integers saturate and NaN gives 0; integers saturate."""
+        s, t = computed(source), computed(target)
+        if target is I1:
+            return f"(uint8_t)({x} != 0)"
+        if source is I1:
+            return f"({t}){x}"
+        if target.is_float:
+            if target in NARROW and source in (F64, SI32, UI32):
+                return f"{self.named('odd')}((double){x})"
+            if target in NARROW and source in (SI64, UI64):
+                raise Violation("NotTranslatable", f"C has no cast of {source} to {target} that rounds once")
+            return x if s == t else f"({t}){x}"
+        name = f"ptir_{s}_to_{target}"
+        low, high = number(target.min, target), number(target.max, target)
+        if source.is_float:
+            above = f"x >= {float(1 << (target.size * 8 - target.is_signed))!r}"
+            body = f"x != x ? 0 : x <= {float(target.min)!r} ? {low} : {above} ? {high} : ({t})x"
+        else:
+            tests = []
+            if source.min < target.min:
+                tests.append(f"x < {low} ? {low} : ")
+            if source.max > target.max:
+                tests.append(f"x > ({s}){high} ? {high} : ")
+            body = f"{''.join(tests)}({t})x"
+            if len(tests) == 0:
+                return f"({t}){x}"
+        return f"{self.use(name, f'static inline {t} {name}({s} x) {{ return {body}; }}')}({x})"
+
+
+Scalar = Callable[..., str]  # from the helpers, the dtype of the operands and the operands
+
+
+def _libm(name: str) -> Scalar:
+    return lambda h, d, *xs: f"{name}{'f' if computed(d) == 'float' else ''}({', '.join(xs)})"
+
+
+def _fast(name: str) -> Scalar:
+    """A function of floats that compilers make vectors of; `libm` has it for f64."""
+    return lambda h, d, x: f"{h.named(name)}({x})" if computed(d) == "float" else f"{name}({x})"
+
+
+def _infix(op: str) -> Scalar:
+    return lambda h, d, x, y: h.wrapped(d, op, x, y)
+
+
+def _neg(h: Helpers, d: DType, x: str) -> str:
+    return f"(-{x})" if d.is_float else h.wrapped(d, "-", "0", x)
+
+
+def _abs(h: Helpers, d: DType, x: str) -> str:
+    if d.is_float:
+        return f"fabs{'f' if computed(d) == 'float' else ''}({x})"
+    return f"({x} < 0 ? {_neg(h, d, x)} : {x})" if d.is_signed else x
+
+
+def _one(d: DType) -> str:
+    return "1.0f" if computed(d) == "float" else "1.0"
+
+
+def _compare(op: str) -> Scalar:
+    return lambda h, d, x, y: f"(uint8_t)({x} {op} {y})"
+
+
+def _sign(h: Helpers, d: DType, x: str) -> str:
+    one = _one(d)
+    if d.is_float:
+        return f"({x} > 0 ? {one} : {x} < 0 ? -{one} : {x})"
+    return f"({computed(d)})(({x} > 0) - ({x} < 0))" if d.is_signed else f"({computed(d)})({x} > 0)"
+
+
+def _not(h: Helpers, d: DType, x: str) -> str:
+    return f"(uint8_t)(!{x})" if d is I1 else f"({computed(d)})~{x}"
+
+
+ELEMENTS: dict[str, Scalar] = {
+    "neg": _neg, "abs": _abs, "exp": _fast("exp"), "log": _fast("log"), "tanh": _fast("tanh"), "erf": _fast("erf"),
+    "rsqrt": lambda h, d, x: f"({_one(d)} / {_libm('sqrt')(h, d, x)})",
+    "reciprocal": lambda h, d, x: f"({_one(d)} / {x})",
+    "add": _infix("+"), "sub": _infix("-"), "mul": _infix("*"),
+    "div": lambda h, d, x, y: h.divided(d, x, y), "rem": lambda h, d, x, y: h.divided(d, x, y, "rem"),
+    "mod": lambda h, d, x, y: h.divided(d, x, y, "mod"),
+    "maximum": lambda h, d, x, y: h.extreme(d, "max", x, y), "minimum": lambda h, d, x, y: h.extreme(d, "min", x, y),
+    "clamp": lambda h, d, x, lo, hi: h.extreme(d, "min", h.extreme(d, "max", x, lo), hi),
+    **{f"compare_{k}": _compare(op) for k, op in
+       {"lt": "<", "le": "<=", "eq": "==", "ge": ">=", "gt": ">", "ne": "!="}.items()},
+    "select": lambda h, d, p, x, y: f"({p} ? {x} : {y})",
+    "stop_gradient": lambda h, d, x: x,
+    "floor": _libm("floor"), "ceil": _libm("ceil"), "round_even": _libm("rint"), "round_away": _libm("round"),
+    "sign": _sign, "is_finite": lambda h, d, x: f"(uint8_t)(isfinite({x}) != 0)",
+    "bitwise_and": lambda h, d, x, y: f"({computed(d)})({x} & {y})",
+    "bitwise_or": lambda h, d, x, y: f"({computed(d)})({x} | {y})",
+    "bitwise_xor": lambda h, d, x, y: f"({computed(d)})({x} ^ {y})",
+    "bitwise_not": _not,
+    **{name: _libm(name) for name in (
+        "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "asinh", "acosh", "atanh", "log1p", "expm1", "cbrt",
+    )},
+}  # fmt: skip
+
+_BITS = """static inline uint32_t ptir_bits(float x)
+{
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    return u;
+}"""
+_FLOAT_OF = """static inline float ptir_float_of(uint32_t u)
+{
+    float x;
+    memcpy(&x, &u, 4);
+    return x;
+}"""
+
+
+def _wide(text: str) -> str:
+    """The same for f64."""
+    text = text.replace("bits(", "bits64(").replace("float_of", "double_of").replace("float", "double")
+    return text.replace("uint32_t", "uint64_t").replace("4)", "8)")
+
+
+# By name: the functions that it needs, and its text. They have no branches, so that compilers make vectors of them.
+FUNCTIONS: dict[str, tuple[tuple[str, ...], str]] = {
+    "bits": ((), _BITS),
+    "float_of": ((), _FLOAT_OF),
+    "bits64": ((), _wide(_BITS)),
+    "double_of": ((), _wide(_FLOAT_OF)),
+    "exp": (("bits", "float_of"), """static inline float ptir_exp(float x)
+{
+    const float low = x < -105.0f ? -105.0f : x, y = low > 90.0f ? 90.0f : low;
+    const float shifted = y * 1.44269504f + 0x1.8p23f, whole = shifted - 0x1.8p23f;
+    const float r = (y - whole * 0.693359375f) + whole * 2.12194440e-4f, square = r * r;
+    const float p = square * (1.381458389e-3f * r + 8.368724096e-3f) + (4.166838874e-2f * r + 1.666652057e-1f);
+    const float e = (p * r + 4.999999344e-1f) * square + r + 1.0f;
+    const int32_t n = (int32_t)(ptir_bits(shifted) - 0x4b400000u), half = n >> 1;
+    return e * ptir_float_of((uint32_t)(127 + half) << 23) * ptir_float_of((uint32_t)(127 + n - half) << 23);
+}"""),
+    "log": (("bits", "float_of"), """static inline float ptir_log(float x)
+{
+    const int small = x < 0x1p-126f;
+    const uint32_t u = ptir_bits(small ? x * 0x1p23f : x);
+    const int32_t e = (int32_t)(u - 0x3f3504f3u) >> 23;
+    const float f = ptir_float_of(u - ((uint32_t)e << 23)) - 1.0f, exponent = (float)e + (small ? -23.0f : 0.0f);
+    float p = 6.746608080e-2f;
+    p = p * f + -1.167564144e-1f;
+    p = p * f + 1.188817160e-1f;
+    p = p * f + -1.240559128e-1f;
+    p = p * f + 1.421955133e-1f;
+    p = p * f + -1.666799568e-1f;
+    p = p * f + 2.000211871e-1f;
+    p = p * f + -2.500000960e-1f;
+    p = p * f + 3.333331260e-1f;
+    float y = f + (p * f - 0.5f) * (f * f);
+    y = (y - exponent * 2.12194440e-4f) + exponent * 0.693359375f;
+    y = x == 0.0f ? -INFINITY : y;
+    y = x == INFINITY ? x : y;
+    return x >= 0.0f ? y : NAN;
+}"""),
+    "tanh": ((), """static inline float ptir_tanh(float x)
+{
+    const float t = x * x;
+    float p = 3.683617833e-11f, q = 2.956608308e-09f;
+    p = p * t + 1.113220897e-07f;
+    p = p * t + 4.229904046e-05f;
+    p = p * t + 4.426928195e-03f;
+    p = p * t + 1.409994374e-01f;
+    p = p * t + 1.0f;
+    q = q * t + 2.606210747e-06f;
+    q = q * t + 5.010227313e-04f;
+    q = q * t + 2.920451903e-02f;
+    q = q * t + 4.743327704e-01f;
+    q = q * t + 1.0f;
+    const float y = x * (p / q);
+    return x > 7.9f ? 1.0f : x < -7.9f ? -1.0f : y;
+}"""),
+    "erf": ((), """static inline float ptir_erf(float x)
+{
+    const float t = x * x;
+    float p = 1.9867809e-06f, q = 3.7420167e-05f;
+    p = p * t + 2.8456606e-04f;
+    p = p * t + 3.8833523e-03f;
+    p = p * t + 5.3101775e-02f;
+    p = p * t + 1.9354526e-01f;
+    p = p * t + 1.1283791f;
+    q = q * t + 1.1855730e-03f;
+    q = q * t + 1.5207269e-02f;
+    q = q * t + 1.1535008e-01f;
+    q = q * t + 5.0485758e-01f;
+    q = q * t + 1.0f;
+    const float y = x * (p / q);
+    return x > 3.64f ? 1.0f : x < -3.64f ? -1.0f : y;
+}"""),
+    "from_bf16": (("float_of",), "static inline float ptir_from_bf16(uint16_t u) { return ptir_float_of((uint32_t)u << 16); }"),
+    "to_bf16": (("bits",), """static inline uint16_t ptir_to_bf16(float x)
+{
+    const uint32_t u = ptir_bits(x);
+    return (uint16_t)(x != x ? u >> 16 | 0x40u : (u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+}"""),
+    "from_f16": (("float_of",), """static inline float ptir_from_f16(uint16_t h)
+{
+    const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, a = h & 0x7fffu;
+    const float small = (float)a * 0x1p-24f, normal = ptir_float_of((a << 13) + 0x38000000u);
+    const float special = ptir_float_of(0x7f800000u | (a & 0x3ffu) << 13);
+    const float y = a < 0x400u ? small : a < 0x7c00u ? normal : special;
+    return sign ? -y : y;
+}"""),
+    "to_f16": (("bits", "float_of"), """static inline uint16_t ptir_to_f16(float x)
+{
+    const uint32_t u = ptir_bits(x), sign = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
+    const uint32_t small = ptir_bits(ptir_float_of(a) + 0.5f) - 0x3f000000u;
+    const uint32_t normal = (a + 0xfffu + (a >> 13 & 1u) - 0x38000000u) >> 13;
+    const uint32_t y = a > 0x7f800000u ? 0x7e00u : a >= 0x477ff000u ? 0x7c00u : a < 0x38800000u ? small : normal;
+    return (uint16_t)(sign | y);
+}"""),
+    "odd": (("bits", "float_of"), """/* To float, rounded to odd: rounding once more to fewer bits is then right. */
+static inline float ptir_odd(double x)
+{
+    const float f = (float)x;
+    if ((double)f == x || f != f)
+        return f;
+    return ptir_float_of((ptir_bits(f) - (fabs((double)f) > fabs(x))) | 1u);
+}"""),
+    "floordiv": ((), """static inline int64_t ptir_floordiv(int64_t a, int64_t b) { return a / b - (a % b < 0); }"""),
+    "mod": ((), """static inline int64_t ptir_mod(int64_t a, int64_t b) { return a % b < 0 ? a % b + b : a % b; }"""),
+    "inside": ((), """static inline int ptir_inside(int64_t i, int64_t n, int *bad)
+{
+    const int inside = i >= 0 && i < n;
+    if (!inside)
+        *bad = 2;
+    return inside;
+}"""),
+}  # fmt: skip
+
+
+def product(t: str, total: str) -> tuple[str, str]:
+    """The function `c = a b` of row-major matrices: its name and text. `total` is the type of sums."""
+    name = f"ptir_product_{t}"
+    return (
+        name,
+        f"""/* c (m x n) = a (m x k) b (k x n), of dense rows. */
+PTIR_FAST static void {name}(int64_t m, int64_t n, int64_t k, const {t} *restrict a, const {t} *restrict b, {t} *restrict c)
+{{
+    enum {{ ROWS = 4, COLUMNS = 32 }};
+    for (int64_t j = 0; j < n; j += COLUMNS)
+        for (int64_t i = 0; i < m; i += ROWS) {{
+            const int64_t rows = m - i < ROWS ? m - i : ROWS, columns = n - j < COLUMNS ? n - j : COLUMNS;
+            {total} sums[ROWS][COLUMNS] = {{{{0}}}};
+            if (rows == ROWS && columns == COLUMNS)
+                for (int64_t l = 0; l < k; l++)
+                    for (int r = 0; r < ROWS; r++)
+                        for (int s = 0; s < COLUMNS; s++)
+                            sums[r][s] += ({total})a[(i + r) * k + l] * ({total})b[l * n + j + s];
+            else
+                for (int64_t l = 0; l < k; l++)
+                    for (int64_t r = 0; r < rows; r++)
+                        for (int64_t s = 0; s < columns; s++)
+                            sums[r][s] += ({total})a[(i + r) * k + l] * ({total})b[l * n + j + s];
+            for (int64_t r = 0; r < rows; r++)
+                for (int64_t s = 0; s < columns; s++)
+                    c[(i + r) * n + j + s] = ({t})sums[r][s];
+        }}
+}}""",
+    )

@@ -1,0 +1,94 @@
+"""Compiles a program's C with sanitizers and runs it as a process of its own."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from ptir_tools.bridges.c import format as c_format
+from ptir_tools.core import symbols
+from ptir_tools.core.arrays import numpy_dtype
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.types import TensorType
+
+COMPILERS = [c for c in ("gcc", "clang") if shutil.which(c)]
+STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-D_POSIX_C_SOURCE=200112L"]
+SANITIZED = ["-O1", "-g", "-DPTIR_PLAIN", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+FAST = ["-O2"]
+
+
+def written(program: Program) -> str | None:
+    """The C of a verified program of PTIR; None where C cannot express it."""
+    diagnostics = Diagnostics(program.source)
+    text = "".join(c_format.write(program, diagnostics, Options()))
+    return None if diagnostics.errors else text
+
+
+def harness(program: Program, entry: str, numbers: Mapping[str, int], shapes: list[tuple[int, ...]]) -> str:
+    """A `main` that reads the inputs from standard input and writes the results."""
+    params = [t for p in program.main.params if isinstance(t := p.type, TensorType)]
+    names = sorted(symbols.symbols(program))
+    sizes = [f"INT64_C({numbers[n]})" for n in names]
+    lines = ["#include <stdio.h>", "#include <stdlib.h>", "int main(void)", "{"]
+    args = []
+    types = [*(p.dtype for p in params), *(t.dtype for t in program.main.result_types)]  # type: ignore[attr-defined]
+    for i, (dtype, shape) in enumerate(zip(types, shapes, strict=True)):
+        n = int(np.prod(shape, dtype=object)) * dtype.size
+        lines.append(f"    char *b{i} = malloc({n} ? {n} : 1);")
+        if i < len(params):
+            lines.append(f"    if (fread(b{i}, 1, {n}, stdin) != {n}) return 9;")
+        args.append(f"(void *)b{i}")
+    lines.append(f"    size_t size = {entry}_arena({', '.join(sizes)});")
+    lines += ["    void *arena;", "    if (posix_memalign(&arena, 64, size ? size : 1)) return 9;"]
+    lines.append(f"    int bad = {entry}({', '.join(['arena', *sizes, *args])});")
+    lines.append("    if (bad) return bad;")
+    for i, shape in enumerate(shapes[len(params) :], len(params)):
+        n = int(np.prod(shape, dtype=object)) * types[i].size
+        lines.append(f"    fwrite(b{i}, 1, {n}, stdout);")
+    lines += [f"    free(b{i});" for i in range(len(shapes))]
+    return "\n".join([*lines, "    free(arena);", "    return 0;", "}", ""])
+
+
+def run(
+    program: Program,
+    text: str,
+    inputs: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
+    folder: Path,
+    compiler: str = "gcc",
+    flags: list[str] | None = None,
+) -> tuple[int, dict[str, np.ndarray]]:
+    """The status and the results of the compiled program."""
+    numbers: dict[str, int] = {}
+    for p, x in zip(program.main.params, inputs.values(), strict=True):
+        symbols.unify(p.type, ptir_type(x, p.type), numbers, p.name)
+    shapes = [x.shape for x in (*inputs.values(), *expected.values())]
+    entry = text.split("_arena(")[0].rpartition(" ")[2]
+    source = folder / "program.c"
+    source.write_text(text + harness(program, entry, numbers, shapes))
+    command = [compiler, *(STRICT if flags is None else []), *(SANITIZED if flags is None else flags)]
+    made = subprocess.run([*command, "-o", folder / "program", source, "-lm"], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr[:3000]
+    data = b"".join(np.ascontiguousarray(x).tobytes() for x in inputs.values())
+    done = subprocess.run(
+        [folder / "program"], input=data, capture_output=True, timeout=60, env={"ASAN_OPTIONS": "detect_leaks=0"}
+    )
+    assert done.returncode in (0, 1, 2, 3), done.stderr[:3000]
+    results, at = {}, 0
+    if done.returncode == 0:
+        for (name, x), t in zip(expected.items(), program.main.result_types, strict=True):
+            kind = numpy_dtype(t.dtype)  # type: ignore[attr-defined]
+            results[name] = np.frombuffer(done.stdout, kind, x.size, at).reshape(x.shape)
+            at += x.size * kind.itemsize
+    return done.returncode, results
+
+
+def ptir_type(x: np.ndarray, t: object) -> TensorType:
+    """The static type of an array."""
+    assert isinstance(t, TensorType)
+    return t.with_shape(x.shape)

@@ -1,0 +1,148 @@
+"""The C of random programs, compiled with sanitizers, gives the results of the reference engine within its bounds."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ptir_tools
+from ptir_tools import convert
+from ptir_tools.bridges.c.format import KNOWN
+from ptir_tools.bridges.c.scalars import MEMORY
+from ptir_tools.core.choices import Seeded
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Options, Program
+from ptir_tools.dialects import load_dialect
+from ptir_tools.dialects.ptir.generate import generate
+from ptir_tools.engines.compare import compare, reference_outputs
+from ptir_tools.engines.inputs import random_inputs
+from ptir_tools.engines.options import RunOptions
+from tests.bridges.c.running import COMPILERS, FAST, run, written
+
+pytestmark = pytest.mark.skipif(not COMPILERS, reason="there is no C compiler")
+
+
+def agrees(program: Program, folder: Path, seed: int, compiler: str = "gcc", flags: list[str] | None = None) -> bool:
+    """Whether there is C for the program. Asserts that its results are those of the reference."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if (text := written(program)) is None:
+            return False
+        inputs = random_inputs(program, seed, special=seed % 3 == 0)
+        expected, tolerances = reference_outputs(program, inputs, RunOptions())
+    status, found = run(program, text, inputs, expected, folder, compiler, flags)
+    assert status == 0
+    assert not compare(expected, found, tolerances), text
+    return True
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("seed", range(12))
+def test_random_programs_of_ptir(seed: int, compiler: str, tmp_path: Path) -> None:
+    size = random.Random(seed).randint(2, 10)
+    program = generate(Seeded(seed), dtypes=list(MEMORY), size=size, only=sorted(KNOWN), symbols=False)
+    assert agrees(program, tmp_path, seed, compiler)
+
+
+@pytest.mark.parametrize("ir", ["mind", "tiny"])
+@pytest.mark.parametrize("seed", [*range(1, 4), *range(5, 8)])
+def test_random_programs_of_other_irs(ir: str, seed: int, tmp_path: Path) -> None:
+    before = load_dialect(ir).random(Seeded(seed), size=8, symbols=False)
+    program = convert.translate(before, "ptir", Diagnostics(before.source), Options())
+    assert program is not None
+    assert agrees(program, tmp_path, seed)
+
+
+SYMBOLIC = """func @f(%x: tensor<f32, ?Nx?M>, %i: tensor<si32, ?K>) -> (tensor<f32, ?Kx?M>, tensor<f32, ?D>) where ?D = ?N + 2 {
+  %y = take(%x, %i) -> tensor<f32, ?Kx?M>
+  %e = exp(%y) -> tensor<f32, ?Kx?M>
+  %s = reduce_sum(%x) axes[1] -> tensor<f32, ?N>
+  %p = pad(%s) low[1] high[1] pad_value[0.5] -> tensor<f32, ?D>
+  return %e, %p
+}
+"""
+
+
+@pytest.mark.parametrize(("n", "m", "k"), [(3, 40, 2), (1, 1, 5), (2, 0, 1), (2, 3, 0)])
+def test_symbols_are_arguments(n: int, m: int, k: int, tmp_path: Path) -> None:
+    program = ptir_tools.read(SYMBOLIC)
+    text = written(program)
+    assert text is not None and "int64_t K, int64_t M, int64_t N" in text
+    x, i = np.random.default_rng(0).standard_normal((n, m)).astype(np.float32), np.arange(k, dtype=np.int32) % n
+    inputs = {"x": x, "i": i}
+    expected, tolerances = reference_outputs(program, inputs, RunOptions())
+    status, found = run(program, text, inputs, expected, tmp_path)
+    assert status == 0
+    assert not compare(expected, found, tolerances)
+
+
+DIVIDED = """func @f(%x: tensor<si32, 3>, %y: tensor<si32, 3>) -> tensor<si32, 3> {
+  %z = div(%x, %y) -> tensor<si32, 3>
+  return %z
+}
+"""
+TAKEN = """func @f(%x: tensor<si32, 3>, %y: tensor<si32, 3>) -> tensor<si32, 3> {
+  %z = take(%x, %y) -> tensor<si32, 3>
+  return %z
+}
+"""
+SPLIT = """func @f(%x: tensor<si32, ?N>, %y: tensor<si32, 3>) -> tensor<si32, 2x?M> where ?M = ?N floordiv 2 {
+  %z = reshape(%x) new_shape[2, ?M] -> tensor<si32, 2x?M>
+  return %z
+}
+"""
+
+
+@pytest.mark.parametrize(("source", "last", "status"), [(DIVIDED, 0, 1), (TAKEN, 3, 2), (TAKEN, -1, 2), (SPLIT, 1, 3)])
+def test_what_fails_when_it_runs_is_the_status(source: str, last: int, status: int, tmp_path: Path) -> None:
+    program = ptir_tools.read(source)
+    text = written(program)
+    assert text is not None
+    inputs = {"x": np.arange(3, dtype=np.int32), "y": np.array([1, 2, last], np.int32)}
+    like = {"z": np.zeros((2, 1) if source is SPLIT else 3, np.int32)}
+    assert run(program, text, inputs, like, tmp_path)[0] == status
+
+
+ATTENTION = """func @f(%q: tensor<f32, 2x37x16>, %k: tensor<f32, 2x37x16>, %v: tensor<f32, 2x37x16>) -> tensor<f32, 2x37x16> {
+  %s = dot_general(%q, %k) batch_lhs[0] batch_rhs[0] contract_lhs[2] contract_rhs[2] -> tensor<f32, 2x37x37>
+  %m = reduce_max(%s) axes[2] keepdims[true] -> tensor<f32, 2x37x1>
+  %mb = broadcast_to(%m) result_shape[2, 37, 37] -> tensor<f32, 2x37x37>
+  %d = sub(%s, %mb) -> tensor<f32, 2x37x37>
+  %e = exp(%d) -> tensor<f32, 2x37x37>
+  %z = reduce_sum(%e) axes[2] keepdims[true] -> tensor<f32, 2x37x1>
+  %zb = broadcast_to(%z) result_shape[2, 37, 37] -> tensor<f32, 2x37x37>
+  %p = div(%e, %zb) -> tensor<f32, 2x37x37>
+  %o = dot_general(%p, %v) batch_lhs[0] batch_rhs[0] contract_lhs[2] contract_rhs[1] -> tensor<f32, 2x37x16>
+  return %o
+}
+"""
+CONVOLUTION = """func @f(%x: tensor<f32, 1x9x8x3>, %w: tensor<f32, 27x5>) -> tensor<f32, 1x5x4x5> {
+  %p = extract_patches(%x) window[3, 3] strides[2, 2] dilation[1, 1] padding[[1, 1], [1, 1]] -> tensor<f32, 1x5x4x27>
+  %y = dot_general(%p, %w) batch_lhs[] batch_rhs[] contract_lhs[3] contract_rhs[0] -> tensor<f32, 1x5x4x5>
+  %r = maximum(%y, dense<0.0> : tensor<f32, 1x5x4x5>) -> tensor<f32, 1x5x4x5>
+  return %r
+}
+"""
+
+
+@pytest.mark.parametrize("flags", [None, FAST], ids=["sanitized", "fast"])
+@pytest.mark.parametrize("source", [ATTENTION, CONVOLUTION], ids=["attention", "convolution"])
+def test_layers(source: str, flags: list[str] | None, tmp_path: Path) -> None:
+    assert agrees(ptir_tools.read(source), tmp_path, 1, flags=flags)
+
+
+def test_a_planned_arena_is_smaller_than_its_buffers() -> None:
+    text = written(ptir_tools.read(ATTENTION))
+    assert text is not None
+    size = int(text.partition("return (size_t)(")[2].partition(")")[0])
+    assert 0 < size < 3 * 2 * 37 * 37 * 4
+
+
+def test_what_c_has_not_is_refused() -> None:
+    source = "func @f(%x: tensor<fp8_e5m2, 2>) -> tensor<fp8_e5m2, 2> {\n  %y = neg(%x) -> tensor<fp8_e5m2, 2>\n  return %y\n}\n"
+    with pytest.raises(ptir_tools.Rejected, match="fp8_e5m2"):
+        ptir_tools.write(ptir_tools.read(source), "c")
