@@ -7,7 +7,7 @@ from ptir_tools.cli.output import write_programs
 from ptir_tools.cli.session import Session
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
-from ptir_tools.dialects import DIALECTS, FORMATS, OWNERS, load_dialect
+from ptir_tools.dialects import DIALECTS, FORMATS, OWNERS, load_dialect, writable
 from ptir_tools.dialects.writing import program_pieces
 from ptir_tools.tools.splitting import divided
 
@@ -26,7 +26,7 @@ _GENERATORS = [name for name, dialect in DIALECTS.items() if dialect.generate is
     option("--static", is_flag=True, help="No symbolic extents."),
     option("--networks", is_flag=True, help="Networks: layers of models in place of single ops."),
     option("--faults", is_flag=True, help="A run may end in an error: an index out of range, a division by zero."),
-    option("--to", type=choice([form for form, dialect in OWNERS.items() if dialect.generate is not None]), help="The format."),
+    option("--to", type=choice([form for form in writable() if OWNERS[form].generate is not None]), help="The format."),
     reads=False,
 )
 def command(

@@ -47,7 +47,7 @@ from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits, current, using
 from ptir_tools.core.records import NamedTuple, dataclass, replace
 from ptir_tools.core.source import Source
 from ptir_tools.core.typed import TYPE_CHECKING, Protocol
-from ptir_tools.dialects import DIALECTS, FORMATS
+from ptir_tools.dialects import DIALECTS, writable
 from ptir_tools.dialects.writing import program_pieces, require_format
 from ptir_tools.passes import Floats, PassContext, measured, parse_pipeline, run_pipeline, written
 from ptir_tools.tools import reproduce
@@ -115,7 +115,7 @@ pipeline_option = option(
 )
 allow_writes_option = option("--allow-writes", is_flag=True, help="Let passes of a pipeline that is in a file write files.")
 pass_options: tuple[Parameter, ...] = (
-    option("--to", type=choice(list(FORMATS)), help="Print in this format instead of the input's."),
+    option("--to", type=choice(writable()), help="Print in this format instead of the input's."),
     *float_options,
     elide_option,
     weights_option,

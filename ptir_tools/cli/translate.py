@@ -30,7 +30,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Source
 from ptir_tools.core.typed import TYPE_CHECKING
-from ptir_tools.dialects import FORMATS, OWNERS
+from ptir_tools.dialects import FORMATS, OWNERS, writable
 from ptir_tools.dialects.writing import program_pieces
 
 if TYPE_CHECKING:
@@ -65,13 +65,10 @@ class Flags:
     check_runs: int
 
 
-_WRITTEN = [name for name, entry in FORMATS.items() if entry.written]
-
-
 @subcommand(
     file_argument,
     output_option,
-    option("--to", metavar="FORMAT", required=True, help=f"One of {', '.join(_WRITTEN)}."),
+    option("--to", metavar="FORMAT", required=True, help=f"One of {', '.join(writable())}."),
     option("--lossy", is_flag=True, help="Allow changes of a NaN, of a range, or beyond rounding."),
     option(
         "--constants",
@@ -101,7 +98,7 @@ def command(session: Session, file: str, output: str | None, flags: Flags) -> No
       ptir translate net.ptir --to tiny --constants weights.npz -o graph.json
     """
     if flags.to not in FORMATS:
-        raise unknown_name("format", flags.to, _WRITTEN)
+        raise unknown_name("format", flags.to, writable())
     only_one("--split-input", flags.split_input, constants=flags.constants, weights_to=flags.weights_to)
     distinct([file], output=output, weights_to=flags.weights_to, constants=flags.constants)
     session.set(lossy=flags.lossy)

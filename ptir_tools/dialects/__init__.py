@@ -22,6 +22,11 @@ def register(dialect: Dialect) -> None:
     FORMATS.update({entry.name: entry for entry in entries})
 
 
+def writable() -> list[str]:
+    """The names of the formats that can be written."""
+    return [name for name, entry in FORMATS.items() if entry.written]
+
+
 def load_format(name: str) -> Format:
     """The format called `name`, the ops of its dialect declared. Raises KeyError for an unknown name."""
     OWNERS[name].declare()

@@ -28,7 +28,7 @@ DIALECT = Dialect(
         ),
         FormatEntry("mic", f"{_HERE}.mic.format", named=False, comment="#", suffix=".mic", begins=r"mic@\d", opening=("mic@1",)),
         FormatEntry(
-            "mind-ir",
+            "mindc",
             f"{_HERE}.mic.listing",
             named=False,
             suffix=".ir",

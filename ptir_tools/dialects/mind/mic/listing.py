@@ -12,7 +12,7 @@ from ptir_tools.dialects.mind.mic.reader import Reader
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
     """The program in `source`; with errors it is partial, and what is in error has the type POISON."""
     with collector_paused():
-        return Reader(source, diagnostics, "mind-ir").read()
+        return Reader(source, diagnostics, "mindc").read()
 
 
-FORMAT = Format("mind-ir", "mind", read, None)
+FORMAT = Format("mindc", "mind", read, None)
