@@ -6,10 +6,8 @@ import gc
 import importlib.util
 import io
 import os
-import re
-import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -24,6 +22,7 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.rewrite import additions
 from ptir_tools.rewrite.context import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
+from ptir_tools.tools import runlines
 
 # Where no byte code is kept, a process that a test starts takes four times as long to start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -218,15 +217,18 @@ def run_ptir(*args: str | Path, stdin: bytes = b"") -> Ran:
 
 
 def run_line(line: str, path: Path, tmp: Path) -> Ran:
-    """A command line of a golden case, ` | ` included; `%s` is the file, `%t` a fresh folder."""
-    ran, names = Ran(0, b"", ""), {"%s": os.path.relpath(path, ROOT), "%t": str(tmp)}
-    said, status = "", 0
-    for part in line.split(" | "):
-        words = [re.sub(r"%[st]\b", lambda m: names[m[0]], w) for w in shlex.split(part)]
-        assert words[0] == "ptir", part
+    """A command line of a golden case."""
+    ran, said, status = Ran(0, b"", ""), "", 0
+    for words in runlines.stages(line, {"%s": os.path.relpath(path, ROOT), "%t": str(tmp)}):
         ran = run_ptir(*words[1:], stdin=ran.out)
         said, status = said + ran.err, max(status, ran.status)
     return Ran(status, ran.out, said.replace(str(tmp), "%t"))
+
+
+def in_process(words: Sequence[str], given: bytes) -> runlines.Ran:
+    """How golden cases run `ptir`."""
+    ran = run_ptir(*words, stdin=given)
+    return runlines.Ran(ran.status, ran.out, ran.err)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from ptir_tools.cli.report import Leave
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.files import named, replacing
+from ptir_tools.core.files import named, replacing, require_writable
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.render import clean_lines
@@ -121,6 +121,7 @@ def logging(path: str) -> Iterator[Callable[[str], None]]:
     if to_stdout(path):
         yield lambda text: print(text, end="")
         return
+    require_writable(path)
     with named(path):
         file = open(path, "a", encoding="utf-8", newline="\n")  # noqa: SIM115  (closed below, under its name)
     fresh = os.path.isfile(path)  # not of a pipe or a device

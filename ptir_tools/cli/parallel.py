@@ -24,7 +24,7 @@ class _Outcome(NamedTuple):
     err: str
     held: list[Diagnostic]
     shown: int
-    read: dict[str, None]
+    read: dict[str, bool]
     texts: list[str]
     stop: bool
 

@@ -85,7 +85,7 @@ class Reporter:
     comment: str = "//"  # the mark of a comment in the program that was read
     reproducer: str = ""  # the command's own contents for the reproducer of an internal error
     held: list[Diagnostic] = field(default_factory=list)  # of a form that is one document
-    read: dict[str, None] = field(default_factory=dict)  # the names of all files that were read
+    read: dict[str, bool] = field(default_factory=dict)  # the names of all files that were read; whether there are errors
     path: str | None = None  # the file that gets the diagnostics
     texts: list[str] = field(default_factory=list)  # its lines
     prints: bool = True  # whether the command prints results, so that diagnostics for programs go to standard error
@@ -105,7 +105,9 @@ class Reporter:
         diagnostics.items.clear()
         diagnostics.errors = 0
         self.show(shown)
-        return int(any(d.severity is Severity.ERROR for d in shown))
+        failed = [d for d in shown if d.severity is Severity.ERROR]
+        self.read.update({d.source.name: True for d in failed if d.source is not None})
+        return int(bool(failed))
 
     def show(self, results: Iterable[Diagnostic]) -> None:
         """Write the diagnostics that the options select: at most `max_errors` errors, and in formats for people as many notes
@@ -134,7 +136,7 @@ class Reporter:
 
     def reads(self, source: Source) -> None:
         """Note that `source` is being read. A part of a text is a source of its own."""
-        self.read[source.name] = None
+        self.read.setdefault(source.name, False)
         if not self.sources or self.sources[-1] is not source:
             self.sources.append(source)
 

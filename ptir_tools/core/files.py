@@ -17,6 +17,9 @@ else:
     tempfile = lazy("tempfile")
 
 
+WRITES = "PTIR_WRITES"
+
+
 @contextlib.contextmanager
 def named(path: str | None) -> Iterator[None]:
     """An OSError inside names `path`, never a temporary file."""
@@ -24,6 +27,13 @@ def named(path: str | None) -> Iterator[None]:
         yield
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from None
+
+
+def require_writable(path: str) -> None:
+    """Raise OSError for a file outside the folder that `WRITES` names, if it does. The commands of a test have that folder."""
+    folder = os.environ.get(WRITES)
+    if folder is not None and not is_below(path, folder):
+        raise OSError(errno.EPERM, "a test writes files only below %t", path)
 
 
 def require_regular(path: str) -> None:
@@ -56,6 +66,7 @@ def replacing(path: str | None) -> Iterator[IO[bytes]]:
     """A new file that replaces `path` if the block ends without an error. A symbolic link is followed and the mode kept; a
     pipe or a device is written directly. Until then the bytes are in a file of a new name in the same folder."""
     target = os.path.realpath(path or "")
+    require_writable(target)
     with named(path):
         mode = _mode(target)
     if mode is not None and not stat.S_ISREG(mode):

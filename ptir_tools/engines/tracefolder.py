@@ -17,6 +17,7 @@ import time
 from ptir_tools.convert import HUB, translate
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.files import require_writable
 from ptir_tools.core.typed import Any
 from ptir_tools.dialects import load_format
 from ptir_tools.dialects.ptir.gptrs import bincode, trace
@@ -36,6 +37,7 @@ class TraceFolder(TraceSink):
         self.number = self.runs = 0
         if os.path.exists(self.folder) and (not os.path.isdir(self.folder) or os.listdir(self.folder)):
             raise UsageError(f"{self.folder} is not an empty folder; a trace is written to one of its own")
+        require_writable(self.folder)
         os.makedirs(os.path.join(self.folder, "passes"), exist_ok=True)
 
     def before(self, execution: Execution) -> None:

@@ -96,6 +96,22 @@ EXPLAIN: tuple[Code, ...] = (
         "ptir",
     ),
     Code(
+        "TestFailed",
+        "`ptir lit`: a check of a test does not hold for the output, or the exit code is not the expected one. Or the output is "
+        "not that of the file NAME.out or NAME.err.\n\nThe examples are for `ptir lit`.",
+        _FUNC("exp", "").replace("func", "// RUN: ptir opt %s\n// CHECK: tanh\nfunc", 1),
+        _FUNC("exp", "").replace("func", "// RUN: ptir opt %s\n// CHECK: exp\nfunc", 1),
+        "ptir",
+    ),
+    Code(
+        "InvalidTest",
+        "`ptir lit`: the file says nothing to run, runs what a test may not run, or a check has no valid pattern. Only `ptir` "
+        "and `filecheck %s` run, without a shell.\n\nThe examples are for `ptir lit`.",
+        _FUNC("exp", "").replace("func", "// RUN: cat %s\nfunc", 1),
+        _FUNC("exp", "").replace("func", "// RUN: ptir verify %s\nfunc", 1),
+        "ptir",
+    ),
+    Code(
         "MissingDiagnostic",
         "`ptir verify --verify-diagnostics` found no diagnostic that an `expected-…` comment describes.",
         _FUNC("exp", "  // expected-error {{UndefinedValue}}"),

@@ -1,1 +1,1 @@
-# RUN: ptir lit -p cse,dce testdata/lit/cse.lit
+# RUN: ptir lit --gptrs -p cse,dce testdata/lit/cse.lit

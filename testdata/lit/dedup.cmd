@@ -1,1 +1,1 @@
-# RUN: ptir lit testdata/lit/dedup.lit
+# RUN: ptir lit --gptrs testdata/lit/dedup.lit

@@ -1,1 +1,1 @@
-# FAIL[1]: ptir lit -p cse testdata/lit/failing.lit
+# FAIL[1]: ptir lit --gptrs -p cse testdata/lit/failing.lit

@@ -1,1 +1,1 @@
-# FAIL[1]: ptir lit testdata/lit/malformed.lit
+# FAIL[1]: ptir lit --gptrs testdata/lit/malformed.lit

@@ -1,1 +1,1 @@
-# FAIL[1]: ptir lit testdata/mind/01_add_tool_style.mind.ir
+# FAIL[1]: ptir lit --gptrs testdata/mind/01_add_tool_style.mind.ir

@@ -1,1 +1,1 @@
-# RUN: ptir lit testdata/lit/roles.lit
+# RUN: ptir lit --gptrs testdata/lit/roles.lit

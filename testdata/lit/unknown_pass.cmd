@@ -1,1 +1,1 @@
-# FAIL[2]: ptir lit -p nothing testdata/lit/cse.lit
+# FAIL[2]: ptir lit --gptrs -p nothing testdata/lit/cse.lit

@@ -26,6 +26,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "OutputMismatch": ("run", "--input", "x=1", "--expect", "{ones}", "{}"),
     "NonFinite": ("run", "--input", "x=0", "--check-nan", "{}"),
     "NotFormatted": ("fmt", "--check", "{}"),
+    "TestFailed": ("lit", "{}"),
+    "InvalidTest": ("lit", "{}"),
     "MissingDiagnostic": CHECKED,
     "UnexpectedDiagnostic": CHECKED,
     "InvalidExpectation": CHECKED,

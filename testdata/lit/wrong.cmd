@@ -1,0 +1,1 @@
+# FAIL[1]: ptir lit testdata/lit/data/wrong.ptir
