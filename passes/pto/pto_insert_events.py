@@ -25,7 +25,7 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import NO_USERS, SEGMENTS, WAITS, Function, Op, Region, Value, create, operand_type
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.dialects.pto.affine import constant
-from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, Pipes, advanced, join
+from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, Pipes, join
 from ptir_tools.dialects.pto.order.decisions import least
 from ptir_tools.dialects.pto.order.dependences import BARRIER, Dependences, Wait, dependences, redundant_waits
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, opcodes, pipe_of, pipe_of_opcode
@@ -143,11 +143,7 @@ class _Summary:
     """The effect of the blocks of a loop or branch on the ops after it."""
 
     pipes: set[int] = field(default_factory=set)
-    sure: set[int] = field(default_factory=set)  # pipes that certainly run an op
     open: dict[int, str] = field(default_factory=dict)  # pipes that may have open ops, with an opcode of each
-    after: dict[int, set[int]] = field(default_factory=dict)  # by open pipe: the pipes that are complete when it is
-    carried: dict[_Carry, set[int]] = field(default_factory=dict)  # the same by carried load or product
-    runs: bool = False  # whether the blocks certainly run
     stops: bool = False  # whether they contain a call
 
 
@@ -200,23 +196,16 @@ class _Function:
 
     def seen(self, op: Op, ends: Sequence[_Block]) -> _Summary:
         """The effect of the blocks of `op` after these walks."""
-        carries = self.carries.get(op, ())
-        again = {c.again for c in carries}
-        result = _Summary(runs=_runs(op), sure=set.intersection(*(end.sure for end in ends)))
-        if not result.runs and is_loop(op):
-            result.sure = set()
+        again = {c.again for c in self.carries.get(op, ())}
+        result = _Summary()
         for end in ends:
             result.stops |= end.stops
             result.pipes |= end.active
             closed = not is_while(op)  # which may end between its blocks
             result.open |= {p: code for p, code in end.used.items() if not closed or end.pipes.issued[p] < end.pipes.places[p]}
-            result.carried |= {c: end.complete_by(end.latest[c.again].clock) for c in carries}
         for p in {PIPES.index(pipe_of(x)) for x in again}:
             if all(x in again for x, pipe in self.inside(op) if pipe == p):
                 result.open.pop(p, None)  # all of them are carried
-        for p in result.open:
-            parts = [end.complete_by(end.pipes.last[p] if p in end.used else ZERO) for end in ends]
-            result.after[p] = set.intersection(*parts) if not is_while(op) else set()
         return result
 
     def inside(self, op: Op) -> list[tuple[Op, int]]:
@@ -259,7 +248,6 @@ class _Block:
         self.chosen = chosen or {}
         self.pipes = Pipes()
         self.makers: dict[Value, _Task] = {}
-        self.latest: dict[Op, _Task] = {}
         self.pending: list[_Task] = []
         self.numbers = count()
         self.current: dict[Op, _Task] = {}  # by op, its task in this iteration
@@ -268,7 +256,6 @@ class _Block:
         # As in `_Summary`
         self.used: dict[int, str] = {}  # pipes that may have open ops, with an opcode of each
         self.active: set[int] = set()
-        self.sure: set[int] = set()
         self.stops = False
         self.steps: list[Op] = []  # the ops before which barriers may be
         self.needs: list[tuple[Op, _Task, int]] = []  # ops that need a barrier for a task, and their pipe
@@ -361,11 +348,10 @@ class _Block:
         self.overlap(pipe, clock)
         self.lonely[pipe].append(result)
         self.makers.update((v, result) for v in op.results if isinstance(v.type, TileType))
-        self.latest[op] = self.current[op] = result
+        self.current[op] = result
         self.pending.append(result)
         self.used[pipe] = result.opcode
         self.active.add(pipe)
-        self.sure.add(pipe)
 
     def nested(self, op: Op) -> None:
         """Plan a loop or branch: wait before it for what its blocks depend on, and add its open ops."""
@@ -377,11 +363,10 @@ class _Block:
         self.stops |= inner.stops
         firsts = {t: c for c in carries for t in self.pending if t.signal == c.first}
         met = set(self.pending) if inner.stops else self.met(op)
-        if carries and not inner.runs:  # without an iteration, the carried event implies nothing about these
+        if carries and not _runs(op):  # without an iteration, the carried event implies nothing about these
             first = {pipe: min(t.place for t in firsts if t.pipe == pipe) for pipe in {t.pipe for t in firsts}}
             met |= {t for t in self.pending if t.pipe in first and t.place > first[t.pipe]}
         self.flush(op, met - firsts.keys())
-        done = [least(a) >= b for a, b in zip(self.pipes.issued, self.pipes.places, strict=True)]
         for pipe in inner.pipes:
             self.overlap(pipe, self.pipes.issued)
         self.steps.append(op)
@@ -391,23 +376,14 @@ class _Block:
         again = {c.again for c in carries}
         left: dict[int, _Task] = {}
         for pipe, opcode in inner.open.items():
-            self.pipes.places[pipe] += 1
             ops = frozenset([x for x, p in self.function.inside(op) if p == pipe and x not in again])
-            left[pipe] = _Task(op, ops, None, opcode, pipe, self.pipes.places[pipe], ZERO, next(self.numbers))
+            place = self.pipes.places[pipe] + 1
+            left[pipe] = _Task(op, ops, None, opcode, pipe, place, ZERO, next(self.numbers))
             self.current.update(dict.fromkeys(ops, left[pipe]))
             self.used[pipe] = opcode
-        named = {self.makers[c.after]: known for c, known in inner.carried.items()}
-        for t, known in (*named.items(), *((t, inner.after[p]) for p, t in left.items())):
-            clock = join(self.pipes.start(t.pipe), t.clock)
-            for q in known - {t.pipe}:
-                if q in inner.sure or done[q]:
-                    clock = advanced(clock, q, self.pipes.places[q])
-            t.clock = advanced(clock, t.pipe, t.place)
-        for t in (*named, *left.values()):
-            self.pipes.last[t.pipe] = join(self.pipes.last[t.pipe], t.clock)
+            left[pipe].clock = self.pipes.add(pipe, self.pipes.start(pipe))
         self.pending += left.values()
         self.active |= inner.pipes
-        self.sure |= inner.sure
         self.plan.carries += carries
 
     def carries(self, op: Op) -> Iterator[_Carry]:
@@ -509,12 +485,7 @@ class _Block:
             if self.pipes.issued[pipe] < self.pipes.places[pipe]:
                 self.barrier(op, pipe, opcode)
 
-    # The effect, and where barriers are best
-
-    def complete_by(self, clock: Clock) -> set[int]:
-        """The pipes of which all tasks are complete after `clock`."""
-        done = join(clock, self.pipes.issued)
-        return {q for q in self.active if q not in self.used or least(done[q]) >= self.pipes.places[q]}
+    # Where barriers are best
 
     def choice(self, needs: Sequence[tuple[Op, _Task, int]]) -> dict[Op, dict[int, str]]:
         """The places of barriers for tasks of the first iteration: by op and pipe, the opcode.
