@@ -47,6 +47,7 @@ __all__ = [
     "Pass",
     "PassContext",
     "PassFailure",
+    "default_pipeline",
     "help_of",
     "innermost_first",
     "lookup",
@@ -152,6 +153,13 @@ def measured(pipeline: str, dialect: str) -> bool:
         return any(map(one, step.body or ())) or (not named and getattr(lookup(step.name, dialect), "MEASURED", False))
 
     return any(map(one, parse_pipeline(pipeline, dialect)))
+
+
+def default_pipeline(program: Program) -> str:
+    """What `ptir opt` runs on `program` without `-p`: the named pipeline that suits one of its ops, else that of its dialect."""
+    present = {op.defn.name for block in program.blocks() for op in block.body}
+    suited = (name for name, named in program.dialect.pipelines.items() if present.intersection(named.suits))
+    return next(suited, program.dialect.pipeline)
 
 
 def written(pipeline: str, dialect: str) -> str | None:

@@ -329,13 +329,14 @@ def _save_weights(program: Program, form: str, path: str) -> dict[Literal, str]:
 
 
 def optimize(program: Program, pipeline: str | None = None, **options: Unpack[OptimizeOptions]) -> Program:
-    """An optimized copy of `program`. `pipeline` None is the default of its IR; for `options` see `OptimizeOptions`.
+    """An optimized copy of `program`. `pipeline` None is what `ptir opt` runs; for `options` see `OptimizeOptions`.
 
     Raises UsageError for a pipeline that makes no sense.
     """
     made = clone(program)
     diagnostics = Diagnostics(program.source)
-    passes.run_pipeline(made, made.dialect.pipeline if pipeline is None else pipeline, passes.PassContext(diagnostics, **options))
+    chosen = passes.default_pipeline(made) if pipeline is None else pipeline
+    passes.run_pipeline(made, chosen, passes.PassContext(diagnostics, **options))
     diagnostics.raise_if_errors()
     return made
 

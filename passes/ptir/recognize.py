@@ -14,11 +14,16 @@ from ptir_tools.dialects.ptir.kernels.recognition import forms, recognize
 from ptir_tools.passes import Floats, PassContext
 from ptir_tools.rewrite.patterns import Effect
 
+OPTIONS = {"convolutions": False}
+
 
 def run(program: Program, context: PassContext) -> None:
-    """Find softmax, layer norm, RMS norm, gelu, silu, attention and convolution in their decompositions; rounds less."""
+    """Find softmax, layer norm, RMS norm, gelu, silu, attention and convolution in their decompositions; rounds less.
+
+    With `convolutions`, only convolutions.
+    """
     most = {Floats.STRICT: Effect.EXACT, Floats.DEFAULT: Effect.ROUNDING, Floats.FAST: Effect.RANGE}[context.floats]
-    chosen = [form for form in forms() if form.effect <= most]
+    chosen = [form for form in forms() if form.effect <= most and (form.convolves or not context.options.get("convolutions"))]
     for rw in context.rewriters(program) if chosen else ():
         result = 0
         for form in chosen:

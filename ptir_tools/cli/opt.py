@@ -49,7 +49,7 @@ from ptir_tools.core.source import Source
 from ptir_tools.core.typed import TYPE_CHECKING, Protocol
 from ptir_tools.dialects import DIALECTS, writable
 from ptir_tools.dialects.writing import program_pieces, require_format
-from ptir_tools.passes import Floats, PassContext, measured, parse_pipeline, run_pipeline, written
+from ptir_tools.passes import Floats, PassContext, default_pipeline, measured, parse_pipeline, run_pipeline, written
 from ptir_tools.tools import reproduce
 from ptir_tools.tools.observers import Printer, Tracer, located
 from ptir_tools.tools.splitting import divider
@@ -241,7 +241,7 @@ class Pipeline(NamedTuple):
     def of(self, program: Program) -> str:
         """The text for `program`. Raises UsageError if the text of a file is not a pipeline."""
         if self.text is None:
-            return program.dialect.pipeline
+            return default_pipeline(program)
         try:
             parse_pipeline(self.text, program.dialect.name)
         except UsageError as error:

@@ -228,12 +228,14 @@ class Extents(NamedTuple):
 @dataclass(slots=True, frozen=True)
 class Pipeline:
     """Several passes under one name, for `ptir opt -p NAME{option=value}`: `steps` is their text, `help` one line, `options`
-    have the type of their defaults, and `prepare(program, options)` is called first."""
+    have the type of their defaults, and `prepare(program, options)` is called first. It is the default of programs that have
+    one of the ops `suits`."""
 
     steps: str
     help: str
     options: Mapping[str, object] = field(default_factory=dict)
     prepare: Callable[[Program, Mapping[str, object]], None] | None = None
+    suits: tuple[str, ...] = ()
 
 
 class SpaceBuffer(NamedTuple):

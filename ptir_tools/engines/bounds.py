@@ -173,6 +173,8 @@ class Proven:
         """The results of one op, with their errors."""
         if op.regions:
             return self._branching(op, operands, context)
+        if op.defn.family == "compare" and op.operands[0] is op.operands[1] and operands[0].over is None:
+            operands = [Approximate(x.value, given=x.given) for x in operands]  # equal whatever the error, or NaN
         named = keywords(op, context, _never)
         values = apply(op, [x.value for x in operands], named, context)
         outputs = [np.asarray(x) for x in flatten(tuple(values))]

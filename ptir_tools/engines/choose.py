@@ -31,6 +31,8 @@ else:
 
 PIPELINE = "canonicalize,raise-strides,raise-contractions,cse{keep-peak=false},dce"
 
+CONVOLUTIONS = "recognize{convolutions=true},fold,layout,fold-scales"
+
 
 def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> Executable:
     """`program`, whose types are static, prepared by the engine of `options`. `auto` is the fastest engine that supports the
@@ -114,12 +116,19 @@ def optimized(program: Program, options: RunOptions, diagnostics: Diagnostics) -
     floats = Floats.STRICT if options.strict_fp else Floats.DEFAULT
     context = replace(options.passes or PassContext(), floats=floats, limits=current(), verify_each=False)
     context.diagnostics = Diagnostics(program.source)
-    calls = not options.strict_fp and any(d.traits & CALLS for d in {op.defn for block in program.blocks() for op in block.body})
-    run_pipeline(program, f"decompose{{calls-only=true}},{PIPELINE}" if calls else PIPELINE, context)
+    run_pipeline(program, PIPELINE if options.strict_fp else _pipeline(program), context)
     for finding in context.diagnostics:
         if finding.code == "BrokenRule":
             diagnostics.add(finding)
     return program
+
+
+def _pipeline(program: Program) -> str:
+    """The passes for `program`: convolutions as written are made ready, and custom calls are decomposed."""
+    present = {op.defn for block in program.blocks() for op in block.body}
+    convolves = any(d.name == "ptir.extract_patches" for d in present)
+    calls = convolves or any(d.traits & CALLS for d in present)
+    return ",".join([*([CONVOLUTIONS] if convolves else []), *(["decompose{calls-only=true}"] if calls else []), PIPELINE])
 
 
 _ENGINES: dict[str, Callable[[Program, Function, RunOptions], Executable]] = {

@@ -32,7 +32,7 @@ from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import load_dialect, load_format
 from ptir_tools.engines import RunOptions, run
 from ptir_tools.engines.signature import Port
-from ptir_tools.passes import PassContext, run_pipeline
+from ptir_tools.passes import PassContext, default_pipeline, run_pipeline
 from ptir_tools.tools.cases import Case, Result
 from ptir_tools.tools.inputs import Inputs, dtype_of, generated, shape_of
 
@@ -243,7 +243,7 @@ class Ours:
             except Rejected as rejected:
                 return Answer(_found(rejected.diagnostics))
         if task != "verify":
-            pipeline = GRADIENT if task == "gradient" else program.dialect.pipeline
+            pipeline = GRADIENT if task == "gradient" else default_pipeline(program)
             run_pipeline(program, pipeline, PassContext(diagnostics))
         return Answer(_found(diagnostics), "".join(write(program, Diagnostics(), options)))
 

@@ -552,7 +552,7 @@ def _optimized(program: Program, pipeline: str) -> Problem | None:
     """The program after passes gives the same numbers on the default engine as on the reference."""
     result, context = clone(program), passes.PassContext(Diagnostics(program.source))
     try:
-        passes.run_pipeline(result, pipeline or program.dialect.pipeline, context)
+        passes.run_pipeline(result, pipeline or passes.default_pipeline(program), context)
     except _REFUSALS:
         return None
     if context.diagnostics.errors:
@@ -571,7 +571,7 @@ def _unlike_failures(want: object, got: object, here: str, there: str) -> Proble
 
 def _opt(program: Program, pipeline: str, expensive: bool = False) -> Problem | None:
     """After passes the program verifies and gives the same numbers."""
-    chosen = pipeline or program.dialect.pipeline
+    chosen = pipeline or passes.default_pipeline(program)
     result, context = clone(program), passes.PassContext(Diagnostics(program.source))
     context.expensive_checks = expensive
     try:

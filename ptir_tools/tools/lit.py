@@ -16,7 +16,7 @@ from ptir_tools.core.source import Source, Span
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import reading
-from ptir_tools.passes import PassContext, run_pipeline, written
+from ptir_tools.passes import PassContext, default_pipeline, run_pipeline, written
 from ptir_tools.passes.ptir import param_fold
 from ptir_tools.tools.diff import plain_text
 
@@ -113,7 +113,7 @@ def _outcome(case: Case, pipeline: str | None, diagnostics: Diagnostics, options
         typed = [(p.name, p.type) for p in given.main.params]
         weights = {name: arrays.zeros(t) for i, (name, t) in enumerate(typed) if i in case.params and isinstance(t, TensorType)}
         param_fold.fold(given, weights, context)
-    run_pipeline(given, given.dialect.pipeline if pipeline is None else pipeline, context)
+    run_pipeline(given, default_pipeline(given) if pipeline is None else pipeline, context)
     if diagnostics.errors > errors:
         return Outcome(case, False, [])
     after, wanted = plain_text(given, options), plain_text(expected, options)

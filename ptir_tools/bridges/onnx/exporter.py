@@ -51,7 +51,7 @@ def model(
 def made_ready(program: Program, opset: int) -> Program:
     """A copy with custom calls where ONNX has an operator for them; other known custom calls are decomposed."""
     ready, context = clone(program), PassContext(verify_each=False)
-    run_pipeline(ready, "recognize", context)
+    run_pipeline(ready, "recognize,layout{channels-first=true}", context)
     for rw in context.rewriters(ready):
         for op in [op for op in rw.body() if expandable(op) and not _has_lowering(op, opset)]:
             expand(op, rw)

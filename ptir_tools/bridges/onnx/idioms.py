@@ -383,8 +383,8 @@ def _max_pool(e: Emitter, op: Op) -> Out | None:
     y: Out = e("MaxPool", x, shape=e.shape, **how)
     if not x.dtype.is_float or e.as_onnx:
         return y
-    flags = e("MaxPool", e.cast(e("IsNaN", x), F32), shape=e.shape, **how)
-    return e("Where", e("Greater", flags, e.scalar(0, F32)), e.scalar(float("nan"), x), y, shape=e.shape)
+    flags = e("MaxPool", e.cast(e("IsNaN", x), UI8), shape=e.shape, **how)
+    return e("Where", e("Greater", flags, e.scalar(0, UI8)), e.scalar(float("nan"), x), y, shape=e.shape)
 
 
 # ---- indices and quantization

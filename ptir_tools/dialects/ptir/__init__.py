@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from ptir_tools.core.dialect import Codes, Dialect, FormatEntry, Hash, Option, Sidecar
+from ptir_tools.core.dialect import Codes, Dialect, FormatEntry, Hash, Option, Pipeline, Sidecar
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import late, value
 from ptir_tools.core.typed import IO
@@ -130,6 +130,13 @@ DIALECT = Dialect(
     declares=f"{_HERE}.ops",
     constant="ptir.constant",
     pipeline="canonicalize,cse,dce",
+    pipelines={
+        "network": Pipeline(
+            "recognize{convolutions=true},fold,layout,fold-scales,canonicalize,cse,dce",
+            "Keep convolutions whole, with folded scales and few transposes, then canonicalize.",
+            suits=("ptir.extract_patches",),
+        )
+    },
     passes="ptir_tools.passes.ptir",
     options=(PLACEHOLDERS, WEIGHTS, FROM_VALUES, TO_VALUES, GIVEN, OPSET, DATA, SHARDING, ELIDE_CONSTANTS, OUTSIDE),
     check=late(f"{_HERE}.check", "check"),

@@ -36,11 +36,13 @@ Build = Callable[[Found], Value | None]
 
 @dataclass(slots=True, frozen=True)
 class Form:
-    """The kernels of a file, the function that builds the replacement, and what the replacement may change in floating point."""
+    """The kernels of a file, the function that builds the replacement, what the replacement may change in floating point, and
+    whether it is a convolution."""
 
     build: Build
     examples: Sequence[Example]
     effect: Effect = Effect.ROUNDING
+    convolves: bool = False
 
 
 class _Kernel(NamedTuple):
@@ -88,7 +90,7 @@ _KERNELS = (
 @cache
 def forms() -> Sequence[Form]:
     """The forms, in the order in which they are tried."""
-    return [Form(k.build, _examples(k), k.effect) for k in _KERNELS]
+    return [Form(k.build, _examples(k), k.effect, not k.products) for k in _KERNELS]
 
 
 def _examples(kernel: _Kernel) -> list[Example]:
