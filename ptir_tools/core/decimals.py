@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import struct
+from collections.abc import Sequence
 
 from ptir_tools.core.dtypes import BF16, F16, F32, F64, FP8_E4M3, FP8_E5M2, DType
 from ptir_tools.core.lazy import lazy
@@ -23,6 +25,9 @@ _ENDS: dict[DType, tuple[int, float]] = {
 }
 _DIGITS = 15  # digits: two decimals with at most this many never round to the same float64
 _HALFWAY_BITS = 25  # digits of a number halfway between two values of a dtype above, at most
+
+
+_LOW = (1 << 53 - _HALFWAY_BITS) - 1  # the digits of a float64 that such a number does not have; infinities have none either
 
 
 class Inexact(float):
@@ -49,6 +54,13 @@ def read(text: str) -> float:
     result = Inexact(value)
     result.apart = math.nextafter(value, math.inf if exact > wide else -math.inf)
     return result
+
+
+def read_all(texts: Sequence[str]) -> list[float]:
+    """`read` of each text. Most need no more than their float64: one with more than `_HALFWAY_BITS` digits is not halfway."""
+    values = [*map(float, texts)]
+    words = struct.unpack(f"<{len(values)}Q", struct.pack(f"<{len(values)}d", *values))
+    return [v if w & _LOW else read(x) for v, w, x in zip(values, words, texts, strict=True)]
 
 
 def narrowing(value: float) -> float:

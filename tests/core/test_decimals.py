@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from decimal import Context, Decimal
 from fractions import Fraction
 
@@ -12,10 +13,11 @@ from hypothesis import strategies as st
 
 from ptir_tools.core import decimals
 from ptir_tools.core.arrays import numpy_dtype
-from ptir_tools.core.dtypes import BF16, F16, F32, FP8_E4M3, FP8_E5M2, DType
+from ptir_tools.core.dtypes import BF16, F16, F32, F64, FP8_E4M3, FP8_E5M2, DType
 from ptir_tools.dialects.mind.text.attributes import element
 from ptir_tools.dialects.ptir.text.literals import encode
 from ptir_tools.dialects.tiny.immediates import typed, untyped
+from ptir_tools.grammars.literals import all_float_bytes, float_bytes
 from tests.conftest import run_ptir
 
 NARROW = (FP8_E4M3, FP8_E5M2, F16, BF16, F32)
@@ -136,3 +138,16 @@ def test_a_decimal_beyond_its_dtype_is_an_error() -> None:
     pad = f"func @f(%x: tensor<f32>) -> tensor<f32> {{\n  {pad}\n  return %y\n}}\n"
     ran = run_ptir("verify", "-", stdin=pad.encode())
     assert ran.status == 1 and ran.err.count("error[") == 1 and "InvalidAttributeValue" in ran.err
+
+
+def test_many_numbers_are_read_as_each() -> None:
+    """Lists have a way of their own: halfway cases, ends of the range and plain numbers together."""
+    rng = random.Random(0)
+    halfway = 1 + 2.0**-24  # of f32
+    texts = [repr(rng.uniform(-1, 1) * 10.0 ** rng.randint(-45, 38)) for _ in range(500)]
+    texts += ["1.000000059604644775390625", "1.00000005960464477539062500001", "1.00000005960464477539062499999"]
+    texts += ["0.0", "-0.0", "1e-46", "1.401298464324817e-45", "7.006492321624085e-46", "3.4028234e38", "0.5", repr(halfway)]
+    for dtype in (F32, F64, F16, BF16):
+        fitting = [x for x in texts if abs(float(x)) < (6e4 if dtype is F16 else 3.3e38)]
+        each = b"".join(float_bytes(decimals.read(x), dtype) for x in fitting)
+        assert all_float_bytes(decimals.read_all(fitting), dtype) == each

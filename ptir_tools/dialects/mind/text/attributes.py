@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import cache
 
 from ptir_tools.core import decimals
@@ -19,7 +20,7 @@ from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind import ops as _ops  # noqa: F401  (declares them)
 from ptir_tools.dialects.mind.text.syntax import Call, Raw
 from ptir_tools.dialects.mind.types import DTYPES, NAMES
-from ptir_tools.grammars.literals import float_bytes
+from ptir_tools.grammars.literals import all_float_bytes, float_bytes
 from ptir_tools.grammars.parser import Token
 
 CODES = DIALECT.codes
@@ -93,6 +94,9 @@ def tensor_literal(raw: object, t: TensorType) -> Literal:
         elements = [y for x in elements if _is_list(x) for y in x]
     require(not any(map(_is_list, elements)), "E4005", f"the value is nested deeper than shape {list(t.shape)}")
     require(len(elements) == t.count, "E4005", f"{len(elements)} elements for shape {list(t.shape)}, which has {t.count}")
+    if t.dtype.is_float and {*map(type, elements)} == {float}:
+        with suppress(OverflowError):
+            return Literal(t, all_float_bytes(elements, t.dtype))  # type: ignore[arg-type]
     return Literal(t, b"".join(element(x, t.dtype) for x in elements))
 
 

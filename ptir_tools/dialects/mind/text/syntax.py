@@ -174,6 +174,13 @@ class _Actions(Nodes):
         except OverflowError:
             raise Violation("E4005", f"{digits[:40]} is out of the range of f64", loc=digits.loc) from None
 
+    def numbers(self, parts: list[Token]) -> list[int | float]:
+        texts = parts[0][1:-1].replace(" ", "").split(",")
+        if not any(map(_FLOAT.fullmatch, texts)):
+            return [*map(int, texts)]
+        values = decimals.read_all(texts)
+        return [v if _FLOAT.fullmatch(x) else int(x) for v, x in zip(values, texts, strict=True)]
+
     def string(self, parts: list[Token]) -> str:
         (quoted,) = parts
         return _ESCAPE.sub(lambda found: _unescaped(found, quoted.start_pos), quoted)[1:-1]

@@ -6,6 +6,7 @@ import math
 import os
 import re
 import struct
+from contextlib import suppress
 
 from ptir_tools.core import decimals
 from ptir_tools.core.dtypes import BF16, CF32, CF64, F16, F32, F64, FP8_E4M3, FP8_E5M2, DType, Kind, struct_code
@@ -15,7 +16,7 @@ from ptir_tools.core.limits import LimitExceeded, current
 from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import LITERAL, Place, Violation, require
-from ptir_tools.grammars.literals import float_bytes
+from ptir_tools.grammars.literals import all_float_bytes, float_bytes
 
 if TYPE_CHECKING:
     import json
@@ -27,6 +28,7 @@ else:
 
 _ELEMENT = regex(r"\([^()]*\)|[^\s,\[\]]+")
 _NUMBER = regex(r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|inf|nan)")
+_OTHER = regex(r"[^0-9.eE,\s\[\]+-]")  # what no list of numbers has
 _INTEGER = regex(r"[+-]?[0-9]+")
 _COMPLEX = regex(r"\(([^(),]+),([^(),]+)\)")
 _COMMENT = regex(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -101,7 +103,7 @@ def _flatten(text: str, t: TensorType) -> list[str]:
     """The elements of a nested list, whose shape is that of `t`."""
     text = _COMMENT.sub(" ", text) if "/" in text else text
     try:
-        nested = json.loads(_ELEMENT.sub(lambda m: json.dumps(m[0]), text))
+        nested = _numbers(text) or json.loads(_ELEMENT.sub(lambda m: json.dumps(m[0]), text))
     except (ValueError, RecursionError):
         raise Violation("SyntaxError", "the lists of this literal are not well formed", at=LITERAL) from None
     level: list[Any] = [nested]
@@ -116,9 +118,27 @@ def _flatten(text: str, t: TensorType) -> list[str]:
     return level
 
 
+def _numbers(text: str) -> Any:
+    """Nested lists of numbers, as texts, that are JSON; None of others."""
+    if _OTHER.search(text) is None:
+        with suppress(ValueError):
+            return json.loads(text, parse_float=str, parse_int=str)
+    return None
+
+
 def encode(elements: list[str], dtype: DType) -> bytes:
     """Little-endian bytes of elements given as text. Raises Violation("InvalidLiteral")."""
-    values = [read_element(x, dtype) for x in elements]
+    if dtype.is_float and len(elements) > 1 and all(map(_NUMBER.fullmatch, elements)):
+        try:
+            values = decimals.read_all(elements)
+            if all(map(math.isfinite, values)):
+                return all_float_bytes(values, dtype)
+        except OverflowError as error:
+            raise Violation("InvalidLiteral", str(error), at=LITERAL) from None
+    plain = dtype.is_integer and len(elements) > 1 and max(map(len, elements)) < 20 and all(map(_INTEGER.fullmatch, elements))
+    values = [*map(int, elements)] if plain else [read_element(x, dtype) for x in elements]
+    if plain and not dtype.min <= min(values) <= max(values) <= dtype.max:
+        values = [read_element(x, dtype) for x in elements]
     if dtype.is_float:
         return b"".join([encode_float(v, dtype) for v in values])
     if dtype.is_complex:
