@@ -130,13 +130,13 @@ def encode(elements: list[str], dtype: DType) -> bytes:
     """Little-endian bytes of elements given as text. Raises Violation("InvalidLiteral")."""
     if dtype.is_float and len(elements) > 1 and all(map(_NUMBER.fullmatch, elements)):
         try:
-            values = decimals.read_all(elements)
-            if all(map(math.isfinite, values)):
-                return all_float_bytes(values, dtype)
+            floats = decimals.read_all(elements)
+            if all(map(math.isfinite, floats)):
+                return all_float_bytes(floats, dtype)
         except OverflowError as error:
             raise Violation("InvalidLiteral", str(error), at=LITERAL) from None
     plain = dtype.is_integer and len(elements) > 1 and max(map(len, elements)) < 20 and all(map(_INTEGER.fullmatch, elements))
-    values = [*map(int, elements)] if plain else [read_element(x, dtype) for x in elements]
+    values: list[Any] = [*map(int, elements)] if plain else [read_element(x, dtype) for x in elements]
     if plain and not dtype.min <= min(values) <= max(values) <= dtype.max:
         values = [read_element(x, dtype) for x in elements]
     if dtype.is_float:
