@@ -13,6 +13,7 @@ new.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from math import lcm
 
@@ -40,7 +41,7 @@ MAX_ITERATIONS = 64  # iterations of a loop that is not followed to its end
 Alternatives = tuple[tuple[Number, Any], ...]  # what a value may be, each with its condition
 Iterations = tuple[tuple[Op, int], ...]  # the loops around an op, with the number of the iteration
 BlockValue = tuple[Any, Linear | None]  # options or a condition, and the expression of an index
-
+_Exit = tuple[Number, State, list[BlockValue]]  # where a loop ends unless a condition holds, and its results there
 
 Case = dict[Value, Linear]
 
@@ -394,33 +395,45 @@ class Walk:
         self, op: Op, numbers: list[int], carried: list[BlockValue], lower: Linear, step: Linear | None, apart: Linear | None
     ) -> None:
         """Follow iterations. When the trip count is not known (`apart`), each may be the last."""
-        body, d, outer = op.regions[0], self.decisions, self.path_condition
-        exits: list[tuple[Number, State, list[BlockValue]]] = []
-        around = self.iterations
+        (body,), exits = op.regions, list[_Exit]()
+        with self.looping() as around:
+            for k in numbers:
+                self.iterations = (*around, (op, k))
+                if apart is not None:
+                    goes = self.positive(apart - step * k) if step is not None else self.decisions.fresh()
+                    self.may_end(goes, carried, exits)
+                    if self.path_condition == NEVER:
+                        break
+                i = body.params[0]
+                self.index[i] = lower + step * k if step is not None else atom(Value(i.type, i.name))
+                for p, value in zip(body.params[1:], carried, strict=True):
+                    self.bind(p, value)
+                carried = self.block(body)
+        self.leave(exits, op.results, carried)
+
+    @contextmanager
+    def looping(self) -> Iterator[Iterations]:
+        """Follow iterations of a loop; the iterations around it. Afterwards the path is that around the loop."""
+        around, outer = self.iterations, self.path_condition
         self.nesting += 1
-        for k in numbers:
-            self.iterations = (*around, (op, k))
-            if apart is not None:
-                goes = self.positive(apart - step * k) if step is not None else d.fresh()
-                exits.append((goes, self.state(), carried))
-                self.path_condition = d.both(self.path_condition, goes)
-                if self.path_condition == NEVER:
-                    break
-            i = body.params[0]
-            self.index[i] = lower + step * k if step is not None else atom(Value(i.type, i.name))
-            for p, value in zip(body.params[1:], carried, strict=True):
-                self.bind(p, value)
-            carried = self.block(body)
+        yield around
         self.nesting -= 1
-        self.iterations = around
-        self.path_condition = outer
+        self.iterations, self.path_condition = around, outer
+
+    def may_end(self, goes: Number, values: list[BlockValue], exits: list[_Exit]) -> None:
+        """The loop ends here with these values unless the condition `goes` holds."""
+        exits.append((goes, self.state(), values))
+        self.path_condition = self.decisions.both(self.path_condition, goes)
+
+    def leave(self, exits: list[_Exit], results: Iterable[Value], values: list[BlockValue]) -> None:
+        """Merge the state and values at the end of a loop with those of its exits."""
         state = self.state()
-        for goes, before, values in reversed(exits):
+        for goes, before, others in reversed(exits):
             state = self.merged_state(goes, state, before)
-            carried = [self.merged_value(goes, a, b) for a, b in zip(carried, values, strict=True)]
+            values = [self.merged_value(goes, a, b) for a, b in zip(values, others, strict=True)]
         if exits:
             self.restore(state)
-        for v, value in zip(op.results, carried, strict=True):
+        for v, value in zip(results, values, strict=True):
             self.bind(v, value)
 
     def window(self, op: Op) -> tuple[int, int, str | None]:
@@ -467,65 +480,42 @@ class Walk:
         ):
             for k in reversed(range(window + 1)):  # the last condition gets the first variable: it is tested last
                 self.comparison(ends.attr("predicate").lstrip("s"), apart[0] + number(apart[1] * k), number(0))
-        d, outer = self.decisions, self.path_condition
-        carried, given = [self.block_value(x) for x in op.operands], list[BlockValue]()
-        exits: list[tuple[Number, State, list[BlockValue]]] = []
-        around = self.iterations
-        self.nesting += 1
-        while True:
-            self.iterations = (*around, (op, len(exits)))
-            for p, value in zip(before.params, carried, strict=True):
-                self.bind(p, value)
-            (goes, _), *given = self.block(before)
-            goes = d.fresh() if goes is None or isinstance(goes, tuple) else goes
-            exits.append((goes, self.state(), given))
-            self.path_condition = d.both(self.path_condition, goes)
-            rounds = len(exits) - 1
-            if self.path_condition == NEVER:  # followed to its end
-                why = None
-                break
-            if rounds >= (most if goes == ALWAYS else window):
-                why = why or (f"it has more than {rounds} iterations" if goes == ALWAYS else None)
-                break
-            for p, value in zip(body.params, given, strict=True):
-                self.bind(p, value)
-            carried = self.block(body)
-        self.nesting -= 1
-        self.iterations = around
-        self.path_condition = outer
+        carried, given, exits = [self.block_value(x) for x in op.operands], list[BlockValue](), list[_Exit]()
+        with self.looping() as around:
+            while True:
+                self.iterations = (*around, (op, len(exits)))
+                for p, value in zip(before.params, carried, strict=True):
+                    self.bind(p, value)
+                (goes, _), *given = self.block(before)
+                goes = self.decisions.fresh() if goes is None or isinstance(goes, tuple) else goes
+                self.may_end(goes, given, exits)
+                rounds = len(exits) - 1
+                if self.path_condition == NEVER:  # followed to its end
+                    why = None
+                    break
+                if rounds >= (most if goes == ALWAYS else window):
+                    why = why or (f"it has more than {rounds} iterations" if goes == ALWAYS else None)
+                    break
+                for p, value in zip(body.params, given, strict=True):
+                    self.bind(p, value)
+                carried = self.block(body)
         if why is not None:
             self.unproved[op] = why
-        _, state, given = exits.pop()
-        for goes, earlier, values in reversed(exits):
-            state = self.merged_state(goes, state, earlier)
-            given = [self.merged_value(goes, a, b) for a, b in zip(given, values, strict=True)]
-        self.restore(state)
-        for v, value in zip(op.results, given, strict=True):
-            self.bind(v, value)
+        self.leave(exits[:-1], op.results, given)
 
     def unknown_op(self, op: Op) -> None:
         """An op with regions that is not known here: its regions are followed three times, and a warning is reported."""
         self.unproved[op] = "its trip count is not known: three iterations are followed"
-        d, outer = self.decisions, self.path_condition
-        self.nesting += 1
-        ends = []
-        around = self.iterations
-        for k in range(3):
-            self.iterations = (*around, (op, k))
-            for region in op.regions:
-                goes = d.fresh()
-                ends.append((goes, self.state()))
-                self.path_condition = d.both(self.path_condition, goes)
-                for p in region.params:
-                    self.bind(p, self.unknown_value(p))
-                self.block(region)
-        self.nesting -= 1
-        self.iterations = around
-        self.path_condition = outer
-        state = self.state()
-        for goes, before in reversed(ends):
-            state = self.merged_state(goes, state, before)
-        self.restore(state)
+        exits: list[_Exit] = []
+        with self.looping() as around:
+            for k in range(3):
+                self.iterations = (*around, (op, k))
+                for region in op.regions:
+                    self.may_end(self.decisions.fresh(), [], exits)
+                    for p in region.params:
+                        self.bind(p, self.unknown_value(p))
+                    self.block(region)
+        self.leave(exits, [], [])
         for v in op.results:
             self.bind(v, self.unknown_value(v))
 
