@@ -78,7 +78,7 @@ class Flags:
     elide_option,
     weights_option,
     option("--opset", type=int_range(1), metavar="N", help="ONNX: the operator set (21)."),
-    option("--external-data", is_flag=True, help="ONNX: keep constants in OUTPUT.data, as always from 2 GB on."),
+    option("--external-data", is_flag=True, help="ONNX, C: keep constants in OUTPUT.data, as always from 2 GB (C: 16 MB) on."),
     *mesh_options,
     split_option,
     *check_options,

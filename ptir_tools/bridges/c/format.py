@@ -27,8 +27,10 @@ from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value, operand_type, result_names
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.source import Loc
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import Shape, TensorType
 from ptir_tools.core.violations import Violation
+from ptir_tools.dialects.ptir import DATA
 from ptir_tools.dialects.ptir.composites.decompose import decompose
 from ptir_tools.dialects.ptir.composites.express import EXACT, PAIRS, express
 from ptir_tools.passes import PassContext, run_pipeline
@@ -36,11 +38,14 @@ from ptir_tools.plan.placement import Interval, peak, place, timeline
 from ptir_tools.plan.record import ALIGN
 from ptir_tools.rewrite.vocabulary import tensor_type
 
+if TYPE_CHECKING:
+    from typing import IO
+
 KNOWN = MAPS | MOVES | LOOKUPS | {*STEPS, "dot_general"}
 _WORDS = """
 auto break case char const continue default do double else enum extern float for goto if inline int long register restrict return
 short signed sizeof static struct switch typedef union unsigned void volatile while bad arena main bool true false memcpy size_t
-NULL NAN INFINITY"""
+NULL NAN INFINITY weights"""
 _MATH = """
 exp log tanh erf sqrt fabs floor ceil rint round fmod copysign sin cos tan asin acos atan atan2 sinh cosh asinh acosh atanh log1p
 expm1 cbrt pow gamma lgamma j0 j1 jn y0 y1 yn abs index"""
@@ -60,7 +65,7 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
         return
     run_pipeline(ready, "canonicalize,cse,dce", PassContext(verify_each=False))
     before = diagnostics.errors
-    made = Writer(ready, diagnostics)
+    made = Writer(ready, diagnostics, options[DATA])
     text = made.text()
     if diagnostics.errors == before:
         yield text
@@ -69,7 +74,8 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
 class Writer:
     """Writes one function."""
 
-    def __init__(self, program: Program, diagnostics: Diagnostics) -> None:
+    def __init__(self, program: Program, diagnostics: Diagnostics, data: tuple[str, IO[bytes]] | None) -> None:
+        self.data = data  # the file for constants
         self.program, self.main, self.diagnostics = program, program.main, diagnostics
         self.helpers = Helpers()
         self.nest = Nest(self.helpers)
@@ -220,7 +226,12 @@ class Writer:
         given = "".join(f"int64_t {self.nest.symbols[s]}, " for s in names).removesuffix(", ") or "void"
         calls = self.nest.tables
         body = "\n".join(used(lines))
-        tables = "".join(self.table(x, name) for x, name in calls.items())
+        tables, weights = "", ""
+        if self.data is None:
+            tables = "".join(self.table(x, name) for x, name in calls.items())
+        elif calls:
+            weights = self.weights()
+            signature = ["const void *weights", *signature]
         helpers = "\n\n".join(self.helpers.texts.values())
         unused = "".join(f"    (void){s};\n" for s in ["arena", *(s.rpartition(" ")[2].lstrip("*") for s in signature)])
         return f"""{PREAMBLE}
@@ -238,7 +249,7 @@ int {entry}(void *arena, {", ".join(signature)});
 PTIR_FAST int {entry}(void *arena, {", ".join(signature)})
 {{
     int bad = 0;
-{unused}{body}
+{unused}{weights}{body}
     return bad;
 }}
 """
@@ -261,6 +272,17 @@ PTIR_FAST int {entry}(void *arena, {", ".join(signature)})
             lines[name] = f"        {t} *restrict {name} = ({t} *)((char *)arena + {size});"
             size = f"{size} + ({count} + {ALIGN - 1}) / {ALIGN} * {ALIGN}".removeprefix("0 + ")
         return lines, size
+
+    def weights(self) -> str:
+        """Declarations of the constants, which are written to their file."""
+        assert self.data is not None
+        lines, at = [f"    /* weights: the bytes of {self.data[0]}, aligned to {ALIGN} */\n"], 0
+        for x, name in self.nest.tables.items():
+            data, t = from_literal(x).tobytes(), memory(x.type.dtype)
+            lines.append(f"    const {t} *restrict {name} = (const {t} *)((const char *)weights + {at});\n")
+            self.data[1].write(data + bytes(-len(data) % ALIGN))
+            at += -(-len(data) // ALIGN) * ALIGN
+        return "".join(lines)
 
     def table(self, x: Literal, name: str) -> str:
         """A constant as an array."""

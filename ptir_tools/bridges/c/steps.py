@@ -62,7 +62,7 @@ def _identity(kind: str, dtype: DType) -> str:
     if kind == "prod":
         return number(1, dtype)
     if kind == "and":
-        return "(-1)" if dtype.is_integer and dtype.is_signed else str(dtype.max) if dtype.is_integer else "1"
+        return number((-1 if dtype.is_signed else dtype.max) if dtype.is_integer else 1, dtype)
     low = kind == "max"
     if dtype.is_float:
         return "(-INFINITY)" if low else "INFINITY"

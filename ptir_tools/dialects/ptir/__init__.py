@@ -124,7 +124,7 @@ DIALECT = Dialect(
             binary=b"ML\xefR",
             imported=True,
         ),
-        FormatEntry("c", "ptir_tools.bridges.c.format", readable=False, suffix=".c"),
+        FormatEntry("c", "ptir_tools.bridges.c.format", readable=False, suffix=".c", capacity=1 << 24),
         FormatEntry("ptir-json", f"{_HERE}.gptrs.json", named=False, suffix=".json", json_keys=('"functions"', '"spec_version"')),
     ),
     declares=f"{_HERE}.ops",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import warnings
 from pathlib import Path
 
@@ -21,7 +22,8 @@ from ptir_tools.dialects.ptir.generate import generate
 from ptir_tools.engines.compare import compare, reference_outputs
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.options import RunOptions
-from tests.bridges.c.running import COMPILERS, FAST, run, written
+from tests.bridges.c.running import COMPILERS, FAST, STRICT, run, written
+from tests.conftest import run_ptir
 
 pytestmark = pytest.mark.skipif(not COMPILERS, reason="there is no C compiler")
 
@@ -146,3 +148,32 @@ def test_what_c_has_not_is_refused() -> None:
     source = "func @f(%x: tensor<fp8_e5m2, 2>) -> tensor<fp8_e5m2, 2> {\n  %y = neg(%x) -> tensor<fp8_e5m2, 2>\n  return %y\n}\n"
     with pytest.raises(ptir_tools.Rejected, match="fp8_e5m2"):
         ptir_tools.write(ptir_tools.read(source), "c")
+
+
+def test_weights_may_be_in_a_file(tmp_path: Path) -> None:
+    source = """func @f(%x: tensor<f32, 3>) -> tensor<f32, 3> {
+  %y = add(%x, dense<[0.5, 1.5, -2.0]> : tensor<f32, 3>) -> tensor<f32, 3>
+  return %y
+}
+"""
+    (tmp_path / "f.ptir").write_text(source)
+    made = run_ptir("translate", str(tmp_path / "f.ptir"), "--to", "c", "--external-data", "-o", str(tmp_path / "f.c"))
+    assert made.status == 0, made.err
+    text = (tmp_path / "f.c").read_text()
+    assert "int f(void *arena, const void *weights, const float *restrict x" in text
+    assert "table0[]" not in text
+    main = """
+#include <stdio.h>
+int main(void)
+{
+    float x[3] = {1, 2, 3}, y[3], weights[16];
+    FILE *file = fopen("f.c.data", "rb");
+    if (fread(weights, 1, 64, file) != 64 || fclose(file) || f(0, weights, x, y)) return 1;
+    printf("%g %g %g", y[0], y[1], y[2]);
+    return 0;
+}
+"""
+    (tmp_path / "main.c").write_text(text + main)
+    command = [COMPILERS[0], *STRICT, "-DPTIR_PLAIN", "-fsanitize=address,undefined", "-o", "main", "main.c", "-lm"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    assert subprocess.run(["./main"], cwd=tmp_path, capture_output=True, text=True).stdout == "1.5 3.5 1"
