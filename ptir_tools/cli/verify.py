@@ -36,6 +36,7 @@ def command(session: Session, files: tuple[str, ...], split_input: bool, jobs: i
       ptir verify --split-input --verify-diagnostics cases.ptir
     """
     session.reporter.notes, session.reporter.prints = True, False
+    session.set(forms=True)
 
     def check(path: str) -> int:
         source = session.opened(path)

@@ -491,6 +491,22 @@ def test_blocks_by_offset_and_partial_extremes(tmp_path):
 
 
 @compiled
+def test_scatter_writes_rows_by_index(tmp_path):
+    """The library scatters by flat indices, which the text computes."""
+    t, i = "tile<8x8xf32>", "tile<8x8xi32>"
+    x = numbers(np.float32, 8, 8)
+    at = np.random.default_rng(4).permuted(np.tile(np.arange(8, dtype=np.int32)[:, None], (1, 8)), axis=0)
+    lines = [
+        f"%x = pto.tile.load %x0[0, 0] : pto.memref<8x8xf32>, {t}",
+        f"%i = pto.tile.load %i0[0, 0] : pto.memref<8x8xi32>, {i}",
+    ]
+    lines += [f"%s = pto.tile.scatter %x, %i : {t}, {i} -> {t}"]
+    want = np.zeros_like(x)
+    np.put_along_axis(want, at.astype(np.int64), x, 0)
+    against(tmp_path, lines, {"x0": x, "i0": at}, {"s": t}, {"s": want})
+
+
+@compiled
 def test_scaled_insertion(tmp_path):
     """A product, scaled by the bits of f32 in u64, in the corner of a Mat tile."""
     half, left, right, acc = (

@@ -6,7 +6,7 @@ import argparse
 import importlib
 import sys
 
-SUITES = ("jax", "jax_functions", "modules", "onnx", "stablehlo", "torch", "world")
+SUITES = ("jax", "jax_functions", "modules", "onnx", "pto-isa", "stablehlo", "torch", "world")
 
 
 def main() -> int:
@@ -17,11 +17,16 @@ def main() -> int:
     parser.add_argument("-k", metavar="TEXT", default="", help="only cases whose names have it")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only every N-th case")
     parser.add_argument("-v", "--verbose", action="store_true", help="name the cases that are refused")
+    parser.add_argument("--cc", metavar="COMMAND", default="", help="pto-isa: builds {binary} of {source} with the simulator")
+    parser.add_argument("--static-cc", metavar="COMMAND", default="", help="pto-isa: checks {source} with the chip's headers")
+    parser.add_argument("--target", choices=("a3", "a5"), default="a3", help="pto-isa: the target")
     asked = parser.parse_args()
-    suite = importlib.import_module(
-        f"tests.suites.{asked.suite}_nodes" if asked.suite == "onnx" else f"tests.suites.{asked.suite}"
-    )
-    report = suite.run(asked.k, asked.every, **({"folder": asked.folder} if asked.folder else {}))
+    module = {"onnx": "onnx_nodes", "pto-isa": "pto_isa"}.get(asked.suite, asked.suite)
+    suite = importlib.import_module(f"tests.suites.{module}")
+    more = {"folder": asked.folder} if asked.folder else {}
+    if asked.suite == "pto-isa":
+        more = {"cc": asked.cc, "static_cc": asked.static_cc, "target": asked.target}
+    report = suite.run(asked.k, asked.every, **more)
     print("\n".join(report.lines(asked.verbose)))
     return 1 if report.wrong or report.errors else 0
 

@@ -31,7 +31,8 @@ def dot_general(emit: KernelEmit, op: Op) -> BlockValue:
     product = emit.shapes.products[[o for o in emit.shapes.body if o.defn is op.defn].index(op)]
     require(bool(product.inner), NOT_TRANSLATABLE, "a product over an extent of 1 is not a matmul", help="multiply the two")
     acc = _accumulated(emit, op, product, tile(accumulator, (emit.blocks.rows, emit.blocks.columns), "Acc"))
-    if not any(r.base is op.result for r in emit.shapes.reads.values()):  # it is only stored
+    through = op.result in emit.stored and "Vec" not in emit.target.from_acc
+    if through or not any(r.base is op.result for r in emit.shapes.reads.values()):  # it is stored
         return BlockValue(FULL, acc)
     return BlockValue(FULL, out(emit, acc, tensor_type(op.result).dtype))
 

@@ -198,7 +198,11 @@ class KernelEmit(Emit[BlockValue]):
         if op.result in self.stored:
             if _is_mask(result.value):
                 result = BlockValue(result.kind, self.numbers(result.value))  # type: ignore[arg-type]
-            store(self, result, self.memory[op.result], self.shapes.place(op.result))
+            place = self.shapes.place(op.result)
+            store(self, result, self.memory[op.result], place)
+            read = any(r.base is op.result for r in self.shapes.reads.values())
+            if read and tile_of(result.value).loc == "Acc":
+                return load(self, Read(op.result, place, self.shapes.made[op.result]))
         return result
 
     def operands(self, op: Op) -> list[BlockValue]:
@@ -644,7 +648,7 @@ def store(emit: KernelEmit, piece: BlockValue, memory: Value, index_map: AffineM
     parts, turned = _parts(emit, index_map)
     t, dtype = piece.value.type, dtype_of(memory)
     direct = isinstance(t, TileType) and t.loc == "Acc"
-    if direct and (kind != FULL or turned or len(index_map) != 2):
+    if direct and (kind != FULL or turned or len(index_map) - min(parts) != 2):
         piece, direct = BlockValue(piece.kind, out(emit, piece.value, dtype)), False
     piece = piece if direct else _fitting(emit, piece, kind)
     result = piece.value

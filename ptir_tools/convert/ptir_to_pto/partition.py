@@ -185,6 +185,7 @@ class Tiler:
         program = emit.run(inputs, outputs)
         program.attrs["pto.target"] = f"#pto.target<{self.target.name}>"
         if not report.errors:
+            run_pipeline(program, "pto-legalize", PassContext(verify_each=False))
             verify(program, report)
         return program, report
 
@@ -531,9 +532,10 @@ class Partition:
         return list(dict.fromkeys((*read, *shapes.scalars())))
 
     def _outputs(self, kernel: Kernel) -> list[Value]:
-        """The outputs of a kernel."""
-        inside = set(kernel.body)
-        return [op.result for op in kernel.body if self._escapes(op.result, inside)]
+        """The outputs of a kernel. A product is one, too, where tiles of Vec get it through memory alone."""
+        inside, through = set(kernel.body), "Vec" not in self.tiler.target.from_acc
+        stored = {op.result for op in kernel.body if through and op.defn.short == PRODUCT}
+        return [op.result for op in kernel.body if op.result in stored or self._escapes(op.result, inside)]
 
     def _escapes(self, v: Value, inside: set[Op]) -> bool:
         """Whether a value has uses outside of its kernel, also through views."""

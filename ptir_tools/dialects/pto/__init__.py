@@ -9,7 +9,7 @@ _HERE = "ptir_tools.dialects.pto"
 RESULTS = r"(?:%[\w$.-]+(?::\d+)?(?:\s*,\s*%[\w$.-]+(?::\d+)?)*\s*=\s*)?"
 targets = lazy("ptir_tools.dialects.pto.targets")
 
-TILES = "pto-canonicalize,pto-canonicalize-views,pto-infer-tile-info"
+TILES = "pto-canonicalize,pto-canonicalize-views,pto-infer-tile-info,pto-legalize"
 BOUND = "pto-bufferize,pto-canonicalize,pto-insert-events"  # addresses, then what waits for what
 
 
@@ -37,6 +37,7 @@ TARGET: Option[str | None] = Option(  # over the module's own
 )
 HAZARDS = Option("hazards", True)  # the hazard check is part of verify
 ROOM = Option("room", False)  # what is live at once must have room: an error, no warning
+FORMS = Option("forms", False)  # what `pto-legalize` rewrites is an error
 
 _ODD_NAMES = (
     "0", "00", "1", "2", "10", "9999999999999999999999999", "-", "-1", "a-b", ".5", "1e5", "0x2", "inf", "true", "to", "step",
@@ -88,7 +89,7 @@ DIALECT = Dialect(
     },
     passes="ptir_tools.passes.pto",
     type_text=late(f"{_HERE}.types", "type_text"),
-    options=(TARGET, HAZARDS, ROOM),
+    options=(TARGET, HAZARDS, ROOM, FORMS),
     check=late(f"{_HERE}.check", "check"),
     check_despite_errors=late(f"{_HERE}.check", "check_elements"),
     explain=value(f"{_HERE}.codes", "CODES"),

@@ -7,7 +7,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Function, Op, operand_type
 from ptir_tools.core.violations import Violation, operand, operands, require, result
-from ptir_tools.dialects.pto import HAZARDS, ROOM, legality
+from ptir_tools.dialects.pto import FORMS, HAZARDS, ROOM, legality
 from ptir_tools.dialects.pto.memory import bindings, bounds, capacity, info
 from ptir_tools.dialects.pto.order import hazards
 from ptir_tools.dialects.pto.targets import target_of
@@ -28,7 +28,7 @@ def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
     if target is not None:
         for function in program.functions:
             at = diagnostics.errors
-            legality.check(function, target, tiles[function], diagnostics)
+            legality.check(function, target, tiles[function], diagnostics, forms=options[FORMS])
             if diagnostics.errors == at:
                 capacity.check(function, target, tiles[function], diagnostics, warn=not options[ROOM])
     if options[HAZARDS] and diagnostics.errors == before:

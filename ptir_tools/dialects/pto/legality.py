@@ -12,11 +12,12 @@ from ptir_tools.dialects.pto.facts import OTHER, Facts, Tiles, facts
 from ptir_tools.dialects.pto.memory.info import box_of, extents, tile_bytes
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
-from ptir_tools.dialects.pto.types import TileType, type_text
+from ptir_tools.dialects.pto.types import ScalarType, TileType, type_text
 
 
-def check(function: Function, target: Target, tiles: Tiles, diagnostics: Diagnostics) -> None:
-    """Report every op of `function` that `target` does not allow; `tiles` are its inferred tile types (`infer`)."""
+def check(function: Function, target: Target, tiles: Tiles, diagnostics: Diagnostics, *, forms: bool = False) -> None:
+    """Report every op of `function` that `target` does not allow; `tiles` are its inferred tile types (`infer`). With `forms`
+    also ops that the pass `pto-legalize` rewrites."""
     legal: set[tuple[object, ...]] = set()  # signatures: what only looks at types is asked once
     for op in function.ops():
         parts = (*op.operands, *op.results)
@@ -29,6 +30,8 @@ def check(function: Function, target: Target, tiles: Tiles, diagnostics: Diagnos
                         _vector(op, tiles)
                 if f.legal is not None:
                     f.legal(op, tiles, target)
+                if forms:
+                    _form(op, tiles, target)
             if signature not in legal:
                 for v in op.results:
                     if v in tiles:
@@ -84,6 +87,61 @@ def _vector(op: Op, tiles: Tiles) -> None:
     for t in types:
         good = t.layout == "ND" or extents(t)[1] == 1
         require(good, "InvalidLayout", f"{name} needs row-major tiles, {type_text(t)} is {t.layout}")
+
+
+# Forms: what `pto-legalize` rewrites
+
+
+def on_columns(op: Op, tiles: Tiles) -> bool:
+    """Whether an elementwise op is on columns: tiles of one column and several rows."""
+    if not (op.defn.is_elementwise or op.defn.short in _LIKE_ELEMENTWISE) or not facts(op).vector:
+        return False
+    types = [tiles[v] for v in (*op.operands, *op.results) if isinstance(v, Value) and v in tiles]
+    return bool(types) and all(t.layout == "DN" and extents(t)[1] == 1 and t.rank == 2 for t in types)
+
+
+_LIKE_ELEMENTWISE = ("tile.expands", "tile.gather")
+
+
+def scalar_first(op: Op) -> bool:
+    """Whether an op of a tile and a scalar has the scalar first, and the library has no such form."""
+    if not op.defn.is_elementwise or op.defn.short == "tile.divs" or len(op.operands) < 2:
+        return False
+    return isinstance(operand_type(op.operands[0]), ScalarType) and isinstance(operand_type(op.operands[1]), TileType)
+
+
+def compares(op: Op, target: Target) -> bool:
+    """Whether the target has the mode of a comparison for its elements; True for other ops."""
+    if op.defn.short not in ("tile.cmp", "tile.cmps"):
+        return True
+    t = operand_type(op.operands[0])
+    assert isinstance(t, TileType)
+    return op.attr("cmpMode") in target.compares.get(DTYPE_TEXT[t.dtype], (op.attr("cmpMode"),))
+
+
+def _form(op: Op, tiles: Tiles, target: Target) -> None:
+    """Check that the library has this form of the op."""
+    name = op.defn.short.removeprefix("tile.")
+    if on_columns(op, tiles):
+        message = f"{name} needs row-major tiles on {target.name}, and this one is on columns"
+        raise Violation("InvalidLayout", message, help=_LEGALIZE)
+    if scalar_first(op):
+        raise Violation("IllegalOnTarget", f"{name} on {target.name} has the scalar last", help=_LEGALIZE)
+    source = op.operands[0] if op.operands else None
+    to = tiles.get(op.results[0]) if op.results else None
+    if isinstance(source, Value) and source in tiles and tiles[source].loc == "Acc" and to and not facts(op).renames:
+        fits = to.loc in ("Acc", *target.from_acc)
+        message = f"{name} on {target.name} moves from Acc to {' or '.join(target.from_acc)}, not to {to.loc}"
+        require(fits, "InvalidLocation", message, help="store it, wait for the store, and load it")
+    if not compares(op, target):
+        t = operand_type(op.operands[0])
+        assert isinstance(t, TileType)
+        modes = ", ".join(target.compares[DTYPE_TEXT[t.dtype]])
+        message = f"{name} of {DTYPE_TEXT[t.dtype]} on {target.name} has only {modes}, not {op.attr('cmpMode')}"
+        raise Violation("IllegalOnTarget", message, help=_LEGALIZE)
+
+
+_LEGALIZE = "rewrite it with `ptir opt -p pto-legalize`"
 
 
 # One tile

@@ -37,7 +37,9 @@ class Target:
     capacity: dict[str, int]
     layouts: dict[str, tuple[str, ...]]  # per location, the default first
     products: frozenset[tuple[str, str]]
+    compares: dict[str, tuple[str, ...]]  # by element type, the modes of comparisons where some are missing
     stores: tuple[str, ...]  # locations that a store may read
+    from_acc: tuple[str, ...]  # locations to which an op moves a tile of Acc
     costs: Costs
     barriers: tuple[str, ...] = ()  # pipes whose ops need a barrier between two that depend on each other
     scratch: tuple[int, int] | None = None
@@ -90,7 +92,9 @@ A3 = Target(
     },
     _layouts("Zz"),
     _PRODUCTS,
+    {"i32": ("EQ",)},
     ("Vec", "Mat", "Acc"),
+    ("Mat",),
     _costs(_RATES, {1: 8192, 2: 4096, 4: 1024}),
     ("V",),
     (184 * _KIB, 8 * _KIB),
@@ -110,7 +114,9 @@ A5 = Target(
     },
     _layouts("Nz"),
     _PRODUCTS | _FP8_PRODUCTS,
+    {},
     ("Vec", "Acc"),
+    ("Vec", "Mat"),
     _costs(_RATES | {"MTE1": 512, "FIX": 256}, {1: 8192, 2: 4096, 4: 1024}),
 )
 TARGETS = {"a3": A3, "a5": A5}

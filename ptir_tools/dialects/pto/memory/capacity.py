@@ -99,7 +99,7 @@ class _Sharing:
             start = self.line.start.get(v, 0)
             end = max(self.line.end.get(v, 0), start + 1)
             self.made[v] = made = Buffer(v, t.loc or "Vec", size, start, end, v.op)
-            self.members[made] = [(v, start, end)]
+            self.members[made] = [(v, *live) for live in self.line.live(v, start, end)]
 
     def share_carried(self, op: Op) -> None:
         """Join the names of carried values, then their sources, where the live ranges allow it."""
@@ -179,6 +179,7 @@ class Line:
         self.start: dict[Value, int] = {}
         self.end: dict[Value, int] = {}
         self.place: dict[Op, int] = {}  # the position of each op's results
+        self.gaps: dict[Value, list[tuple[int, int, int]]] = {}  # in a branch: start and end of a gap, and end of the branch
 
     @classmethod
     def of(cls, function: Function) -> Line:
@@ -202,10 +203,15 @@ class Line:
         opened = self.at
         for v in op.values():
             self.use(v, opened + 1)
+        gaps = dict[Value, tuple[int, int]]()
         for r in op.regions:
             self.at += 1  # a parameter begins where its source ends, one after earlier results
+            if op.defn.short == "scf.if" and r is op.regions[-1]:
+                gaps = {v: (max(self.end.get(v, 0), opened + 1), self.at) for v in r.uses() if self.start.get(v, 0) < opened}
             self.block(r)
         self.at += bool(op.regions)
+        for v, gap in gaps.items():
+            self.gaps.setdefault(v, []).append((*gap, self.at + 1))
         if is_loop(op):
             for v in {v for r in op.regions for v in r.uses()}:
                 if self.start.get(v, 0) < opened:
@@ -214,6 +220,14 @@ class Line:
         self.place[op] = self.at
         for v in op.results:
             self.start[v] = self.at
+
+    def live(self, v: Value, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The live range of a value, without the parts of branches that it is not used in before the branch ends."""
+        for first, last, close in sorted(self.gaps.get(v, ())):
+            if end <= close and start < first < last:
+                yield start, first
+                start = last
+        yield start, end
 
     def use(self, v: Value, at: int) -> None:
         self.end[v] = max(self.end.get(v, 0), at)

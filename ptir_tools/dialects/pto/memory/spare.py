@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ptir_tools.core.dtypes import SI16, SI32, UI32
 from ptir_tools.core.ir import Function, Op, Value
 from ptir_tools.dialects.pto.affine import most
 from ptir_tools.dialects.pto.facts import facts
@@ -28,6 +29,11 @@ def like_first(given: Sequence[TileType]) -> list[TileType]:
     return [given[0]]
 
 
+def one_block(given: Sequence[TileType]) -> list[TileType]:
+    """One aligned piece of memory, after the operands."""
+    return [tile(UI32, (1, ALIGNMENT // UI32.size), "Vec", "ND")]
+
+
 def two_rows(given: Sequence[TileType]) -> list[TileType]:
     """Two rows as long as those of the first operand, after the operands."""
     _, columns = extents(given[0])
@@ -41,7 +47,14 @@ def row_starts(given: Sequence[TileType]) -> list[TileType]:
     return [tile(given[0].dtype, (rows, min(columns, aligned(width))), "Vec", "ND")]
 
 
-WORKED_IN = (like_first, row_starts, two_rows)  # by one instruction, which reads what it wrote there and nothing else
+def flat_indices(given: Sequence[TileType]) -> list[TileType]:
+    """A row of columns, and two tiles of the indices' type, the second operand."""
+    at = tile(SIGNED[given[1].dtype.size], extents(given[1]), "Vec", "ND")
+    return [tile(at.dtype, (1, extents(at)[1]), "Vec", "ND"), at, at]
+
+
+SIGNED = {2: SI16, 4: SI32}  # elements of indices, by their bytes
+WORKED_IN = (like_first, one_block, row_starts, two_rows)  # by one instruction, which reads what it wrote there and nothing else
 
 
 def pairs(t: TileType) -> TileType:

@@ -15,7 +15,7 @@ from ptir_tools.core.types import Type
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.pto import elements, rules
 from ptir_tools.dialects.pto.facts import Extents, Facts, Form, Numbers
-from ptir_tools.dialects.pto.memory.spare import like_first, two_rows
+from ptir_tools.dialects.pto.memory.spare import like_first, one_block, two_rows
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.ops.scalar import dtype_of
@@ -187,7 +187,7 @@ def _compare(name: str, on_a3: str, text: str) -> None:
 
 
 _compare("cmp", "i32 f16 f32", "Compare two tiles by `cmpMode` (EQ, NE, LT, LE, GT, GE): a mask of 0 and 1, one element each.")
-_compare("cmps", "i16 i32 f16 f32", "Compare a tile with a scalar by `cmpMode`.")
+_compare("cmps", "i32 f16 f32", "Compare a tile with a scalar by `cmpMode`.")
 
 
 def select_types(mask: Type, a: Type, b: Type, *, to: TileType) -> None:
@@ -201,7 +201,7 @@ def _sel(m: Array, a: Array, b: Array) -> Array:
 
 
 _SELECTED = elements.on("i16 i32 u16 u32 f16 bf16 f32", "i8 u8")
-_CHOICE = Facts(elements=_SELECTED, masked=True, reuses=(1, 2), passes=2)
+_CHOICE = Facts(elements=_SELECTED, masked=True, reuses=(1, 2), passes=2, spare=one_block, form=Form(family="select"))
 kit.ternary("sel", _sel, select_types, "`a` where the mask is set, else `b`.", _CHOICE)
 
 

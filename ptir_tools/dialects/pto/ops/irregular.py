@@ -17,7 +17,7 @@ from ptir_tools.dialects.pto import elements, needs, rules
 from ptir_tools.dialects.pto.affine import number
 from ptir_tools.dialects.pto.facts import Extents, Facts, Form, Numbers, Tiles, tile_at
 from ptir_tools.dialects.pto.memory.info import extents
-from ptir_tools.dialects.pto.memory.spare import pairs
+from ptir_tools.dialects.pto.memory.spare import flat_indices, pairs
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.run.machine import Machine, Results, Tile, issue, machine, made_region
 from ptir_tools.dialects.pto.targets import Target
@@ -170,6 +170,13 @@ def scatter_types(x: Type, indices: Type, *, to: TileType) -> None:
     rules.same_extent("columns of operand and result", tile.shape[1], to.shape[1])
 
 
+def check_indices(op: Op, tiles: Tiles, target: Target) -> None:
+    """Check that indices are as wide as elements, as the library has them."""
+    t, at = (tile_at(op, tiles, k).dtype for k in (0, 1))
+    message = f"scatter on {target.name} takes indices as wide as its elements: {t.size} bytes, not {at.size}"
+    require(t.size == at.size, "IllegalOnTarget", message)
+
+
 def scatter(x: Tile, indices: Tile, *, to: TileType) -> kit.Filling:
     """`result[i[r, c], c] = x[r, c]`; the last write wins."""
 
@@ -187,7 +194,15 @@ def scatter(x: Tile, indices: Tile, *, to: TileType) -> kit.Filling:
     return made
 
 
-_SCATTERED = Facts(elements=elements.INDEXED, passes=8, valid=whole)
+_SCATTERED = Facts(
+    elements=elements.INDEXED,
+    passes=8,
+    valid=whole,
+    reuses=(),
+    spare=flat_indices,
+    legal=check_indices,
+    form=Form(family="scatter"),
+)
 kit.declare("scatter", scatter, scatter_types, facts=_SCATTERED, traits=Trait.NONE, fails=needs.index_fails)
 
 

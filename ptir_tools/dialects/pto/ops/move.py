@@ -462,7 +462,22 @@ def reshape(x: Tile, *, to: TileType) -> kit.Filling:
     return made
 
 
-_RENAMED = Facts(pipe="S", renames=True, vector=False, elements=elements.MEMORY, passes=0, valid=whole)
+def valid_reshaped(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
+    """The whole tile; of a column as a row, or a row as a column, what is valid in it."""
+    source, to = operand_type(op.operands[0]), op.attr("to")
+    assert isinstance(source, TileType)
+    return tiles[0][::-1] if source.shape == to.shape[::-1] and 1 in to.shape and source.dtype is to.dtype else shape
+
+
+_RENAMED = Facts(
+    pipe="V",
+    stores={"Vec": ("TRESHAPE", "V"), "Mat": ("TRESHAPE_MAT", "S")},
+    renames=True,
+    vector=False,
+    elements=elements.MEMORY,
+    passes=0,
+    valid=valid_reshaped,
+)
 kit.declare("reshape", reshape, reshape_types, facts=_RENAMED, traits=MOVEMENT)
 
 

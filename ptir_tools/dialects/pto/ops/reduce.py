@@ -89,7 +89,7 @@ def _reduction(kind: str, axis: int, fn: n.Function, text: str) -> None:
 
     body, to_places = in_pairs if name == "colsum" else plain, kind.startswith("arg")
     facts = Facts(
-        elements=elements.FLOATS if axis or to_places else elements.WIDENED,
+        elements=elements.FLOATS if to_places else elements.COMMON if axis else elements.WIDENED,
         passes=2 if axis else 1,
         spare=row_starts if axis and not to_places else like_first if to_places or kind == "sum" else None,
         valid=_one_left(axis),

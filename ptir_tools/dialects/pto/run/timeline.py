@@ -237,7 +237,9 @@ def cycles(
     made: Sequence[tuple[str, Tile]],
     memory: tuple[Array, bool] | None,
 ) -> int:
-    """The cycles of an op in its pipe: at least one."""
+    """The cycles of an op in its pipe: at least one, and of one that only renames a tile one."""
+    if facts(op).renames:
+        return 1
     if pipe == "M":
         (left,), (right,) = ([tile for space, tile in read if space == name] for name in ("Left", "Right"))
         size = left.type.dtype.size

@@ -16,6 +16,7 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <vector>
@@ -164,6 +165,7 @@ enum class AtomicType { AtomicNone, AtomicAdd, AtomicMax, AtomicMin };
 enum class ReluPreMode { NoRelu, NormalRelu };
 
 template <int... N> struct Shape {
+  static constexpr int fixed[5] = {N...};
   int64_t n[5];
   Shape(int64_t a, int64_t b, int64_t c, int64_t d, int64_t e) : n{a, b, c, d, e} {}
 };
@@ -174,6 +176,7 @@ template <int... N> struct Stride {
 
 template <typename T, typename S, typename D, Layout L> struct GlobalTensor {
   using DType = T;
+  using Extents = S;
   T *data;
   S shape;
   D stride;
@@ -193,6 +196,7 @@ template <TileType L, typename T, int R, int C, BLayout B, int VR, int VC, SLayo
   using DType = T;
   static constexpr TileType Loc = L;
   static constexpr int Rows = R, Cols = C;
+  static constexpr bool isRowMajor = B == BLayout::RowMajor, isBoxed = S != SLayout::NoneBox;
   static constexpr PadValue Pad = P;
   int64_t rows, columns, address = -1;
   Tile(int64_t r, int64_t c) : rows(r), columns(c) {
@@ -231,6 +235,8 @@ template <typename T> void TASSIGN(T &tile, int64_t address) { tile.address = ad
 template <typename D> void record(pipe_t pipe, D action) { stub::put(stub::Item::Do, pipe, {}, action); }
 
 template <typename D, typename G> void TLOAD(D d, G g) {
+  if constexpr (D::Loc == TileType::Mat && D::isBoxed)
+    static_assert(G::Extents::fixed[0] == 1 && G::Extents::fixed[1] == 1 && G::Extents::fixed[2] == 1, "a matrix has two extents");
   if (g.rows() != d.rows || g.shape.n[4] != d.columns) stub::fail("TLOAD: the window is not the valid region");
   record(PIPE_MTE2, [=] { d.fill([&](int64_t r, int64_t c) { return g.at(r, c); }); });
 }
@@ -314,8 +320,10 @@ template <typename X> auto element(const X &x, int64_t r, int64_t c) {
     return stub::wide(x);
 }
 
+// The chip's instructions on elements take rows, and a scalar after the tile.
 #define STUB_UNARY(NAME, EXPRESSION)                                                             \
   template <typename D, typename A> void NAME(D d, A a) {                                        \
+    static_assert(D::isRowMajor, #NAME " is on rows");                                           \
     using T = typename D::DType;                                                                 \
     record(PIPE_V, [=] {                                                                         \
       d.fill([&](int64_t r, int64_t c) {                                                         \
@@ -332,6 +340,8 @@ template <typename X> auto element(const X &x, int64_t r, int64_t c) {
   });
 #define STUB_BINARY(NAME, EXPRESSION)                                                            \
   template <typename D, typename A, typename B> void NAME(D d, A a, B b) {                       \
+    static_assert(D::isRowMajor, #NAME " is on rows");                                           \
+    static_assert(is_tile<A> || std::string_view(#NAME) == "TDIVS", #NAME " has the tile first"); \
     using T = typename D::DType;                                                                 \
     record(PIPE_V, [=] {                                                                         \
       STUB_FILL(EXPRESSION)                                                                      \
@@ -365,6 +375,7 @@ template <typename S> void spoil(const S &s) {
 }
 #define STUB_SPOILING(NAME, EXPRESSION)                                                          \
   template <typename D, typename A, typename B, typename S> void NAME(D d, A a, B b, S s) {      \
+    static_assert(D::isRowMajor && is_tile<A>, #NAME " is on rows, the tile first");             \
     using T = typename D::DType;                                                                 \
     record(PIPE_V, [=] {                                                                         \
       STUB_FILL(EXPRESSION)                                                                      \
@@ -531,10 +542,12 @@ inline bool compared(double x, double y, CmpMode mode) {
 
 // A mask is packed: eight columns to a byte, the lowest bit first, every row for itself.
 template <typename D, typename A, typename B> void packed(D d, A a, B b, CmpMode mode) {
+  static_assert(std::is_same_v<typename D::DType, uint8_t>, "a mask is bytes");
+  if (d.columns != (A::Cols + 7) / 8) stub::fail("TCMP: the mask is not as wide as the bits of a row");
   record(PIPE_V, [=] {
     for (int64_t r = 0; r < d.rows; ++r) {
-      std::vector<uint8_t> row((d.columns + 7) / 8);
-      for (int64_t c = 0; c < d.columns; ++c)
+      std::vector<uint8_t> row((a.columns + 7) / 8);
+      for (int64_t c = 0; c < a.columns; ++c)
         row[c / 8] |= static_cast<uint8_t>(compared(element(a, r, c), element(b, r, c), mode)) << c % 8;
       for (size_t k = 0; k < row.size(); ++k) d.at(r, static_cast<int64_t>(k)) = row[k];
     }
@@ -542,13 +555,15 @@ template <typename D, typename A, typename B> void packed(D d, A a, B b, CmpMode
 }
 template <typename D, typename A, typename B> void TCMP(D d, A a, B b, CmpMode mode) { packed(d, a, b, mode); }
 template <typename D, typename A, typename B> void TCMPS(D d, A a, B b, CmpMode mode) { packed(d, a, b, mode); }
-template <typename D, typename M, typename A, typename B> void TSEL(D d, M m, A a, B b) {
+template <typename D, typename M, typename A, typename B, typename X> void TSEL(D d, M m, A a, B b, X) {
+  static_assert(D::isRowMajor, "TSEL is on rows");
   record(PIPE_V, [=] {
     d.fill([&](int64_t r, int64_t c) { return m.at(r, c / 8) >> c % 8 & 1 ? a.at(r, c) : b.at(r, c); });
   });
 }
 
 template <typename D, typename A> void TCVT(D d, A a, RoundMode mode) {
+  static_assert(D::isRowMajor, "TCVT is on rows");
   using T = typename D::DType;
   record(PIPE_V, [=] {
     d.fill([&](int64_t r, int64_t c) {
@@ -759,6 +774,17 @@ template <typename D, typename S, typename F> void TINSERT_FP(D d, S s, F f, int
   });
 }
 
+// By flat indices; what is not written stays.
+template <typename D, typename A, typename I> void TSCATTER(D d, A a, I at) {
+  static_assert(sizeof(typename D::DType) == sizeof(typename I::DType), "TSCATTER: indices are as wide as elements");
+  record(PIPE_V, [=] {
+    for (int64_t r = 0; r < at.rows; ++r)
+      for (int64_t c = 0; c < at.columns; ++c) {
+        auto k = static_cast<int64_t>(at.at(r, c));
+        d.at(k / D::Cols, k % D::Cols) = a.at(r, c);
+      }
+  });
+}
 template <typename D, typename T, int Descending> void TCI(D d, T start) {
   record(PIPE_S, [=] { d.fill([&](int64_t, int64_t c) { return static_cast<T>(Descending ? start - c : start + c); }); });
 }

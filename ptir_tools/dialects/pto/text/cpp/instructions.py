@@ -11,7 +11,7 @@ from ptir_tools.core.typed import Any
 from ptir_tools.dialects.pto.affine import Linear, constant, number
 from ptir_tools.dialects.pto.facts import Extents, facts
 from ptir_tools.dialects.pto.memory.info import extents, tile_bytes
-from ptir_tools.dialects.pto.memory.spare import PAIR, WORKED_IN, aligned, like_first, spares
+from ptir_tools.dialects.pto.memory.spare import PAIR, SIGNED, WORKED_IN, aligned, flat_indices, like_first, spares
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.ops.irregular import BLOCK
 from ptir_tools.dialects.pto.order.signals import BARRIER
@@ -19,7 +19,7 @@ from ptir_tools.dialects.pto.pipes import is_tile_op, opcodes_of
 from ptir_tools.dialects.pto.rules import group
 from ptir_tools.dialects.pto.text.cpp.kernel import NOTHING, Kernel, tiles_of
 from ptir_tools.dialects.pto.text.cpp.memory import global_tensor
-from ptir_tools.dialects.pto.text.cpp.spelling import element, tile_type, value_type
+from ptir_tools.dialects.pto.text.cpp.spelling import element, sides, tile_type, value_type
 from ptir_tools.dialects.pto.text.writer import grouped
 from ptir_tools.dialects.pto.types import MemRefType, TileType, tile, type_text
 from ptir_tools.dialects.pto.valid import of_shape
@@ -97,6 +97,18 @@ def _called(kernel: Kernel, op: Op, scratch: Sequence[str] = ()) -> str:
     return f"{own.form.name or opcodes_of(op.defn)[0]}{template}({', '.join([*given, *modes])});"
 
 
+def _select(kernel: Kernel, op: Op) -> Lines:
+    """A selection in all columns, as those of a mask are in bytes: the elements after the valid ones are undefined."""
+    scratch, lines = _scratch(kernel, op)
+    whole = kernel.valid[op.result][0], number(sides(kernel.tiles[op.result])[1])
+    mask, names = kernel.name(tiles_of(op)[0]), list[str]()
+    for x in (op.result, *tiles_of(op)[1:]):
+        name, more = kernel.seen(x, whole) if kernel.address(x) is not None else (kernel.name(x), [])
+        names.append(name)
+        lines += more
+    return lines, [f"TSEL({', '.join([names[0], mask, *names[1:], *scratch])});"]
+
+
 def _load(kernel: Kernel, op: Op) -> Lines:
     name, line = global_tensor(kernel, op)
     return [line], [f"TLOAD({kernel.name(op.results[0])}, {name});"]
@@ -136,6 +148,23 @@ def _blocks(kernel: Kernel, op: Op) -> Lines:
     return [], [_called(kernel, op)]
 
 
+def _scatter(kernel: Kernel, op: Op) -> Lines:
+    """The library scatters by flat indices: rows times the length of a row, plus columns."""
+    x, at = tiles_of(op)
+    names, lines = _scratch(kernel, op)
+    columns, wide, flat = names
+    kind = element(SIGNED[kernel.tiles[at].dtype.size])
+    rows = kernel.fresh(f"{kernel.name(at)}_rows")
+    found = kernel.address(at)
+    if found is None:
+        kernel.refuse(f"%{at.name} has no known address", op.loc)
+    lines += kernel.placed(rows, tile_type(kernel.tiles[at], kind), kernel.valid.get(at, NOTHING), found or "0")
+    everything, fence = "pipe_barrier(PIPE_ALL);", _fence(kernel)
+    calls = [everything, f"TCI<decltype({columns}), {kind}, 0>({columns}, 0);", everything, f"TCOLEXPAND({wide}, {columns});"]
+    calls += [f"TMULS({flat}, {rows}, {sides(kernel.tiles[op.result])[1]});", *fence, f"TADD({flat}, {flat}, {wide});", *fence]
+    return lines, [*calls, f"TSCATTER({kernel.name(op.result)}, {kernel.name(x)}, {flat});"]
+
+
 def _extreme(kernel: Kernel, op: Op) -> Lines:
     """The library takes the second of equal elements, so the operands are exchanged. Values are before their indices."""
     values, order = op.results[:2]
@@ -157,6 +186,9 @@ def _spare_tiles(kernel: Kernel, op: Op) -> list[tuple[TileType, Extents]]:
     if facts(op).form.family == "prefetch":
         return [_prefetched(kernel, op)]
     made = spares(op, kernel.tiles)
+    if facts(op).spare is flat_indices:
+        at = kernel.valid.get(tiles_of(op)[1], NOTHING)
+        return [(made[0], (number(1), at[1])), *((t, at) for t in made[1:])]
     if facts(op).spare is like_first:
         return [(t, kernel.valid.get(tiles_of(op)[0], NOTHING)) for t in made]
     return [(t, of_shape(extents(t))) for t in made]
@@ -298,11 +330,13 @@ def _picked(kernel: Kernel, to: Value, source: str, pattern: str) -> str:
 
 _FAMILIES: dict[str, Callable[[Kernel, Op], Lines]] = {
     "call": _call,
+    "select": _select,
     "load": _load,
     "store": _store,
     "prefetch": _prefetch,
     "print": _print,
     "blocks": _blocks,
+    "scatter": _scatter,
     "extreme": _extreme,
     "sort": _sort,
     "merge": _merge,

@@ -132,7 +132,11 @@ class Kernel:
         address = self.address(v)
         if address is None:
             self.refuse(f"%{v.name} has no address", op.loc, "bind tiles first: `ptir opt -p pto`")
-        return self.placed(self.name(v), self.tile(v, op), valid, str(address))
+        return self.placed(self.name(v), self.tile(v, op), self.packed(v) if v in self.masks else valid, str(address))
+
+    def packed(self, v: Value) -> Extents:
+        """The bytes of a mask: rows of bits, of all columns."""
+        return self.valid[v][0], number(-(-sides(self.tiles[v])[1] // 8))
 
     def placed(self, name: str, kind: str, valid: Extents, address: str) -> list[str]:
         """A tile object at an address."""

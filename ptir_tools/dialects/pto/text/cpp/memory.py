@@ -92,8 +92,9 @@ def global_tensor(kernel: Kernel, op: Op) -> tuple[str, str]:
     if len(pairs) > RANK:
         kernel.refuse(f"a window of {len(pairs)} extents: the library has {RANK}", op.loc)
     shape, strides = (", ".join(map(kernel.text, values)) for values in zip(*pairs, strict=True))
-    name, dynamic = kernel.fresh(f"{kernel.name(tiles[0]) if tiles else 'prefetch'}_gm"), ", ".join(["-1"] * RANK)
-    shapes, apart = f"pto::Shape<{dynamic}>", f"pto::Stride<{dynamic}>"
+    name = kernel.fresh(f"{kernel.name(tiles[0]) if tiles else 'prefetch'}_gm")
+    ones = ["1" if k < RANK - 2 and n == number(1) else "-1" for k, (n, _) in enumerate(pairs)]  # matrices must have them
+    shapes, apart = f"pto::Shape<{', '.join(ones)}>", f"pto::Stride<{', '.join(['-1'] * RANK)}>"
     kind = f"GlobalTensor<{element(memref.dtype)}, {shapes}, {apart}, pto::Layout::{memref.layout or 'ND'}>"
     start = _moved(kernel, base, list(group(op, "indices")))
     return name, f"{kind} {name}({start}, {shapes}({shape}), {apart}({strides}));"

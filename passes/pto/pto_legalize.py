@@ -1,0 +1,167 @@
+"""Ops in forms that the target has.
+
+Three kinds of ops are legal in PTO IR and in no target's library, or not in that of a3 (`legality`):
+
+* An elementwise op on columns (R x 1) is computed on rows (1 x R) of the same bytes; `reshape` moves nothing.
+* An op with the scalar first, except a quotient, exchanges its operands, or fills a tile with the scalar.
+* A comparison that the target lacks for integers is one of a difference with 0: `a < b` where `max(a, b) - a` is not 0. An
+  integer that is not 0 is not 0 in f32 either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ptir_tools.core.declare import OPS
+from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.dtypes import F32, SI32
+from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value, create, operand_type
+from ptir_tools.core.types import tensor
+from ptir_tools.dialects.pto.legality import compares, on_columns, scalar_first
+from ptir_tools.dialects.pto.memory.info import infer
+from ptir_tools.dialects.pto.targets import Target, target_of
+from ptir_tools.dialects.pto.types import TileType, tile
+from ptir_tools.passes import PassContext
+from ptir_tools.rewrite.rewriter import Rewriter
+
+_COMMUTING = ("adds", "muls", "maxs", "mins", "ands", "ors", "xors")
+_OF_TILES = {"lrelu": "prelu"}  # the op of two tiles, where it is not the name without `s`
+_RESULTS = ("to", "order")  # attributes that hold result types
+# Of `a cmp b`: what is larger or equal exactly where the comparison is false (or true), and whether it is compared with NE
+_DIFFERENCES = {"LT": ("max", 0, True), "GE": ("max", 0, False), "GT": ("max", 1, True), "LE": ("max", 1, False)}
+
+
+def run(program: Program, context: PassContext) -> None:
+    """Rewrite ops that the target does not have in their form: on columns, with the scalar first, comparisons of integers."""
+    if (target := target_of(program, Options())) is None:
+        return
+    for rw in context.rewriters(program):
+        for block in list(rw.blocks()):
+            for op in list(rw.body(block)):
+                context.count("forms", _with_form(rw, op, target))
+    for rw in context.rewriters(program):
+        if isinstance(rw.block, Function):
+            context.count("columns", _Rows(rw, infer(rw.block, target)).block(rw.block, {}))
+
+
+# Scalars and comparisons
+
+
+def _with_form(rw: Rewriter, op: Op, target: Target) -> int:
+    """Rewrite an op with the scalar first, or a comparison that the target lacks; the number of such ops."""
+    if scalar_first(op):
+        _tile_first(rw, op)
+    elif not compares(op, target):
+        _of_difference(rw, op)
+    else:
+        return 0
+    return 1
+
+
+def _short(op: Op) -> str:
+    return op.defn.short.removeprefix("tile.")
+
+
+def _rebuilt(rw: Rewriter, op: Op, short: str, own: Sequence[Operand], **more: object) -> None:
+    """Replace `op` by another op of the same valid region, waits and attributes."""
+    groups, attrs = op.defn.split(op.attrs, op.operands), op.defn.named(op.attrs) | more
+    defn = OPS[f"pto.tile.{short}"]
+    made = create(defn, [*own, *groups[-2:]], {k: v for k, v in attrs.items() if k in defn.attr_index}, loc=op.loc)
+    rw.insert_before(op, made)
+    _replace(rw, op, made.results)
+
+
+def _replace(rw: Rewriter, op: Op, results: Sequence[Value]) -> None:
+    for v, by in zip(op.results, results, strict=True):
+        rw.replace_all_uses(v, by)
+    rw.erase(op)
+
+
+def _tile_first(rw: Rewriter, op: Op) -> None:
+    """`k + x` as `x + k`; `k - x` as the difference of a tile of `k` and `x`."""
+    k, x = op.operands[:2]
+    if _short(op) in _COMMUTING:
+        _rebuilt(rw, op, _short(op), [x, k])
+        return
+    full = rw.build(op, "tile.expands", k, [], [], to=_plain(operand_type(x)))
+    _rebuilt(rw, op, _OF_TILES.get(_short(op), _short(op).removesuffix("s")), [full, x])
+
+
+def _plain(t: object) -> TileType:
+    """A tile type, all of which is valid."""
+    assert isinstance(t, TileType)
+    return tile(t.dtype, t.shape, t.loc, t.layout)
+
+
+def _of_difference(rw: Rewriter, op: Op) -> None:
+    """A comparison of i32 as one of a difference with 0."""
+    groups, mode = op.defn.split(op.attrs, op.operands), str(op.attr("cmpMode"))
+    a, b, *_ = groups
+    waits = list(groups[-1])
+    t = a.type
+
+    def made(short: str, *own: Operand, to: TileType = t, **attrs: object) -> Value:
+        result = create(OPS[f"pto.tile.{short}"], [*own, [], waits], {"to": to, **attrs}, loc=op.loc)
+        return rw.insert_before(op, result)
+
+    wide = tile(F32, t.shape, t.loc, t.layout, t.valid)
+    s = "" if isinstance(b.type, TileType) else "s"
+    short, which, unequal = _DIFFERENCES.get(mode, ("", 1, mode == "NE"))
+    larger = made(f"{short}{s}", a, b) if short else a
+    less = made("sub", larger, a) if which == 0 else made(f"sub{s}", larger, b)
+    if unequal:
+        less = made("cvt", less, to=wide)
+    zero = rw.build(op, "constant", value=Literal(tensor(F32 if unequal else SI32), bytes(4)))
+    _rebuilt(rw, op, "cmps", [less, zero], cmpMode="NE" if unequal else "EQ")
+
+
+# Columns
+
+
+class _Rows:
+    """The rows that have the bytes of columns, in one function."""
+
+    def __init__(self, rw: Rewriter, tiles: Mapping[Value, TileType]) -> None:
+        self.rw = rw
+        self.tiles = dict(tiles)
+
+    def block(self, block: Region, known: dict[Value, Value]) -> int:
+        """Rewrite the ops of a block; `known` are the rows of columns that are visible there. The number of rewritten ops."""
+        count = 0
+        for op in list(self.rw.body(block)):
+            count += sum(self.block(r, dict(known)) for r in op.regions)
+            if on_columns(op, self.tiles):
+                self.on_rows(op, known)
+                count += 1
+        return count
+
+    def on_rows(self, op: Op, known: dict[Value, Value]) -> None:
+        """Replace an op on columns by one on rows, whose results are seen as columns again."""
+        attrs, groups = op.defn.named(op.attrs), op.defn.split(op.attrs, op.operands)
+        waits = list(groups[-1])
+        own = [self.row(op, x, waits, known) if isinstance(x, Value) and x in self.tiles else x for x in groups[:-2]]
+        valid = [list(groups[-2])[k] for k in (1, 0)] if groups[-2] else []
+        attrs |= {name: self.turned(attrs[name]) for name in _RESULTS if name in attrs}
+        made = create(op.defn, [*own, valid, waits], attrs, loc=op.loc)
+        self.rw.insert_before(op, made)
+        event = [v for v, old in zip(made.results, op.results, strict=True) if old not in self.tiles]
+        results = []
+        for old, new in zip(op.results, made.results, strict=True):
+            if old not in self.tiles:
+                results.append(new)
+                continue
+            back = self.rw.build(op, "tile.reshape", new, [], event, to=old.type)
+            known[back], self.tiles[back] = new, self.tiles[old]
+            results.append(back)
+        _replace(self.rw, op, results)
+
+    def row(self, op: Op, x: Value, waits: Sequence[Operand], known: dict[Value, Value]) -> Value:
+        """The row of a column, before `op`."""
+        if (found := known.get(x)) is None:
+            known[x] = found = self.rw.build(op, "tile.reshape", x, [], waits, to=self.turned(x.type))
+        return found
+
+    def turned(self, t: object) -> TileType:
+        """The type of a row with the bytes of a column."""
+        assert isinstance(t, TileType)
+        return tile(t.dtype, (1, t.shape[-2]), "Vec", "ND", None if t.valid is None else (1, t.valid[-2]))

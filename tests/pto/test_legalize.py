@@ -1,0 +1,122 @@
+"""`pto-legalize`: what a target lacks is refused by `verify` and rewritten by the pass, with the same numbers."""
+
+import numpy as np
+import pytest
+
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Options
+from ptir_tools.passes import PassContext, run_pipeline
+from tests.pto.programs import check, codes, good, module, printed, run
+
+STRICT = Options(forms=True)
+T, WHOLE, COLUMN = "tile<16x64xf32>", "tile<16x64xi32>", "tile<16x1xf32>"
+X, N = "pto.memref<16x64xf32>", "pto.memref<16x64xi32>"
+DN = "pto.memref<16x1xf32, {layout = #pto.layout<DN>}>"
+LOAD = f"%t = pto.tile.load %x[0, 0] : {X}, {T}"
+
+
+def legal(source):
+    """A program after the pass, which `verify` with every rule accepts."""
+    program = good(source)
+    run_pipeline(program, "pto-infer-tile-info,pto-legalize,pto-canonicalize", PassContext(diagnostics=Diagnostics()))
+    assert codes(printed(program), STRICT) == []
+    return program
+
+
+def same(source, **inputs):
+    """The pass changes no bit."""
+    before, after = run(source, inputs), run(legal(source), inputs)
+    for name, wanted in before.items():
+        np.testing.assert_array_equal(after[name], wanted, err_msg=name)
+
+
+@pytest.mark.parametrize("target", ["a3", "a5"])
+@pytest.mark.parametrize("valid", ["", " {valid = [%n, 64]}"])
+def test_elementwise_on_columns(target, valid):
+    lines = [
+        LOAD.replace(" : ", f"{valid} : "),
+        f"%s = pto.tile.rowsum %t : {T} -> {COLUMN}",
+        "%k = pto.constant 0.125 : f32",
+        f"%u = pto.tile.muls %s, %k : {COLUMN}, f32",
+        f"%e = pto.tile.exp %u : {COLUMN}",
+        f"%m = pto.tile.cmp %e, %s {{cmpMode = #pto.cmp<LT>}} : {COLUMN} -> tile<16x1xi8>",
+        f"%w = pto.tile.sel %m, %e, %s : tile<16x1xi8>, {COLUMN}, {COLUMN} -> {COLUMN}",
+        f"%y = pto.tile.rowexpandmul %t, %w : {T}, {COLUMN} -> {T}",
+        f"pto.tile.store %y, %o[0, 0] : {X}, {T}",
+    ]
+    source = module(f"%x: {X}, %o: {X}, %n: index", *lines, target=target).replace("tile<16x1xi8>", "tile<32x1xi8>")
+    source = source.replace("16x", "32x")
+    assert codes(source, STRICT) == ["InvalidLayout"] * 4 and codes(source) == []
+    x = np.random.default_rng(1).standard_normal((32, 64)).astype(np.float32)
+    same(source, x=x, o=np.zeros_like(x), n=np.int64(13))
+    assert "tile<32x1xf32" not in printed(legal(source)).partition("tile.exp")[2].partition("\n")[0]
+
+
+def test_columns_that_a_loop_carries():
+    lines = [
+        LOAD,
+        f"%s = pto.tile.rowmax %t : {T} -> {COLUMN}",
+        "%c1 = pto.constant 1 : index",
+        f"%r = scf.for %i = %c0 to %n step %c1 iter_args(%p = %s) -> ({COLUMN}) {{",
+        f"  %q = pto.tile.add %p, %s : {COLUMN}",
+        f"  scf.yield %q : {COLUMN}",
+        "}",
+        f"pto.tile.store %r, %o[0, 0] : {DN}, {COLUMN}",
+    ]
+    source = module(f"%x: {X}, %o: {DN}, %n: index", *lines, target="a3")
+    x = np.random.default_rng(2).standard_normal((16, 64)).astype(np.float32)
+    for n in (0, 1, 5):
+        same(source, x=x, o=np.zeros((16, 1), np.float32), n=np.int64(n))
+
+
+@pytest.mark.parametrize("op", ["adds", "subs", "muls", "maxs", "mins", "lrelu", "rems", "divs"])
+def test_the_scalar_first(op):
+    lines = [LOAD, "%k = pto.constant 1.5 : f32", f"%r = pto.tile.{op} %k, %t : f32, {T}"]
+    lines += [f"pto.tile.store %r, %o[0, 0] : {X}, {T}"]
+    source = module(f"%x: {X}, %o: {X}", *lines, target="a3")
+    assert codes(source, STRICT) == ([] if op == "divs" else ["IllegalOnTarget"])
+    x = np.random.default_rng(3).standard_normal((16, 64)).astype(np.float32)
+    x[0, :3] = 1.5, -1.5, 0.25
+    same(source, x=x, o=np.zeros_like(x))
+
+
+ENDS = np.array([-(2**31), -(2**31) + 1, -1, 0, 1, 7, 2**24 + 1, 2**31 - 1], np.int32)
+
+
+@pytest.mark.parametrize("scalar", [False, True])
+@pytest.mark.parametrize("mode", ["EQ", "NE", "LT", "LE", "GT", "GE"])
+def test_comparisons_of_integers(mode, scalar):
+    """Every pair of the ends of the range, of zero and of neighbors."""
+    for number in ENDS if scalar else ENDS[:1]:
+        own = "cmps %a, %k" if scalar else "cmp %a, %b"
+        types = f"{WHOLE}, i32" if scalar else WHOLE
+        lines = [
+            f"%a = pto.tile.load %x[0, 0] : {N}, {WHOLE}",
+            f"%b = pto.tile.load %y[0, 0] : {N}, {WHOLE}",
+            f"%k = pto.constant {number} : i32",
+            f"%m = pto.tile.{own} {{cmpMode = #pto.cmp<{mode}>}} : {types} -> tile<16x64xi8>",
+            f"%r = pto.tile.sel %m, %a, %b : tile<16x64xi8>, {WHOLE}, {WHOLE} -> {WHOLE}",
+            f"pto.tile.store %r, %o[0, 0] : {N}, {WHOLE}",
+        ]
+        source = module(f"%x: {N}, %y: {N}, %o: {N}", *lines, target="a3")
+        assert codes(source, STRICT) == ([] if mode == "EQ" else ["IllegalOnTarget"])
+        assert codes(source.replace("a3", "a5"), STRICT) == []
+        x, y = (np.resize(v.reshape(-1), (16, 64)) for v in np.meshgrid(ENDS, ENDS))
+        same(source, x=x.copy(), y=y.copy(), o=np.zeros((16, 64), np.int32))
+
+
+def test_acc_to_vec():
+    half, left, right = (f"tile<16x16xf16, #pto.tile_info<loc={at}>>" for at in ("Mat", "Left", "Right"))
+    acc = "tile<16x16xf32, #pto.tile_info<loc=Acc>>"
+    lines = [
+        f"%a = pto.tile.load %x[0, 0] : pto.memref<16x16xf16>, {half}",
+        f"%l = pto.tile.mov.m2l %a : {half} -> {left}",
+        f"%r = pto.tile.mov.m2r %a : {half} -> {right}",
+        f"%p = pto.tile.matmul %l, %r : {left}, {right} -> {acc}",
+        f"%v = pto.tile.mov.a2v %p : {acc} -> tile<16x16xf32>",
+        "pto.tile.store %v, %o[0, 0] : pto.memref<16x16xf32>, tile<16x16xf32>",
+    ]
+    source = module("%x: pto.memref<16x16xf16>, %o: pto.memref<16x16xf32>", *lines, target="a3")
+    found = check(source, STRICT)[1]
+    assert [d.code for d in found] == ["InvalidLocation"] and "to Mat, not to Vec" in found.items[0].message
+    assert codes(source.replace("a3", "a5"), STRICT) == codes(source) == []
