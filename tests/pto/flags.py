@@ -78,7 +78,8 @@ class Judge:
         elif family == "mov":
             pipe = MOVES[name.split(".")[1]]
         else:
-            pipe = PIPES.get(name) or PIPES.get(family) or ("S" if name in ("ci", "reshape") else "V")
+            scalar = name == "ci" or (name == "reshape" and "loc=Mat" in types)
+            pipe = PIPES.get(name) or PIPES.get(family) or ("S" if scalar else "V")
         core = "cube" if pipe in ("M", "MTE1", "FIX") or (pipe in ("S", "MTE2", "MTE3") and "loc=Mat" in types) else "vector"
         return (core if self.mixed else self.core, pipe)
 

@@ -13,8 +13,8 @@ OPERATIONS = {
     "FIX": "store.fp mov.m2s mov.a2v mov.fp mov.v2m mov.a2m insert insert.fp",
     "MTE1": "mov.m2l mov.m2r mov.m2b extract",
     "M": "matmul matmul.acc matmul.bias gemv gemv.acc gemv.bias matmul.mx matmul.mx.acc matmul.mx.bias gemv.mx",
-    "S": "ci reshape",
-    "V": """mov.v2v trans concat fillpad fillpad.inplace fillpad.expand
+    "S": "ci",
+    "V": """mov.v2v reshape trans concat fillpad fillpad.inplace fillpad.expand
         add sub mul div max min rem fmod pow and or xor not shl shr exp sqrt rsqrt abs neg log recip relu addc subc
         muladddst fusedmuladd fusedmuladdrelu subrelu adddeqrelu axpy prelu lrelu
         adds muls divs mins expands subs maxs rems fmods pows ands ors xors shls shrs addsc subsc

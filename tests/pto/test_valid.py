@@ -31,7 +31,6 @@ BY_OPERANDS = {  # what is valid in the operands, the shape of the result, and w
     "relu": ([(5, 6)], (8, 8), (5, 6)),
     "mov.v2v": ([(5, 6)], (8, 8), (5, 6)),
     "mov.fp": ([(5, 6), (1, 4)], (8, 8), (5, 6)),
-    "reshape": ([(5, 6)], (4, 16), (4, 16)),
     "trans": ([(5, 6)], (8, 9), (6, 5)),
     "concat": ([(5, 6), (3, 7)], (8, 16), (3, 13)),
     "scatter": ([(5, 6), (3, 7)], (9, 8), (9, 8)),
@@ -50,7 +49,7 @@ BY_OPERANDS = {  # what is valid in the operands, the shape of the result, and w
         f"{p}{kind}": ([FACTOR[x] for x in names], (8, 16), (5, 9)) for p in ("matmul", "gemv") for kind, names in FACTORS.items()
     },
 }
-BY_MORE = ("extract", "insert", "insert.fp", "gather", "gatherb")
+BY_MORE = ("extract", "insert", "insert.fp", "gather", "gatherb", "reshape")
 
 
 @pytest.mark.parametrize("name", BY_OPERANDS)
@@ -78,6 +77,9 @@ def loads(**tiles):
 
 T8, I8, T2 = "tile<8x8xf32>", "tile<8x8xi32>", "tile<2x3xf32>"
 PROGRAMS = [
+    ((4, 16), {"x": (T8, (5, 6))}, f"%y = pto.tile.reshape %x : {T8} -> tile<4x16xf32>"),
+    ((1, 5), {"x": ("tile<8x1xf32>", (5, 1))}, "%y = pto.tile.reshape %x : tile<8x1xf32> -> tile<1x8xf32>"),
+    ((5, 1), {"x": ("tile<1x8xf32>", (1, 5))}, "%y = pto.tile.reshape %x : tile<1x8xf32> -> tile<8x1xf32>"),
     ((3, 6), {"x": (T8, (5, 6))}, f"%y = pto.tile.extract %x[2, 0] : {T8} -> tile<4x8xf32, loc=Left>"),
     ((4, 5), {"x": (T8, (5, 6))}, f"%y = pto.tile.extract %x[0, 1] : {T8} -> tile<4x7xf32, loc=Left>"),
     ((4, 7), {"x": (T2, (2, 1)), "z": (T8, (3, 7))}, f"%y = pto.tile.insert %x[2, 5], %z : {T2}, {T8} -> {T8}"),

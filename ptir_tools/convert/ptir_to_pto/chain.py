@@ -170,6 +170,10 @@ class _Work:
         shared = [op for op in nest.body if not any(isinstance(v.type, TileType) for v in op.results) and op.results]
         first = [op for op in others if op not in shared and read and read[0] in op.operands]
         stores = [op for op in others if op.defn.short == "tile.store"]
+        through = {memory_of(op) for op in first if op in stores}  # on a3 a product gets to Vec through memory
+        if back := [op for op in others if op.defn.short == "tile.load" and memory_of(op) in through]:
+            first += back
+            stores = [op for op in stores if op not in first]
         then = [op for op in others if op not in (*first, *stores, *shared)]
         tiles = [op for op in cube if op not in shared]
         return cls(nest, [*shared, *tiles], read[0] if read else None, [*shared, *first], then, stores)
@@ -379,7 +383,8 @@ def chained(kernels: Sequence[Function], memory: Mapping[Value, Value], private:
 
 def _handed(a: Nest, b: Nest, memory: Mapping[Value, Value]) -> bool:
     """Whether a block of the second kernel reads exactly what the same block of the first one stores in it."""
-    stores = [x for x in a.accesses(memory) if x.writes]
+    own = {x.memory for x in a.accesses(memory) if not x.writes}  # and what it reads back
+    stores = [x for x in a.accesses(memory) if x.writes and x.memory not in own]
     if len(stores) != 1:
         return False
     (store,) = stores

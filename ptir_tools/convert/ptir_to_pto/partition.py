@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Hashable, Sequence
-from itertools import pairwise
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.naming import spelled
@@ -299,10 +298,11 @@ class Partition:
         is a symbol."""
         kernels = [self.kernels[k] for k in numbers]
         many = [sum(op.defn.short == PRODUCT for op in k.body) for k in kernels]
-        if many != [*[0] * (len(many) - 2), 1, 1] or len(kernels[-2].body) == 1 or any(len(k.outputs) != 1 for k in kernels):
+        results = [[v for v in k.outputs if self._escapes(v, set(k.body))] for k in kernels]
+        if many != [*[0] * (len(many) - 2), 1, 1] or len(kernels[-2].body) == 1 or any(len(r) != 1 for r in results):
             return False
-        handed = all(a.outputs[0] in self.inputs(b) for a, b in pairwise(kernels))
-        return handed and not any(self.symbols(k) or k.outputs[0] in self.outline.writes for k in kernels)
+        handed = all(r[0] in self.inputs(b) for r, b in zip(results, kernels[1:], strict=False))
+        return handed and not any(self.symbols(k) or r[0] in self.outline.writes for k, r in zip(kernels, results, strict=True))
 
     def _made_chain(self, numbers: Sequence[int], known: dict[Hashable, Program | None]) -> Chain | None:
         kernels = [self.kernels[k] for k in numbers]

@@ -29,6 +29,11 @@ def like_first(given: Sequence[TileType]) -> list[TileType]:
     return [given[0]]
 
 
+def like_second(given: Sequence[TileType]) -> list[TileType]:
+    """A tile of the second operand's type, if there is one, after the operands."""
+    return list(given[1:2])
+
+
 def one_block(given: Sequence[TileType]) -> list[TileType]:
     """One aligned piece of memory, after the operands."""
     return [tile(UI32, (1, ALIGNMENT // UI32.size), "Vec", "ND")]
@@ -54,7 +59,13 @@ def flat_indices(given: Sequence[TileType]) -> list[TileType]:
 
 
 SIGNED = {2: SI16, 4: SI32}  # elements of indices, by their bytes
-WORKED_IN = (like_first, one_block, row_starts, two_rows)  # by one instruction, which reads what it wrote there and nothing else
+WORKED_IN = (
+    like_first,
+    like_second,
+    one_block,
+    row_starts,
+    two_rows,
+)  # by one instruction, which reads what it wrote there and nothing else
 
 
 def pairs(t: TileType) -> TileType:

@@ -17,7 +17,7 @@ from ptir_tools.dialects.pto import elements, needs, rules
 from ptir_tools.dialects.pto.affine import number
 from ptir_tools.dialects.pto.facts import Extents, Facts, Form, Numbers, Tiles, tile_at
 from ptir_tools.dialects.pto.memory.info import extents
-from ptir_tools.dialects.pto.memory.spare import flat_indices, pairs
+from ptir_tools.dialects.pto.memory.spare import flat_indices, like_second, pairs
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.run.machine import Machine, Results, Tile, issue, machine, made_region
 from ptir_tools.dialects.pto.targets import Target
@@ -94,7 +94,7 @@ kit.declare(
     traits=Trait.NONE,
     generate=any_pattern,
     fails=needs.index_fails,
-    facts=Facts(elements=elements.INDEXED, passes=8, valid=valid_gathered),
+    facts=Facts(elements=elements.INDEXED, passes=8, valid=valid_gathered, spare=like_second),
     source="",
 )
 

@@ -599,7 +599,9 @@ template <typename D, typename S, MaskPattern P> void TGATHER(D d, S s) {
 }
 
 // By flat places in the whole source.
-template <typename D, typename S, typename I> void TGATHER(D d, S s, I i) {
+template <typename D, typename S, typename I, typename X> void TGATHER(D d, S s, I i, X x) {
+  static_assert(sizeof(typename I::DType) == 4 && std::is_same_v<typename I::DType, typename X::DType>, "TGATHER: indices");
+  if (i.rows != x.rows || i.columns != x.columns) stub::fail("TGATHER: scratch of another size");
   record(PIPE_V, [=] {
     d.fill([&](int64_t r, int64_t c) {
       int64_t place = i.at(r, c);

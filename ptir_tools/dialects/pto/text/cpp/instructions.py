@@ -11,7 +11,7 @@ from ptir_tools.core.typed import Any
 from ptir_tools.dialects.pto.affine import Linear, constant, number
 from ptir_tools.dialects.pto.facts import Extents, facts
 from ptir_tools.dialects.pto.memory.info import extents, tile_bytes
-from ptir_tools.dialects.pto.memory.spare import PAIR, SIGNED, WORKED_IN, aligned, flat_indices, like_first, spares
+from ptir_tools.dialects.pto.memory.spare import PAIR, SIGNED, WORKED_IN, aligned, flat_indices, like_first, like_second, spares
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.ops.irregular import BLOCK
 from ptir_tools.dialects.pto.order.signals import BARRIER
@@ -189,6 +189,8 @@ def _spare_tiles(kernel: Kernel, op: Op) -> list[tuple[TileType, Extents]]:
     if facts(op).spare is flat_indices:
         at = kernel.valid.get(tiles_of(op)[1], NOTHING)
         return [(made[0], (number(1), at[1])), *((t, at) for t in made[1:])]
+    if facts(op).spare is like_second:
+        return [(t, kernel.valid.get(tiles_of(op)[1], NOTHING)) for t in made]
     if facts(op).spare is like_first:
         return [(t, kernel.valid.get(tiles_of(op)[0], NOTHING)) for t in made]
     return [(t, of_shape(extents(t))) for t in made]
