@@ -18,7 +18,7 @@ def wanted(op: Op) -> Iterator[tuple[int, str]]:
     """The operands of `op` that must be in one location, by index. For a store it follows from the producer of its event."""
     f = facts(op)
     yield from enumerate(f.takes)
-    signal = op.results[-1].type if f.stores and op.results else None
+    signal = op.results[-1].type if f.stores and op.results and not f.renames else None
     if isinstance(signal, EventType):
         yield from ((0, loc) for loc, (opcode, _) in f.stores.items() if opcode == signal.producer)
 
