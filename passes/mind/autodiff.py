@@ -59,7 +59,7 @@ _MANY = 64  # if a row of a table is read at most so often, its gradient is a su
 def run(program: Program, context: PassContext) -> None:
     """Reverse mode: the outputs become the loss and its gradients by `wrt`, in the order of the inputs.
 
-    The loss is output number `loss`, a float scalar (E5003). `wrt` names inputs, separated by commas; without it every float
+    The loss is output number `loss`, a float scalar (E5004). `wrt` names inputs, separated by commas; without it every float
     input. With `rate` the outputs are the loss and those inputs after one step of gradient descent, `x - rate * gradient`.
     Dead and equal instructions are removed afterwards.
 
@@ -91,7 +91,7 @@ def _loss(function: Function, context: PassContext) -> Value | None:
     loss = function.results[number]
     if isinstance(loss, Value) and isinstance(t := loss.type, TensorType) and t.dtype.is_float and not t.shape:
         return loss
-    context.diagnostics.error("E5003", f"output {number} is not a float scalar and cannot be differentiated", function.loc)
+    context.diagnostics.error("E5004", f"output {number} is not a float scalar and cannot be differentiated", function.loc)
     return None
 
 

@@ -12,6 +12,7 @@ import pytest
 from ptir_tools.cli.session import Session
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dialect import Code
+from ptir_tools.dialects.mind.codes import RESERVED
 from ptir_tools.dialects.tiny.codes import NOTES
 from ptir_tools.tools.explanations import EXPLAIN, all_codes
 from tests.conftest import ROOT, Ran, run_ptir
@@ -134,7 +135,7 @@ WITHOUT = {
         "ReferenceEngine", "UsageError",
         "InvalidModel", "OnnxNeedsConstant", "UnsupportedOnnx", "UnsupportedStableHLO",  # of formats that are extras
     },
-    "mind": {"E1001", "E5001"},
+    "mind": {"E1001", "E5001", *RESERVED},
     "pto": {"UnboundSymbol", "UndefinedElement", "Unproved"},
 }  # fmt: skip
 

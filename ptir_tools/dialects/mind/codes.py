@@ -185,7 +185,7 @@ _AUTODIFF = (
         f"{_SCALAR}%1 = Exp (%0)\noutputs: %1\n",
     ),
     _code(
-        "E5003",
+        "E5004",
         "In the pass `autodiff`: the output is not a float scalar.",
         f"{_SCALAR}%1 = ExpandDims (%0) {{axes=[0]}}\noutputs: %1\n",
         f"{_SCALAR}%1 = Neg (%0)\noutputs: %1\n",
@@ -227,4 +227,24 @@ _REMARKS = (
     ),
 )
 
-EXPLAIN: tuple[Code, ...] = (*_TEXT, *_TYPES, *_SHAPES, *_MODULE, *_AUTODIFF, *_RUN_TIME, *_REMARKS)
+# Codes of the catalogue that Core IR cannot raise, or that another code precedes.
+RESERVED = {
+    "E1006": "a block comment is not closed. Core IR has none.",
+    "E2002": "a variable is not declared, in the surface language.",
+    "E2003": "a type cannot be inferred, in the surface language.",
+    "E2006": "a type lacks a trait, in the surface language.",
+    "E2101": "extents do not broadcast, in the surface language. In Core IR it is E3001.",
+    "E2102": "a rank or a reduction does not fit, in the surface language.",
+    "E2103": "the inner extents of a matrix product differ, in the surface language.",
+    "E3010": "the shape of a literal is not the declared one. It is reported as E4005.",
+    "E5002": "a gradient module is not valid. `autodiff` verifies what it makes.",
+    "E5003": "a reduction has an invalid axis when it is differentiated. The module is verified before: E3004.",
+    "E6002": "a backend is not available.",
+    "E6004": "memory for a tensor is not available.",
+    "E6005": "an integer or a float overflows. Here integers wrap and floats become infinite.",
+    "E6007": "an operation takes too long.",
+    "E6008": "a device reports an error.",
+}
+_UNUSED = tuple(_code(code, f"Reserved: {meaning}", "", "") for code, meaning in RESERVED.items())
+
+EXPLAIN: tuple[Code, ...] = (*_TEXT, *_TYPES, *_SHAPES, *_MODULE, *_AUTODIFF, *_RUN_TIME, *_UNUSED, *_REMARKS)

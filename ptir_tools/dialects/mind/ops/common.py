@@ -57,11 +57,19 @@ def in_range(axes: Sequence[int], low: int, high: int, x: TensorType) -> None:
             raise Violation("E3004", message, at=attribute("axes", i), instead=free_axis(axes, high))
 
 
+def positive(shape: Sequence[int], name: str, free: int = 1) -> None:
+    """E3006: the extents are positive, or `free`."""
+    for i, d in enumerate(shape):
+        if d < 1 and d != free:
+            raise Violation("E3006", f"extent {d} of {name} {list(shape)}, at index {i}, is not positive", at=name)
+
+
 def distinct(axes: Iterable[int], x: TensorType) -> None:
     """E3005: no axis is repeated."""
     seen: set[int] = set()
+    axes = [*axes]
     for i, a in enumerate(axes):
-        require(a not in seen, "E3005", f"axis {a} of {type_text(x)} is given twice", at=attribute("axes", i))
+        require(a not in seen, "E3005", f"axis {a} of {type_text(x)} is given twice in {axes}", at=attribute("axes", i))
         seen.add(a)
 
 

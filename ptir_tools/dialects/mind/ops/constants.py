@@ -8,6 +8,7 @@ from ptir_tools.core.dtypes import F32, F64, SI64, DType
 from ptir_tools.core.ir import CONSTANT, PURE, Literal
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import require
+from ptir_tools.dialects.mind.ops.common import positive
 from ptir_tools.dialects.mind.types import NAMES, type_text
 
 
@@ -37,8 +38,7 @@ def const_tensor_type(*, value: Literal) -> TensorType:
     """E2005: the dtype is MIND's. E3006: the extents are positive. The result has the literal's type."""
     t = value.type
     require(t.dtype in NAMES, "E2005", f"dtype {t.dtype}; MIND has i32, i64, f32, f64", at="dtype")
-    bad = next((d for d in t.static_shape if d < 1), None)
-    require(bad is None, "E3006", f"extent {bad} is not positive", at="shape")
+    positive(t.static_shape, "shape")
     return t
 
 

@@ -10,7 +10,7 @@ from ptir_tools.core.ir import MOVEMENT, PURE, Asks, Op, Operand
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import Violation, require
-from ptir_tools.dialects.mind.ops.common import Result, distinct, in_range
+from ptir_tools.dialects.mind.ops.common import Result, distinct, in_range, positive
 from ptir_tools.dialects.mind.types import type_text
 from ptir_tools.rewrite.vocabulary import of_same_type
 
@@ -19,8 +19,7 @@ def reshape_type(input: TensorType, *, new_shape: tuple[int, ...]) -> TensorType
     """E3006: positive extents, at most one -1. E3007: the element count is kept."""
     free = [d for d in new_shape if d == -1]
     require(len(free) <= 1, "E3006", f"new_shape {list(new_shape)} has {len(free)} times -1, one is allowed", at="new_shape")
-    bad = next((d for d in new_shape if d < 1 and d != -1), None)
-    require(bad is None, "E3006", f"extent {bad} of new_shape {list(new_shape)} is not positive", at="new_shape")
+    positive(new_shape, "new_shape", free=-1)
     known = prod(d for d in new_shape if d != -1)
     if free and input.count % known:
         message = f"Element count mismatch: the {input.count} elements of {type_text(input)} are not a multiple of {known}"
