@@ -69,7 +69,7 @@ _UNARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
     "recip": (lambda x: 1 / x, kit.floats, "Reciprocal.", _TWICE_APART),
     "abs": (lambda x: np.abs(x), kit.same, "Absolute value; the smallest integer wraps.", _FLOATS),
     "neg": (lambda x: -x, kit.same, "Negation; the smallest integer wraps.", _COMMON),
-    "relu": (n.relu, kit.same, "`x` where positive, else 0; NaN stays.", _COMMON),
+    "relu": (n.relu, kit.same, "`x` where positive, else 0; NaN stays.", Facts(elements=elements.on("i32 f16 f32", "i16"))),
     "not": (lambda x: ~x, kit.integers, "Bitwise complement.", Facts(elements=elements.on("i16", "i8 i32 u8 u16 u32"))),
 }
 _TERNARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {

@@ -526,7 +526,10 @@ def _fill(name: str, rule: kit.Rule, text: str, facts: Facts) -> None:
 _PADDED = "The operand's valid region; every other element is `pad` (Zero, Max, Min)."
 _fill("fillpad", pad_types, _PADDED, Facts(elements=elements.SMALL, valid=whole))
 _fill(
-    "fillpad.inplace", pad_types, "As `fillpad`, written over the operand.", Facts(elements=elements.SMALL, over=0, valid=whole)
+    "fillpad.inplace",
+    pad_types,
+    "As `fillpad`, written over the operand.",
+    Facts(elements=elements.SMALL, over=0, valid=whole, form=Form(accumulates=True)),
 )
 _fill(
     "fillpad.expand", expand_types, "As `fillpad`, into a larger tile.", Facts(elements=elements.SMALL, reuses=(0,), valid=whole)
