@@ -121,6 +121,19 @@ def test_random_indices_know_extents_that_follow_from_others() -> None:
     assert set(np.unique(found)) == set(range(5))
 
 
+def test_random_indices_know_the_range_of_what_is_padded_and_joined() -> None:
+    text = (
+        "func @f(%i: tensor<si32, 90x4>, %x: tensor<f32, 10>) -> tensor<f32, 94x4> {\n"
+        "  %o = iota() axis[0] -> tensor<si32, 3>\n  %p = pad(%o) low[1] high[0] pad_value[5] -> tensor<si32, 4>\n"
+        "  %c = concat(%p, %p, %p, %p) axis[0] -> tensor<si32, 16>\n  %m = reshape(%c) new_shape[4, 4] -> tensor<si32, 4x4>\n"
+        "  %b = broadcast_to(%p) result_shape[90, 4] -> tensor<si32, 90x4>\n  %j = add(%i, %b) -> tensor<si32, 90x4>\n"
+        "  %k = concat(%m, %j) axis[0] -> tensor<si32, 94x4>\n  %y = take(%x, %k) -> tensor<f32, 94x4>\n  return %y\n}\n"
+    )
+    program = ptir_tools.read(text)
+    found = random_inputs(program, 0)["i"]
+    assert set(np.unique(found)) == set(range(5))  # up to 5 are added, and 10 elements are there
+
+
 def test_needs_pass_through_regions():
     program, b, (x, i) = build((F32, (3,)), (SI32, (6, 4)))
     body = Region("r0")

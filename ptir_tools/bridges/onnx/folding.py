@@ -164,6 +164,11 @@ def _mod(node: Node, x: Array, y: Array) -> Array | None:
     return None if (y == 0).any() else called(np.mod, x, y).astype(x.dtype)
 
 
+def _pow(node: Node, x: Array, y: Array) -> Array | list[Array] | None:
+    """A power; of integers as ONNX's reference computes it."""
+    return _same(np.power)(node, x, y) if x.dtype.kind == "f" else _by_reference(node, x, y)
+
+
 def _cast(node: Node, x: Array) -> Array | None:
     return cast(x, dtype_of(node.attr("to")))
 
@@ -318,7 +323,7 @@ def _transpose(node: Node, x: Array) -> Array | None:
 
 # Operators on integers and flags, as shapes and indices need them; ONNX's reference computes them.
 _REFERENCE = (
-    "ArgMax", "ArgMin", "Compress", "GatherND", "NonZero", "OneHot", "Pad", "Pow", "ScatterElements",
+    "ArgMax", "ArgMin", "Compress", "GatherND", "NonZero", "OneHot", "Pad", "ScatterElements",
     "ScatterND", "Sign", "Tile", "TopK", "Trilu", "Unique",
 )  # fmt: skip
 
@@ -344,7 +349,7 @@ def _by_reference(node: Node, *xs: Array) -> list[Array] | None:
 
 FOLDS: dict[str, Fold] = {
     **dict.fromkeys(_REFERENCE, _by_reference),
-    "Add": _same(np.add), "Sub": _same(np.subtract), "Mul": _same(np.multiply), "Div": _div, "Mod": _mod,
+    "Add": _same(np.add), "Sub": _same(np.subtract), "Mul": _same(np.multiply), "Div": _div, "Mod": _mod, "Pow": _pow,
     "Neg": _same(np.negative), "Abs": _same(np.abs), "Min": _same(_reducing(MINIMUM)),
     "Max": _same(_reducing(MAXIMUM)), "Floor": _same(np.floor), "Ceil": _same(np.ceil),
     "Sqrt": _same(np.sqrt), "Relu": _same(lambda x: MAXIMUM(x, x.dtype.type(0))),

@@ -1112,3 +1112,28 @@ def test_a_branch_whose_types_do_not_fit_stops_the_run_only_where_it_is_taken(gi
     for engine in ENGINES:
         with pytest.raises(ptir.Rejected, match="from 6 to 8"):
             ptir.run(program, {"p": np.array(False), "x": noise(6)}, engine=engine)
+
+
+def test_factors_of_a_product_have_one_extent_where_they_are_summed() -> None:
+    """Exporters of growing caches call the length of each cache by another name."""
+    m = model([node("MatMul", "x k", "s"), node("MatMul", "s v", "y")], {"x": [2, 3], "k": [3, "P"], "v": ["Q", 3]}, ["y"])
+    program = same(m, {"x": noise(2, 3), "k": noise(3, 5), "v": noise(5, 3)})
+    with pytest.raises(ptir.Rejected):
+        ptir.run(program, {"x": noise(2, 3), "k": noise(3, 5), "v": noise(6, 3)})
+
+
+def test_channels_that_a_reshape_makes_are_those_of_the_weights() -> None:
+    nodes = [node("Reshape", "x to", "h"), node("Conv", "h w", "y", pads=[1, 1, 1, 1])]
+    m = model(nodes, {"x": ["N", 9]}, ["y"], {"to": np.array([1, -1, 3, 3]), "w": noise(4, 6, 3, 3)})
+    program = same(m, {"x": noise(6, 9)})
+    with pytest.raises(ptir.Rejected):
+        ptir.run(program, {"x": noise(7, 9)})
+
+
+def test_a_shape_from_a_root_of_a_number_is_known() -> None:
+    nodes = [
+        node("Pow", "count half", "root"), node("Cast", "root", "n", to=I64), node("Concat", "n rest", "to", axis=0),
+        node("Reshape", "x to", "y"),
+    ]  # fmt: skip
+    weights = {"count": np.float32([16]), "half": np.float32(0.5), "rest": np.array([-1])}
+    same(model(nodes, {"x": [8]}, ["y"], weights), {"x": noise(8)})

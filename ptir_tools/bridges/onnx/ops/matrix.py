@@ -19,6 +19,7 @@ def matmul(x: Tensor, y: Tensor, accum: DType | None = None) -> Tensor:
         gone = {whole.rank - 2} if x.rank == 1 else set()
         gone |= {whole.rank - 1} if y.rank == 1 else set()
         return whole.reshape([d for i, d in enumerate(whole.shape) if i not in gone])
+    x, y = _agreeing(x, y)
     if y.rank == 2:
         return x.dot_general(y, contract_lhs=[x.rank - 1], contract_rhs=[0], accum_dtype=accum, out_dtype=accum)
     batch = one_shape(x.shape[:-2], y.shape[:-2])
@@ -27,6 +28,17 @@ def matmul(x: Tensor, y: Tensor, accum: DType | None = None) -> Tensor:
     return x.dot_general(
         y, batch_lhs=both, batch_rhs=both, contract_lhs=[n + 1], contract_rhs=[n], accum_dtype=accum, out_dtype=accum
     )
+
+
+def _agreeing(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Two factors of a product, with one extent where they are summed. A symbol that must equal another extent is reshaped to it,
+    which the run checks."""
+    d, e = x.shape[-1], y.shape[-2]
+    if d == e or (isinstance(d, int) and isinstance(e, int)):
+        return x, y
+    if isinstance(d, int):
+        return x, y.reshape([*y.shape[:-2], d, y.shape[-1]])
+    return x.reshape([*x.shape[:-1], e]), y
 
 
 @handles("MatMul")

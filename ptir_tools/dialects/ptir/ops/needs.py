@@ -15,9 +15,12 @@ Range = tuple[int, int]  # the least and the largest element
 
 
 def known_range(x: Operand) -> Range | None:
-    """The least and the largest element of a constant, an iota, or elements of these; None for any other value."""
+    """The least and the largest element of a constant, an iota, elements of these, or what joins or pads these; None for any
+    other value."""
     while isinstance(x, Value) and x.op is not None and _only_moves(x.op):
         x = x.op.operands[0]
+    if isinstance(x, Value) and x.op is not None and x.op.defn.short in ("concat", "pad"):
+        return _joined(x.op)
     if isinstance(x, Value) and x.op is not None and x.op.defn.is_constant:
         x = x.op.attr("value")
     if isinstance(x, Literal):
@@ -31,6 +34,16 @@ def known_range(x: Operand) -> Range | None:
         extent = extents[x.op.attr("axis")] if extents else None
         return (0, max(extent - 1, 0)) if isinstance(extent, int) else None
     return None
+
+
+def _joined(op: Op) -> Range | None:
+    """The range of all operands of a `concat` or `pad`, and of the padding."""
+    ranges = [known_range(x) for x in op.operands]
+    if op.defn.short == "pad":
+        value = op.attr("pad_value").value
+        ranges.append((value, value) if isinstance(value, int) else None)
+    known = [r for r in ranges if r is not None]
+    return (min(r[0] for r in known), max(r[1] for r in known)) if len(known) == len(ranges) else None
 
 
 def _only_moves(op: Op) -> bool:
