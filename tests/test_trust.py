@@ -115,7 +115,7 @@ FOLDS = """func @f(%q: tensor<f32, 3>, %x: tensor<f32, 3>) -> tensor<f32, 3> {
         "opt -p @{0}/pipeline.txt {0}/f.ptir",
         "graph --to html -p @{0}/pipeline.txt {0}/f.ptir",
         "bisect -p @{0}/pipeline.txt {0}/f.ptir",
-        "lit {0}/f.lit",
+        "lit --gptrs {0}/f.lit",
     ],
 )
 def test_a_pipeline_from_a_file_writes_only_if_that_is_allowed(line: str, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from ptir_tools.dialects import FORMATS
 from ptir_tools.dialects.ptir import assignment
 from ptir_tools.engines import ENGINES, RunOptions, run
 from ptir_tools.engines.options import CHECKED, ORDERS, PEERS, UNDEF, poisons
-from ptir_tools.engines.signature import results, signature
+from ptir_tools.engines.signature import entry, results, signature
 from ptir_tools.tools.inputs import Inputs
 from ptir_tools.tools.profile import COLUMNS, Profile, roof
 
@@ -92,6 +92,7 @@ class Flags:
     check_nan: bool
     check_memory: bool
     print_values: str
+    save_values: str | None
     timing: bool
     timing_to: str | None
     trace: str | None
@@ -189,6 +190,11 @@ _undef = choice(UNDEF)
             help="Overwrite dead memory after each step. Fail if an output depends on it, or an input or constant changes.",
         ),
         option("--print-values", default="", metavar="%x,%y", help="Print these values when they are computed."),
+        option(
+            "--save-values",
+            metavar="FILE",
+            help="Write all values of the function, computed op by op, to FILE.npz or .safetensors; none of its regions.",
+        ),
         option("--timing", is_flag=True, help="Show how long each step took, fused ops as one, after a warm-up."),
         option("--timing-to", metavar="FILE", help="Write the same to FILE.json, or as a flame graph to FILE.svg."),
         option("--trace", metavar="FILE", help="Write a Chrome trace to FILE.json; of PTO its pipes in modelled cycles."),
@@ -241,6 +247,7 @@ class Execution:
             [file],
             output=self.flags.output,
             save_inputs=self.flags.save_inputs,
+            save_values=self.flags.save_values,
             trace=self.flags.trace,
             timing=self.flags.timing_to,
         )
@@ -397,7 +404,11 @@ class Watch:
         self.nonfinite = debug.NonFinite(program, flags.function, diagnostics) if flags.check_nan else None
         self.profile = Profile(program)
         self.wanted = {name.strip().removeprefix("%") for name in flags.print_values.split(",") if name.strip()}
-        self.observes = bool(flags.check_nan or self.wanted)
+        self.observes = bool(flags.check_nan or self.wanted or flags.save_values)
+        self.values: dict[str, Array] = {}
+        self.body = {*entry(program, flags.function).body} if flags.save_values else set[Op]()
+        self.others = {op for block in program.blocks() for op in block.body} if flags.save_values else set[Op]()
+        self.saved = {v.name for op in self.body for v in op.results}
         timeline = program.dialect.timeline
         if flags.report and timeline is None:
             raise UsageError("--report is for programs with pipes", help="for other programs use `ptir run --timing`")
@@ -407,6 +418,10 @@ class Watch:
         if unknown := sorted(self.wanted - known):
             raise UsageError(f"no op defines %{unknown[0]}")
 
+    def saves(self, op: Op, name: str) -> bool:
+        """Whether --save-values has this value. An engine that converts the program runs other ops, with the same names."""
+        return op in self.body or (op not in self.others and name in self.saved)
+
     def given(self, inputs: Mapping[str, Array]) -> None:
         """Check the inputs of the run. Raises Rejected for a NaN with --check-nan."""
         if self.nonfinite is not None:
@@ -415,6 +430,8 @@ class Watch:
     def observe(self, op: Op, results: Sequence[Array]) -> None:
         """Print the requested values. Raises Rejected for a NaN or an infinity with --check-nan."""
         for v, data in zip(op.results, results, strict=False):
+            if self.saves(op, v.name) and not isinstance(data, tuple):
+                self.values[v.name] = data.copy()
             if v.name in self.wanted:
                 shown = _values(data, self.flags) if not isinstance(data, tuple) else str(data)
                 self.reporter.say(f"%{v.name}: {self.program.dialect.type_text(v.type)}\n{shown}")
@@ -422,7 +439,9 @@ class Watch:
             self.nonfinite.ran(op, results)
 
     def finish(self) -> None:
-        """Write the tables and the trace."""
+        """Write the values, the tables and the trace."""
+        if self.flags.save_values:
+            _save(self.flags.save_values, self.values)
         source = self.program.source
         if self.timeline is not None and self.flags.report:
             outputs = list(self.timeline.report(source))

@@ -348,3 +348,22 @@ def test_an_index_that_is_wrong_is_reported(text: str, said: str, tmp_path: Path
     (tmp_path / "p.ptir").write_text("func @f(%w: tensor<f32, 3x2>) -> tensor<f32, 3x2> {\n  return %w\n}\n")
     ran = run_ptir("run", str(tmp_path / "p.ptir"), "--weights", str(tmp_path / "w.safetensors.index.json"))
     assert ran.status == 4 and said in ran.err, ran.err
+
+
+@pytest.mark.parametrize("engine", ["reference", "numpy", "native"])
+@pytest.mark.parametrize("form", ["ptir", "mind"])
+def test_saved_values_are_those_of_the_program(engine: str, form: str, tmp_path: Path) -> None:
+    """c = a * b + a: both values are saved, and the outputs are those of a run that saves none."""
+    text = {
+        "ptir": "func @f(%a: tensor<f32, 2>, %b: tensor<f32, 2>) -> tensor<f32, 2> {\n  %p = mul(%a, %b) -> tensor<f32, 2>\n"
+        "  %c = add(%p, %a) -> tensor<f32, 2>\n  return %c\n}\n",
+        "mind": "%a = Input {name=a} : tensor<f32[2]>\n%b = Input {name=b} : tensor<f32[2]>\n%p = Mul (%a, %b)\n"
+        "%c = Add (%p, %a)\noutputs: %c\n",
+    }[form]
+    given, saved = tmp_path / "given", tmp_path / "values.npz"
+    given.write_text(text)
+    words = ("--input", "a=[1,2]", "--input", "b=[3,5]", "--engine", engine)
+    ran = run_ptir("run", given, *words, "--save-values", saved)
+    assert ran.status == 0 and ran.text == run_ptir("run", given, *words).text
+    found = {name: x.tolist() for name, x in np.load(saved).items()}
+    assert found == {"p": [3.0, 10.0], "c": [4.0, 12.0]}
