@@ -53,8 +53,8 @@ class _Flag:
 
 
 class _Flags:
-    """The events of a function in the order of their first signals, and the pairs of which the second is signaled although
-    a pipe that waits for it still waits for the first, which is the same flag."""
+    """The events of a function in the order of their first signals. `double` are pairs of events with one flag: the second is
+    signaled while a pipe that waits for it still waits for the first."""
 
     def __init__(self, program: Program, function: Function) -> None:
         self.all: list[_Flag] = []

@@ -126,7 +126,7 @@ def optimized(program: Program, options: RunOptions, diagnostics: Diagnostics) -
 def _pipeline(program: Program) -> str:
     """The passes for `program`: convolutions as written are made ready, and custom calls are decomposed."""
     present = {op.defn for block in program.blocks() for op in block.body}
-    convolves = any(d.name == "ptir.extract_patches" for d in present)
+    convolves = any(d.inplace is not None and d.inplace.form == "patches" for d in present)
     calls = convolves or any(d.traits & CALLS for d in present)
     return ",".join([*([CONVOLUTIONS] if convolves else []), *(["decompose{calls-only=true}"] if calls else []), PIPELINE])
 

@@ -173,17 +173,17 @@ class Judge:
         clock = self.known(unit)
         self.counts[unit] = number = self.counts.get(unit, 0) + 1
         made = types.partition(" -> ")[2]
+        if name == "reshape":  # it moves nothing: who uses its result reads the source
+            source = re.match(r"%[\w.$-]+", rest)[0]
+            if to in self.homes and self.place(to) == self.tiles[source][1]:
+                self.tiles[to] = self.tiles[source]
+                return
         for word in re.findall(r"%[\w.$-]+", re.sub(r"\[[^\]]*\]|\{[^}]*\}", "", rest)):
             if word in self.tiles:
                 self.touch(unit, number, clock, *self.tiles[word], False, line)
             elif name.split(".")[0] in ("load", "store"):
                 root = self.values.get(word, word)
                 self.touch(unit, number, clock, root if isinstance(root, str) else word, 0, 1, name.startswith("store"), line)
-        if name == "reshape":
-            source = re.match(r"%[\w.$-]+", rest)[0]
-            if to in self.homes and self.place(to) == self.tiles[source][1]:
-                self.tiles[to] = self.tiles[source]
-                return
         results = [t.strip() for t in to.split(",") if t.strip()]
         for v, (shape, attrs) in zip(results, re.findall(r"tile<([\dx]+x\w+)((?:, [^>]*>)?)>", made), strict=False):
             *extents, dtype = shape.split("x")

@@ -201,7 +201,8 @@ class KernelEmit(Emit[BlockValue]):
             place = self.shapes.place(op.result)
             store(self, result, self.memory[op.result], place)
             read = any(r.base is op.result for r in self.shapes.reads.values())
-            if read and tile_of(result.value).loc == "Acc":
+            t = operand_type(result.value)
+            if read and isinstance(t, TileType) and t.loc == "Acc":
                 return load(self, Read(op.result, place, self.shapes.made[op.result]))
         return result
 

@@ -58,7 +58,8 @@ class Facts:
     Targets: `elements` are the element types of the first tile, per target; empty allows any. With `masked`, the first tile is a
     mask. With `converts`, the element types apply to the result, too. With `vector`, the op works only in Vec, on row-major
     tiles. `passes` is how often it goes over its elements. `legal` raises Violation if the op exceeds the target. `form` is its
-    call in C++. `valid` gives the valid region of the result; None: where all tile operands are valid.
+    call in C++. `valid` gives the valid region of the result; None: where all tile operands are valid. With `turns`, tiles of one
+    column may be seen as rows, as those of elementwise ops. With `scalar_first`, the library has the form with the scalar first.
     """
 
     pipe: str = "V"
@@ -80,6 +81,8 @@ class Facts:
     legal: Callable[[Op, Tiles, Target], None] | None = None
     form: Form = CALL
     valid: ValidRule | None = None
+    turns: bool = False
+    scalar_first: bool = False
 
 
 VECTOR = Facts()  # of an op of which nothing else is declared

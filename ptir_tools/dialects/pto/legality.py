@@ -94,25 +94,22 @@ def _vector(op: Op, tiles: Tiles) -> None:
 
 def on_columns(op: Op, tiles: Tiles) -> bool:
     """Whether an elementwise op is on columns: tiles of one column and several rows."""
-    if not (op.defn.is_elementwise or op.defn.short in _LIKE_ELEMENTWISE) or not facts(op).vector:
+    if not (op.defn.is_elementwise or facts(op).turns) or not facts(op).vector:
         return False
     types = [tiles[v] for v in (*op.operands, *op.results) if isinstance(v, Value) and v in tiles]
     return bool(types) and all(t.layout == "DN" and extents(t)[1] == 1 and t.rank == 2 for t in types)
 
 
-_LIKE_ELEMENTWISE = ("tile.expands", "tile.gather")
-
-
 def scalar_first(op: Op) -> bool:
     """Whether an op of a tile and a scalar has the scalar first, and the library has no such form."""
-    if not op.defn.is_elementwise or op.defn.short == "tile.divs" or len(op.operands) < 2:
+    if not op.defn.is_elementwise or facts(op).scalar_first or len(op.operands) < 2:
         return False
     return isinstance(operand_type(op.operands[0]), ScalarType) and isinstance(operand_type(op.operands[1]), TileType)
 
 
 def compares(op: Op, target: Target) -> bool:
     """Whether the target has the mode of a comparison for its elements; True for other ops."""
-    if op.defn.short not in ("tile.cmp", "tile.cmps"):
+    if "cmpMode" not in op.defn.attr_index:
         return True
     t = operand_type(op.operands[0])
     assert isinstance(t, TileType)

@@ -95,7 +95,7 @@ _SCALAR: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
         n.divide,
         kit.tile_scalar,
         "Tile over scalar, or scalar over tile, in the order of the operands.",
-        Facts(elements=elements.WIDENED, passes=2),
+        Facts(elements=elements.WIDENED, passes=2, scalar_first=True),
     ),
     "maxs": (MAXIMUM, kit.tile_scalar, "The larger of element and scalar; a NaN wins.", _WIDENED),
     "mins": (MINIMUM, kit.tile_scalar, "The smaller of element and scalar; a NaN wins.", _WIDENED),

@@ -94,7 +94,7 @@ kit.declare(
     traits=Trait.NONE,
     generate=any_pattern,
     fails=needs.index_fails,
-    facts=Facts(elements=elements.INDEXED, passes=8, valid=valid_gathered, spare=like_second),
+    facts=Facts(elements=elements.INDEXED, passes=8, valid=valid_gathered, spare=like_second, turns=True),
     source="",
 )
 

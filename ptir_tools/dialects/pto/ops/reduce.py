@@ -186,7 +186,7 @@ def expands(x: object, *, to: TileType) -> kit.Filling:
     return lambda box, _: (np.asarray(x), True)
 
 
-kit.declare("expands", expands, expands_types, facts=Facts(elements=elements.WIDENED), traits=Trait.NONE)
+kit.declare("expands", expands, expands_types, facts=Facts(elements=elements.WIDENED, turns=True), traits=Trait.NONE)
 
 
 def tri_types(x: Type, *, to: TileType, upper: bool) -> None:
