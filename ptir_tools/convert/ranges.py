@@ -96,10 +96,7 @@ class Ranges:
         t = op.results[0].type
         if not isinstance(t, TensorType) or not (t.dtype.is_integer or t.dtype is I1) or (known := self._made(op)) is None:
             return None
-        accum = op.attr("accum_dtype") if "accum_dtype" in op.defn.attr_index else None
-        whole = _whole(t)
-        held = accum is None or (accum.min <= known[0] and known[1] <= accum.max)
-        return known if held and whole[0] <= known[0] and known[1] <= whole[1] else None
+        return known if _held(op, t, known) else None
 
     def sum_fits(self, op: Op) -> bool:
         """Whether a sum is within i32 before it is cast."""
@@ -113,12 +110,39 @@ class Ranges:
             return _of_literal(op.attr("value"))
         if short in ("iota", "argmax", "argmin"):
             return _places(op)
-        if (rule := _RULES.get(short)) is None:
-            return None
-        first = 1 if short == "select" else 0
-        operands = [self.of(x) for x in op.operands[first : first + 1 if short in _FIRST else None]]
-        known = [r for r in operands if r is not None]
-        return rule(op, known) if len(known) == len(operands) else None
+        return _by_rule(op, self.of)
+
+
+def nearby(x: Operand, steps: int = 12) -> Range | None:
+    """The range of the integers `x`, by the op that makes them and by `steps` ops before it; None where it is not known."""
+    t = operand_type(x)
+    if not isinstance(t, TensorType) or not t.dtype.is_integer:
+        return None
+    if isinstance(x, Literal):
+        return _of_literal(x)
+    op = x.op if isinstance(x, Value) else None
+    if op is None or len(op.results) > 1 or not steps:
+        return _whole(t)
+    known = _of_literal(op.attr("value")) if op.defn.is_constant else _by_rule(op, lambda y: nearby(y, steps - 1))
+    return known if known is not None and _held(op, t, known) else _whole(t)
+
+
+def _held(op: Op, t: TensorType, known: Range) -> bool:
+    """Whether the result and the accumulator of an op hold all integers of a range."""
+    accum = op.attr("accum_dtype") if "accum_dtype" in op.defn.attr_index else None
+    ranges = [_whole(t), *([(accum.min, accum.max)] if accum is not None else [])]
+    return all(low <= known[0] and known[1] <= high for low, high in ranges)
+
+
+def _by_rule(op: Op, of: Callable[[Operand], Range | None]) -> Range | None:
+    """The range by those of the operands; None where it is not known, or where integers may wrap."""
+    short = op.defn.short
+    if (rule := _RULES.get(short)) is None:
+        return None
+    first = 1 if short == "select" else 0
+    operands = [of(x) for x in op.operands[first : first + 1 if short in _FIRST else None]]
+    known = [r for r in operands if r is not None]
+    return rule(op, known) if len(known) == len(operands) else None
 
 
 def _index(op: Op, i: int) -> bool:
@@ -218,7 +242,8 @@ def _remains(op: Op, ranges: Sequence[Range]) -> Range | None:
 
 _FIRST = frozenset(["take", "gather", "dynamic_slice"])  # their elements are those of the first operand
 _RULES: dict[str, Callable[[Op, Sequence[Range]], Range | None]] = {
-    **dict.fromkeys((*MOVES, *_FIRST, "select"), _union), "pad": _padded, "cast": _cast, "abs": _size,
+    **dict.fromkeys((*MOVES, *_FIRST, "select"), _union),
+    **dict.fromkeys(("pad", "extract_patches"), _padded), "cast": _cast, "abs": _size,
     "add": _ends(lambda x, y: x + y), "sub": _ends(lambda x, y: x - y), "mul": _ends(lambda x, y: x * y),
     "maximum": _ends(max), "minimum": _ends(min), "neg": lambda op, r: (-r[0][1], -r[0][0]),
     "clamp": lambda op, r: (min(max(r[0][0], r[1][0]), r[2][0]), min(max(r[0][1], r[1][1]), r[2][1])),

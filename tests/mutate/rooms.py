@@ -168,6 +168,8 @@ ROOMS: dict[str, tuple[Part, ...]] = {
               " bridges/onnx/export"),
         _part(_in(f"{_B}/stablehlo", "*.py ops/*.py"),
               "bridges/stablehlo/import bridges/stablehlo/jax_lowerings bridges/stablehlo/jax_bytecode"),
+        _part(_in(_B, "c/*.py"),
+              "bridges/c/c"),
         _part(_in(_B, "xla/*.py jax.py"),
               "bridges/xla/jax_function plan/mesh"),
         _part(_in(_B, "*.py"),

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import prod
 
+from ptir_tools.convert.ranges import nearby
 from ptir_tools.core.arrays import Array, numpy_dtype
-from ptir_tools.core.dtypes import F32, F64, SI8, UI8, DType
+from ptir_tools.core.dtypes import F32, F64, DType
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op, Operand, Region
 from ptir_tools.core.lazy import np
@@ -18,25 +19,30 @@ from ptir_tools.engines.numpy.steps import NARROW, Builder, Step, Workshop, decl
 
 Groups = Sequence[Sequence[int]]
 
-LONGEST = 1 << 15  # products of 8-bit integers whose sum always fits 32 bits
-
 
 def work_dtype(op: Op) -> DType | None:
     """The dtype in which BLAS computes this contraction exactly enough for one final rounding, or None. Narrow floats and f32
-    use f32; f64 and complex their own dtype. 8-bit integers use f32 if their sums fit it exactly, else f64 unless they might
-    wrap."""
+    use f32; f64 and complex their own dtype. Integers that are known to be small use f32 if their sums fit it exactly, else f64
+    unless they might wrap."""
     t = tensor_of(op)
     accum: DType | None = op.attr("accum_dtype")
     out: DType = op.attr("out_dtype") or t.dtype
     if t.dtype.is_integer:
-        exact = t.dtype in (SI8, UI8) and accum is not None and accum.bits >= 32 and out is accum
+        if (accum or t.dtype).bits < 32 or out is not (accum or t.dtype):
+            return None
         length = prod(t.static_shape[a] for a in op.attr("contract_lhs"))
-        largest = max(-t.dtype.min, t.dtype.max) ** 2 * length
-        return None if not exact or length > LONGEST else F32 if largest <= 1 << 24 else F64
+        largest = _largest(op.operands[0]) * _largest(op.operands[1]) * length
+        return F32 if largest <= 1 << 24 else F64 if largest < 1 << 31 else None
     natural = F32 if t.dtype in NARROW else t.dtype
     work = accum or natural
     fits = work is natural or (natural is F32 and work is F64)
     return work if fits and rounds_once(work, out) else None
+
+
+def _largest(x: Operand) -> int:
+    """The largest magnitude that the integers `x` may have."""
+    low, high = nearby(x) or (-(1 << 64), 1 << 64)
+    return max(-low, high)
 
 
 def axes_of(op: Op) -> tuple[list[int], list[int], list[int], list[int], list[int], list[int]]:
