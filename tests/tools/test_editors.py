@@ -56,7 +56,7 @@ def test_hooks_name_commands_that_there_are() -> None:
 
 def test_findings_annotate_a_change_on_github() -> None:
     ran = run_ptir("verify", "--diagnostics", "github", "testdata/verify/mistakes/p02_undef.ptir")
-    assert ran.status == 1 and ran.err == (
+    assert ran.status == 1 and ran.text == (
         "::error file=testdata/verify/mistakes/p02_undef.ptir,line=3,endLine=3,col=12,endColumn=15,title=UndefinedValue::"
         "%25sx is not defined here%0Ahelp: did you mean `%25xs`?\n"
     ).replace("line=3,endLine=3,col=12,endColumn=15", "line=3,col=12,endLine=3,endColumn=15")
