@@ -41,7 +41,11 @@ def run(program: Program, context: PassContext) -> None:
                 context.count("forms", _with_form(rw, op, target))
     for rw in context.rewriters(program):
         if isinstance(rw.block, Function):
-            context.count("columns", _Rows(rw, infer(rw.block, target)).block(rw.block, {}))
+            rows = _Rows(rw, infer(rw.block, target))
+            context.count("columns", rows.block(rw.block, {}))
+            for back in reversed(rows.columns):  # a mask whose bits are packed is no column
+                if not any(v.users for v in back.results):
+                    rw.erase(back)
 
 
 # Scalars and comparisons
@@ -124,6 +128,7 @@ class _Rows:
     def __init__(self, rw: Rewriter, tiles: Mapping[Value, TileType]) -> None:
         self.rw = rw
         self.tiles = dict(tiles)
+        self.columns: list[Op] = []  # the reshapes that see rows as columns again
 
     def block(self, block: Region, known: dict[Value, Value]) -> int:
         """Rewrite the ops of a block; `known` are the rows of columns that are visible there. The number of rewritten ops."""
@@ -152,6 +157,8 @@ class _Rows:
                 continue
             back = self.rw.build(op, "tile.reshape", new, [], event, to=old.type)
             known[back], self.tiles[back] = new, self.tiles[old]
+            assert back.op is not None
+            self.columns.append(back.op)
             results.append(back)
         _replace(self.rw, op, results)
 
