@@ -6,6 +6,8 @@ Three kinds of ops are legal in PTO IR and in no target's library, or not in tha
 * An op with the scalar first, except a quotient, exchanges its operands, or fills a tile with the scalar.
 * A comparison that the target lacks for integers is one of a difference with 0: `a < b` where `max(a, b) - a` is not 0. An
   integer that is not 0 is not 0 in f32 either.
+
+A function with addresses does not change, because the tiles that this makes have none.
 """
 
 from __future__ import annotations
@@ -17,8 +19,11 @@ from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import F32, SI32
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value, create, operand_type
 from ptir_tools.core.types import tensor
+from ptir_tools.dialects.pto.facts import element_types
 from ptir_tools.dialects.pto.legality import compares, on_columns, scalar_first
 from ptir_tools.dialects.pto.memory.info import infer
+from ptir_tools.dialects.pto.names import DTYPE_TEXT
+from ptir_tools.dialects.pto.structure import has_addresses
 from ptir_tools.dialects.pto.targets import Target, target_of
 from ptir_tools.dialects.pto.types import TileType, tile
 from ptir_tools.passes import PassContext
@@ -35,12 +40,13 @@ def run(program: Program, context: PassContext) -> None:
     """Rewrite ops that the target does not have in their form: on columns, with the scalar first, comparisons of integers."""
     if (target := target_of(program, Options())) is None:
         return
+    free = {f for f in program.functions if not has_addresses(f)}
     for rw in context.rewriters(program):
-        for block in list(rw.blocks()):
+        for block in list(rw.blocks()) if rw.block in free else ():
             for op in list(rw.body(block)):
                 context.count("forms", _with_form(rw, op, target))
     for rw in context.rewriters(program):
-        if isinstance(rw.block, Function):
+        if isinstance(rw.block, Function) and rw.block in free:
             rows = _Rows(rw, infer(rw.block, target))
             context.count("columns", rows.block(rw.block, {}))
             for back in reversed(rows.columns):  # a mask whose bits are packed is no column
@@ -54,7 +60,7 @@ def run(program: Program, context: PassContext) -> None:
 def _with_form(rw: Rewriter, op: Op, target: Target) -> int:
     """Rewrite an op with the scalar first, or a comparison that the target lacks; the number of such ops."""
     if scalar_first(op):
-        _tile_first(rw, op)
+        _tile_first(rw, op, target)
     elif not compares(op, target):
         _of_difference(rw, op)
     else:
@@ -81,14 +87,26 @@ def _replace(rw: Rewriter, op: Op, results: Sequence[Value]) -> None:
     rw.erase(op)
 
 
-def _tile_first(rw: Rewriter, op: Op) -> None:
+def _tile_first(rw: Rewriter, op: Op, target: Target) -> None:
     """`k + x` as `x + k`; `k - x` as the difference of a tile of `k` and `x`."""
     k, x = op.operands[:2]
     if _short(op) in _COMMUTING:
         _rebuilt(rw, op, _short(op), [x, k])
         return
-    full = rw.build(op, "tile.expands", k, [], [], to=_plain(operand_type(x)))
+    t = _plain(operand_type(x))
+    if DTYPE_TEXT[t.dtype] in element_types(target)["expands"]:
+        full = rw.build(op, "tile.expands", k, [], [], to=t)
+    else:
+        full = _of_bits(rw, op, t)
     _rebuilt(rw, op, _OF_TILES.get(_short(op), _short(op).removesuffix("s")), [full, x])
+
+
+def _of_bits(rw: Rewriter, op: Op, t: TileType) -> Value:
+    """A tile of the first operand of `op`, in elements that no op fills a tile with: `x & 0 | k`."""
+    k, x, *_, waits = op.defn.split(op.attrs, op.operands)
+    zero = rw.build(op, "constant", value=Literal(tensor(t.dtype), bytes(t.dtype.size)))
+    none = rw.build(op, "tile.ands", x, zero, [], list(waits), to=x.type)
+    return rw.build(op, "tile.ors", none, k, [], list(waits), to=x.type)
 
 
 def _plain(t: object) -> TileType:

@@ -118,18 +118,24 @@ def compares(op: Op, target: Target) -> bool:
 
 def _form(op: Op, tiles: Tiles, target: Target) -> None:
     """Check that the library has this form of the op."""
+    check_form(op, tiles, target)
     name = op.defn.short.removeprefix("tile.")
-    if on_columns(op, tiles):
-        message = f"{name} needs row-major tiles on {target.name}, and this one is on columns"
-        raise Violation("InvalidLayout", message, help=_LEGALIZE)
-    if scalar_first(op):
-        raise Violation("IllegalOnTarget", f"{name} on {target.name} has the scalar last", help=_LEGALIZE)
     source = op.operands[0] if op.operands else None
     to = tiles.get(op.results[0]) if op.results else None
     if isinstance(source, Value) and source in tiles and tiles[source].loc == "Acc" and to and not facts(op).renames:
         fits = to.loc in ("Acc", *target.from_acc)
         message = f"{name} on {target.name} moves from Acc to {' or '.join(target.from_acc)}, not to {to.loc}"
         require(fits, "InvalidLocation", message, help="store it, wait for the store, and load it")
+
+
+def check_form(op: Op, tiles: Tiles, target: Target) -> None:
+    """Check that `op` has no form that `pto-legalize` rewrites."""
+    name = op.defn.short.removeprefix("tile.")
+    if on_columns(op, tiles):
+        message = f"{name} needs row-major tiles on {target.name}, and this one is on columns"
+        raise Violation("InvalidLayout", message, help=_LEGALIZE)
+    if scalar_first(op):
+        raise Violation("IllegalOnTarget", f"{name} on {target.name} has the scalar last", help=_LEGALIZE)
     if not compares(op, target):
         t = operand_type(op.operands[0])
         assert isinstance(t, TileType)
@@ -138,7 +144,7 @@ def _form(op: Op, tiles: Tiles, target: Target) -> None:
         raise Violation("IllegalOnTarget", message, help=_LEGALIZE)
 
 
-_LEGALIZE = "rewrite it with `ptir opt -p pto-legalize`"
+_LEGALIZE = "rewrite it with `ptir opt -p pto-legalize`, before tiles have addresses"
 
 
 # One tile

@@ -54,7 +54,7 @@ def row_starts(given: Sequence[TileType]) -> list[TileType]:
 
 def flat_indices(given: Sequence[TileType]) -> list[TileType]:
     """A row of columns, and two tiles of the indices' type, the second operand."""
-    at = tile(SIGNED[given[1].dtype.size], extents(given[1]), "Vec", "ND")
+    at = tile(SIGNED.get(given[1].dtype.size, SI32), extents(given[1]), "Vec", "ND")
     return [tile(at.dtype, (1, extents(at)[1]), "Vec", "ND"), at, at]
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from ptir_tools.core.dtypes import F16, F32, UI32
+from ptir_tools.core.dtypes import F16, F32, SI32, UI32
 from ptir_tools.core.ir import Op, Value, operand_type
 from ptir_tools.core.typed import Any
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.pto.affine import Linear, constant, number
 from ptir_tools.dialects.pto.facts import Extents, facts
+from ptir_tools.dialects.pto.legality import check_form
 from ptir_tools.dialects.pto.memory.info import extents, tile_bytes
 from ptir_tools.dialects.pto.memory.spare import PAIR, SIGNED, WORKED_IN, aligned, flat_indices, like_first, like_second, spares
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
@@ -46,6 +48,10 @@ _OPTIONAL = ("maskPattern", "relu")  # without an argument where they are not se
 def instruction(kernel: Kernel, op: Op) -> Lines:
     """The tiles that an op makes, and its calls."""
     _check_masks(kernel, op)
+    try:
+        check_form(op, kernel.tiles, kernel.target)
+    except Violation as violation:
+        kernel.refuse(violation.message, op.loc, violation.help)
     declared = [line for v in op.results if isinstance(v.type, TileType) for line in kernel.declared(v, op)]
     lines, calls = _FAMILIES[facts(op).form.family](kernel, op)
     if facts(op).renames or facts(op).over is not None:
@@ -153,7 +159,9 @@ def _scatter(kernel: Kernel, op: Op) -> Lines:
     x, at = tiles_of(op)
     names, lines = _scratch(kernel, op)
     columns, wide, flat = names
-    kind = element(SIGNED[kernel.tiles[at].dtype.size])
+    if kernel.tiles[at].dtype.size not in SIGNED:
+        kernel.refuse(f"the indices are {type_text(kernel.tiles[at])}; the library takes numbers of 16 or 32 bits", op.loc)
+    kind = element(SIGNED.get(kernel.tiles[at].dtype.size, SI32))
     rows = kernel.fresh(f"{kernel.name(at)}_rows")
     found = kernel.address(at)
     if found is None:
