@@ -58,7 +58,7 @@ CASES: dict[str, tuple[bytes, str]] = {
 
 def refused(data: bytes) -> Ran:
     ran = run_ptir("verify", "--diagnostics", "json", "-", stdin=data)
-    assert ran.status == 1, ran.err
+    assert ran.status == 1, ran.text
     return ran
 
 
@@ -66,7 +66,7 @@ def refused(data: bytes) -> Ran:
 def test_a_foreign_file_is_named(name: str) -> None:
     data, what = CASES[name]
     found = next(entry for entry in FOREIGN if entry.name == what)
-    (line,) = refused(data).err.splitlines()
+    (line,) = refused(data).text.splitlines()
     said = json.loads(line)
     assert said["code"] == "UnknownFormat" and said["message"].startswith(f"this is {what}") and said["help"] == found.help
 
