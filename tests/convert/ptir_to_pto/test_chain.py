@@ -188,11 +188,13 @@ def test_a_wait_that_is_removed_is_reported():
     assert noticed >= 11  # one wait orders nothing in the first iteration, and is said to be redundant
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_the_vector_unit_has_little_to_wait_for(target):
-    made = translated(attention(12, 512, 64), target)
+@pytest.mark.parametrize(("target", "length"), [("a3", 256), ("a5", 512)])
+def test_the_busiest_pipe_has_little_to_wait_for(target, length):
+    """On a3 products reach the vector unit through memory, and two blocks of 512 columns have no room in Acc."""
+    made = translated(attention(12, length, 64), target)
+    assert len(kernels(made)) == 1
     timeline = Timeline()
-    run(made, inputs(made, *drawn(12, 512, 64)), timeline=timeline)
+    run(made, inputs(made, *drawn(12, length, 64)), timeline=timeline)
     makespan, busiest = timeline.makespan, max(timeline.busy().values())
     assert makespan <= 1.15 * busiest
 
