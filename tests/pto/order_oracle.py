@@ -428,7 +428,7 @@ class Drawer:
         wanted = {events[u] for u in op.uses if events.get(u)}
         if kind in ("load", "store") or self.placing:
             wanted |= {e for e in events.values() if e and self.rng.random() < 0.6 + 0.4 * (self.care == 1)}
-        op.waits = sorted(e for e in wanted if self.rng.random() < self.care)
+        op.waits = [e for e in sorted(wanted) if self.rng.random() < self.care]
         if self.rng.random() < 0.7:
             op.event = self.fresh("e")
         if kind != "store":
