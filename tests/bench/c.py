@@ -1,4 +1,4 @@
-"""C that `ptir translate --to c` writes, at `-O2`, beside the native engine; one thread, milliseconds."""
+"""C that `ptir translate --to c` writes, at `-O2`, next to the native engine; one thread, milliseconds."""
 
 from __future__ import annotations
 

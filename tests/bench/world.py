@@ -1,4 +1,4 @@
-"""`python -m tests.bench world DIR`: every `.onnx` file of a folder beside ONNX Runtime, one thread, medians of interleaved runs.
+"""`python -m tests.bench world DIR`: every `.onnx` file of a folder and ONNX Runtime, one thread, medians of interleaved runs.
 
 A line per model: the time of ONNX Runtime over ours, our import and first run in seconds, the nodes of the file and of what
 `opt --to onnx` makes of it, and the time of ONNX Runtime on the file over that on the result. Extents that are

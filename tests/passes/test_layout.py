@@ -76,7 +76,9 @@ def test_strict_floats_keep_scales() -> None:
     assert ops(strict).count("mul") == 1 and "custom_call" not in ops(strict)
 
 
-@pytest.mark.parametrize("scale", ["[1e30, 1.0, 1.0, 3e38]", "[1e-40, 1.0, 1.0, 1.0]", "[inf, 1.0, 1.0, 1.0]"])
+@pytest.mark.parametrize(
+    "scale", ["[1e30, 1.0, 1.0, 3e38]", "[1e-40, 1.0, 1.0, 1.0]", "[inf, 1.0, 1.0, 1.0]", "[0.0, 1.0, 1.0, 1.0]"]
+)
 def test_a_scale_out_of_range_stays(scale: str) -> None:
     made = ptir.optimize(ptir.read(text(CASES["added"].replace("sub(%a, %k)", "mul(%a, %k)"), scale)))
     assert "mul" in ops(made)

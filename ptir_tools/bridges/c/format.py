@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from ptir_tools.bridges.c.fusion import LOOKUPS, MAPS, MOVES, static, stored
+from ptir_tools.bridges.c.fusion import LOOKUPS, MAPS, MOVES, count, static, stored
 from ptir_tools.bridges.c.nest import Nest
 from ptir_tools.bridges.c.scalars import Helpers, memory, number
 from ptir_tools.bridges.c.steps import STEPS, contraction, fill
@@ -104,7 +104,7 @@ class Writer:
         signature = [f"int64_t {self.nest.symbols[s]}" for s in names]
         for p, label in zip(main.params, main.attrs.get("input_names") or [p.name for p in main.params], strict=True):
             if not isinstance(p.type, TensorType):
-                self.refuse(Violation("NotTranslatable", f"%{p.name} is a tuple, which C has not"), main.loc)
+                self.refuse(Violation("NotTranslatable", f"%{p.name} is a tuple, and C has none"), main.loc)
                 return ""
             self.nest.buffers[p] = name = self.c_name(label)
             signature.append(f"const {self.typed(p.type.dtype)} *restrict {name}")
@@ -113,7 +113,7 @@ class Writer:
         copies: list[tuple[Operand, str]] = []
         for x, label in zip(main.results, result_names(main), strict=True):
             if not isinstance(t := operand_type(x), TensorType):
-                self.refuse(Violation("NotTranslatable", f"the result {label} is a tuple, which C has not"), main.loc)
+                self.refuse(Violation("NotTranslatable", f"the result {label} is a tuple, and C has none"), main.loc)
                 return ""
             name = self.c_name(label)
             signature.append(f"{self.typed(t.dtype)} *restrict {name}")
@@ -260,7 +260,7 @@ PTIR_FAST int {entry}(void *arena, {", ".join(signature)})
         if all(static(shape) for _, shape, _, _ in self.arena.values()):
             wanted = []
             for dtype, shape, start, end in self.arena.values():
-                nbytes = dtype.size * max(1, _count(shape))
+                nbytes = dtype.size * max(1, count(shape))
                 wanted.append(Interval(start, end + 1, -(-nbytes // ALIGN) * ALIGN))
             offsets = [*place(wanted, timeline(wanted))]
             for (name, (dtype, _, _, _)), at in zip(self.arena.items(), offsets, strict=True):
@@ -268,9 +268,9 @@ PTIR_FAST int {entry}(void *arena, {", ".join(signature)})
             return lines, str(peak(wanted, offsets))
         size = "0"
         for name, (dtype, shape, _, _) in self.arena.items():
-            t, count = memory(dtype), " * ".join([str(dtype.size), *map(n.extent, shape)])
+            t, whole = memory(dtype), " * ".join([str(dtype.size), *map(n.extent, shape)])
             lines[name] = f"        {t} *restrict {name} = ({t} *)((char *)arena + {size});"
-            size = f"{size} + ({count} + {ALIGN - 1}) / {ALIGN} * {ALIGN}".removeprefix("0 + ")
+            size = f"{size} + ({whole} + {ALIGN - 1}) / {ALIGN} * {ALIGN}".removeprefix("0 + ")
         return lines, size
 
     def weights(self) -> str:
@@ -307,14 +307,6 @@ def used(lines: list[str]) -> list[str]:
         else:
             kept.append(line)
     return kept[::-1]
-
-
-def _count(shape: Shape) -> int:
-    result = 1
-    for d in shape:
-        assert isinstance(d, int)
-        result *= d
-    return result
 
 
 PREAMBLE = """#include <math.h>

@@ -2,7 +2,7 @@
 
 Ops that work in any order of axes (elementwise ops, pads, concats, slices, reductions, windows, a take along an axis) form
 groups: those that read each other's results. What enters or leaves a group may be transposed. The order in which the fewest
-elements are moved there becomes the order of the whole group. So a convolutional network in which every convolution stands
+elements are moved there becomes the order of the whole group. So a convolutional network in which every convolution is
 between two transposes keeps those at its ends. Layouts change no number.
 """
 

@@ -1,8 +1,8 @@
 """Multiplies the weights of convolutions by the scales of their results, and adds shifts to their biases: batch normalization.
 
 A number per channel, or one for all, that multiplies, divides or is added to the result of a convolution becomes part of its
-weights. They are multiplied in f64 and rounded once, so results may differ by rounding. A scale that makes a weight infinite or
-subnormal stays where it is. Under strict floats everything stays.
+weights. They are multiplied in f64 and rounded once, so results may differ by rounding. A scale of 0 stays where it is, and
+one that makes a weight infinite or subnormal. Under strict floats everything stays.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ def _with(rw: Rewriter, op: Op, call: Op, numbers: Array, weights: list[Array], 
     axis, kind = CONVOLUTIONS[call.attr("target")], op.defn.short
     numbers = np.broadcast_to(numbers, weight.shape[axis])
     scale = {"mul": numbers, "div": 1 / numbers, "sub": -np.ones_like(numbers)}.get(kind) if kind != "sub" or reverse else None
+    if scale is not None and not scale.all():
+        return None  # 0 makes NaN of an infinity, and a folded 0 does not
     if scale is not None:
         weight = weight * (scale if axis == 1 else scale[:, None])
         bias = None if bias is None else bias * scale
