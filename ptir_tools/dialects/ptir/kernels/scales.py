@@ -49,10 +49,10 @@ def _with(rw: Rewriter, op: Op, call: Op, numbers: Array, weights: list[Array], 
     weight, bias = weights[0], weights[1] if len(weights) > 1 else None
     axis, kind = CONVOLUTIONS[call.attr("target")], op.defn.short
     numbers = np.broadcast_to(numbers, weight.shape[axis])
-    scale = {"mul": numbers, "div": 1 / numbers, "sub": -np.ones_like(numbers)}.get(kind) if kind != "sub" or reverse else None
-    if scale is not None and not scale.all():
+    if kind in ("mul", "div") and not numbers.all():
         return None  # 0 makes NaN of an infinity, and a folded 0 does not
-    if scale is not None:
+    scale = numbers if kind == "mul" else 1 / numbers if kind == "div" else -np.ones_like(numbers)
+    if kind in ("mul", "div") or (kind == "sub" and reverse):
         weight = weight * (scale if axis == 1 else scale[:, None])
         bias = None if bias is None else bias * scale
     if kind in ("add", "sub"):
