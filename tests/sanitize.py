@@ -1,11 +1,13 @@
 """`python -m tests.sanitize address|undefined|thread [pytest arguments]`: the native tests under a sanitizer of the compiler.
 
 The extension is built with the sanitizer into `build/sanitize/NAME`, next to links to everything else of the package, and the
-tests run against that copy. Any finding ends the run with a failure. `make asan`, `make ubsan` and `make tsan` are the same.
+tests run against that copy: this module is also the plug-in of pytest that makes sure of it. Any finding ends the run with a
+failure. `make asan`, `make ubsan` and `make tsan` are the same.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -24,6 +26,7 @@ OPTIONS = {
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
     "TSAN_OPTIONS": "halt_on_error=1:exitcode=66:die_after_fork=0",
 }
+COPY = "PTIR_SANITIZED"  # the folder of the built copy
 NATIVE = ("native", "attention", "edges", "narrow", "tiles", "loops", "vectors", "windows", "bands", "sizes", "threads")
 TESTS = (*(f"engines/native/test_{name}.py" for name in NATIVE), "engines/test_ops.py", "plan/test_exact.py")
 
@@ -51,6 +54,13 @@ def runtime(name: str) -> str:
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
 
 
+def pytest_sessionstart() -> None:
+    """Raises SystemExit if the extension that is imported is not the built copy."""
+    found = importlib.import_module("ptir_tools._native").__file__ or ""
+    if not Path(found).is_relative_to(os.environ[COPY]):
+        raise SystemExit(f"the tests would run {found}, which has no sanitizer")
+
+
 def main(args: list[str]) -> int:
     """Build, run, and give the exit code of the tests."""
     if not args or args[0] not in FLAGS:
@@ -58,9 +68,18 @@ def main(args: list[str]) -> int:
     name, more = args[0], args[1:]
     folder = ROOT / "build" / "sanitize" / name
     build_copy(folder, {"CFLAGS": f"{FLAGS[name][0]} -g -O1 -fno-omit-frame-pointer", "LDFLAGS": FLAGS[name][0]})
-    env = {**os.environ, **OPTIONS, "LD_PRELOAD": runtime(name), "PYTHONPATH": str(folder), "OPENBLAS_NUM_THREADS": "1"}
+    path = os.pathsep.join(map(str, (folder, ROOT)))
+    env = {
+        **os.environ,
+        **OPTIONS,
+        COPY: str(folder),
+        "LD_PRELOAD": runtime(name),
+        "PYTHONPATH": path,
+        "OPENBLAS_NUM_THREADS": "1",
+    }
     chosen = more if any(not a.startswith("-") for a in more) else [*(f"tests/{t}" for t in TESTS), *more]
-    command = [sys.executable, "-P", "-m", "pytest", "-x", "-s", "-p", "no:cacheprovider", *chosen]
+    plugins = ["-p", "no:cacheprovider", "-p", "tests.sanitize", "--import-mode=append"]  # the copy stays first on the path
+    command = [sys.executable, "-P", "-m", "pytest", "-x", "-s", *plugins, *chosen]
     return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
 
 

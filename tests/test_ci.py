@@ -112,3 +112,20 @@ def test_costs_are_added_up_by_room() -> None:
 
     names = ("tests/pto/test_a.py::test_x", "tests/pto/test_b.py::test_x", "tests/test_ci.py::test_x")
     assert costs(report(name, 1.5) for name in names) == {"pto": (2, 3.0), "tests": (1, 1.5)}
+
+
+def test_a_sanitizer_refuses_an_extension_that_it_did_not_build(tmp_path: Path) -> None:
+    native = pytest.importorskip("ptir_tools._native")
+    options = [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tests.sanitize",
+        "tests/test_ci.py::test_every_expected_skip_is_one_of_a_test_that_there_is",
+    ]
+    env = {**os.environ, "PTIR_SANITIZED": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options], cwd=ROOT, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0 and f"would run {native.__file__}" in done.stdout + done.stderr
