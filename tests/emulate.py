@@ -10,12 +10,11 @@ compiled for each run. Nothing is installed.
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
 
-from tests.sanitize import ROOT, TESTS, build_copy
+from tests.sanitize import ROOT, build_copy, run_on_copy
 
 FOLDER = ROOT / "build" / "emulate"
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
@@ -56,11 +55,8 @@ def main(args: list[str]) -> int:
         raise SystemExit(__doc__)
     download()
     build_copy(FOLDER, {"CC": COMPILER, "LDSHARED": f"{COMPILER} -shared"})
-    env = {"PYTHONPATH": f"{FOLDER}:{FOLDER / 'site'}", "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}
-    interpreter = [EMULATOR, "-L", str(FOLDER / "root"), str(FOLDER / "root/usr/bin/python3.11"), "-P"]
-    chosen = args if any(not a.startswith("-") for a in args) else [*(f"tests/{t}" for t in TESTS), *args]
-    command = [*interpreter, "-m", "pytest", "-p", "no:cacheprovider", *chosen]
-    return subprocess.run(command, cwd=ROOT, env={**os.environ, **env}, check=False).returncode
+    interpreter = [EMULATOR, "-L", str(FOLDER / "root"), str(FOLDER / "root/usr/bin/python3.11")]
+    return run_on_copy(FOLDER, interpreter, {"PYTHONPATH": str(FOLDER / "site"), "PYTHONDONTWRITEBYTECODE": "1"}, args)
 
 
 if __name__ == "__main__":

@@ -61,6 +61,16 @@ def pytest_sessionstart() -> None:
         raise SystemExit(f"the tests would run {found}, which has no sanitizer")
 
 
+def run_on_copy(folder: Path, python: list[str], env: dict[str, str], args: list[str]) -> int:
+    """The exit code of pytest on the package in `folder`. The command `python` starts an interpreter; `args` choose the tests, or
+    options for all native tests."""
+    path = os.pathsep.join([str(folder), str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
+    chosen = args if any(not a.startswith("-") for a in args) else [*(f"tests/{t}" for t in TESTS), *args]
+    options = ["-p", "no:cacheprovider", "-p", "tests.sanitize", "--import-mode=append"]  # the copy stays first on the path
+    variables = {**os.environ, **env, COPY: str(folder), "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
+    return subprocess.run([*python, "-P", "-m", "pytest", *options, *chosen], cwd=ROOT, env=variables, check=False).returncode
+
+
 def main(args: list[str]) -> int:
     """Build, run, and give the exit code of the tests."""
     if not args or args[0] not in FLAGS:
@@ -68,19 +78,7 @@ def main(args: list[str]) -> int:
     name, more = args[0], args[1:]
     folder = ROOT / "build" / "sanitize" / name
     build_copy(folder, {"CFLAGS": f"{FLAGS[name][0]} -g -O1 -fno-omit-frame-pointer", "LDFLAGS": FLAGS[name][0]})
-    path = os.pathsep.join(map(str, (folder, ROOT)))
-    env = {
-        **os.environ,
-        **OPTIONS,
-        COPY: str(folder),
-        "LD_PRELOAD": runtime(name),
-        "PYTHONPATH": path,
-        "OPENBLAS_NUM_THREADS": "1",
-    }
-    chosen = more if any(not a.startswith("-") for a in more) else [*(f"tests/{t}" for t in TESTS), *more]
-    plugins = ["-p", "no:cacheprovider", "-p", "tests.sanitize", "--import-mode=append"]  # the copy stays first on the path
-    command = [sys.executable, "-P", "-m", "pytest", "-x", "-s", *plugins, *chosen]
-    return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
+    return run_on_copy(folder, [sys.executable], {**OPTIONS, "LD_PRELOAD": runtime(name)}, ["-x", "-s", *more])
 
 
 if __name__ == "__main__":
