@@ -30,8 +30,7 @@ else:
     xla = lazy("ptir_tools.engines.xla")
 
 PIPELINE = "canonicalize,raise-strides,raise-contractions,cse{keep-peak=false},dce"
-
-CONVOLUTIONS = "recognize{convolutions=true},fold,layout,fold-scales"
+CONVOLUTIONS = "convolutions,fold-scales{range=true}"
 
 
 def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> Executable:
@@ -124,9 +123,9 @@ def optimized(program: Program, options: RunOptions, diagnostics: Diagnostics) -
 
 
 def _pipeline(program: Program) -> str:
-    """The passes for `program`: convolutions as written are made ready, and custom calls are decomposed."""
+    """The passes for `program`: convolutions are made ready, with scales in their weights, and custom calls are decomposed."""
     present = {op.defn for block in program.blocks() for op in block.body}
-    convolves = any(d.inplace is not None and d.inplace.form == "patches" for d in present)
+    convolves = any(d.name in PTIR.pipelines["network"].suits for d in present)
     calls = convolves or any(d.traits & CALLS for d in present)
     return ",".join([*([CONVOLUTIONS] if convolves else []), *(["decompose{calls-only=true}"] if calls else []), PIPELINE])
 

@@ -131,11 +131,15 @@ DIALECT = Dialect(
     constant="ptir.constant",
     pipeline="canonicalize,cse,dce",
     pipelines={
+        "convolutions": Pipeline(
+            "recognize{convolutions=true},fold,layout",
+            "Recognize convolutions, fold their weights, and choose the order of axes with few transposes.",
+        ),
         "network": Pipeline(
-            "recognize{convolutions=true},fold,layout,fold-scales,canonicalize,cse,dce",
-            "Keep convolutions whole, with folded scales and few transposes, then canonicalize.",
+            "convolutions,fold-scales,canonicalize,cse,dce",
+            "Keep convolutions whole, with folded biases and few transposes, then canonicalize.",
             suits=("ptir.extract_patches",),
-        )
+        ),
     },
     passes="ptir_tools.passes.ptir",
     options=(PLACEHOLDERS, WEIGHTS, FROM_VALUES, TO_VALUES, GIVEN, OPSET, DATA, SHARDING, ELIDE_CONSTANTS, OUTSIDE),

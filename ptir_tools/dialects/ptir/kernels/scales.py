@@ -1,8 +1,9 @@
 """Multiplies the weights of convolutions by the scales of their results, and adds shifts to their biases: batch normalization.
 
 A number per channel, or one for all, that multiplies, divides or is added to the result of a convolution becomes part of its
-weights. They are multiplied in f64 and rounded once, so results may differ by rounding. A scale of 0 stays where it is, and
-one that makes a weight infinite or subnormal. Under strict floats everything stays.
+weights. They are multiplied in f64 and rounded once, so results may differ by rounding. A sum that overflows before a scale or a
+second bias may become a number, so the effect of these is a range. A scale of 0 stays where it is, and one that makes a weight
+infinite or subnormal.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ptir_tools.core.types import tensor
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.dialects.ptir.rewrites.contractions import trace
 from ptir_tools.rewrite.constants import literal_of
+from ptir_tools.rewrite.patterns import Effect
 from ptir_tools.rewrite.rewriter import Rewriter
 
 CONVOLUTIONS = {  # by target, the axis of the weights that has the outputs
@@ -28,14 +30,17 @@ CONVOLUTIONS = {  # by target, the axis of the weights that has the outputs
 SCALES = ("mul", "div", "add", "sub")
 
 
-def folded(rw: Rewriter, op: Op) -> Op | None:
-    """The convolution that computes `op`, before it; None where `op` is not a number per channel after a convolution."""
+def folded(rw: Rewriter, op: Op, most: Effect) -> Op | None:
+    """The convolution that computes `op`, before it; None where `op` is not a number per channel after a convolution, or the
+    effect would be more than `most`."""
     for x, y in (op.operands, op.operands[::-1]) if op.defn.short in SCALES else ():
         call = x.op if isinstance(x, Value) else None
         if call is None or call.defn.name != "ptir.custom_call" or call.attr("target") not in CONVOLUTIONS:
             continue
         if helpers.dtype(op) is not F32 or rw.uses(call.result) != 1 or (x is op.operands[1] and op.defn.short == "div"):
             continue
+        if most < Effect.RANGE and (op.defn.short not in ("add", "sub") or len(call.operands) > 2):
+            return None
         numbers, operands = _per_channel(y), [_known(v) for v in call.operands[1:]]
         weights = [v for v in operands if v is not None]
         if numbers is None or len(weights) < len(operands):
