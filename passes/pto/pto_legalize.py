@@ -7,7 +7,8 @@ Three kinds of ops are legal in PTO IR and in no target's library, or not in tha
 * A comparison that the target lacks for integers is one of a difference with 0: `a < b` where `max(a, b) - a` is not 0. An
   integer that is not 0 is not 0 in f32 either.
 
-A function with addresses does not change, because the tiles that this makes have none.
+In a function with addresses the rows get those of their columns. There, a tile of a scalar or a difference would need bytes of
+its own, so `verify` goes on to report what needs one.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from collections.abc import Mapping, Sequence
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.dtypes import F32, SI32
+from ptir_tools.core.dtypes import F32, INDEX, SI32
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value, create, operand_type
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.pto.facts import element_types
 from ptir_tools.dialects.pto.legality import compares, on_columns, scalar_first
+from ptir_tools.dialects.pto.memory.bindings import carried_addresses
 from ptir_tools.dialects.pto.memory.info import infer
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
-from ptir_tools.dialects.pto.structure import has_addresses
+from ptir_tools.dialects.pto.structure import has_addresses, is_assign, value_of
 from ptir_tools.dialects.pto.targets import Target, target_of
+from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import TileType, tile
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
@@ -40,14 +43,15 @@ def run(program: Program, context: PassContext) -> None:
     """Rewrite ops that the target does not have in their form: on columns, with the scalar first, comparisons of integers."""
     if (target := target_of(program, Options())) is None:
         return
-    free = {f for f in program.functions if not has_addresses(f)}
+    bound = {f for f in program.functions if has_addresses(f)}
     for rw in context.rewriters(program):
-        for block in list(rw.blocks()) if rw.block in free else ():
+        for block in list(rw.blocks()):
             for op in list(rw.body(block)):
-                context.count("forms", _with_form(rw, op, target))
+                if rw.block not in bound or (scalar_first(op) and _short(op) in _COMMUTING):
+                    context.count("forms", _with_form(rw, op, target))
     for rw in context.rewriters(program):
-        if isinstance(rw.block, Function) and rw.block in free:
-            rows = _Rows(rw, infer(rw.block, target))
+        if isinstance(rw.block, Function):
+            rows = _Rows(rw, rw.block, infer(rw.block, target))
             context.count("columns", rows.block(rw.block, {}))
             for back in reversed(rows.columns):  # a mask whose bits are packed is no column
                 if not any(v.users for v in back.results):
@@ -143,9 +147,11 @@ def _of_difference(rw: Rewriter, op: Op) -> None:
 class _Rows:
     """The rows that have the bytes of columns, in one function."""
 
-    def __init__(self, rw: Rewriter, tiles: Mapping[Value, TileType]) -> None:
+    def __init__(self, rw: Rewriter, function: Function, tiles: Mapping[Value, TileType]) -> None:
         self.rw = rw
         self.tiles = dict(tiles)
+        self.bound = has_addresses(function)
+        self.addresses: dict[Operand, Operand] = {v: integer(n, INDEX) for v, n in carried_addresses(function).items()}
         self.columns: list[Op] = []  # the reshapes that see rows as columns again
 
     def block(self, block: Region, known: dict[Value, Value]) -> int:
@@ -153,10 +159,26 @@ class _Rows:
         count = 0
         for op in list(self.rw.body(block)):
             count += sum(self.block(r, dict(known)) for r in op.regions)
-            if on_columns(op, self.tiles):
+            if is_assign(op):
+                x, address = op.operands
+                self.addresses[x] = address
+                if (row := known.get(value_of(x))) is not None and row not in self.addresses:
+                    self.bind(op, row, x)
+            elif on_columns(op, self.tiles) and self.placed(op, known):
                 self.on_rows(op, known)
                 count += 1
         return count
+
+    def placed(self, op: Op, known: Mapping[Value, Value]) -> bool:
+        """Whether the rows of all columns get addresses, if tiles have them."""
+        return not self.bound or all(x in known or x in self.addresses for x in op.operands if x in self.tiles)
+
+    def bind(self, at: Op, row: Value, column: Operand) -> None:
+        """Give a row the address of its column, before `at`."""
+        if (address := self.addresses.get(column)) is not None:
+            known = self.rw.build(at, "constant", value=address) if isinstance(address, Literal) else address
+            self.rw.build(at, "tile.assign", row, known)
+            self.addresses[row] = address
 
     def on_rows(self, op: Op, known: dict[Value, Value]) -> None:
         """Replace an op on columns by one on rows, whose results are seen as columns again."""
@@ -184,6 +206,7 @@ class _Rows:
         """The row of a column, before `op`."""
         if (found := known.get(x)) is None:
             known[x] = found = self.rw.build(op, "tile.reshape", x, [], waits, to=self.turned(x.type))
+            self.bind(op, found, x)
         return found
 
     def turned(self, t: object) -> TileType:

@@ -5,6 +5,7 @@ import pytest
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
+from ptir_tools.dialects.pto.text.cpp import write
 from ptir_tools.passes import PassContext, run_pipeline
 from tests.pto.programs import check, codes, good, module, printed, run
 
@@ -120,3 +121,45 @@ def test_acc_to_vec():
     found = check(source, STRICT)[1]
     assert [d.code for d in found] == ["InvalidLocation"] and "to Mat, not to Vec" in found.items[0].message
     assert codes(source.replace("a3", "a5"), STRICT) == codes(source) == []
+
+
+ADDRESSED = [
+    "%c1 = pto.constant 1 : index",
+    "%k = pto.constant 0.125 : f32",
+    "%a = pto.constant 0 : index",
+    "%b = pto.constant 8192 : index",
+    "%d = pto.constant 8448 : index",
+    "%s = pto.tile.expands %k : f32, tile<16x1xf32>",
+    "pto.tile.assign %s, %b : tile<16x1xf32>, index",
+    f"%r = scf.for %i = %c0 to %n step %c1 iter_args(%p = %s) -> ({COLUMN}) {{",
+    f"  {LOAD}",
+    f"  pto.tile.assign %t, %a : {T}, index",
+    f"  %m = pto.tile.rowmax %t : {T} -> {COLUMN}",
+    f"  pto.tile.assign %m, %d : {COLUMN}, index",
+    f"  %u = pto.tile.muls %k, %m : f32, {COLUMN}",
+    f"  pto.tile.assign %u, %d : {COLUMN}, index",
+    f"  %q = pto.tile.add %p, %u : {COLUMN}",
+    f"  pto.tile.assign %q, %b : {COLUMN}, index",
+    f"  scf.yield %q : {COLUMN}",
+    "}",
+    f"pto.tile.store %r, %o[0, 0] : {DN}, {COLUMN}",
+]
+
+
+def test_columns_with_addresses():
+    """A row has the address of its column: one that is stated, or that of what a loop carries."""
+    source = module(f"%x: {X}, %o: {DN}, %n: index", *ADDRESSED, target="a3")
+    x = np.random.default_rng(4).standard_normal((16, 64)).astype(np.float32)
+    assert set(codes(source, STRICT)) == {"InvalidLayout"}
+    for n in (0, 1, 4):
+        same(source, x=x, o=np.zeros((16, 1), np.float32), n=np.int64(n))
+    found = Diagnostics()
+    assert "TADD(" in "".join(write(legal(source), found, Options())) and not list(found)
+
+
+def test_a_column_without_a_known_address_stays():
+    """What a loop carries has no row where its bytes are not the same in every iteration, as far as is known."""
+    lines = [x for x in ADDRESSED if "assign %q" not in x]
+    program = good(module(f"%x: {X}, %o: {DN}, %n: index", *lines, target="a3"))
+    run_pipeline(program, "pto-infer-tile-info,pto-legalize", PassContext(diagnostics=Diagnostics()))
+    assert f"pto.tile.add %p, %u : {COLUMN[:-1]}" in printed(program)

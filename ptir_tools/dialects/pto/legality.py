@@ -31,7 +31,7 @@ def check(function: Function, target: Target, tiles: Tiles, diagnostics: Diagnos
                 if f.legal is not None:
                     f.legal(op, tiles, target)
                 if forms:
-                    _form(op, tiles, target)
+                    check_form(op, tiles, target)
             if signature not in legal:
                 for v in op.results:
                     if v in tiles:
@@ -89,7 +89,7 @@ def _vector(op: Op, tiles: Tiles) -> None:
         require(good, "InvalidLayout", f"{name} needs row-major tiles, {type_text(t)} is {t.layout}")
 
 
-# Forms: what `pto-legalize` rewrites
+# Forms: what `pto-legalize` rewrites, and moves from Acc
 
 
 def on_columns(op: Op, tiles: Tiles) -> bool:
@@ -116,21 +116,14 @@ def compares(op: Op, target: Target) -> bool:
     return op.attr("cmpMode") in target.compares.get(DTYPE_TEXT[t.dtype], (op.attr("cmpMode"),))
 
 
-def _form(op: Op, tiles: Tiles, target: Target) -> None:
-    """Check that the library has this form of the op."""
-    check_form(op, tiles, target)
+def check_form(op: Op, tiles: Tiles, target: Target) -> None:
+    """Check that the library has this form of `op`."""
     name = op.defn.short.removeprefix("tile.")
-    source = op.operands[0] if op.operands else None
-    to = tiles.get(op.results[0]) if op.results else None
+    source, to = op.operands[0] if op.operands else None, tiles.get(op.results[0]) if op.results else None
     if isinstance(source, Value) and source in tiles and tiles[source].loc == "Acc" and to and not facts(op).renames:
         fits = to.loc in ("Acc", *target.from_acc)
         message = f"{name} on {target.name} moves from Acc to {' or '.join(target.from_acc)}, not to {to.loc}"
         require(fits, "InvalidLocation", message, help="store it, wait for the store, and load it")
-
-
-def check_form(op: Op, tiles: Tiles, target: Target) -> None:
-    """Check that `op` has no form that `pto-legalize` rewrites."""
-    name = op.defn.short.removeprefix("tile.")
     if on_columns(op, tiles):
         message = f"{name} needs row-major tiles on {target.name}, and this one is on columns"
         raise Violation("InvalidLayout", message, help=_LEGALIZE)
@@ -144,7 +137,7 @@ def check_form(op: Op, tiles: Tiles, target: Target) -> None:
         raise Violation("IllegalOnTarget", message, help=_LEGALIZE)
 
 
-_LEGALIZE = "rewrite it with `ptir opt -p pto-legalize`, before tiles have addresses"
+_LEGALIZE = "rewrite it with `ptir opt -p pto-legalize`"
 
 
 # One tile

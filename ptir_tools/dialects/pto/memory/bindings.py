@@ -1,16 +1,18 @@
-"""Check of `tile.assign` on a tile that already has another address, as far as it is decided statically."""
+"""Addresses of tiles (`tile.assign`): those of carried tiles, and a check that no tile is bound to two, as far as it is decided
+statically."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from ptir_tools.core.diagnostics import Diagnostics, Severity
-from ptir_tools.core.ir import Function, Op, Region, Value
+from ptir_tools.core.ir import Function, Op, Operand, Region, Value
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.violations import Violation, operand
 from ptir_tools.dialects.pto.affine import constant
-from ptir_tools.dialects.pto.carried import Carried, carried
-from ptir_tools.dialects.pto.structure import is_assign, is_while
+from ptir_tools.dialects.pto.carried import Carried, carried, classes
+from ptir_tools.dialects.pto.structure import is_assign, is_while, value_of
+from ptir_tools.dialects.pto.types import TileType
 
 
 class Binding(NamedTuple):
@@ -19,6 +21,18 @@ class Binding(NamedTuple):
     address: int
     op: Op
     block: Region
+
+
+def carried_addresses(function: Function) -> dict[Operand, int]:
+    """The addresses of tiles that loops and branches give, where all tiles that they are given have one constant address."""
+    bound = {value_of(op.operands[0]): constant(op.operands[1]) for op in function.ops() if is_assign(op)}
+    homes = {home for op in function.ops() for one in carried(op) for home in one.homes}
+    made: dict[Operand, int] = {}
+    for v, names in classes(function, TileType).items():
+        ends = {bound.get(n) for n in names if n in bound or n not in homes}
+        if len(names) > 1 and len(ends) == 1 and (at := ends.pop()) is not None:
+            made[v] = at
+    return made
 
 
 def check(function: Function, diagnostics: Diagnostics) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program
@@ -12,8 +12,8 @@ from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Loc
 from ptir_tools.core.typed import cast
 from ptir_tools.dialects.pto.affine import Linear, atom, constant, number
-from ptir_tools.dialects.pto.carried import carried, classes
 from ptir_tools.dialects.pto.facts import Extents, facts
+from ptir_tools.dialects.pto.memory.bindings import carried_addresses
 from ptir_tools.dialects.pto.memory.info import infer
 from ptir_tools.dialects.pto.memory.spare import end_of_tiles, spare_bytes
 from ptir_tools.dialects.pto.order.signals import Signals, signals_of
@@ -52,7 +52,7 @@ class Kernel:
         self.valid: dict[Value, Extents] = {}  # rows and columns
         self.windows: dict[Value, Window] = {}
         self.addresses = {op.operands[0]: op for op in function.ops() if is_assign(op)}
-        self.carried = _carried_addresses(function, self.addresses)
+        self.carried = carried_addresses(function)
         self.masks = {v for op in function.ops() if facts(op).form.packs for v in op.results}
         self.scratched = 0  # ops that used scratch so far
         self.end = end_of_tiles(function, self.tiles)
@@ -190,14 +190,3 @@ class Kernel:
 def tiles_of(op: Op) -> list[Value]:
     """The tile operands of an op."""
     return [x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
-
-
-def _carried_addresses(function: Function, bound: Mapping[Operand, Op]) -> dict[Operand, int]:
-    """The addresses of tiles that loops and branches give, where all tiles that they are given have one constant address."""
-    homes = {home for op in function.ops() for one in carried(op) for home in one.homes}
-    made: dict[Operand, int] = {}
-    for v, names in classes(function, TileType).items():
-        ends = {constant(bound[n].operands[1]) if n in bound else None for n in names if n in bound or n not in homes}
-        if len(names) > 1 and len(ends) == 1 and (at := ends.pop()) is not None:
-            made[v] = at
-    return made
