@@ -39,10 +39,11 @@ def _substituted(x: object, lookup: Lookup) -> object:
 def lookup_in(program: Program, numbers: Mapping[str, int]) -> Lookup:
     """The `lookup` of `substitute` that puts `numbers` into extents of `program`."""
     extents = program.dialect.extents
-    return _numbered(numbers) if extents is None else (lambda s: extents.value(s, numbers))
+    return numbered(numbers) if extents is None else (lambda s: extents.value(s, numbers))
 
 
-def _numbered(numbers: Mapping[str, int]) -> Lookup:
+def numbered(numbers: Mapping[str, int]) -> Lookup:
+    """The `lookup` of `substitute` that puts numbers into expressions."""
     return lambda s: s if s is UNKNOWN else _value(s, numbers)
 
 
@@ -139,7 +140,7 @@ def bind(program: Program, numbers: Mapping[str, int]) -> None:
     if program.dialect.extents is not None:
         return program.dialect.extents.bind(program, numbers)
     for block in program.blocks() if numbers else ():
-        rewrite_types(block, _numbered(numbers))
+        rewrite_types(block, numbered(numbers))
     for f in program.functions if numbers else ():
         if derived := f.attrs.get(DERIVED):
             f.attrs[DERIVED] = {name: extents.put(d, numbers) for name, d in derived.items()}
@@ -205,7 +206,7 @@ def _specialize_block(block: Region, numbers: dict[str, int], done: dict[Region,
     """Replace the symbols of `block`, and of the regions that its ops run, by `numbers`, which grows. Blocks in `done` are
     finished."""
     done[block] = None
-    lookup = _numbered(numbers)
+    lookup = numbered(numbers)
     _specialize_signature(block, lookup)
     for op in block.body:
         try:
@@ -225,7 +226,7 @@ def _specialize_regions(op: Op, numbers: dict[str, int], done: dict[Region, None
         try:
             if r not in done:
                 _specialize_block(r, numbers, done, stop)
-            _specialize_signature(r, _numbered(numbers))
+            _specialize_signature(r, numbered(numbers))
         except Violation as violation:
             refused[r] = violation
             if stop is None or not isinstance(op.defn.control, Branch) or len(refused) == len(set(op.regions)):

@@ -81,7 +81,7 @@ def specialized(program: Program, given: Sequence[Array], options: RunOptions) -
     static = entered(clone(program), main.name)
     numbers = {**static.attrs.get("dims", {}), **options.bindings}
     symbols.bind(static, numbers)
-    ports.bind_shapes(ports.signature(static), given, numbers, static.dialect.codes.extent)
+    ports.bind_shapes(ports.signature(static), [a.shape for a in given], numbers, static.dialect.codes.extent)
     symbols.specialize(static, numbers)
     return static
 

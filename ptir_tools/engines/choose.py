@@ -55,9 +55,19 @@ def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> 
         why = _refused(report, options.engine)
         diagnostics.note("ReferenceEngine", f"run by the reference engine: {why}")
         return reference.Executable(program, program.main, options)
-    make = _ENGINES["native" if options.engine == "auto" and native.available() else options.engine]
     ready = optimized(hub, options, diagnostics)
-    return make(ready, ready.main, options)
+    return _engine(options)(ready, ready.main, options)
+
+
+def _engine(options: RunOptions) -> Callable[[Program, Function, RunOptions], Executable]:
+    return _ENGINES["native" if options.engine == "auto" and native.available() else options.engine]
+
+
+def with_steps(program: Program, options: RunOptions) -> numpy_engine.Executable:
+    """An optimized program of PTIR, whose types are static, prepared by an engine that plans its memory (`CHECKED`, `auto`)."""
+    made = _engine(options)(program, program.main, options)
+    assert isinstance(made, numpy_engine.Executable)
+    return made
 
 
 def _to_ptir(program: Program, report: Diagnostics) -> Program | None:

@@ -7,21 +7,25 @@ from sys import getrefcount
 
 from ptir_tools.core.arrays import Array, copied, fill
 from ptir_tools.core.cpython import RLock
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, Rejected
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LimitExceeded, require_memory, using
+from ptir_tools.core.typed import cast
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.core.violations import Violation
+from ptir_tools.dialects.ptir import DIALECT as PTIR
 from ptir_tools.engines import rejecting, specialized
 from ptir_tools.engines import signature as ports
 from ptir_tools.engines.choose import prepare
 from ptir_tools.engines.numpy import Bound, Executable, owner
-from ptir_tools.engines.options import RunOptions
+from ptir_tools.engines.options import CHECKED, RunOptions
+from ptir_tools.engines.ranged import Ranged, Symbolic, ranged
 from ptir_tools.engines.thresholds import at
 from ptir_tools.engines.trace import Latest, hooked, is_traced, traced
 
+MOST_FAILURES = 3
 LENDERS = 2  # sets of results; a caller may keep one while another is written
 
 
@@ -53,10 +57,11 @@ class Lender:
 class Compiled:
     """A verified program, ready to be called with inputs by name or in order; gives outputs by name, as `engines.run` does.
 
-    It is prepared on the first call, and again when the shape of an input changes. A large input that is the same array in every
-    call is not copied; once it is another array, it is copied from then on. Outputs belong to the caller: a call writes only to
-    memory that is no longer in use. With `reuse` the outputs of the previous call are overwritten. Calls from several threads are
-    serialized. Later changes of the program are not seen.
+    It is prepared on the first call. When the shapes of inputs change from call to call, it is prepared once more for a range of
+    them (see `ranged`), or for each where that is not possible. Shapes that come twice in a row are prepared, too. A large input
+    that is the same array in every call is not copied; once it is another array, it is copied from then on. Outputs belong to the
+    caller: a call writes only to memory that is no longer in use. With `reuse` the outputs of the previous call are overwritten.
+    Calls from several threads are serialized. Later changes of the program are not seen.
     """
 
     def __init__(self, program: Program, options: RunOptions | None = None, reuse: bool = False) -> None:
@@ -72,6 +77,13 @@ class Compiled:
         self.copied: list[bool] | None = None  # whether each array of `bound` is a copy; None before the first run
         self.expected: list[tuple[str, np.dtype, tuple[int, ...]]] | None = None  # the inputs, when they are ready
         self.context: Context | None = None  # reused from the last run, if it succeeded
+        self.latest: list[tuple[int, ...]] | None = None  # the shapes of the previous call
+        self.symbolic: Symbolic | None = (
+            None  # for calls with other shapes than the previous ones; and those for a range of them:
+        )
+        self.ranged: Ranged | None = None
+        self.numbers: dict[str, int] = {}
+        self.failures = 0  # how often there was no range
 
     def __repr__(self) -> str:
         return f"<compiled {self.program!r}>"
@@ -83,13 +95,40 @@ class Compiled:
 
     def _called(self, inputs: Mapping[str, Array] | Sequence[Array]) -> dict[str, Array]:
         if (again := self._as_before(inputs)) is not None:
+            self.latest = self.shapes
             return self._run(again)
         given = ports.order(self.signature, inputs)
         shapes = [a.shape for a in given]
         if shapes == self.shapes and not is_traced(self.options):
+            self.latest = shapes
             return self._run(given)
         with using(self.options.limits):
+            if (call := self._in_range(given, shapes)) is not None:
+                return self._ran(call)
             return self._prepared(given, shapes)
+
+    def _in_range(self, given: Sequence[Array], shapes: list[tuple[int, ...]]) -> Ranged | None:
+        """The program, prepared for a range of extents and ready for these inputs, if their extents are others than those of the
+        previous call. None if it has to be prepared for them alone."""
+        changing = self.shapes is not None and shapes != self.latest
+        self.latest = shapes
+        plain = self.options.engine in ("auto", *CHECKED) and self.options.observe is None and not is_traced(self.options)
+        if not changing or not plain or self.program.dialect is not PTIR or self.failures >= MOST_FAILURES:
+            return None
+        try:
+            if self.symbolic is None:
+                self.symbolic = Symbolic(self.program, self.options)
+                self.numbers = self.symbolic.numbers(cast("list[tuple[int, ...]]", self.shapes))
+            numbers = self.symbolic.numbers(shapes)
+            if self.ranged is None or not self.ranged.fits(numbers) or not self.ranged.ready(given, numbers):
+                self.ranged = ranged(self.symbolic, self.numbers, numbers, self.options)
+                if self.ranged is None or not self.ranged.ready(given, numbers):
+                    self.ranged = None
+                    self.failures += 1
+        except (Violation, Rejected, LimitExceeded):
+            return None  # which is reported when it is prepared
+        self.numbers = numbers
+        return self.ranged
 
     def _prepared(self, given: Sequence[Array], shapes: list[tuple[int, ...]]) -> dict[str, Array]:
         """Run with tracing, or with other shapes than the previous run."""
@@ -119,12 +158,15 @@ class Compiled:
 
     def _run(self, given: Sequence[Array]) -> dict[str, Array]:
         self._bind(given)
+        call = self._lender() if self.lenders else self.call
+        assert call is not None
+        return self._ran(call)
+
+    def _ran(self, call: Callable[[Context], Sequence[Array]]) -> dict[str, Array]:
         context = self.context or self._new_context()
         self.context = None
         context.start()
         try:
-            call = self._lender() if self.lenders else self.call
-            assert call is not None
             result = call(context)
         except (Violation, LimitExceeded):
             with rejecting(Diagnostics(self.program.source), context, self.static.dialect.codes.run_time):

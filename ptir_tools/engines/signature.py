@@ -138,14 +138,14 @@ def _fitting(port: Port, array: Array) -> Array:
     return array if array.flags.aligned else array.copy()
 
 
-def bind_shapes(ports: Sequence[Port], given: Sequence[Array], numbers: dict[str, int], code: str) -> None:
-    """Add to `numbers` the symbols that the arrays' shapes determine.
+def bind_shapes(ports: Sequence[Port], shapes: Iterable[tuple[int, ...]], numbers: dict[str, int], code: str) -> None:
+    """Add to `numbers` the symbols that the shapes of inputs determine.
 
     Raises Violation(code) when a symbol would need two values.
     """
-    for p, a in zip(ports, given, strict=True):
+    for p, shape in zip(ports, shapes, strict=True):
         if isinstance(p.type, ShapedType) and not isinstance(p.type, TupleType):
-            unify(p.type, p.type.with_shape(a.shape), numbers, f"input `{p.name}`", code)
+            unify(p.type, p.type.with_shape(shape), numbers, f"input `{p.name}`", code)
 
 
 def given_extents(ports: Sequence[Port], numbers: Mapping[str, int], bound: Iterable[str] = ()) -> dict[str, Array]:

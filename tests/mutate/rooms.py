@@ -153,8 +153,8 @@ ROOMS: dict[str, tuple[Part, ...]] = {
         _part(_in(_E, "xla.py"),
               "bridges/xla/jax_function engines/jax_engine"),
         _part(_in(_E, "*.py"),
-              "engines/compiled engines/run engines/engines engines/memory engines/trace_sink cli/dump tools/timing"
-              " plan/files"),
+              "engines/compiled engines/ranged engines/run engines/engines engines/memory engines/trace_sink cli/dump"
+              " tools/timing plan/files"),
     ),
     "bridges": (
         _part(_in(f"{_B}/onnx", "exporter.py emitter.py format.py idioms.py lowerings.py"),

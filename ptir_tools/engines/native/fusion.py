@@ -42,14 +42,19 @@ _SHAPES = _Shapes()
 
 
 class Group:
-    """A fusion group under construction. `kinds` has FULL or ROWS for each of its values."""
+    """A fusion group under construction, over the domain that `domain` has. `kinds` has FULL or ROWS for each of its values."""
 
-    def __init__(self, shape: Shape) -> None:
-        self.shape = shape
+    def __init__(self, domain: Operand) -> None:
+        self.domain = domain
         self.ops: list[Op] = []
         self.kinds: dict[Value, str] = {}
         self.inputs: dict[Value, None] = {}
         self.reduces = False
+
+    @property
+    def shape(self) -> Shape:
+        """The domain: [rows, columns]."""
+        return shape_of(operand_type(self.domain))
 
     @property
     def row_shapes(self) -> tuple[Shape, Shape]:
@@ -138,10 +143,11 @@ def started(op: Op) -> Group | None:
     """A new fusion group that begins with `op`, or None."""
     if role(op) not in ("map", "reduce") or not op.results:
         return None
-    shape = shape_of(operand_type(op.operands[0]) if role(op) == "reduce" else op.result.type)
+    domain = op.operands[0] if role(op) == "reduce" else op.result
+    shape = shape_of(operand_type(domain))
     if not shape or prod(shape) == 0:
         return None
-    group = Group(shape)
+    group = Group(domain)
     return group if group.accepts(op) else None
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cache
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context, Data
-from ptir_tools.core.ir import Function, Op, Region, operand_type
+from ptir_tools.core.ir import Function, Op, Region, Value, operand_type
 from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.records import replace
 from ptir_tools.core.types import flatten, nest
@@ -21,7 +21,7 @@ from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.reference import widest
 from ptir_tools.engines.thresholds import at
 from ptir_tools.plan import BlockPlan, Method, Plan, plan_block
-from ptir_tools.plan.liveness import Unit
+from ptir_tools.plan.liveness import Buffer, Unit
 
 # Frequent families first: the next one is imported if the form is not in the previous ones.
 _FAMILIES = (
@@ -74,6 +74,17 @@ class Bound:
         result.frame = Frame(self.function, self.frame.own, self.frame.arena, self.shared, self.given)
         result.results, result.copies = _returned(result.frame)
         return result
+
+    def forget(self, units: Sequence[int], values: Container[Value]) -> None:
+        """Refer no more to the arrays of `values`, which the steps of `units` use."""
+        self.given, self.results, self.copies = [], [], []
+        self.frame.forget(units, values)
+
+    def refit(self, units: Sequence[int], given: Sequence[Array], handed: Mapping[Buffer, Array]) -> None:
+        """Build some units again, on other inputs and other memory of results. The types that they read have new extents."""
+        self.given = list(given)
+        self.frame.refit(units, given, handed)
+        self.results, self.copies = _returned(self.frame)
 
     def built(self, executable: Executable) -> Frame:
         """The steps, with their own arena and scratch memory."""

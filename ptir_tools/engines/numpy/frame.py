@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from math import prod
 
 from ptir_tools.core import arrays
@@ -77,28 +77,49 @@ class Frame:
         self.shared = shared
         self.places: dict[tuple[Value, tuple[int, ...]], Array] = {}
         self.handed: dict[Buffer, Array] = {}
-        self.steps: list[Step] = []
-        self.linked: Linked | None = None  # the linked steps, made at the first run
-        self.quiet = False  # whether these run without Python
-        self.spans: list[tuple[Op, int]] = []  # each op with the end of its steps
-        self.groups: list[Sequence[Op]] = []  # the fused ops of each of these
         self.used = 0
         self.lent: list[Array] = []  # the scratch of the step that is being built
         self.parameters = self.bind_parameters(given)
-        poison = shared.poison
-        for at, unit in enumerate(shared.target.partition(block), 1):
-            self.used, self.lent = 0, []
-            shared.turn += 1
-            self.steps += self.build(unit)
-            if poison is not None:
-                self.steps += poison.over([*self.lent, *self.dying(at)])
+        self.groups: list[Unit] = shared.target.partition(block)
+        self.parts = [self.part(at) for at in range(len(self.groups))]
+        self.gather()
+
+    def part(self, at: int) -> list[Step]:
+        """The steps of a unit, by its number."""
+        self.used, self.lent = 0, []
+        self.shared.turn += 1
+        steps = self.build(self.groups[at])
+        poison = self.shared.poison
+        return steps if poison is None else [*steps, *poison.over([*self.lent, *self.dying(at + 1)])]
+
+    def gather(self) -> None:
+        """Put the steps of all units together."""
+        self.linked: Linked | None = None  # the linked steps, made at the first run
+        self.quiet = False  # whether these run without Python
+        poison = self.shared.poison
+        self.steps: list[Step] = [] if poison is None else poison.over([self.arena, *self.handed.values()])
+        self.spans: list[tuple[Op, int]] = []  # the last op of each unit, with the end of its steps
+        for unit, part in zip(self.groups, self.parts, strict=True):
+            self.steps += part
             self.spans.append((unit[-1], len(self.steps)))
-            self.groups.append(unit)
-        self.results = [a for x in block.results for a in flatten(self.data(x))]
-        if poison is not None:
-            first = poison.over([self.arena, *self.handed.values()])
-            self.steps = first + self.steps
-            self.spans = [(op, end + len(first)) for op, end in self.spans]
+        self.results = [a for x in self.block.results for a in flatten(self.data(x))]
+
+    def forget(self, units: Sequence[int], values: Container[Value]) -> None:
+        """Refer no more to the arrays of `values`, which the steps of `units` use."""
+        self.given.clear()
+        self.parameters, self.results, self.steps, self.linked = [], [], [], None
+        for at in units:
+            self.parts[at] = []
+        for leaf in [leaf for leaf in self.places if leaf[0] in values]:
+            del self.places[leaf]
+
+    def refit(self, units: Sequence[int], given: Sequence[Array], handed: Mapping[Buffer, Array]) -> None:
+        """Build some units again, on other parameters and other memory of results. The types that they read have new extents."""
+        self.parameters = self.bind_parameters(given)
+        self.handed.update(handed)
+        for at in units:
+            self.parts[at] = self.part(at)
+        self.gather()
 
     @property
     def context(self) -> Context:
