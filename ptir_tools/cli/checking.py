@@ -84,6 +84,9 @@ def check(
     execute: Callable[[Mapping[str, Array]], dict[str, Array]] | None = None,
     engine: str = "reference",
     option: str = "--check",
+    mixed: bool = False,
+    within: compare.Tolerance | None = None,
+    explain: Callable[[Program, Program, compare.Check], None] | None = None,
 ) -> compare.Check:
     """The check of the last function. End the command with exit code 1 if outputs differ, and keep the inputs next to a command
     that repeats the run.
@@ -91,7 +94,8 @@ def check(
     `finite`: elements that are NaN or infinite before are not compared. `strict`: no rounding may change. `known`: values of
     inputs of the entry that the change depends on. `execute` runs the program after on `peer`, its name for `--compare`; without
     it `engine` does. Every function that both programs have and nothing calls is run, on a peer only the entry. `option` is the
-    option that asked for the check, for messages.
+    option that asked for the check, for messages. `mixed`: dtypes may differ. `within` replaces the computed bounds. `explain` is
+    called before a difference is reported.
     """
     options = engines.RunOptions(bindings=session.bindings, strict_fp=strict)
     kept = session.options[convert.CONSTANTS] or {}
@@ -109,7 +113,11 @@ def check(
             finite=finite,
             execute=execute,
             engine=engine,
+            mixed=mixed,
+            within=within,
         )
+        if result.diverged and explain is not None:
+            explain(first, second, result)
         _report(session, first, second, result, peer, finite, option if is_entry else f"{option} of @{first.entry}", engine)
     return result
 
@@ -174,7 +182,7 @@ def end(session: Session, diagnostics: Diagnostics, verdict: compare.Verdict) ->
     failed = session.reporter.status(diagnostics)
     verdict.failed |= bool(failed)
     session.reporter.tell(str(verdict))
-    if failed or (verdict.weak and session.reporter.strict):
+    if verdict.failed or (verdict.weak and session.reporter.strict):
         raise Leave(REJECTED)
 
 

@@ -193,7 +193,8 @@ _undef = choice(UNDEF)
         option(
             "--save-values",
             metavar="FILE",
-            help="Write all values of the function, computed op by op, to FILE.npz or .safetensors; none of its regions.",
+            help="Write the inputs and all values of the function, computed op by op, to FILE.npz or .safetensors; none of its "
+            "regions. `ptir diff` compares them.",
         ),
         option("--timing", is_flag=True, help="Show how long each step took, fused ops as one, after a warm-up."),
         option("--timing-to", metavar="FILE", help="Write the same to FILE.json, or as a flame graph to FILE.svg."),
@@ -424,6 +425,8 @@ class Watch:
 
     def given(self, inputs: Mapping[str, Array]) -> None:
         """Check the inputs of the run. Raises Rejected for a NaN with --check-nan."""
+        if self.flags.save_values:
+            self.values.update(inputs)
         if self.nonfinite is not None:
             self.nonfinite.given(inputs)
 

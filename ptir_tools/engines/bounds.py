@@ -20,7 +20,19 @@ from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.dtypes import F64, DType
-from ptir_tools.core.errors import EXACT, Error, Step, as_written, distances, errors_of, largest, normal, rule_of, unit
+from ptir_tools.core.errors import (
+    EXACT,
+    Error,
+    Step,
+    as_written,
+    distances,
+    errors_of,
+    largest,
+    leaf_dtypes,
+    normal,
+    rule_of,
+    unit,
+)
 from ptir_tools.core.evaluate import Context, Data, apply, keywords, last_uses
 from ptir_tools.core.evaluate import read as read_plain
 from ptir_tools.core.ir import (
@@ -123,11 +135,19 @@ class Approximate:
 
 
 class Executable(reference.Executable):
-    """The reference engine, which also records in `found` each leaf of its results with its error. `measured` says how."""
+    """The reference engine, which also records in `found` each leaf of its results with its error. `measured` says how. Constants
+    of the dtypes in `rounded` are known except for one rounding."""
 
-    def __init__(self, program: Program, function: Function, options: RunOptions, measured: bool = False) -> None:
+    def __init__(
+        self,
+        program: Program,
+        function: Function,
+        options: RunOptions,
+        measured: bool = False,
+        rounded: frozenset[DType] = frozenset(),
+    ) -> None:
         super().__init__(program, function, options)
-        self.walk = Measured(options.strict_fp) if measured else Proven(options.strict_fp)
+        self.walk = (Measured if measured else Proven)(options.strict_fp, rounded)
         self.found: list[Approximate] = []
 
     @property
@@ -151,10 +171,11 @@ class Executable(reference.Executable):
 
 
 class Proven:
-    """Runs a program on values with errors. `strict`: engines do the same ops in the same order."""
+    """Runs a program on values with errors. `strict`: engines do the same ops in the same order. Constants of the dtypes in
+    `rounded` are known except for one rounding."""
 
-    def __init__(self, strict: bool = False) -> None:
-        self.strict = strict
+    def __init__(self, strict: bool = False, rounded: frozenset[DType] = frozenset()) -> None:
+        self.strict, self.rounded = strict, rounded
 
     def block(self, block: Region, arguments: Sequence[Any], context: Context) -> tuple[Any, ...]:
         """Like `evaluate.run_block`, on values with errors."""
@@ -163,11 +184,23 @@ class Proven:
         if (last := context.ends.get(block)) is None:
             context.ends[block] = last = last_uses(block)
         for i, op in enumerate(block.body):
-            results = self.step(op, [read(x, local) for x in op.operands], context)
+            results = self.step(op, [self.read(x, local) for x in op.operands], context)
             local.update(zip(op.results, results, strict=True))
             for v in last.get(i, ()):
                 local.pop(v, None)
-        return tuple(read(x, local) for x in block.results)
+        return tuple(self.read(x, local) for x in block.results)
+
+    def read(self, x: Operand, env: Env) -> Any:
+        """The value of an operand, with its error."""
+        if isinstance(x, Literal):
+            return self.constant(read_plain(x, {}), x.type.dtype)
+        return env[x.value][x.index] if isinstance(x, Element) else env[x]
+
+    def constant(self, value: Array, dtype: DType) -> Approximate:
+        """A constant, with its error."""
+        if dtype not in self.rounded:
+            return Approximate(value, given=True)
+        return Approximate(value, unit(dtype) * np.abs(_float(value)))
 
     def step(self, op: Op, operands: list[Any], context: Context) -> list[Any]:
         """The results of one op, with their errors."""
@@ -178,6 +211,8 @@ class Proven:
         named = keywords(op, context, _never)
         values = apply(op, [x.value for x in operands], named, context)
         outputs = [np.asarray(x) for x in flatten(tuple(values))]
+        if op.defn.is_constant and self.rounded:
+            return [self.constant(x, d) for v, x in zip(op.results, outputs, strict=True) for d in leaf_dtypes(v.type)]
 
         def analyze(pipeline: str) -> tuple[list[Array], list[Error]] | None:
             if (block := _rewritten(op, pipeline)) is None:
@@ -246,9 +281,17 @@ class Measured(Proven):
     There the samples are set apart by it.
     """
 
-    def __init__(self, strict: bool = False) -> None:
-        super().__init__(strict)
+    def __init__(self, strict: bool = False, rounded: frozenset[DType] = frozenset()) -> None:
+        super().__init__(strict, rounded)
         self.made = 0  # results so far
+
+    def constant(self, value: Array, dtype: DType) -> Approximate:
+        """A constant, with its error and samples."""
+        found = super().constant(value, dtype)
+        if found.error is EXACT:
+            return found
+        exact = arrays.widen(value)
+        return self._rounded(value, found.error, dtype, exact, exact, whole=False)
 
     def leaves(self, seen: Step, operands: list[Approximate], whole: bool, context: Context) -> list[Approximate]:
         """The leaves of the results with errors and samples."""
@@ -510,13 +553,6 @@ def _inexact(x: Array) -> bool:
 
 
 Env = dict[Value, Any]
-
-
-def read(x: Operand, env: Env) -> Any:
-    """The value of an operand, with its error."""
-    if isinstance(x, Literal):
-        return Approximate(read_plain(x, {}), given=True)
-    return env[x.value][x.index] if isinstance(x, Element) else env[x]
 
 
 def _never(region: Region) -> Callable[..., tuple[object, ...]]:

@@ -12,6 +12,7 @@ from ptir_tools.core import arrays, symbols
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program, clone
+from ptir_tools.core.dtypes import DType
 from ptir_tools.core.errors import EXACT as NO_ERROR
 from ptir_tools.core.errors import distances, leaf_dtypes, unit
 from ptir_tools.core.evaluate import Context
@@ -19,7 +20,7 @@ from ptir_tools.core.expressions import parse, to_dim
 from ptir_tools.core.ir import Loop, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import require_memory, using
-from ptir_tools.core.records import dataclass, field, replace
+from ptir_tools.core.records import NamedTuple, dataclass, field, replace
 from ptir_tools.core.types import ShapedType, Sym
 from ptir_tools.core.violations import Violation
 from ptir_tools.engines import bounds, execute, rejecting, run, specialized
@@ -41,6 +42,11 @@ class Tolerance:
     finite: bool = False
     wild: bool | Array = False
     size: float = math.inf
+
+    def __add__(self, other: Tolerance) -> Tolerance:
+        """The tolerance of a difference between elements that each have a tolerance."""
+        absolute, wild = np.add(self.absolute, other.absolute), np.logical_or(self.wild, other.wild)
+        return replace(self, absolute=absolute, relative=self.relative + other.relative, wild=wild)
 
     @property
     def vague(self) -> bool | Array:
@@ -122,7 +128,7 @@ class Verdict:
     ) -> list[Divergence]:
         """The result of `compare`, which becomes part of the verdict."""
         for (name, a), b in zip(expected.items(), actual.values(), strict=False):
-            found = _nearest(name, a, b, tolerances.get(name, EXACT))
+            found = nearest(name, a, b, tolerances.get(name, EXACT))
             if found is not None and (self.nearest is None or found.part > self.nearest.part):
                 self.nearest = found
         divergence = compare(expected, actual, tolerances)
@@ -195,7 +201,7 @@ def diverging(name: str, expected: Array, actual: Array, tolerance: Tolerance = 
     return Divergence(name, at, expected[at], actual[at], int(np.count_nonzero(off)), absolute, relative)
 
 
-def _nearest(name: str, expected: Array, actual: Array, tolerance: Tolerance) -> Nearest | None:
+def nearest(name: str, expected: Array, actual: Array, tolerance: Tolerance) -> Nearest | None:
     """The element whose error is the largest part of its bound; None if there is no error, or another dtype or shape."""
     if _unlike(name, expected, actual) is not None or not expected.size:
         return None
@@ -248,21 +254,25 @@ def _needed(gap: Array, size: Array, same: Array) -> tuple[float | None, float |
 
 
 def reference_outputs(
-    program: Program, inputs: Mapping[str, Array] | Sequence[Array], options: RunOptions
+    program: Program,
+    inputs: Mapping[str, Array] | Sequence[Array],
+    options: RunOptions,
+    rounded: frozenset[DType] = frozenset(),
 ) -> tuple[dict[str, Array], dict[str, Tolerance]]:
     """The reference's outputs, and the tolerance for other engines: per element, by the ops' error rules on the values of this
-    run, or by perturbed runs where these bounds are too loose. Raises like `engines.run`.
+    run, or by perturbed runs where these bounds are too loose. Constants of the dtypes in `rounded` are known except for one
+    rounding. Raises like `engines.run`.
     """
     options = options.on("reference")
     if program.dialect.executor is not None:
         outputs = run(program, inputs, options)
         return outputs, dict.fromkeys(outputs, EXACT)
     with using(options.limits):
-        return _reference_outputs(program, inputs, options)
+        return _reference_outputs(program, inputs, options, rounded)
 
 
 def _reference_outputs(
-    program: Program, inputs: Mapping[str, Array] | Sequence[Array], options: RunOptions
+    program: Program, inputs: Mapping[str, Array] | Sequence[Array], options: RunOptions, rounded: frozenset[DType]
 ) -> tuple[dict[str, Array], dict[str, Tolerance]]:
     diagnostics = Diagnostics(program.source)
     given = ports.order(ports.signature(program, options.function), inputs)
@@ -275,7 +285,7 @@ def _reference_outputs(
     units = [unit(dtype) for x in static.main.results for dtype in leaf_dtypes(operand_type(x))]
 
     def approximate(measured: bool) -> tuple[dict[str, Array], list[bounds.Approximate]]:
-        executable = bounds.Executable(static, static.main, options, measured)
+        executable = bounds.Executable(static, static.main, options, measured, rounded)
         require_memory(executable.memory)
         return execute(executable, static, given, options, diagnostics), executable.found
 
@@ -320,6 +330,38 @@ class _Bound:
         absolute = np.where(self.loose, np.minimum(self.error, measured), self.error)
         size = self.scale if self.unit else math.inf
         return Tolerance(absolute, wild=bounds.wild(found) & np.isposinf(self.error), size=size)
+
+
+class Precisions(NamedTuple):
+    """The float dtypes of two programs that do not have the same. Inputs of both are rounded to each of `shared`, the finest
+    first. Constants of the dtypes `before` and `after` may be rounded ones of the other program."""
+
+    shared: tuple[DType, ...] = ()
+    before: frozenset[DType] = frozenset()
+    after: frozenset[DType] = frozenset()
+
+    @classmethod
+    def of(cls, before: Program, after: Program) -> Precisions:
+        """The precisions of two programs; empty if they have the same float dtypes."""
+        floats = [frozenset(d for d in _dtypes(program) if d.is_float) for program in (before, after)]
+        if floats[0] == floats[1]:
+            return cls()
+        finest = min(map(unit, floats[0] | floats[1]))
+        coarse = [frozenset(d for d in each if unit(d) > finest) for each in floats]
+        return cls(tuple(sorted(floats[0] | floats[1], key=lambda d: (unit(d), d.name))), *coarse)
+
+    def common(self, x: Array) -> Array:
+        """`x`, with elements that every dtype has."""
+        if _floats(x):
+            for dtype in self.shared:
+                x = arrays.narrow(arrays.widen(x), dtype).astype(x.dtype)
+        return x
+
+
+def _dtypes(program: Program) -> set[DType]:
+    types = [operand_type(x) for b in program.blocks() for op in b.body for x in (*op.operands, *op.results)]
+    types += [p.type for b in program.blocks() for p in b.params]
+    return {d for t in types for d in leaf_dtypes(t)}
 
 
 @dataclass(slots=True)
@@ -367,6 +409,8 @@ def check(
     carried: bool = False,
     execute: Callable[[Mapping[str, Array]], dict[str, Array]] | None = None,
     engine: str = "reference",
+    mixed: bool = False,
+    within: Tolerance | None = None,
 ) -> Check:
     """Run both programs on the same random inputs, `runs` times, and compare outputs by position.
 
@@ -374,11 +418,13 @@ def check(
     (`random_inputs`); between dialects, whose integers differ in width, only floats do. `constants` are inputs with known values,
     by name. Floats are drawn again, all positive, if more elements are then compared: fewer without a bound, then fewer NaN.
     `finite`: the change assumes finite numbers, so elements that are not finite before are not compared. `carried`: integers may
-    have a wider dtype after, as in another dialect. The program before runs on the reference engine. The program after runs on
-    `engine`, or by `execute`, which is a peer. Stops at the first run that differs. Raises like `engines.run`: a program that
-    cannot run has not been checked.
+    have a wider dtype after, as in another dialect. `mixed`: dtypes may differ, of floats, too; where the programs compute in
+    other float dtypes, the tolerance is the sum of both. `within` replaces the computed tolerances. The program before runs on
+    the reference engine. The program after runs on `engine`, or by `execute`, which is a peer. Stops at the first run that
+    differs. Raises like `engines.run`: a program that cannot run has not been checked.
     """
     options, constants = options or RunOptions(), constants or {}
+    precisions = Precisions.of(before, after) if mixed else Precisions()
     report = Check(sizes=common_sizes(before, after, options.bindings))
     options = replace(options, bindings={**options.bindings, **report.sizes})
     names = {p.name for p in ports.signature(before, options.function)}
@@ -389,12 +435,20 @@ def check(
     for i in range(runs):
         with using(options.limits), rejecting(Diagnostics(before.source), Context()):
             drawn = random_inputs(before, seed + i, fixed, options.function, options.bindings)
-            special = 0 < i == runs - 1 and execute is None
+            special = 0 < i == runs - 1 and execute is None and not precisions.shared
             if special:
                 drawn = _with_specials(before, after, drawn, seed + i, fixed, options)
-        inputs, expected, tolerances = _comparable_inputs(before, drawn, fixed, options)
-        given = arguments(after, {name: x for name, x in inputs.items() if name not in fixed}, constants, numbers)
-        actual = run(after, given, options.on(engine)) if execute is None else execute(given)
+        drawn = {name: precisions.common(x) for name, x in drawn.items()}
+        inputs, expected, tolerances = _comparable_inputs(before, drawn, fixed, options, precisions.before)
+        given = arguments(after, {name: x for name, x in inputs.items() if name not in fixed}, constants, numbers, mixed)
+        if precisions.shared:
+            actual, others = reference_outputs(after, given, options, precisions.after)
+            pairs = zip(tolerances.items(), others.values(), strict=False)
+            tolerances |= {name: t + other for (name, t), other in pairs}
+        else:
+            actual = run(after, given, options.on(engine)) if execute is None else execute(given)
+        if within is not None:
+            tolerances = dict.fromkeys(expected, within)
         if after.dialect.outputs(after.main):
             actual = _results(actual, expected)
         report.runs, report.inputs, report.inputs_after = i + 1, inputs, given
@@ -403,7 +457,9 @@ def check(
         if finite:
             tolerances = {name: replace(t, finite=True) for name, t in tolerances.items()}
             report.skipped.update({name: n for name, x in expected.items() if (n := _not_finite(x))})
-        if carried or before.dialect is not after.dialect:
+        if mixed:
+            expected, actual = ({name: arrays.widen(x) for name, x in each.items()} for each in (expected, actual))
+        if carried or mixed or before.dialect is not after.dialect:
             expected |= dict(zip(expected, map(_carried, expected.values(), actual.values()), strict=False))
         if execute is not None:
             tolerances = for_peer(expected, tolerances)
@@ -459,10 +515,14 @@ def _integer(x: Array) -> bool:
 
 
 def arguments(
-    program: Program, shared: Mapping[str, Array], constants: Mapping[str, Array], sizes: Mapping[str, int]
+    program: Program,
+    shared: Mapping[str, Array],
+    constants: Mapping[str, Array],
+    sizes: Mapping[str, int],
+    mixed: bool = False,
 ) -> dict[str, Array]:
     """The arguments of a program: `constants` by name, the rest from `shared` by name if it has them all, else in order. Memory
-    for results starts as zeros; `sizes` are those of all symbols."""
+    for results starts as zeros; `sizes` are those of all symbols. `mixed`: floats are converted to the dtype of the parameter."""
     given, rest, bound = dict[str, "Array"](), iter(shared.values()), ports.signature(program)
     named, numbers = shared.keys() >= {p.name for p in bound} - constants.keys(), dict(sizes)
     arrays_of: list[Array | None] = []
@@ -479,12 +539,14 @@ def arguments(
         t = symbols.substitute(p.type, lookup)
         some = x is not None and (x.size > 0 or 0 in t.shape)  # type: ignore[attr-defined]
         zeros = np.zeros(() if some else t.shape, arrays.numpy_dtype(p.type.dtype))  # type: ignore[attr-defined]
+        if mixed and some and _floats(x) and _floats(zeros):  # type: ignore[arg-type]
+            x = arrays.narrow(arrays.widen(x), p.type.dtype)  # type: ignore[attr-defined,arg-type]
         given[p.name] = _carried(x, zeros) if some else zeros  # type: ignore[arg-type]
     return given
 
 
 def _comparable_inputs(
-    program: Program, drawn: dict[str, Array], fixed: dict[str, Array], options: RunOptions
+    program: Program, drawn: dict[str, Array], fixed: dict[str, Array], options: RunOptions, rounded: frozenset[DType]
 ) -> tuple[dict[str, Array], dict[str, Array], dict[str, Tolerance]]:
     """The random inputs or their magnitudes, whichever leave fewer elements without a bound, then fewer NaN; and the results of
     the reference on them."""
@@ -493,7 +555,7 @@ def _comparable_inputs(
     tried: list[tuple[tuple[int, int], tuple[dict[str, Array], dict[str, Array], dict[str, Tolerance]]]] = []
     for values in (drawn, magnitudes):
         inputs = {name: {**fixed, **values}[name] for name in order}
-        outputs, tolerances = reference_outputs(program, inputs, options)
+        outputs, tolerances = reference_outputs(program, inputs, options, rounded)
         nans = sum(int(np.count_nonzero(np.isnan(_wide(x)))) for x in outputs.values() if _floats(x))
         tried.append(((sum(unbounded(outputs, tolerances).values()), nans), (inputs, outputs, tolerances)))
         if tried[-1][0] == (0, 0):

@@ -353,7 +353,7 @@ def test_an_index_that_is_wrong_is_reported(text: str, said: str, tmp_path: Path
 @pytest.mark.parametrize("engine", ["reference", "numpy", "native"])
 @pytest.mark.parametrize("form", ["ptir", "mind"])
 def test_saved_values_are_those_of_the_program(engine: str, form: str, tmp_path: Path) -> None:
-    """c = a * b + a: both values are saved, and the outputs are those of a run that saves none."""
+    """c = a * b + a: inputs and values are saved, and the outputs are those of a run that saves none."""
     text = {
         "ptir": "func @f(%a: tensor<f32, 2>, %b: tensor<f32, 2>) -> tensor<f32, 2> {\n  %p = mul(%a, %b) -> tensor<f32, 2>\n"
         "  %c = add(%p, %a) -> tensor<f32, 2>\n  return %c\n}\n",
@@ -366,4 +366,4 @@ def test_saved_values_are_those_of_the_program(engine: str, form: str, tmp_path:
     ran = run_ptir("run", given, *words, "--save-values", saved)
     assert ran.status == 0 and ran.text == run_ptir("run", given, *words).text
     found = {name: x.tolist() for name, x in np.load(saved).items()}
-    assert found == {"p": [3.0, 10.0], "c": [4.0, 12.0]}
+    assert found == {"a": [1.0, 2.0], "b": [3.0, 5.0], "p": [3.0, 10.0], "c": [4.0, 12.0]}

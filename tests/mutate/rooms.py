@@ -236,6 +236,8 @@ ROOMS: dict[str, tuple[Part, ...]] = {
               "cli/reduce cli/splitting cli/pipelines"),
         _part(_in(_T, "bench.py profile.py stats.py"),
               "tools/timing golden"),
+        _part(_in(_T, "values.py diff.py"),
+              "tools/values"),
         _part(_in(_T, "*.py"),
               "tools/conform engines/compare cli/checking cli/fmt convert/comments cli/man golden"),
     ),
