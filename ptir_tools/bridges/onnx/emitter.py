@@ -38,6 +38,7 @@ from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import TYPE_CHECKING, TypeAlias
 from ptir_tools.core.types import Dim, Nested, Shape, Sym, TensorType, TupleType, flatten, leaves, nest, sym, tensor
 from ptir_tools.core.violations import Violation
+from ptir_tools.dialects.ptir.ops.shape import keeps_row_major
 
 if TYPE_CHECKING:
     import onnx
@@ -120,7 +121,8 @@ class Body:
 @dataclass(slots=True, eq=False)
 class Out:
     """A value of the graph. `array` is the content of a constant. `spread` is the operand of a broadcast that has no node yet.
-    `moved` is the operand of a transpose, and `base` the constant that it was made of."""
+    `moved` is the operand of a transpose, `laid` one of another shape with the same elements in the same order, and `base` the
+    constant that it was made of."""
 
     name: str
     dtype: DType
@@ -129,6 +131,7 @@ class Out:
     array: Array | None = None
     spread: Out | None = None
     moved: tuple[Out, tuple[int, ...]] | None = None
+    laid: Out | None = None
     base: Out | None = None
     made: bool = True  # a node, parameter or initializer defines it
 
@@ -385,11 +388,7 @@ class Emitter:
         new = self.wanted.pop(v) if v in self.wanted and not suffix else self.fresh(v.name + suffix)
         if self.constants.pop(y.name, None) is not None:
             self.constants[new] = y
-        for node in nodes:
-            for names in (node.input, node.output):
-                for i, name in enumerate(names):
-                    if name == y.name:
-                        names[i] = new
+        rename(nodes, y.name, new)
         y.name = new
 
     def graph(
@@ -596,12 +595,20 @@ class Emitter:
         x = self.whole(x)
         if x.array is not None and static:
             return self._folded(x, np.reshape(x.array, flat))
+        if x.laid is not None and static:
+            return self.reshape(x.laid, flat)
         zero: dict[str, Attribute] = {"allowzero": 1} if 0 in flat else {}
-        return self("Reshape", x, self.extents(shape, free=True), shape=flat, **zero)
+        y: Out = self("Reshape", x, self.extents(shape, free=True), shape=flat, **zero)
+        y.laid = x if static else None
+        return y
 
     def transpose(self, x: Out, perm: Sequence[int]) -> Out:
         """`x` with its axes in another order."""
         perm = tuple(a % x.rank for a in perm) if x.rank else ()
+        shape = tuple(x.shape[a] for a in perm)
+        if x.spread is not None and not x.made and x.spread.array is not None:
+            source = self.reshape(x.spread, (*[1] * (x.rank - x.spread.rank), *x.spread.shape))
+            return self.expand(self.transpose(source, perm), shape)
         x = self.whole(x)
         if x.array is not None:
             return x if perm == tuple(range(x.rank)) else self._folded(x, np.transpose(x.array, perm))
@@ -610,7 +617,9 @@ class Emitter:
             perm = tuple(before[a] for a in perm)
         if perm == tuple(range(x.rank)):
             return x
-        y: Out = self("Transpose", x, perm=list(perm), shape=tuple(x.shape[a] for a in perm))
+        if all(isinstance(d, int) for d in shape) and keeps_row_major(perm, x.shape):
+            return self.reshape(x, shape)
+        y: Out = self("Transpose", x, perm=list(perm), shape=shape)
         y.moved = (x, perm)
         return y
 
@@ -702,9 +711,23 @@ def needed(nodes: Sequence[onnx.NodeProto], results: Iterable[str]) -> list[onnx
     return outputs[::-1]
 
 
+def rename(nodes: Iterable[onnx.NodeProto], old: str, new: str) -> None:
+    """Give the value `old` another name, where nodes make and read it."""
+    for node in nodes:
+        for names in (node.input, node.output):
+            for i, name in enumerate(names):
+                if name == old:
+                    names[i] = new
+
+
 def read_by(node: onnx.NodeProto) -> Iterator[str]:
     """The names that a node reads, including those read in its subgraphs."""
     yield from node.input
+    yield from inner_reads(node)
+
+
+def inner_reads(node: onnx.NodeProto) -> Iterator[str]:
+    """The names that the subgraphs of a node read."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             for inner in attribute.g.node:

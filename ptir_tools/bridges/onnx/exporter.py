@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-from ptir_tools.bridges.onnx.emitter import Emitter, InError, Out, needed, read_by
+from ptir_tools.bridges.onnx.emitter import Emitter, InError, Out, inner_reads, needed, read_by, rename
 from ptir_tools.bridges.onnx.idioms import IDIOMS
 from ptir_tools.bridges.onnx.lowerings import CALLS, LOWERINGS
 from ptir_tools.bridges.onnx.table import METADATA, NUMBERS
@@ -45,13 +45,17 @@ def model(
         raise UsageError(f"operator sets from {OLDEST} to {newest} are written, not {chosen}")
     for hint in program.main.annotations:
         diagnostics.dropped(hint, "ONNX has no fusion hints")
-    return Exporter(made_ready(program, chosen), chosen, lossy, diagnostics).model(data)
+    as_onnx = lossy or METADATA in program.attrs
+    return Exporter(made_ready(program, chosen, as_onnx), chosen, lossy, as_onnx, diagnostics).model(data)
 
 
-def made_ready(program: Program, opset: int) -> Program:
-    """A copy with custom calls where ONNX has an operator for them; other known custom calls are decomposed."""
+def made_ready(program: Program, opset: int, as_onnx: bool) -> Program:
+    """A copy with custom calls where ONNX has an operator for them; other known custom calls are decomposed. With `as_onnx`
+    scales become parts of weights, as in ONNX Runtime."""
     ready, context = clone(program), PassContext(verify_each=False)
-    run_pipeline(ready, "recognize,layout{channels-first=true}", context)
+    folded = "layout,fold-scales{range=true}," if as_onnx else ""
+    laid = "fixpoint{n=2}(layout{channels-first=true})"
+    run_pipeline(ready, f"recognize{{convolutions=true}},{folded}{laid},recognize", context)
     for rw in context.rewriters(ready):
         for op in [op for op in rw.body() if expandable(op) and not _has_lowering(op, opset)]:
             expand(op, rw)
@@ -68,8 +72,9 @@ def _has_lowering(op: Op, opset: int) -> bool:
 class Exporter(Emitter):
     """Exports one program."""
 
-    def __init__(self, program: Program, opset: int, lossy: bool, diagnostics: Diagnostics) -> None:
-        super().__init__(LOWERINGS, IDIOMS, opset, lossy, lossy or METADATA in program.attrs, diagnostics)
+    def __init__(self, program: Program, opset: int, lossy: bool, as_onnx: bool, diagnostics: Diagnostics) -> None:
+        super().__init__(LOWERINGS, IDIOMS, opset, lossy, as_onnx, diagnostics)
+        self.results: set[str] = set()  # names of values that are results
         self.program = program
 
     def model(self, data: tuple[str, IO[bytes]] | None) -> onnx.ModelProto | None:
@@ -84,6 +89,7 @@ class Exporter(Emitter):
             results = []
         if self.diagnostics.errors > errors:
             return None
+        self.results = {y.name for y, name in zip(results, outputs, strict=True) if y.name == name}
         try:
             named = [self._output(y, name, params) for y, name in zip(results, outputs, strict=True)]
         except Violation as violation:  # a result is only made here: no value has its extents
@@ -123,9 +129,16 @@ class Exporter(Emitter):
         return given
 
     def _output(self, y: Out, name: str, params: list[Out]) -> Out:
-        """A result under its name."""
+        """A result under its name. A value that no subgraph reads, and that is no other result, gets this name."""
         self.whole(y)
         if y.name == name:
+            return y
+        nodes = self.main.nodes
+        made = y.name not in self.results and any(y.name in n.output for n in nodes)
+        if made and not any(n.attribute and y.name in inner_reads(n) for n in nodes):
+            rename(nodes, y.name, name)
+            y.name = name
+            self.results.add(name)
             return y
         self.main.nodes.append(onnx.helper.make_node("Identity", [y.name], [name]))
         return Out(name, y.dtype, y.shape, self.main)

@@ -146,8 +146,8 @@ def test_every_op_is_a_form_or_refused_with_its_reason(tmp_path: Path) -> None:
 
 
 def test_an_older_operator_set_is_refused_with_one_that_has_the_operator() -> None:
-    p = func("(%x: tensor<si32, 3>) -> tensor<si32, 3>", "%y = bitwise_and(%x, %x) -> tensor<si32, 3>", "return %y")
-    p.main.body[0].operands = (p.main.params[0], p.main.params[0])
+    t = "tensor<si32, 3>"
+    p = func(f"(%x: {t}, %z: {t}) -> {t}", f"%y = bitwise_and(%x, %z) -> {t}", "return %y")
     with pytest.raises(ptir.Rejected, match="operator set 13 has no BitwiseAnd") as error:
         ptir.to_onnx(p, opset=13)
     assert error.value.diagnostics[0].help == "--opset 18 has it"
@@ -357,6 +357,27 @@ def test_a_convolution_comes_back_as_it_was(groups: int) -> None:
     assert "Transpose" not in ops(again)
     x = noise(2, 4, 8, 9)
     np.testing.assert_allclose(runtime.run(again, {"x": x})["y"], evaluated(m, {"x": x})[0], rtol=1e-5, atol=1e-5)
+
+
+def test_a_network_leaves_without_moving_elements() -> None:
+    """Batch normalization is in the weights. Convolutions, silu and squeeze-excite need no Transpose and no Reshape."""
+    from tests.bridges.onnx.test_import import evaluated, model, node, noise
+
+    weights = {
+        "w": noise(8, 3, 3, 3), "s": noise(8), "t": noise(8), "m": noise(8), "v": np.abs(noise(8)) + 0.5,
+        "a": noise(2, 8, 1, 1), "b": noise(8, 2, 1, 1), "d": noise(8, 1, 3, 3), "n": noise(8, 1, 1),
+    }  # fmt: skip
+    nodes = [
+        node("Conv", "x w", "c", pads=[1, 1, 1, 1]), node("BatchNormalization", "c s t m v", "e"), node("Sigmoid", "e", "f"),
+        node("Mul", "e f", "g"), node("GlobalAveragePool", "g", "h"), node("Conv", "h a", "i"), node("Relu", "i", "j"),
+        node("Conv", "j b", "k"), node("Add", "k n", "l"), node("Sigmoid", "l", "o"), node("Mul", "g o", "p"),
+        node("Conv", "p d", "q", group=8), node("Relu", "q", "y"),
+    ]  # fmt: skip
+    m = model(nodes, {"x": [1, 3, 6, 7]}, ["y"], weights)
+    x = noise(1, 3, 6, 7)
+    again = made(ptir.optimize(ptir.from_onnx(m)))
+    assert ops(again) == [n.op_type for n in nodes if n.op_type not in ("BatchNormalization", "Add")]
+    np.testing.assert_allclose(runtime.run(again, {"x": x})["y"], evaluated(m, {"x": x})[0], rtol=1e-4, atol=1e-5)
 
 
 # ---- the command

@@ -97,23 +97,32 @@ class Group:
     def before(self, x: Value) -> Perm | None:
         """The permutation that `x`, which enters, was made by."""
         if x.op is not None and x.op.defn.name == "ptir.transpose":
-            return _perm(x.op)
+            source = x.op.operands[0]
+            inner = self.before(source) if isinstance(source, Value) else None
+            return _perm(x.op) if inner is None else composed(inner, _perm(x.op))
         return (0, 2, 3, 1) if self.first and x.op is not None and _convolves(x.op) else None
 
-    def after(self, x: Value, user: Op) -> Perm | None:
+    def after(self, rw: Rewriter, x: Value, user: Op) -> Perm | None:
         """The permutation by which `user`, which is outside, reads `x`."""
         if user.defn.name == "ptir.transpose":
-            return _perm(user)
+            read = {self.after(rw, user.result, u) for u in rw.users_of(user.result)} if self.first else {None}
+            inner = read.pop() if len(read) == 1 and not rw.is_result(user.result) else None
+            return _perm(user) if inner is None else composed(_perm(user), inner)
         reads = self.first and _convolves(user) and user.operands[0] is x
         return (0, 3, 1, 2) if reads else None
 
     def best(self, rw: Rewriter) -> Perm | None:
-        """The order of axes with the fewest moved bytes, and of those the one where fewer enter; None for the present one."""
+        """The order of axes with the fewest moved bytes, of those the one where fewer enter, and of those the one with the fewest
+        transposes; None for the present one."""
         edges = list(self.edges(rw))
         entering = [edge for edge in edges if edge[0]]
         wanted = dict.fromkeys(perm for kind, _, perm in edges if perm is not None for perm in [inverse(perm) if kind else perm])
         identity = tuple(range(helpers.rank(self.ops[0])))
-        least = min((identity, *wanted), key=lambda perm: (self.cost(edges, perm), self.cost(entering, perm)))
+
+        def key(perm: Perm) -> tuple[int, int, int]:
+            return self.cost(edges, perm), self.cost(entering, perm), self.transposes(edges, perm)
+
+        least = min((identity, *wanted), key=key)
         return None if least == identity else least
 
     def edges(self, rw: Rewriter) -> Iterator[tuple[bool, Value, Perm | None]]:
@@ -122,7 +131,7 @@ class Group:
             yield True, x, self.before(x)
         inner = self.inner
         for op in self.ops:
-            there = [self.after(op.result, u) for u in rw.users_of(op.result) if u not in inner and not _drops(u)]
+            there = [self.after(rw, op.result, u) for u in rw.users_of(op.result) if u not in inner and not _drops(u)]
             if rw.is_result(op.result):
                 there.append(None)
             for perm in dict.fromkeys(there):
@@ -142,6 +151,12 @@ class Group:
                 inside = tuple(shape[a] for a in perm)
                 total += _moved_bytes(inside, composed(inverse(perm), own), _size(x))
         return total
+
+    @staticmethod
+    def transposes(edges: Iterable[tuple[bool, Value, Perm | None]], perm: Perm) -> int:
+        """The number of `edges` with a transpose when the group is in the order `perm`."""
+        whole = tuple(range(len(perm)))
+        return sum(perm != (whole if there is None else inverse(there) if enters else there) for enters, _, there in edges)
 
     def reorder(self, rw: Rewriter, perm: Perm) -> None:
         """Rebuild the ops in the order `perm`."""
@@ -179,7 +194,12 @@ def _convolves(op: Op) -> bool:
 
 
 def _is_spread(x: Operand) -> bool:
-    return not isinstance(x, Value) or (x.op is not None and x.op.defn.name in _SPREADS)
+    """Whether `x` is a constant or a broadcast, or a transpose of one."""
+    if not isinstance(x, Value):
+        return True
+    if x.op is not None and x.op.defn.name == "ptir.transpose":
+        return _is_spread(x.op.operands[0])
+    return x.op is not None and x.op.defn.name in _SPREADS
 
 
 def _parts(op: Op) -> tuple[Op, ...]:
