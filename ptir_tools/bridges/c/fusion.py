@@ -6,7 +6,7 @@ from collections import defaultdict
 from math import prod
 
 from ptir_tools.bridges.c.scalars import ELEMENTS
-from ptir_tools.core.ir import Function, Literal, Op, Value
+from ptir_tools.core.ir import Literal, Op, Region, Value
 from ptir_tools.core.types import Shape
 from ptir_tools.rewrite.vocabulary import tensor_type
 
@@ -16,11 +16,14 @@ MOVES = frozenset(("broadcast_to", "transpose", "reshape", "slice", "pad", "conc
 LOOKUPS = frozenset(("take", "gather", "dynamic_slice", "dynamic_update_slice", "extract_patches"))
 MAPS = frozenset((*ELEMENTS, "cast"))
 # These read an operand several times.
-REPEATING = frozenset(("dot_general", "reduce_window", "take", "gather", "extract_patches"))
+REPEATING = frozenset((
+    "dot_general", "reduce_window", "take", "gather", "extract_patches", "sort", "top_k", "scatter", "scatter_add",
+    "segment_reduce",
+))  # fmt: skip
 LARGEST = 48  # ops that one loop computes per element
 
 
-def stored(function: Function) -> set[Value]:
+def stored(function: Region) -> set[Value]:
     """The values of the body that get memory: results, all but elementwise ops and moves, and what would be computed twice."""
     users: dict[Value, list[Op]] = defaultdict(list)
     for op in function.body:
@@ -60,7 +63,7 @@ def _repeats(user: Op, v: Value, contexts: dict[Value, set[object]], kept: set[V
     short = user.defn.short
     if short in MAPS:
         return False
-    if short in REPEATING or sum(x is v for x in user.operands) > 1:
+    if user.regions or short in REPEATING or sum(x is v for x in user.operands) > 1:
         return True
     return short in MOVES and not _as_many(tensor_type(v).shape, tensor_type(user.result).shape)
 

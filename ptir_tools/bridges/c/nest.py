@@ -13,12 +13,13 @@ from ptir_tools.bridges.c.fusion import MAPS, is_splat
 from ptir_tools.bridges.c.scalars import ELEMENTS, Helpers, computed, memory, number
 from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.expressions import Poly, Quotient, of_dim, product
-from ptir_tools.core.ir import Literal, Op, Operand, Value
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Value
 from ptir_tools.core.types import Dim, Shape
 from ptir_tools.core.violations import Violation
 from ptir_tools.rewrite.vocabulary import tensor_type
 
 Index = tuple[str, ...]
+Key = Value | tuple[Value, int]  # a value, or an element of one
 
 
 class Joined(str):
@@ -27,8 +28,14 @@ class Joined(str):
     axes: tuple[tuple[str, Dim], ...] = ()
 
 
+def key(x: Value | Element) -> Key:
+    """The value, or the element of a value, that is an operand."""
+    return (x.value, x.index) if isinstance(x, Element) else x
+
+
 class Nest:
-    """Writes the body of the function. `buffers` are the C names of values in memory."""
+    """Writes the body of the function. `buffers` are the C names of values in memory. `aliases` are the operands that parameters
+    of regions and results of loops are, with the first indices where they are slices of them."""
 
     def __init__(self, helpers: Helpers) -> None:
         self.helpers = helpers
@@ -36,7 +43,8 @@ class Nest:
         self.depth = 1
         self.fresh = 0
         self.known: list[dict[tuple[Value, Index], str]] = [{}]
-        self.buffers: dict[Value, str] = {}
+        self.buffers: dict[Key, str] = {}
+        self.aliases: dict[Key, tuple[Operand, Index]] = {}
         self.tables: dict[Literal, str] = {}  # constants with several numbers
         self.read: dict[str, str] = {}  # the buffers that the current step reads, with their types
         self.symbols: dict[str, str] = {}
@@ -81,6 +89,23 @@ class Nest:
         name = self.name("t")
         self.put(f"const {t} {name} = {value};")
         return name
+
+    def put_in(self, x: Key, buffer: str) -> None:
+        """The buffer in which a value is from now on."""
+        self.aliases.pop(x, None)
+        self.buffers[x] = buffer
+
+    def alias(self, x: Key, operand: Operand, index: Index = ()) -> None:
+        """What a value is from now on: an operand, or a slice of it."""
+        self.buffers.pop(x, None)
+        self.aliases[x] = (operand, index)
+
+    def buffer(self, x: Operand) -> str | None:
+        """The buffer in which an operand is, if it is in memory as a whole."""
+        if isinstance(x, Literal):
+            return None
+        operand, index = self.aliases.get(key(x), (None, ()))
+        return self.buffers.get(key(x)) if operand is None else None if index else self.buffer(operand)
 
     # Extents and indices
 
@@ -156,10 +181,12 @@ class Nest:
         t = tensor_type(x)
         if isinstance(x, Literal):
             return self.constant(x, index)
-        assert isinstance(x, Value)
-        if (buffer := self.buffers.get(x)) is not None:
+        if (buffer := self.buffers.get(key(x))) is not None:
             self.read[buffer] = memory(t.dtype)
             return self.helpers.load(t.dtype, f"{buffer}[{self.linear(index, t.shape)}]")
+        if (alias := self.aliases.get(key(x))) is not None:
+            return self.element(alias[0], (*alias[1], *index))
+        assert isinstance(x, Value)
         if (name := self.known[-1].get((x, index))) is not None:
             return name
         op = x.op

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from ptir_tools.bridges.c.fusion import is_splat
 from ptir_tools.bridges.c.nest import Nest, groups, place
 from ptir_tools.bridges.c.scalars import computed, memory, number, product, wrapping
-from ptir_tools.core.dtypes import F32, DType
-from ptir_tools.core.ir import Literal, Op, Operand, Value
+from ptir_tools.core.dtypes import F32, SI64, DType
+from ptir_tools.core.ir import Attribute, Element, Literal, Op, Operand, Value
 from ptir_tools.core.types import Dim, Shape
+from ptir_tools.dialects.ptir.ops.scatter import index_vector_axis, window_extents
 from ptir_tools.rewrite.vocabulary import tensor_type
 
 LANES = 16  # partial results of a reduction, which compilers keep in vectors
@@ -79,7 +80,8 @@ def combined(n: Nest, kind: str, dtype: DType, x: str, y: str) -> str:
     return f"({computed(dtype)})({x} {signs[kind]} {y})"
 
 
-def _attr(op: Op, name: str) -> DType | None:
+def _attr(op: Op, name: str) -> Attribute:
+    """An attribute, or None where the op has none of that name."""
     return next((v for a, v in zip(op.defn.attrs, op.attrs, strict=True) if a.name == name), None)
 
 
@@ -201,7 +203,7 @@ def cumulation(n: Nest, op: Op, to: str) -> None:
                 n.put(line)
 
 
-def contraction(n: Nest, op: Op, to: str, scratch: Callable[[DType, Shape], str]) -> None:
+def contraction(n: Nest, op: Op, to: Sequence[str], scratch: Callable[[DType, Shape], str]) -> None:
     """A product of matrices per index of the batch axes. Operands in another order or dtype are written in order first."""
     x, y = op.operands
     out = tensor_type(op.result)
@@ -218,25 +220,25 @@ def contraction(n: Nest, op: Op, to: str, scratch: Callable[[DType, Shape], str]
     sizes = [" * ".join(map(n.extent, v)) or "1" for v in (m, c, k)]
     t, total = computed(dtype), wrapping(dtype)
     name = n.helpers.use(*product(t, total))
-    into = to if dtype is out.dtype else scratch(dtype, out.shape)
+    into = to[0] if dtype is out.dtype else scratch(dtype, out.shape)
     with n.loops(b) as index:
         at = n.joined(index, tuple(b)) if b else "0"
         starts = [f"{p} + ({at}) * ({r}) * ({s})" if b else p for p, r, s in
                   ((left, sizes[0], sizes[2]), (right, sizes[2], sizes[1]), (into, sizes[0], sizes[1]))]  # fmt: skip
         n.put(f"{name}({', '.join(sizes)}, {', '.join(starts)});")
-    if into != to:
+    if into != to[0]:
         with n.loops(out.shape) as index:
             at = n.linear(index, out.shape)
-            n.put(f"{to}[{at}] = {n.helpers.store(out.dtype, n.helpers.cast(dtype, out.dtype, f'{into}[{at}]'))};")
+            n.put(f"{to[0]}[{at}] = {n.helpers.store(out.dtype, n.helpers.cast(dtype, out.dtype, f'{into}[{at}]'))};")
 
 
 def _ordered(n: Nest, x: Operand, order: Sequence[int], dtype: DType, scratch: Callable[[DType, Shape], str]) -> str:
     """The name of a buffer with the elements of `x` in `dtype`, its axes in `order`."""
     t = tensor_type(x)
     moved = [a for a in order if t.shape[a] != 1]
-    if t.dtype is dtype and moved == sorted(moved) and isinstance(x, Value) and x in n.buffers:
-        n.read[n.buffers[x]] = memory(t.dtype)
-        return n.buffers[x]
+    if t.dtype is dtype and moved == sorted(moved) and (buffer := n.buffer(x)) is not None:
+        n.read[buffer] = memory(t.dtype)
+        return buffer
     if t.dtype is dtype and moved == sorted(moved) and (table := _table(x)) is not None:
         n.constant(table, ("0",) * t.rank)
         return n.tables[table]
@@ -252,6 +254,140 @@ def _table(x: Operand) -> Literal | None:
     return x if isinstance(x, Literal) and not is_splat(x) else None
 
 
+def ranking(n: Nest, op: Op, to: Sequence[str], scratch: Callable[[DType, Shape], str]) -> None:
+    """`sort` and `top_k`: a merge sort of the indices along the axis, then the elements in that order."""
+    t = tensor_type(op.operands[0])
+    axis, ranked = op.attr("axis") % t.rank, op.defn.short == "top_k"
+    d, falling = n.extent(t.shape[axis]), op.attr("largest" if ranked else "descending")
+    keys = op.operands[: 1 if ranked else op.attr("keys")]
+    row = t.shape[axis : axis + 1]
+    order, other = scratch(SI64, row), scratch(SI64, row)
+    with n.loops([e for a, e in enumerate(t.shape) if a != axis]) as outer:
+
+        def at(i: str) -> tuple[str, ...]:
+            return (*outer[:axis], i, *outer[axis:])
+
+        with n.block(f"for (int64_t l = 0; l < {d}; l++)"):
+            n.put(f"{order}[l] = l;")
+        n.put(f"int64_t *from = {order}, *into = {other};")
+        with (
+            n.block(f"for (int64_t width = 1; width < {d}; width *= 2)"),
+            n.block(f"for (int64_t low = 0; low < {d}; low += 2 * width)"),
+        ):
+            n.put(f"const int64_t middle = low + width < {d} ? low + width : {d};")
+            n.put(f"const int64_t high = low + 2 * width < {d} ? low + 2 * width : {d};")
+            n.put("int64_t a = low, b = middle;")
+            with n.block("for (int64_t l = low; l < high; l++)"):
+                n.put("int later = a >= middle;")
+                with n.block("if (a < middle && b < high)"):
+                    tests = [_before(n, x, at("from[b]"), at("from[a]"), falling) for x in keys]
+                    for k, (less, more) in enumerate(tests):
+                        n.put(f"later = {less};" if k == 0 else f"later = equal{k} ? {less} : later;")
+                        if k + 1 < len(tests):
+                            so_far = f"equal{k} && " if k else ""
+                            n.put(f"const int equal{k + 1} = {so_far}!({less}) && !({more});")
+                n.put("into[l] = later ? from[b++] : from[a++];")
+            with n.block(f"if (high == {d})"):
+                n.put("int64_t *const swapped = from;")
+                n.put("from = into;")
+                n.put("into = swapped;")
+        out = tensor_type(Element(op.result, 0)) if len(to) > 1 else tensor_type(op.result)
+        with n.block(f"for (int64_t l = 0; l < {n.extent(out.shape[axis])}; l++)"):
+            place = n.linear(at("l"), out.shape)
+            n.put("const int64_t best = from[l];")
+            for x, name in zip(op.operands, to, strict=False):
+                dtype = tensor_type(x).dtype
+                n.put(f"{name}[{place}] = {n.helpers.store(dtype, n.element(x, at('best')))};")
+            if ranked:
+                n.put(f"{to[1]}[{place}] = ({memory(op.attr('indices_dtype'))})best;")
+
+
+def _before(n: Nest, x: Operand, here: Sequence[str], there: Sequence[str], falling: bool) -> tuple[str, str]:
+    """Whether an element comes before another one, and whether it comes after. A NaN is larger than all numbers."""
+    dtype = tensor_type(x).dtype
+    a, b = (n.let(computed(dtype), n.element(x, tuple(i))) for i in (here, there))
+    less, more = (f"{p} < {q}" + (f" || ({q} != {q} && {p} == {p})" if dtype.is_float else "") for p, q in ((a, b), (b, a)))
+    return (more, less) if falling else (less, more)
+
+
+def gathering(n: Nest, op: Op, to: Sequence[str], scratch: Callable[[DType, Shape], str]) -> None:
+    """Scatters and `segment_reduce`: the first operand, or what a sum begins with, into which updates are combined in order."""
+    short, out = op.defn.short, tensor_type(op.result)
+    kind = (
+        str(_attr(op, "kind") or _attr(op, "reduce") or "add")
+        .rpartition(".")[2]
+        .lower()
+        .replace("add", "sum")
+        .replace("mul", "prod")
+    )
+    dtype = _attr(op, "accum_dtype") or (_default(out.dtype) if kind in ("sum", "prod") else out.dtype)
+    into = to[0] if dtype is out.dtype else scratch(dtype, out.shape)
+    if short == "segment_reduce":
+        with n.loops(out.shape) as index:
+            n.put(f"{into}[{n.linear(index, out.shape)}] = {n.helpers.store(dtype, _identity(kind, dtype))};")
+    else:
+        fill(n, op.operands[0], into, dtype)
+    updates = op.operands[0 if short == "segment_reduce" else 2]
+    u = tensor_type(updates)
+    with n.loops(u.shape) as index:
+        place, conditions = _places[short](n, op, index)
+        with n.block(f"if ({' && '.join(conditions)})" if conditions else ""):
+            at = f"{into}[{n.linear(tuple(place), out.shape)}]"
+            value = n.helpers.cast(u.dtype, dtype, n.element(updates, index))
+            value = value if kind == "replace" else combined(n, kind, dtype, n.helpers.load(dtype, at), value)
+            n.put(f"{at} = {n.helpers.store(dtype, value)};")
+    if into != to[0]:
+        with n.loops(out.shape) as index:
+            at = n.linear(index, out.shape)
+            value = n.helpers.cast(dtype, out.dtype, n.helpers.load(dtype, f"{into}[{at}]"))
+            n.put(f"{to[0]}[{at}] = {n.helpers.store(out.dtype, value)};")
+
+
+Place = tuple[list[str], list[str]]  # the indices of an update, and the conditions under which it is combined
+
+
+def _segment(n: Nest, op: Op, index: Sequence[str]) -> Place:
+    i = n.let("int64_t", f"(int64_t){n.element(op.operands[1], (index[0],))}")
+    return [i, *index[1:]], [f"{n.helpers.named('inside')}({i}, {n.extent(tensor_type(op.result).shape[0])}, &bad)"]
+
+
+def _along(n: Nest, op: Op, index: Sequence[str]) -> Place:
+    axis = op.attr("axis") % len(index)
+    i = n.let("int64_t", f"(int64_t){n.element(op.operands[1], tuple(index))}")
+    inside = f"{n.helpers.named('inside')}({i}, {n.extent(tensor_type(op.result).shape[axis])}, &bad)"
+    return [*index[:axis], i, *index[axis + 1 :]], [inside]
+
+
+def _windowed(n: Nest, op: Op, index: Sequence[str]) -> Place:
+    """The start of the window and the place in it. A window that leaves the operand is an error, unless it is dropped."""
+    x, starts, updates = (tensor_type(v) for v in op.operands)
+    window = sorted(a % updates.rank for a in op.attr("update_window_dims"))
+    inserted = [a % x.rank for a in op.attr("inserted_window_dims")]
+    sizes = window_extents(x.shape, updates.shape, op.attr("update_window_dims"), op.attr("inserted_window_dims"))
+    vector = index_vector_axis(op.attr("index_vector_dim"), starts.rank)
+    batch, inner = [i for a, i in enumerate(index) if a not in window], iter([index[a] for a in window])
+    place, conditions = ["0" if a in inserted else next(inner) for a in range(x.rank)], list[str]()
+    drop = bool(_attr(op, "drop"))
+    for k, axis in enumerate(a % x.rank for a in op.attr("scatter_dims_to_operand_dims")):
+        where = (*batch[:vector], str(k), *batch[vector:]) if vector < starts.rank else tuple(batch)
+        i = n.let("int64_t", f"(int64_t){n.element(op.operands[1], where)}")
+        last = f"{n.extent(x.shape[axis])} - {n.extent(sizes[axis])} + 1"
+        if not drop:
+            conditions.append(f"{n.helpers.named('inside')}({i}, {last}, &bad)")
+        place[axis] = i if place[axis] == "0" else n.let("int64_t", f"{i} + {place[axis]}")
+    if drop:
+        conditions = [f"{i} >= 0 && {i} < {n.extent(d)}" for i, d in zip(place, x.shape, strict=True) if i != "0"]
+    return place, conditions
+
+
+_places: dict[str, Callable[[Nest, Op, Sequence[str]], Place]] = {
+    "segment_reduce": _segment, "scatter_reduce": _along, "scatter_add": _windowed, "scatter": _windowed,
+}  # fmt: skip
+
+# Steps with several results, or with scratch memory.
+SEVERAL: dict[str, Callable[..., None]] = {
+    "dot_general": contraction, "sort": ranking, "top_k": ranking, **dict.fromkeys(_places, gathering),
+}  # fmt: skip
 STEPS: dict[str, Callable[..., None]] = {
     **{f"reduce_{k}": reduction for k in ("sum", "max", "min", "prod", "and", "or", "xor")},
     **{f"cum{k}": cumulation for k in ("sum", "max", "min", "prod")},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from ptir_tools.core import symbols
 from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.types import TensorType
+from ptir_tools.core.types import TensorType, TupleType, Type
 
 COMPILERS = [c for c in ("gcc", "clang") if shutil.which(c)]
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-D_POSIX_C_SOURCE=200112L"]
@@ -31,12 +31,12 @@ def written(program: Program) -> str | None:
 
 def harness(program: Program, entry: str, numbers: Mapping[str, int], shapes: list[tuple[int, ...]]) -> str:
     """A `main` that reads the inputs from standard input and writes the results."""
-    params = [t for p in program.main.params if isinstance(t := p.type, TensorType)]
+    params = flat([p.type for p in program.main.params])
     names = sorted(symbols.symbols(program))
     sizes = [f"INT64_C({numbers[n]})" for n in names]
     lines = ["#include <stdio.h>", "#include <stdlib.h>", "int main(void)", "{"]
     args = []
-    types = [*(p.dtype for p in params), *(t.dtype for t in program.main.result_types)]  # type: ignore[attr-defined]
+    types = [t.dtype for t in (*params, *flat(program.main.result_types))]
     for i, (dtype, shape) in enumerate(zip(types, shapes, strict=True)):
         n = int(np.prod(shape, dtype=object)) * dtype.size
         lines.append(f"    char *b{i} = malloc({n} ? {n} : 1);")
@@ -65,8 +65,8 @@ def run(
 ) -> tuple[int, dict[str, np.ndarray]]:
     """The status and the results of the compiled program."""
     numbers: dict[str, int] = {}
-    for p, x in zip(program.main.params, inputs.values(), strict=True):
-        symbols.unify(p.type, ptir_type(x, p.type), numbers, p.name)
+    for (name, x), t in zip(inputs.items(), flat([p.type for p in program.main.params]), strict=True):
+        symbols.unify(t, t.with_shape(x.shape), numbers, name)
     shapes = [x.shape for x in (*inputs.values(), *expected.values())]
     entry = text.split("_arena(")[0].rpartition(" ")[2]
     source = folder / "program.c"
@@ -81,14 +81,13 @@ def run(
     assert done.returncode in (0, 1, 2, 3), done.stderr[:3000]
     results, at = {}, 0
     if done.returncode == 0:
-        for (name, x), t in zip(expected.items(), program.main.result_types, strict=True):
-            kind = numpy_dtype(t.dtype)  # type: ignore[attr-defined]
+        for (name, x), t in zip(expected.items(), flat(program.main.result_types), strict=True):
+            kind = numpy_dtype(t.dtype)
             results[name] = np.frombuffer(done.stdout, kind, x.size, at).reshape(x.shape)
             at += x.size * kind.itemsize
     return done.returncode, results
 
 
-def ptir_type(x: np.ndarray, t: object) -> TensorType:
-    """The static type of an array."""
-    assert isinstance(t, TensorType)
-    return t.with_shape(x.shape)
+def flat(types: Sequence[Type]) -> list[TensorType]:
+    """The tensors of these types, in order."""
+    return [part for t in types for part in (flat(t.elements) if isinstance(t, TupleType) else [t])]  # type: ignore[list-item]

@@ -14,6 +14,7 @@ import ptir_tools
 from ptir_tools import convert
 from ptir_tools.bridges.c.format import KNOWN
 from ptir_tools.bridges.c.scalars import MEMORY
+from ptir_tools.bridges.c.steps import SEVERAL
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
@@ -24,6 +25,7 @@ from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.options import RunOptions
 from tests.bridges.c.running import COMPILERS, FAST, STRICT, run, written
 from tests.conftest import run_ptir
+from tests.ptir.loop_programs import Carries, loops
 
 pytestmark = pytest.mark.skipif(not COMPILERS, reason="there is no C compiler")
 
@@ -57,6 +59,50 @@ def test_random_programs_of_other_irs(ir: str, seed: int, tmp_path: Path) -> Non
     program = convert.translate(before, "ptir", Diagnostics(before.source), Options())
     assert program is not None
     assert agrees(program, tmp_path, seed)
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("seed", range(4))
+def test_loops_and_branches(seed: int, compiler: str, tmp_path: Path) -> None:
+    assert agrees(loops(seed), tmp_path, seed, compiler)
+    assert agrees(Carries(seed).program, tmp_path, seed, compiler)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rankings_and_scatters(seed: int, tmp_path: Path) -> None:
+    program = generate(Seeded(seed), dtypes=list(MEMORY), size=5, only=sorted(SEVERAL), symbols=False)
+    assert agrees(program, tmp_path, seed)
+
+
+ROWS = """program @f (spec_version = ptir.v0.4) {
+  func @f(%x: tensor<f32, ?Tx3>, %h: tensor<f32, 3>, %w: tensor<f32, 3x3>) -> (tensor<f32, 3>, tensor<f32, ?Tx3>) {
+    %r = scan(%h, %w, %x) body_region[^step] carry_count[2] scan_output_count[1]
+      -> (tensor<f32, 3>, tensor<f32, 3x3>, tensor<f32, ?Tx3>)
+    return %r[0], %r[2]
+  }
+  region ^step(%h: tensor<f32, 3>, %w: tensor<f32, 3x3>, %x: tensor<f32, 3>)
+      -> (tensor<f32, 3>, tensor<f32, 3x3>, tensor<f32, 3>) {
+    %p = dot_general(%w, %h) batch_lhs[] batch_rhs[] contract_lhs[1] contract_rhs[0] -> tensor<f32, 3>
+    %s = add(%p, %x) -> tensor<f32, 3>
+    %n = tanh(%s) -> tensor<f32, 3>
+    return %n, %w, %h
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("steps", [0, 1, 5])
+def test_a_scan_over_a_symbol(steps: int, tmp_path: Path) -> None:
+    program = ptir_tools.read(ROWS)
+    text = written(program)
+    assert text is not None and "memcpy" in text
+    assert "w_" not in text, "a carry that never changes is not copied"
+    draw = np.random.default_rng(1)
+    inputs = {name: draw.standard_normal(n).astype(np.float32) for name, n in (("x", (steps, 3)), ("h", 3), ("w", (3, 3)))}
+    expected, tolerances = reference_outputs(program, inputs, RunOptions())
+    status, found = run(program, text, inputs, expected, tmp_path)
+    assert status == 0
+    assert not compare(expected, found, tolerances)
 
 
 SYMBOLIC = """func @f(%x: tensor<f32, ?Nx?M>, %i: tensor<si32, ?K>) -> (tensor<f32, ?Kx?M>, tensor<f32, ?D>) where ?D = ?N + 2 {
