@@ -49,9 +49,11 @@ def build_copy(folder: Path, env: dict[str, str]) -> None:
 
 
 def runtime(name: str) -> str:
-    """The sanitizer's library, which has to be loaded before the interpreter's own."""
-    asked = [*os.environ.get("CC", "gcc").split(), f"-print-file-name={FLAGS[name][1]}"]
-    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    """The libraries that have to be loaded before the interpreter's own: the sanitizer's, and that of C++, whose exceptions it
+    watches."""
+    compiler = os.environ.get("CC", "gcc").split()
+    wanted = ([*compiler, f"-print-file-name={library}"] for library in (FLAGS[name][1], "libstdc++.so.6"))
+    return " ".join(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip() for asked in wanted)
 
 
 def pytest_sessionstart() -> None:
@@ -65,7 +67,7 @@ def run_on_copy(folder: Path, python: list[str], env: dict[str, str], args: list
     """The exit code of pytest on the package in `folder`. The command `python` starts an interpreter; `args` choose the tests, or
     options for all native tests."""
     path = os.pathsep.join([str(folder), str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
-    chosen = args if any(not a.startswith("-") for a in args) else [*(f"tests/{t}" for t in TESTS), *args]
+    chosen = args if any((ROOT / a.partition("::")[0]).exists() for a in args) else [*(f"tests/{t}" for t in TESTS), *args]
     options = ["-p", "no:cacheprovider", "-p", "tests.sanitize", "--import-mode=append"]  # the copy stays first on the path
     variables = {**os.environ, **env, COPY: str(folder), "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
     return subprocess.run([*python, "-P", "-m", "pytest", *options, *chosen], cwd=ROOT, env=variables, check=False).returncode

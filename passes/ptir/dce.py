@@ -1,7 +1,7 @@
 """Dead code elimination of PTIR, including unused results of loops and branches.
 
 The signature stays. With `parameters=true`, unused parameters of functions are dropped, too, except those that are the only
-definition of a symbol.
+definition of a symbol. With `constants=true`, constants of any size that a loop carries unchanged are made in its regions.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ else:  # needed only for programs with regions
     pruning = lazy("ptir_tools.dialects.ptir.rewrites.pruning")
     sharing = lazy("ptir_tools.dialects.ptir.rewrites.sharing")
 
-OPTIONS = {"parameters": False}
+OPTIONS = {"parameters": False, "constants": False}
 
 
 def run(program: Program, context: PassContext) -> None:
     """Drop ops, carries and outputs of loops whose results are not read, and regions that no op refers to."""
     dce.run(program, context)
-    while prune_regions(program, context, joins=False):
+    constants = bool(context.options.get("constants"))
+    while prune_regions(program, context, joins=False, constants=constants):
         dce.run(program, context)
     for function in program.functions if context.options.get("parameters") else ():
         with context.rewriter(program, function) as rw:
@@ -35,12 +36,13 @@ def run(program: Program, context: PassContext) -> None:
         context.count("parameters erased", gone)
 
 
-def prune_regions(program: Program, context: PassContext, *, joins: bool) -> bool:
-    """Remove unused values from loops and branches and, with `joins`, values that they have twice. Whether any was removed."""
+def prune_regions(program: Program, context: PassContext, *, joins: bool, constants: bool = False) -> bool:
+    """Remove unused values from loops and branches and, with `joins`, values that they have twice. Constants that loops carry
+    are made in their regions, with `constants` large ones, too. Whether any value was removed."""
     if not program.regions:
         return False
     shared = sharing.Sharing(program, context.expanding(program))
-    return sum(pruning.prune(rw, shared, context, joins=joins) for rw in context.rewriters(program)) > 0
+    return sum(pruning.prune(rw, shared, context, joins=joins, constants=constants) for rw in context.rewriters(program)) > 0
 
 
 def _drop_parameters(function: Function, rw: Rewriter) -> int:

@@ -44,6 +44,8 @@ EXACT = (
     "elementwise-fusion,decompose",
     "fusion-hints",
     "raise-strides",
+    "raise-bytes",
+    "dce{constants=true}",
     "min-peak",
 )
 BOUNDED = ("raise-contractions", "decompose{calls-only=true}", "elementwise-fusion,decompose{calls-only=true}",

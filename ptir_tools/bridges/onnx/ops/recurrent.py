@@ -5,7 +5,8 @@ from __future__ import annotations
 from ptir_tools.bridges.onnx.ops.elementwise import Map, bounded, relu, sigmoid, softplus
 from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
 from ptir_tools.bridges.onnx.table import DOMAIN, Node, fixed, handles, refused, stretched
-from ptir_tools.core.dtypes import F32, SI32, SI64
+from ptir_tools.core.arrays import numpy_dtype
+from ptir_tools.core.dtypes import F32, SI32, SI64, UI8
 from ptir_tools.core.lazy import np
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
@@ -47,10 +48,10 @@ def _parts(x: Tensor, count: int, a: int) -> list[Tensor]:
     return [cut(x, a, k * each, each) for k in range(count)]
 
 
-def recur(x: Tensor, matrix: Tensor, factor: Tensor | None = None) -> Tensor:
-    """The products of the last axis of a tensor with the rows of weights. With `factor`, the scales of rows of integers, the
-    tensor is quantized to 8 bits first."""
-    if factor is None:
+def recur(x: Tensor, matrix: Tensor, factor: Tensor | None = None, point: Tensor | None = None) -> Tensor:
+    """The products of the last axis of a tensor with the rows of weights. With `factor` and `point`, the scales and zero points
+    of columns of 8-bit integers, the tensor is quantized first, and multiplied by the columns."""
+    if factor is None or point is None:
         return x.dot_general(matrix, contract_lhs=[x.rank - 1], contract_rhs=[1])
     axes = list(range(x.rank))
     low, high = x.reduce_min(axes).minimum(0.0), x.reduce_max(axes).maximum(0.0)
@@ -58,24 +59,36 @@ def recur(x: Tensor, matrix: Tensor, factor: Tensor | None = None) -> Tensor:
     scale = scale.compare_eq(0.0).select(1.0, scale)
     zero = bounded(-low / scale, 0.0, 255.0).round_even()
     steps = (x / scale.broadcast_to(x.shape)).round_even() + zero.broadcast_to(x.shape)
-    whole = (bounded(steps, 0.0, 255.0) - zero.broadcast_to(x.shape)).cast(SI32)
-    total = whole.dot_general(matrix, contract_lhs=[x.rank - 1], contract_rhs=[1]).cast(F32)
+    whole = bounded(steps, 0.0, 255.0).cast(UI8).cast(SI32) - zero.cast(SI32).broadcast_to(x.shape)
+    columns = matrix.cast(SI32) - stretched(point.cast(SI32), matrix.shape)
+    total = whole.dot_general(columns, contract_lhs=[x.rank - 1], contract_rhs=[0]).cast(F32)
     return total * stretched(factor * stretched(scale, factor.shape), total.shape)
 
 
-def _weights(node: Node) -> tuple[list[Tensor], list[list[Tensor]]]:
-    """The weights of inputs and of states [direction, gates * hidden, …], and, where they are quantized, the scales of their rows
-    [direction, gates * hidden]: then the weights are integers minus their zero points."""
-    if node.name != "DynamicQuantizeLSTM":
-        return [node.ranked(i, 3) for i in (1, 2)], [[], []]
-    weights, factors = [], []
+def _is_quantized(node: Node) -> bool:
+    return node.name == "DynamicQuantizeLSTM"
+
+
+def _each(node: Node, i: int, count: int) -> list[Tensor]:
+    """Operand `i` of each direction. Those of a constant are constants, and vectors of equal elements one element."""
+    whole, array = node[i], node.array(i)
+    if array is None or array.dtype != numpy_dtype(whole.dtype):
+        return [_row(whole, k) for k in range(count)]
+    return [node.constant(x.reshape(-1)[:1] if x.ndim == 1 and np.ptp(x) == 0 else x) for x in array[:count]]
+
+
+def _weights(node: Node, count: int) -> list[list[list[Tensor]]]:
+    """For each direction the weights of inputs and of states, [gates * hidden, …]; quantized ones, which are transposed, with the
+    scales and zero points of their columns."""
+    if not _is_quantized(node):
+        return [[[w], [r]] for w, r in zip(_each(node, 1, count), _each(node, 2, count), strict=True)]
+    result: list[list[list[Tensor]]] = [[] for _ in range(count)]
     for i, scale in ((1, 8), (2, 10)):
-        w = node.ranked(i, 3).transpose([0, 2, 1])
-        each = [v.reshape([*v.shape, 1]) if v.rank == 1 else v for v in (node[scale], node[scale + 1])]
-        rows = [stretched(v, w.shape[:2]) for v in each]
-        weights.append(w.cast(SI32) - stretched(rows[1].cast(SI32).reshape([*w.shape[:2], 1]), w.shape))
-        factors.append([rows[0]])
-    return weights, factors
+        scalings = [_each(node, k, count) for k in (scale, scale + 1)]
+        for found, w, *scaling in zip(result, _each(node, i, count), *scalings, strict=True):
+            factor, point = (v.reshape([1]) if v.rank == 0 else v for v in scaling)
+            found.append([w, stretched(factor, w.shape[1:]), point])
+    return result
 
 
 @handles("RNN", "GRU", "LSTM")
@@ -86,8 +99,7 @@ def recurrent(node: Node) -> list[Tensor]:
     if batch_first:
         x = x.transpose([1, 0, 2])
     time, batch, _ = x.shape
-    weights, factors = _weights(node)
-    directions, hidden = fixed(weights[0].shape[0]), weights[1].shape[2]
+    directions, hidden = fixed(node.ranked(1, 3).shape[0]), node.ranked(2, 3).shape[1 if _is_quantized(node) else 2]
     kind = node.name.removeprefix("DynamicQuantize")
     if node.given("hidden_size", hidden) != hidden or directions != 1 + (node.attr("direction") == "bidirectional"):
         raise Violation("InvalidModel", f"weights {node[2].type} do not fit `hidden_size` and `direction` of {node.name}")
@@ -99,6 +111,7 @@ def recurrent(node: Node) -> list[Tensor]:
         has = name.lower() in _PARAMETERS
         maps.append(_activation(name, alphas.pop(0) if has and alphas else None, betas.pop(0) if has and betas else None))
     each = len(maps) // directions
+    weights = _weights(node, directions)
     outputs = []
     for k in range(directions):
         turned = node.attr("direction") == "reverse" or k == 1
@@ -107,8 +120,7 @@ def recurrent(node: Node) -> list[Tensor]:
             zero = node.block.constant(np.zeros((), np.float32)).cast(x.dtype).broadcast_to([batch, hidden])
             given = node[i].transpose([1, 0, 2]) if batch_first and node.has(i) else node.get(i)
             states.append(stretched(_row(given, k), (batch, hidden)) if given is not None else zero)
-        own = [[_row(v, k) for v in (w, *f)] for w, f in zip(weights, factors, strict=True)]
-        outputs.append(_direction(node, kind, x, k, own, turned, states, maps[k * each : k * each + each]))
+        outputs.append(_direction(node, kind, x, k, weights[k], turned, states, maps[k * each : k * each + each]))
     y = node.concat([o[0].reshape([time, 1, batch, hidden]) for o in outputs], 1)
     last = [node.concat([o[i].reshape([1, batch, hidden]) for o in outputs], 0) for i in range(1, len(outputs[0]))]
     if batch_first:
@@ -120,7 +132,7 @@ def _direction(
     node: Node, kind: str, x: Tensor, k: int, weights: list[list[Tensor]], turned: bool, states: list[Tensor], maps: list[Map]
 ) -> list[Tensor]:
     """One direction: the states of all steps in order of time, the last state, and the last cell. `weights` are those of inputs
-    and of states, each with its scales if it is quantized."""
+    and of states, each with scales and zero points if it is quantized."""
     bias = _row(node.ranked(3, 2), k) if node.has(3) else None
     of_x, of_h = _parts(bias, 2, 0) if bias is not None else (None, None)
     lengths = node.get(4)

@@ -2,7 +2,7 @@
 
 A carry stays when it is read after the loop, or when something that stays is computed from it. Its region then has fewer
 parameters and results, and none of the ops that only they needed. Other results and the trip count stay the same. A small
-constant that a loop carries only for its regions is made in them instead.
+constant that a loop carries only for its regions is made in them instead; a large one, too, if that is asked for.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ptir_tools.rewrite.uses import value_named
 _SMALL_BYTES = 64  # bytes of a constant that is made again in each step
 
 
-def prune(rw: Rewriter, sharing: Sharing, context: PassContext, *, joins: bool) -> int:
-    """Prune the loops and branches in the block of `rw`, with the ops that become unused. `joins`: also merge duplicates. The
-    result is the number of operands and results removed."""
+def prune(rw: Rewriter, sharing: Sharing, context: PassContext, *, joins: bool, constants: bool = False) -> int:
+    """Prune the loops and branches in the block of `rw`, with the ops that become unused. `joins`: also merge duplicates.
+    `constants`: also make large constants in regions. The result is the number of operands and results removed."""
     removed = 0
     for op in reversed(rw.body()):
         if rw.erase_unused(op):
@@ -34,14 +34,14 @@ def prune(rw: Rewriter, sharing: Sharing, context: PassContext, *, joins: bool) 
             if context.log is not None:
                 context.record(erased(op))
         elif op.defn.name in _PLANS and not used_packed(rw, op):
-            removed += _prune(rw, op, sharing, context, joins)
+            removed += _prune(rw, op, sharing, context, joins, constants)
     context.count("pruned", removed)
     return removed
 
 
-def _prune(rw: Rewriter, op: Op, sharing: Sharing, context: PassContext, joins: bool) -> int:
+def _prune(rw: Rewriter, op: Op, sharing: Sharing, context: PassContext, joins: bool, constants: bool) -> int:
     read = results_read(rw, op)
-    if (found := _carried_constants(op, read)) and context.step("make-inside", op, op):
+    if (found := _carried_constants(op, read, constants)) and context.step("make-inside", op, op):
         _sink_constants(rw, op, found, sharing)
     duplicates = _Duplicates.of(op) if joins else _Duplicates()
     plan = _PLANS[op.defn.name](op, {duplicates.results.get(i, i) for i in read}, duplicates.params)
@@ -114,13 +114,15 @@ def _operand_key(x: Operand | None) -> Hashable:
     return v if v is None or v.op is None else v.op.defn
 
 
-def _carried_constants(op: Op, read: set[int]) -> dict[int, Literal]:
-    """The small constants that a loop carries unchanged and that are unused after it, by carry."""
+def _carried_constants(op: Op, read: set[int], large: bool) -> dict[int, Literal]:
+    """The small constants, or all, that a loop carries unchanged and that are unused after it, by carry."""
     carries = ((k, literal_of(op.operands[k])) for k in unchanged(op) if k not in read)
     return {
         k: literal
         for k, literal in carries
-        if literal is not None and _is_small(literal) and all(region_accepts(r, r.params[k], literal) for r in op.regions)
+        if literal is not None
+        and (large or _is_small(literal))
+        and all(region_accepts(r, r.params[k], literal) for r in op.regions)
     }
 
 

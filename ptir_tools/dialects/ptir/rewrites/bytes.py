@@ -1,0 +1,146 @@
+"""Raise a product of 8-bit integers minus zero points to a product of bytes, with sums of bytes as corrections.
+
+`(x - p) @ (w - q)` is `x @ w - p * sums(w) - sums(x) * q + k * p * q` in arithmetic that wraps. Engines have kernels for
+bytes; in the canonical form the ops are fewer, so this is no canonicalization: engines run it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array
+from ptir_tools.core.declare import OPS
+from ptir_tools.core.dtypes import SI8, SI32, UI8
+from ptir_tools.core.evaluate import Context, computed
+from ptir_tools.core.ir import Op, Operand, Value, create
+from ptir_tools.core.lazy import np
+from ptir_tools.core.records import NamedTuple
+from ptir_tools.core.types import tensor
+from ptir_tools.dialects.ptir.rewrites import helpers
+from ptir_tools.dialects.ptir.rewrites.uniform import element_of
+from ptir_tools.rewrite.constants import literal_of
+from ptir_tools.rewrite.pattern_set import PatternSet
+from ptir_tools.rewrite.patterns import OpView, rewrites
+
+_MOVES = ("ptir.reshape", "ptir.transpose", "ptir.slice")
+_LEAST = 1 << 14  # products: with fewer the corrections cost more than they save
+_HALF = 128  # from unsigned to signed bytes
+
+
+class _Shifted(NamedTuple):
+    """An operand of a product: bytes, the moves of them, and the zero point that is subtracted (None: 0)."""
+
+    source: Operand
+    moves: Sequence[Op]
+    zero: Operand | None
+
+
+@rewrites("ptir.dot_general", depth=6)
+def product_of_bytes(op: OpView) -> bool:
+    """A product of 8-bit integers in 32 bits, with a zero point for all elements of an operand, is a product of bytes."""
+    root, batch = op.root, tuple(range(len(op.batch_lhs)))
+    if {helpers.dtype(x) for x in (op.lhs, op.rhs, root)} != {SI32} or op.accum_dtype not in (None, SI32):
+        return False
+    if not helpers.static(*root.operands) or (op.batch_lhs, op.batch_rhs) != (batch, batch) or _work(op) < _LEAST:
+        return False
+    found = [_shifted(op, x) for x in root.operands]
+    if not all(found):
+        return False
+    left, right = (f for f in found if f is not None)
+    kinds = {helpers.dtype(f.source) for f in (left, right)}
+    (x, p), (w, q) = (_bytes(op, f, len(kinds) > 1) for f in (left, right))
+    attrs = root.defn.named(root.attrs) | {"accum_dtype": SI32, "out_dtype": SI32}
+    result = op.rw.build(root, "dot_general", x, w, **attrs)
+    terms = [_spread(op, p, _sums(op, 1, w), 1), _spread(op, q, _sums(op, 0, x), 0)]
+    for term in terms:
+        if term is not None:
+            result = op.rw.build(root, "sub", result, term)
+    if p is not None and q is not None:
+        count = _number(op, prod(helpers.shape(op.lhs)[a] for a in op.contract_lhs))
+        both = op.rw.build(root, "mul", op.rw.build(root, "mul", p, q), count)
+        result = op.rw.build(root, "add", result, op.rw.build(root, "broadcast_to", both, result_shape=helpers.shape(root)))
+    return op.replace(result)
+
+
+def _work(op: OpView) -> int:
+    """The products of a contraction."""
+    return prod(int(n) for n in helpers.shape(op.root)) * prod(int(helpers.shape(op.lhs)[a]) for a in op.contract_lhs)
+
+
+def _shifted(op: OpView, x: Operand) -> _Shifted | None:
+    """`x` as moved bytes minus a zero point for all elements; None if it is something else."""
+    moves: list[Op] = []
+    zero: Operand | None = None
+    while isinstance(x, Value) and (made := op.rw.inst_of(x)) is not None:
+        if made.defn.name in _MOVES:
+            moves.append(made)
+        elif made.defn.name == "ptir.cast" and helpers.dtype(made.operands[0]) in (SI8, UI8):
+            return _Shifted(made.operands[0], moves[::-1], zero)
+        elif made.defn.name != "ptir.sub" or zero is not None or (zero := _one(op, made.operands[1])) is None:
+            return None
+        x = made.operands[0]
+    return None
+
+
+def _one(op: OpView, x: Operand) -> Operand | None:
+    """The tensor of one element that all elements of `x` are; None if they differ, or it is not known that they do not."""
+    if (element := element_of(x)) is not None:
+        return element
+    while (spread := op.defined_by(x, "broadcast_to") or op.defined_by(x, "reshape")) is not None:
+        x = spread.x
+    return x if all(n == 1 for n in helpers.shape(x)) else None
+
+
+def _bytes(op: OpView, found: _Shifted, signed: bool) -> tuple[Operand, Operand | None]:
+    """The moved bytes of an operand and their zero point. `signed`: unsigned bytes become signed ones, 128 less."""
+    x = found.source
+    zero = None if found.zero is None else op.rw.build(op.root, "reshape", found.zero, new_shape=())
+    if signed and helpers.dtype(x) is UI8:
+        half = op.rw.build(
+            op.root, "broadcast_to", arrays.to_literal(np.uint8(_HALF), tensor(UI8)), result_shape=helpers.shape(x)
+        )
+        x = op.rw.build(op.root, "bitcast", op.rw.build(op.root, "bitwise_xor", x, half), dtype=SI8)
+        zero = op.rw.build(op.root, "sub", _number(op, 0) if zero is None else zero, _number(op, _HALF))
+    for move in found.moves:
+        x = op.rw.build(op.root, move.defn, x, **move.defn.named(move.attrs))
+    return x, zero
+
+
+def _number(op: OpView, n: int) -> Operand:
+    return op.rw.build(op.root, "constant", value=arrays.to_literal(np.int32(n), tensor(SI32)))
+
+
+def _sums(op: OpView, side: int, x: Operand) -> Operand:
+    """The sums of an operand's bytes over the contracted axes; those of a constant of any size are computed here."""
+    attrs = {"axes": (op.contract_lhs, op.contract_rhs)[side], "keepdims": False, "accum_dtype": SI32, "out_dtype": SI32}
+    total = create(OPS["ptir.reduce_sum"], (x,), attrs)
+    if (known := _array(op, x)) is not None and (sums := computed(total, [known], Context())) is not None:
+        return op.rw.build(op.root, "constant", value=arrays.to_literal(sums, total.results[0].type))
+    return op.rw.insert_before(op.root, total)
+
+
+def _array(op: OpView, x: Operand) -> Array | None:
+    """The elements of a constant, perhaps moved."""
+    if (literal := literal_of(x)) is not None:
+        return arrays.from_literal(literal) if literal.data is not None else None
+    made = op.rw.inst_of(x) if isinstance(x, Value) else None
+    if made is None or made.defn.name not in _MOVES or (before := _array(op, made.operands[0])) is None:
+        return None
+    return computed(made, [before], Context())
+
+
+def _spread(op: OpView, factor: Operand | None, sums: Operand, side: int) -> Operand | None:
+    """`factor * sums` of one operand in the shape of the product, whose free axes of the other operand are repeated."""
+    if factor is None:
+        return None
+    shape, batch = helpers.shape(op.root), len(op.batch_lhs)
+    free = helpers.rank(op.lhs) - batch - len(op.contract_lhs)
+    there = [*range(batch), *(range(batch, batch + free) if side == 0 else range(batch + free, len(shape)))]
+    scaled = op.rw.build(op.root, "mul", sums, op.rw.build(op.root, "broadcast_to", factor, result_shape=helpers.shape(sums)))
+    units = tuple(n if i in there else 1 for i, n in enumerate(shape))
+    return op.rw.build(op.root, "broadcast_to", op.rw.build(op.root, "reshape", scaled, new_shape=units), result_shape=shape)
+
+
+BYTES = PatternSet([product_of_bytes]).freeze()
