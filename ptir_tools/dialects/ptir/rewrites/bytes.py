@@ -66,7 +66,9 @@ def product_of_bytes(op: OpView) -> bool:
 
 def _work(op: OpView) -> int:
     """The products of a contraction."""
-    return prod(int(n) for n in helpers.shape(op.root)) * prod(int(helpers.shape(op.lhs)[a]) for a in op.contract_lhs)
+    depth = helpers.tensor_type(op.lhs).static_shape
+    result: int = prod(helpers.tensor_type(op.root).static_shape) * prod(depth[a] for a in op.contract_lhs)
+    return result
 
 
 def _shifted(op: OpView, x: Operand) -> _Shifted | None:
@@ -99,7 +101,7 @@ def _bytes(op: OpView, found: _Shifted, signed: bool) -> tuple[Operand, Operand 
     zero = None if found.zero is None else op.rw.build(op.root, "reshape", found.zero, new_shape=())
     if signed and helpers.dtype(x) is UI8:
         half = op.rw.build(
-            op.root, "broadcast_to", arrays.to_literal(np.uint8(_HALF), tensor(UI8)), result_shape=helpers.shape(x)
+            op.root, "broadcast_to", arrays.to_literal(np.asarray(_HALF, np.uint8), tensor(UI8)), result_shape=helpers.shape(x)
         )
         x = op.rw.build(op.root, "bitcast", op.rw.build(op.root, "bitwise_xor", x, half), dtype=SI8)
         zero = op.rw.build(op.root, "sub", _number(op, 0) if zero is None else zero, _number(op, _HALF))
@@ -109,7 +111,7 @@ def _bytes(op: OpView, found: _Shifted, signed: bool) -> tuple[Operand, Operand 
 
 
 def _number(op: OpView, n: int) -> Operand:
-    return op.rw.build(op.root, "constant", value=arrays.to_literal(np.int32(n), tensor(SI32)))
+    return op.rw.build(op.root, "constant", value=arrays.to_literal(np.asarray(n, np.int32), tensor(SI32)))
 
 
 def _sums(op: OpView, side: int, x: Operand) -> Operand:
@@ -117,7 +119,7 @@ def _sums(op: OpView, side: int, x: Operand) -> Operand:
     attrs = {"axes": (op.contract_lhs, op.contract_rhs)[side], "keepdims": False, "accum_dtype": SI32, "out_dtype": SI32}
     total = create(OPS["ptir.reduce_sum"], (x,), attrs)
     if (known := _array(op, x)) is not None and (sums := computed(total, [known], Context())) is not None:
-        return op.rw.build(op.root, "constant", value=arrays.to_literal(sums, total.results[0].type))
+        return op.rw.build(op.root, "constant", value=arrays.to_literal(sums, helpers.tensor_type(total.results[0])))
     return op.rw.insert_before(op.root, total)
 
 
