@@ -38,6 +38,14 @@ TARGET: Option[str | None] = Option(  # over the module's own
 HAZARDS = Option("hazards", True)  # the hazard check is part of verify
 ROOM = Option("room", False)  # what is live at once must have room: an error, no warning
 FORMS = Option("forms", False)  # what `pto-legalize` rewrites is an error
+DIALECT_VERSION = Option(
+    "dialect_version",
+    "",
+    flag="--dialect-version",
+    choices=("0.1",),
+    commands=("translate",),
+    help="ptoas: an older spelling; 0.1 is that of the first wheels.",
+)
 
 _ODD_NAMES = (
     "0", "00", "1", "2", "10", "9999999999999999999999999", "-", "-1", "a-b", ".5", "1e5", "0x2", "inf", "true", "to", "step",
@@ -65,7 +73,6 @@ DIALECT = Dialect(
             suffix=".pto",
             begins=late(f"{_HERE}.ptoas.sniff", "begins"),
             imported=True,
-            written=False,
         ),
         FormatEntry("pto-as", f"{_HERE}.text.assembly", readable=False),
         FormatEntry("pto-cpp", f"{_HERE}.text.cpp", readable=False),
@@ -89,7 +96,7 @@ DIALECT = Dialect(
     },
     passes="ptir_tools.passes.pto",
     type_text=late(f"{_HERE}.types", "type_text"),
-    options=(TARGET, HAZARDS, ROOM, FORMS),
+    options=(TARGET, HAZARDS, ROOM, FORMS, DIALECT_VERSION),
     check=late(f"{_HERE}.check", "check"),
     check_despite_errors=late(f"{_HERE}.check", "check_elements"),
     explain=value(f"{_HERE}.codes", "CODES"),

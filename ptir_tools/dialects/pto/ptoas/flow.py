@@ -63,7 +63,7 @@ class Fixed(NamedTuple):
 
 def fixed(function: Node, bytes_of: Callable[[Token], object]) -> dict[str, Fixed]:
     """Buffers at an address that is a number, by name. Two of them are the same bytes if they have the same address, and the
-    same `bytes_of` their types (space and size)."""
+    same `bytes_of` their types (space and size); None for a type with an error."""
     numbers: dict[str, int] = {}
     first: dict[tuple[int, object], Fixed] = {}
     found: dict[str, Fixed] = {}
@@ -76,7 +76,8 @@ def fixed(function: Node, bytes_of: Callable[[Token], object]) -> dict[str, Fixe
             at, listed, own = numbers.get(keyed.get("addr", "")), node.part("signature"), defined(node)[0]
             if at is not None and listed is not None:
                 t = listed.parts("types")[-1].token()
-                found[own] = first.setdefault((at, bytes_of(t)), Fixed(own, at, t))
+                if (size := bytes_of(t)) is not None:
+                    found[own] = first.setdefault((at, size), Fixed(own, at, t))
     return found
 
 
@@ -94,7 +95,7 @@ class Flow:
     """Live buffers of a function. A buffer is called by the first name of its bytes (`same`).
 
     `after` has, by the id of a loop or branch, what is read behind it before it is written. `before` has, by the id of a loop,
-    what an iteration reads before it writes it.
+    what an iteration, or the body behind a condition, reads before it writes it.
     """
 
     def __init__(self, function: Node, same: Mapping[str, Fixed]) -> None:
@@ -134,11 +135,11 @@ class Flow:
             return self.block(blocks[0], live) | (self.block(blocks[1], live) if len(blocks) > 1 else live) | used
         head = NOTHING
         while True:  # what an iteration reads, the one before may have written
-            inside = head | live
-            for block in reversed(blocks):
-                inside = self.block(block, inside)
+            last = inside = self.block(blocks[-1], head | live)
+            for block in reversed(blocks[:-1]):  # that of the condition
+                inside = self.block(block, inside | live)
             if inside <= head:
                 break
             head |= inside
-        self.before[id(node)] = head
+        self.before[id(node)] = head | last
         return head | live | used

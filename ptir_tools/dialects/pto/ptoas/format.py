@@ -1,4 +1,4 @@
-"""The assembler's text as a format: reading it into a program of PTO IR."""
+"""The assembler's text as a format: reading it into a program of PTO IR, and writing one."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ from ptir_tools import grammars
 from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
+from ptir_tools.core.ir import Value, operand_type
 from ptir_tools.core.source import Source
+from ptir_tools.core.types import UNKNOWN
 from ptir_tools.dialects.pto import DIALECT
 from ptir_tools.dialects.pto.names import inner
 from ptir_tools.dialects.pto.ptoas.reader import entries, read_function
 from ptir_tools.dialects.pto.ptoas.statements import statement
+from ptir_tools.dialects.pto.ptoas.writer import write
+from ptir_tools.dialects.pto.structure import is_call
 from ptir_tools.dialects.pto.text.format import entry
 from ptir_tools.dialects.pto.text.literals import unquoted
+from ptir_tools.dialects.pto.types import MemRefType, memref
 from ptir_tools.grammars.parser import Node, Nodes, Refused
 
 _NAMES = {
@@ -46,8 +51,27 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
         if not program.functions:
             diagnostics.error("ParseError", "the module has no function", 0)
             return None
+        for _ in program.functions:  # as often as calls can nest
+            _pass_pointers(program)
         program.entry = entry(program)
+        main = program.function(program.entry)
+        if main is not None and main.result_types:
+            message = f"@{main.name} is an entry, which returns nothing"
+            diagnostics.error("TypeMismatch", message, main.return_loc or main.loc, help="store the results into memory")
         return program
+
+
+def _pass_pointers(program: Program) -> None:
+    """Give a pointer that a function only passes on the type that it has in the called one, or in the calling one."""
+    for op in (op for f in program.functions for op in f.ops() if is_call(op)):
+        callee = program.function(op.attr("callee"))
+        for p, x in zip(callee.params if callee is not None else (), op.operands, strict=False):
+            t, own = p.type, operand_type(x)
+            if isinstance(x, Value) and isinstance(t, MemRefType) and isinstance(own, MemRefType) and t is not own:
+                if own is memref(t.dtype, (UNKNOWN,)):
+                    x.type = t
+                elif t is memref(own.dtype, (UNKNOWN,)):
+                    p.type = own
 
 
 def _collect(node: Node, program: Program, functions: list[Node]) -> None:
@@ -63,4 +87,4 @@ def _collect(node: Node, program: Program, functions: list[Node]) -> None:
             functions.append(x)
 
 
-FORMAT = Format("ptoas", "pto", read, None)
+FORMAT = Format("ptoas", "pto", read, write)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import Operand, Value
 from ptir_tools.core.types import UNKNOWN, Dim, sym
 from ptir_tools.core.violations import OP_NAME, Violation, require
 from ptir_tools.dialects.pto.names import inner
+from ptir_tools.dialects.pto.ptoas import table
 from ptir_tools.dialects.pto.ptoas.flow import defined, groups, op_name, values
 from ptir_tools.dialects.pto.ptoas.reader import Buffer, Reader, View, entries, number
 from ptir_tools.dialects.pto.text import literals
-from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, memref
+from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType, memref, tile
 from ptir_tools.grammars.parser import Node
-
-_ATOMICS = {"atomic_add": "AtomicAdd", "atomic_max": "AtomicMax", "atomic_min": "AtomicMin"}
 
 
 def tensor_view(r: Reader, node: Node) -> None:
@@ -88,8 +88,6 @@ def add(r: Reader, a: Operand, b: Operand) -> Operand:
 def window(r: Reader, view: View, buffer: Buffer, what: str) -> tuple[list[Operand], list[Operand]]:
     """Where a load or store begins, and the extents that it moves where they are not those of the tile. Raises Violation."""
     rank = len(buffer.type.tile.shape)
-    outer = [number(s) for s in view.sizes[:-rank]]
-    require(all(s == 1 for s in outer), "UnknownOp", f"a {what} of more than {rank} dimensions cannot be read", at=OP_NAME)
     sizes = list(view.sizes[-rank:])
     if buffer.valid:
         return list(view.offsets), list(buffer.valid)
@@ -98,16 +96,34 @@ def window(r: Reader, view: View, buffer: Buffer, what: str) -> tuple[list[Opera
         if known is not None and valid is not None and known != valid and known > 0:
             message = f"the {what} moves {known} elements of dimension {d}, the tile has {valid} valid ones"
             raise Violation("ShapeMismatch", message, at=OP_NAME)
-    same = all(number(s) in (v, 0) for s, v in zip(sizes, buffer.type.valid, strict=True))
+    held = buffer.storage.held.type if what == "store" and buffer.storage.held is not None else buffer.type.tile
+    whole = (held.valid or held.shape) if isinstance(held, TileType) else ()
+    same = all(number(s) in (v, 0) for s, v in zip(sizes, whole, strict=False))
     return list(view.offsets), [] if same else sizes
+
+
+def box(view: View, buffer: Buffer, what: str) -> TileType | None:
+    """The tile of all dimensions of a window whose rows are those of several: `2x8x16` is 16 rows of 16. None for a window of
+    one matrix. Raises Violation for one that the tile does not fill."""
+    t, sizes = buffer.type.tile, [number(s) for s in view.sizes]
+    if all(s == 1 for s in sizes[: -t.rank]):
+        return None
+    known = [s for s in sizes if s]
+    fits = len(known) == len(sizes) and (prod(known[:-1]), known[-1]) == t.shape and t.layout in (None, "ND")
+    require(fits, "UnknownOp", f"a {what} of more than {t.rank} dimensions cannot be read", at=OP_NAME)
+    return tile(t.dtype, known, t.loc, t.layout)
 
 
 def load(r: Reader, node: Node) -> None:
     """A load. Raises Violation."""
     view = r.view(values(groups(node, "ins")[0])[0])
     buffer = r.buffer(values(groups(node, "outs")[0])[0])
-    at, valid = window(r, view, buffer, "load")
-    made = r.emit("pto.tile.load", [view.memory, at, valid, ()], {"to": buffer.type.tile}, buffer.storage.name)
+    name, whole = buffer.storage.name, box(view, buffer, "load")
+    at, valid = (list(view.offsets), []) if whole else window(r, view, buffer, "load")
+    made = r.emit("pto.tile.load", [view.memory, at, valid, ()], {"to": whole or buffer.type.tile}, name)
+    if whole:
+        r.assign(buffer.storage, made.results[0])
+        made = r.emit("pto.tile.reshape", [made.results[0], (), ()], {"to": buffer.type.tile}, name)
     r.put(buffer.storage, made.results[0])
 
 
@@ -115,13 +131,18 @@ def store(r: Reader, node: Node) -> None:
     """A store. Raises Violation."""
     source, *scale = values(groups(node, "ins")[0])
     buffer, view = r.buffer(source), r.view(values(groups(node, "outs")[0])[0])
-    at, valid = window(r, view, buffer, "store")
+    whole = box(view, buffer, "store")
+    at, valid = (list(view.offsets), []) if whole else window(r, view, buffer, "store")
     kind = {str(e.token()): inner(literals.attribute(e) or "").rpartition(" ")[2] for e in entries(node)}
+    value = r.held(buffer)
+    if whole:
+        value = r.emit("pto.tile.reshape", [value, (), ()], {"to": whole}, buffer.storage.name).results[0]
+        r.assign(buffer.storage, value)
     if scale:
-        r.emit("pto.tile.store.fp", [r.held(buffer), r.read(scale[0]), view.memory, at, valid, ()], {}, "")
+        r.emit("pto.tile.store.fp", [value, r.read(scale[0]), view.memory, at, valid, ()], {}, "")
         return
-    attrs: dict[str, object] = {"atomic": _ATOMICS[kind["atomicType"]]} if kind.get("atomicType") in _ATOMICS else {}
-    r.emit("pto.tile.store", [r.held(buffer), view.memory, at, valid, ()], attrs, "")
+    attrs: dict[str, object] = {"atomic": table.ATOMICS[kind["atomicType"]]} if kind.get("atomicType") in table.ATOMICS else {}
+    r.emit("pto.tile.store", [value, view.memory, at, valid, ()], attrs, "")
 
 
 def hint(r: Reader, node: Node) -> None:

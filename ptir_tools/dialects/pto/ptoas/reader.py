@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dtypes import INDEX
-from ptir_tools.core.ir import Argument, Function, Literal, Op, Operand, Region, Value, create
+from ptir_tools.core.ir import Argument, Function, Literal, Op, Operand, Region, Value, create, operand_type
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc
@@ -22,7 +22,7 @@ from ptir_tools.dialects.pto.memory.info import tile_bytes
 from ptir_tools.dialects.pto.ptoas.flow import Flow, defined, fixed, written
 from ptir_tools.dialects.pto.ptoas.types import BufferType, OtherType, PointerType, Spelled, ViewType, parse
 from ptir_tools.dialects.pto.text import literals
-from ptir_tools.dialects.pto.types import INDEX_TYPE, ScalarType, TileType, memref, type_text
+from ptir_tools.dialects.pto.types import INDEX_TYPE, ScalarType, TileType, memref, tile, type_text
 from ptir_tools.grammars.parser import Node, Token
 
 
@@ -108,8 +108,8 @@ class Reader:
         self.statements(node.parts("block")[0].children)
 
     def storage(self, name: str, t: TileType, address: Value | None = None, held: Value | None = None) -> Storage:
-        """New bytes."""
-        self.every.append(Storage(name, t, address, held))
+        """New bytes. What loops carry in them may be valid in any part."""
+        self.every.append(Storage(name, tile(t.dtype, t.shape, t.loc, t.layout), address, held))
         return self.every[-1]
 
     def parameters(self, node: Node) -> None:
@@ -197,6 +197,8 @@ class Reader:
             return literals.integer(known, INDEX)
         if value.type is INDEX_TYPE:
             return value
+        if value.op is not None and value.op.name == "pto.index_cast" and operand_type(value.op.operands[0]) is INDEX_TYPE:
+            return value.op.operands[0]
         return self.emit("pto.index_cast", [value], {"to": INDEX_TYPE}, f"{value.name}_index").results[0]
 
     def buffer(self, token: Token | str) -> Buffer:
@@ -234,11 +236,17 @@ class Reader:
         flat = all(1 in x.shape or x.layout in (None, "ND") for x in (own, t))
         message = f"`%{storage.name}` was written as {type_text(own)} and is read as {type_text(t)}"
         require(flat, "InvalidLayout", message, help="such a view of the same bytes cannot be read", at=OP_NAME)
-        return self.emit("pto.tile.reshape", [value, (), ()], {"to": t}, storage.name).results[0]
+        found = self.emit("pto.tile.reshape", [value, (), ()], {"to": t}, storage.name).results[0]
+        self.assign(storage, found)
+        return found
 
     def put(self, storage: Storage, value: Value) -> None:
         """Let bytes hold a value, which is at their address."""
         storage.held = value
+        self.assign(storage, value)
+
+    def assign(self, storage: Storage, value: Value) -> None:
+        """A value is at the address of bytes, if they have one."""
         if storage.address is not None:
             self.emit("pto.tile.assign", [value, storage.address], {}, "")
 
@@ -282,8 +290,11 @@ def read_function(node: Node, diagnostics: Diagnostics, statement: Callable[[Rea
 
 
 def _bytes(token: Token) -> object:
-    """The space and the size of a buffer of a type."""
-    t = parse(str(token))
+    """The space and the size of a buffer of a type; None where the statement that makes the buffer will report an error."""
+    try:
+        t = parse(str(token))
+    except Violation:
+        return None
     return (t.tile.loc, tile_bytes(t.tile)) if isinstance(t, BufferType) else None
 
 

@@ -15,7 +15,7 @@ from ptir_tools.dialects.pto.ptoas.reader import Reader
 from ptir_tools.dialects.pto.ptoas.types import parse
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.forms import short_name
-from ptir_tools.dialects.pto.types import MemRefType, ScalarType, scalar
+from ptir_tools.dialects.pto.types import ScalarType, scalar
 from ptir_tools.grammars.parser import Node
 
 Statement = Callable[[Reader, Node], None]
@@ -100,14 +100,12 @@ def constant(r: Reader, node: Node) -> None:
 
 
 def call(r: Reader, node: Node) -> None:
-    """A call of a function on scalars. Raises Violation."""
+    """A call of a function on scalars and pointers. Raises Violation."""
     callee = literals.unquoted(node.token("SYMBOL")[1:])
     sides = node.part("signature")
     lists = [x.tokens() for x in sides.parts("types")] if sides else []
     types = [r.type(t) for t in (lists[-1] if len(lists) > 1 else [])]
     operands = [r.scalar(t) for t in values(node)]
-    for x in operands:
-        require(not isinstance(x.type, MemRefType), "UnknownOp", "a call that passes a pointer cannot be read", at=OP_NAME)
     made = r.emit("pto.func.call", [operands], {"callee": callee, "to": tuple(types)}, "")
     for name, value in zip(defined(node), made.results, strict=True):
         value.name = name[1:]

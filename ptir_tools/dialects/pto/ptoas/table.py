@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.ir import ONE, OpDef
@@ -36,7 +36,7 @@ REFUSED: Mapping[str, str] = {
             "pto.tpush", "pto.tpop", "pto.tfree", "pto.tpush_to_aic", "pto.tpush_to_aiv", "pto.tpop_from_aic",
             "pto.tpop_from_aiv", "pto.tfree_from_aic", "pto.tfree_from_aiv", "pto.reserve_buffer",
             "pto.import_reserved_buffer", "pto.declare_tile", "pto.aic_initialize_pipe", "pto.aiv_initialize_pipe",
-            "pto.initialize_l2l_pipe", "pto.initialize_l2g2l_pipe", "pto.set_ffts", "pto.sync.set", "pto.sync.wait", "pto.tsync",
+            "pto.initialize_l2l_pipe", "pto.initialize_l2g2l_pipe", "pto.tsync",
         ),
         "two cores share it, and a program of PTO IR runs on one",
     ),
@@ -53,7 +53,8 @@ REFUSED: Mapping[str, str] = {
 ORDER = frozenset(
     {
         "pto.set_flag", "pto.wait_flag", "pto.set_flag_dyn", "pto.wait_flag_dyn", "pto.record_event", "pto.wait_event",
-        "pto.barrier", "pto.get_buf", "pto.rls_buf", "pto.eventid_array_set", "pto.auto_sync_tail_hint",
+        "pto.barrier", "pto.sync.set", "pto.sync.wait", "pto.set_ffts", "pto.get_buf", "pto.rls_buf", "pto.eventid_array_set",
+        "pto.auto_sync_tail_hint",
     }
 )  # fmt: skip
 EVENT_ARRAYS = frozenset({"pto.declare_eventid_array", "pto.eventid_array_get"})
@@ -70,6 +71,50 @@ def tile_op(name: str) -> OpDef | None:
     """The op of PTO IR that an op of the assembler is, by name; None when there is none."""
     short = _NAMES.get(name) or name.removeprefix("pto.t")
     return OPS.get(f"pto.tile.{short}") if name.startswith("pto.t") else None
+
+
+# Ops of PTO IR without a form in the assembler's text, or with another meaning there: pairs in one tile, flat indices, masks.
+UNWRITTEN = frozenset(map("pto.tile.{}".format, (
+    "pow", "pows", "subrelu", "muladddst", "fusedmuladd", "fusedmuladdrelu", "adddeqrelu", "partargmax", "partargmin", "sort32",
+    "mrgsort", "sels", "scatter", "undef", "prefetch",
+)))  # fmt: skip
+ATOMICS: Mapping[str, str] = {"atomic_add": "AtomicAdd", "atomic_max": "AtomicMax", "atomic_min": "AtomicMin"}
+_ATOMIC_TEXT = {ours: theirs for theirs, ours in ATOMICS.items()}
+# The attributes of ops: where the assembler has them (before the types, as an operand or not, or behind `outs`), and their text.
+ATTRIBUTES: Mapping[str, tuple[str, Callable[[object], str]]] = {
+    "maskPattern": ("before", lambda x: f"maskPattern = #pto.mask_pattern<{x}>" if x else ""),
+    "cmpMode": ("inside", lambda x: f"cmpMode = #pto<cmp {str(x).lower()}>"),
+    "rmode": ("inside", lambda x: f"rmode = #pto<round_mode {str(x).removeprefix('CAST_')}>"),
+    "descending": ("inside", lambda x: "descending = true" if x else ""),
+    "upper": ("inside", lambda x: "upperOrLower = 1 : i32" if x else ""),
+    "relu": ("behind", lambda x: "reluPreMode = #pto<relu_pre_mode normal_relu>" if x else ""),
+    "atomic": ("behind", lambda x: "" if x == "AtomicNone" else f"atomicType = #pto<atomic_type {_ATOMIC_TEXT[str(x)]}>"),
+    "isBinary": ("inside", lambda x: f"isBinary = {str(bool(x)).lower()}"),
+}
+_WRITTEN = {short: name for name, short in _NAMES.items()} | dict.fromkeys(MOVES.values(), "pto.tmov")
+
+# The dialect 0.1: which ops have a type behind each operand, which have scratch, and the words of comparisons.
+OLD_EACH = frozenset(map("pto.t{}".format, (
+    "gatherb", "lrelu", "max", "maxs", "min", "mins", "mov.fp", "mul", "or", "ors", "partadd", "partmax", "partmin", "prelu",
+    "rem", "rems", "sel", "shl", "shr",
+)))  # fmt: skip
+OLD_SCRATCH = frozenset({"pto.ttrans", "pto.tcolsum", "pto.trowmin"})
+_OLD_WORDS = {
+    "eq": "equal", "ne": "not_equal", "lt": "less_than", "le": "less_equal", "gt": "greater_than", "ge": "greater_equal",
+}  # fmt: skip
+
+
+def old_text(attributes: str) -> str:
+    """Attributes as the dialect 0.1 spells them."""
+    for new, old in _OLD_WORDS.items():
+        attributes = attributes.replace(f"<cmp {new}>", f"<cmp {old}>")
+    return attributes
+
+
+def written_name(d: OpDef) -> str | None:
+    """The name of an op in the assembler's text; None without a form there."""
+    short = d.short.removeprefix("tile.")
+    return None if d.name in UNWRITTEN else _WRITTEN.get(short, f"pto.t{short}")
 
 
 def operand_count(d: OpDef) -> int:

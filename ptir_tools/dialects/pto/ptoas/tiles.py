@@ -67,6 +67,8 @@ def renamed(r: Reader, node: Node) -> None:
     if op_name(node) != "pto.tassign":
         r.bind(name, Buffer(t, old.storage, old.valid))
         return
+    message = f"`{source}` has no address: where `pto.tassign` is used, every buffer has one"
+    require(old.storage.address is not None, "TypeMismatch", message, at=str(source))
     r.bind(name, Buffer(t, r.storage(name[1:], t.tile, r.named(r.index(more[0]))), old.valid))
 
 

@@ -103,16 +103,16 @@ def global_tensor(kernel: Kernel, op: Op) -> tuple[str, str]:
 def _dimensions(kernel: Kernel, op: Op, base: Window, memref: MemRefType, tile: Value | None) -> list[tuple[Linear, Linear]]:
     """The extents of a window with their strides, in the order in which the tile has its dimensions in C++."""
     given = [kernel.number(x) for x in group(op, "valid")]
-    sizes = _sizes(kernel, op, tile) if tile is not None else given or [number(1)] * memref.rank
+    found = list(sizes(kernel, op, tile)) if tile is not None else given or [number(1)] * memref.rank
     steps = list(base.strides)
-    sizes = [*[number(1)] * (memref.rank - len(sizes)), *sizes]
+    found = [*[number(1)] * (memref.rank - len(found)), *found]
     if tile is not None and (last := unit_dims(kernel.tiles[tile])):
         lead = memref.rank - kernel.tiles[tile].rank
-        sizes, steps = ([*x[:lead], *x[-last:], *x[lead:-last]] for x in (sizes, steps))
-    return list(zip(sizes, steps, strict=True))
+        found, steps = ([*x[:lead], *x[-last:], *x[lead:-last]] for x in (found, steps))
+    return list(zip(found, steps, strict=True))
 
 
-def _sizes(kernel: Kernel, op: Op, tile: Value) -> list[Linear]:
+def sizes(kernel: Kernel, op: Op, tile: Value) -> list[Linear]:
     """The extents of a window: the valid region that the op or the type states, else that of the tile."""
     t = tile.type
     assert isinstance(t, TileType)
