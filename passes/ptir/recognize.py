@@ -23,7 +23,7 @@ def run(program: Program, context: PassContext) -> None:
     With `convolutions`, only convolutions.
     """
     most = {Floats.STRICT: Effect.EXACT, Floats.DEFAULT: Effect.ROUNDING, Floats.FAST: Effect.RANGE}[context.floats]
-    chosen = [form for form in forms() if form.effect <= most and (form.convolves or not context.options.get("convolutions"))]
+    chosen = [form for form in forms(bool(context.options.get("convolutions"))) if form.effect <= most]
     for rw in context.rewriters(program) if chosen else ():
         result = 0
         for form in chosen:

@@ -36,13 +36,11 @@ Build = Callable[[Found], Value | None]
 
 @dataclass(slots=True, frozen=True)
 class Form:
-    """The kernels of a file, the function that builds the replacement, what the replacement may change in floating point, and
-    whether it is a convolution."""
+    """The kernels of a file, the function that builds the replacement, and what that may change in floating point."""
 
     build: Build
     examples: Sequence[Example]
     effect: Effect = Effect.ROUNDING
-    convolves: bool = False
 
 
 class _Kernel(NamedTuple):
@@ -87,10 +85,14 @@ _KERNELS = (
 )
 
 
+def forms(convolutions: bool = False) -> list[Form]:
+    """The forms, or only those of convolutions, in the order in which they are tried."""
+    return [_form(k) for k in _KERNELS if not (convolutions and k.products)]
+
+
 @cache
-def forms() -> Sequence[Form]:
-    """The forms, in the order in which they are tried."""
-    return [Form(k.build, _examples(k), k.effect, not k.products) for k in _KERNELS]
+def _form(kernel: _Kernel) -> Form:
+    return Form(kernel.build, _examples(kernel), kernel.effect)
 
 
 def _examples(kernel: _Kernel) -> list[Example]:
