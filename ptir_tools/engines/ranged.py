@@ -121,8 +121,10 @@ class Ranged:
     """A program prepared for a range of extents. A call builds only the steps that depend on them. Results that do belong to the
     caller; their memory is used again when the caller has freed it."""
 
-    def __init__(self, program: Program, types: Types, first: Numbers, last: Numbers, executable: Executable) -> None:
-        self.types, self.first, self.last, self.executable = types, first, last, executable
+    def __init__(
+        self, program: Program, types: Types, fixed: Numbers, first: Numbers, last: Numbers, executable: Executable
+    ) -> None:
+        self.types, self.fixed, self.first, self.last, self.executable = types, fixed, first, last, executable
         plans = [executable.own, *executable.plan.regions.values()]
         self.buffers = [(leaf, b) for p in plans for leaf, b in p.live.places.items() if leaf[0] in types.values]
         self.room = {b: b.nbytes for p in plans for b in p.buffers if b.parent is None}
@@ -148,7 +150,9 @@ class Ranged:
         return self.executable.bind(arguments) if bound.shared.first else bound  # now the size of scratch memory is known
 
     def fits(self, numbers: Numbers) -> bool:
-        """Whether the range has these numbers: the symbols that change have all grown by one number."""
+        """Whether the range has these numbers: the symbols that change have all grown by one number, and the others have not."""
+        if any(numbers[name] != n for name, n in self.fixed.items()):
+            return False
         grown = {numbers[name] - n for name, n in self.first.items()}
         return len(grown) == 1 and grown.pop() >= 0 and all(numbers[name] <= n for name, n in self.last.items())
 
@@ -199,7 +203,8 @@ def ranged(symbolic: Symbolic, before: Numbers, now: Numbers, options: RunOption
     if not free or min(now[name] for name in free) < 1 or not _is_valid(symbolic.program, now):
         return None
     program = clone(symbolic.program)
-    symbols.bind(program, {name: n for name, n in now.items() if name not in free})
+    fixed = {name: n for name, n in now.items() if name not in free}
+    symbols.bind(program, fixed)
     program = optimized(without_dead(program, options), options, Diagnostics(program.source))
     types = Types(program)
     if program.streams() or not all(_is_linear(extent, free) for extent in types.extents()):
@@ -219,7 +224,9 @@ def ranged(symbolic: Symbolic, before: Numbers, now: Numbers, options: RunOption
             if same and made.memory <= max(2 * near.memory, near.memory + ROOM) and _is_dense(made, types):
                 types.put(far)
                 require_memory(made.memory)
-                return Ranged(program, types, {name: first[name] for name in free}, {name: far[name] for name in free}, made)
+                return Ranged(
+                    program, types, fixed, {name: first[name] for name in free}, {name: far[name] for name in free}, made
+                )
         reach //= 2
     return None
 

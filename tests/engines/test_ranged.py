@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 
 import ptir_tools as ptir
+from ptir_tools.core import arrays, symbols
+from ptir_tools.core.choices import Seeded
+from ptir_tools.dialects.ptir.generate import generate
 from ptir_tools.engines import choose
 from ptir_tools.engines.compiled import Compiled
+from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.thresholds import lowered
 
@@ -184,3 +188,29 @@ def test_a_length_that_the_program_refuses() -> None:
         np.testing.assert_allclose(session([x])["z"], np.exp(x[2:6]), rtol=1e-6)
     with pytest.raises(ptir.Rejected, match="outside axis 0"):
         session([noise(5)])
+
+
+def test_a_symbol_that_changes_after_a_range_was_made_without_it() -> None:
+    session = Compiled(
+        ptir.read(
+            "func @f(%x: tensor<f32, ?ax?b>) -> tensor<f32, ?ax?b> {\n  %y = exp(%x) -> tensor<f32, ?ax?b>\n  return %y\n}\n"
+        )
+    )
+    for shape in ((4, 2), (5, 3), (6, 4), (6, 5), (25, 24), (7, 6)):
+        x = noise(*shape)
+        np.testing.assert_allclose(session([x])["y"], np.exp(x), rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", [*range(16), *(pytest.param(i, marks=pytest.mark.campaign) for i in range(16, 2000))])
+def test_random_programs_and_extents(seed: int) -> None:
+    """A session gives what a new one gives, whatever symbols change and by how much."""
+    program, rng = generate(Seeded(seed)), np.random.default_rng(seed)
+    names = sorted({s.name for p in program.main.params for s in symbols.mentioned(p.type)})
+    session, base = Compiled(program, RunOptions(threads=2)), {name: int(rng.integers(1, 6)) for name in names}
+    moving = {name for name in names if rng.integers(2)}
+    for call, grown in enumerate((0, 1, 2, 3, int(rng.integers(4, 40)), 5, int(rng.integers(40, 300)), 6, 0)):
+        numbers = {name: n + (grown + int(rng.integers(2)) if name in moving else 0) for name, n in base.items()}
+        given = random_inputs(program, seed + call, bindings=numbers)
+        wanted = Compiled(program, RunOptions(threads=2))(given)
+        for name, found in session(given).items():
+            np.testing.assert_array_equal(arrays.widen(found), arrays.widen(wanted[name]), err_msg=f"{name} {numbers}")
