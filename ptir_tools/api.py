@@ -73,7 +73,7 @@ class ReadOptions(TypedDict, total=False):
     """What may be chosen about reading and verifying; each IR takes what is its own."""
 
     limits: Limits
-    profile: str  # Tiny: "strict" or "seed"
+    profile: str  # "seed", "strict" (Tiny), "current" (MIND)
     target: str | None  # PTO: "a3" or "a5", over the module's own
     hazards: bool  # PTO: False leaves the hazard check out
     placeholders: dict[str, str]  # PTIR snippets: {{name}}

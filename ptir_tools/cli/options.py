@@ -228,7 +228,7 @@ def _flag(declared: Option[object]) -> Parameter:
 
 def _flagged(command: str) -> list[Option[Any]]:
     """The options of all dialects that a command takes, in the order of their flags. Plug-ins are already loaded."""
-    declared = (o for d in DIALECTS.values() for o in d.options if o.flag)
+    declared = dict.fromkeys(o for d in DIALECTS.values() for o in d.options if o.flag)
     return sorted((o for o in declared if not o.commands or command in o.commands), key=lambda o: o.flag)
 
 

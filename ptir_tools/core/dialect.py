@@ -150,6 +150,14 @@ _AS_THEY_ARE: Mapping[str, Sequence[int | None]] = {}
 # Of every format: numbers for symbols, and the extents of inputs; None leaves an extent as it is.
 BIND = Option("bind", _UNBOUND)
 SHAPES = Option("shapes", _AS_THEY_ARE)
+# Of the formats whose specification has changed, or contradicts itself.
+PROFILE = Option(
+    "profile",
+    "seed",
+    flag="--profile",
+    choices=("seed", "strict", "current"),
+    help="The rules that apply. Tiny: `strict` adds nothing that a graph leaves out. MIND: `current` has Div.",
+)
 declare_options(cast("Option[object]", BIND), cast("Option[object]", SHAPES))
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, Severity, UsageError
-from ptir_tools.core.dialect import Options, Program, Reader, Writer
+from ptir_tools.core.dialect import PROFILE, Options, Program, Reader, Writer
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import NamedTuple, dataclass, field
@@ -249,7 +249,7 @@ class Ours:
 
 
 def _options(case: Case) -> Options:
-    return Options(profile="strict" if case.profile == "strict" else "seed")
+    return Options(profile=case.profile if case.profile in PROFILE.choices else PROFILE.default)
 
 
 def _found(diagnostics: Iterable[Diagnostic]) -> list[Found]:

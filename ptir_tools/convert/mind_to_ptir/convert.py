@@ -10,6 +10,7 @@ from math import prod
 
 from ptir_tools.convert.emitter import Rule
 from ptir_tools.convert.mind_to_ptir.formulas import FORMULAS
+from ptir_tools.convert.mind_to_ptir.integers import INTEGERS
 from ptir_tools.convert.to_ptir import PtirEmit, same
 from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.diagnostics import Diagnostics
@@ -30,6 +31,8 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     """The PTIR program equal to `program`; None after reporting ops that cannot run."""
     known = {op.defn.short for op in program.main.body}
     patterns = FORMULAS if "Exp" in known and known & {"Relu", "Log"} else {}
+    if known & {"Mean", "Div"}:
+        patterns = {k: (*patterns.get(k, ()), *INTEGERS.get(k, ())) for k in patterns | INTEGERS}
     result = ModuleEmit(RULES, program.main, diagnostics, options, patterns=patterns).run()
     if result is not None:
         PassContext().apply(result, JOINING, effect=Effect.ORDER, enable_constant_fold=False)
@@ -172,6 +175,7 @@ RULES: dict[str, Rule] = {
     "Add": same("add"),
     "Sub": same("sub"),
     "Mul": same("mul"),
+    "Div": same("div"),
     "Neg": same("neg"),
     "Exp": same("exp"),
     "Log": same("log"),

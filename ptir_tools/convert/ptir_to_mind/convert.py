@@ -11,19 +11,30 @@ from math import prod
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule
 from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.ptir_to_mind.emit import Broadcast, MindEmit, Read, filled
-from ptir_tools.convert.ptir_to_mind.formulas import FORMULAS, INTEGERS, LOSSY_FORMULAS, converted, mask_in, truth, whole
+from ptir_tools.convert.ptir_to_mind.formulas import (
+    FORMULAS,
+    INTEGERS,
+    LOSSY_FORMULAS,
+    converted,
+    mask_in,
+    negative,
+    not_zero,
+    of_floats,
+    truth,
+    whole,
+)
 from ptir_tools.convert.ptir_to_mind.patterns import PATTERNS
 from ptir_tools.convert.ptir_to_mind.windows import WINDOWS
 from ptir_tools.core.arrays import to_literal
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options, Program, clone
+from ptir_tools.core.dialect import PROFILE, Options, Program, clone
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Op
 from ptir_tools.core.types import tensor
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.mind.building import arranged, matmul
-from ptir_tools.dialects.mind.ops.common import broadcast
+from ptir_tools.dialects.mind.ops.common import CURRENT, broadcast
 from ptir_tools.dialects.ptir.composites.express import EXACT, FUNCTIONS, PAIRS, PERIODIC, express
 from ptir_tools.passes import run_pipeline
 from ptir_tools.rewrite.expression import Term
@@ -42,6 +53,8 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
         express(program, rules, halving=True)
         run_pipeline(program, "decompose,fold" if options[LOSSY] else "fold")  # computed constants need not be expressed
     rules = RULES | LOSSY_FORMULAS if options[LOSSY] else RULES
+    if options[PROFILE] == CURRENT:
+        rules = rules | QUOTIENTS
     new = MindEmit(rules, program.main, diagnostics, options, patterns=PATTERNS).run()
     return new if diagnostics.errors == before else None
 
@@ -194,4 +207,31 @@ RULES: dict[str, Rule] = {
     "dot_general": dot_general,
     **WINDOWS,
     **FORMULAS,
+}
+
+
+def reciprocal(emit: MindEmit, op: Op, x: Read) -> Term:
+    """1 / x."""
+    v = emit.narrow(x)
+    return whole(emit, v.number(1) / v)
+
+
+def left_over(emit: MindEmit, op: Op, x: Read, y: Read) -> Term:
+    """The remainder of a quotient of integers; for `mod` the divisor once more where that has the other sign."""
+    dtype = emit.type.dtype
+    require(dtype in INTEGERS, NOT_TRANSLATABLE, f"MIND has no `{op.defn.short}` of {dtype}")
+    v, n = emit.narrow(x), emit.narrow(y)
+    left = v - v / n * n
+    if op.defn.short == "mod":
+        apart = negative(left) - negative(n)
+        left = left + not_zero(left) * (apart * apart) * n
+    return whole(emit, left)
+
+
+# In profile `current`.
+QUOTIENTS: dict[str, Rule] = {
+    "div": binary("Div"),
+    "reciprocal": of_floats(reciprocal),
+    "rem": left_over,
+    "mod": left_over,
 }

@@ -147,9 +147,12 @@ class MindEmit(Emit["Term | Broadcast"]):
 
     def number(self, x: Number, dtype: DType) -> Value:
         """A scalar constant, once for a program."""
-        number = Literal(tensor(dtype), pack(numpy_dtype(dtype).type(x), dtype))
-        if (key := number.key) not in self.numbers:
-            self.numbers[key] = value_of(self.constant(number))
+        return self.once(Literal(tensor(dtype), pack(numpy_dtype(dtype).type(x), dtype)))
+
+    def once(self, x: Literal) -> Value:
+        """A constant, once for a program."""
+        if (key := x.key) not in self.numbers:
+            self.numbers[key] = value_of(self.constant(x))
         return self.numbers[key]
 
     def last(self, short: str, *operands: Term, **attrs: Attribute) -> Term:  # type: ignore[override]

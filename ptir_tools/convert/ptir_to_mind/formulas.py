@@ -6,8 +6,8 @@ NaNs of 0 times infinity, which Relu makes 0. `Exp(-Exp(x))` is NaN for a NaN an
 is `Exp(-Log |x|)`, then a step of Newton's method. Infinities, zeros and NaNs give the right results, so that MIND to PTIR can
 recover the ops; the sign of a zero is lost.
 
-Of integers, the Mean of x and zeros is a quotient. A number is below 0 where the quotient of its half and a quarter of the range
-is; the signs of both sides show that a difference wraps.
+Of integers, the Mean of x and zeros is a quotient; in profile `current` Div is. `mind_to_ptir.integers` recognizes the formulas
+that are made of quotients.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ptir_tools.convert.ptir_to_mind.emit import MindEmit, Read
 from ptir_tools.convert.ptir_to_mind.windows import filled_around, gathered, padded_shape, reduce_window, settled
 from ptir_tools.convert.series import ERF, ERFC
 from ptir_tools.core.arrays import from_literal, numpy_dtype, to_literal
+from ptir_tools.core.dialect import PROFILE
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import np
@@ -30,6 +31,8 @@ from ptir_tools.core.types import tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.core.walks import holds
 from ptir_tools.dialects.mind.building import constant, gather, mean, relu, reshaped, stretched, transposed, window
+from ptir_tools.dialects.mind.ops.common import CURRENT
+from ptir_tools.dialects.mind.ops.reduce import truncated
 from ptir_tools.rewrite.constants import known, literal_of
 from ptir_tools.rewrite.expression import Term, exp, log, series
 from ptir_tools.rewrite.vocabulary import tensor_type
@@ -94,10 +97,19 @@ PARTS = 64  # a quotient by more is computed in factors, since a Mean of n numbe
 
 def quotient(x: Term, n: int) -> Term:
     """x / n of integers, toward zero: the Mean of x and n - 1 zeros. Raises Violation for an n with large prime factors."""
-    shape = x.extents
+    if n == 1:
+        return x
+    if (literal := fixed(x.operand)) is not None:
+        return constant(x, truncated(from_literal(literal), n))
+    assert isinstance(x.sink, MindEmit)
+    if x.sink.options[PROFILE] == CURRENT:
+        return x / n if n <= x.dtype.max else -(x / -n)
+    column = reshaped(x, (*x.extents, 1))
     for part in parts(n):
-        x = mean(reshaped(x, (*shape, 1)) * constant(x, np.arange(part) == 0), axes=(len(shape),), keepdims=False)
-    return x
+        first = np.asarray(np.arange(part) == 0, numpy_dtype(x.dtype))
+        row = Term(x.sink, x.sink.once(to_literal(first, tensor(x.dtype, (part,)))))
+        column = mean(column * row, axes=(len(x.extents),), keepdims=True)
+    return reshaped(column, x.extents)
 
 
 def parts(n: int) -> list[int]:
@@ -117,23 +129,25 @@ def negative(x: Term) -> Term:
     if (literal := fixed(x.operand)) is not None:
         return constant(x, from_literal(literal) < 0)
     quarter = 1 << x.dtype.bits - 2
-    half = quotient(x, 2)
-    odd = x - (half + half)
-    up = quotient(half + quarter, quarter)  # 1 unless the half is below 0
-    down = quotient(odd * (odd - 1), 2)  # 1 where the odd rest is -1
-    return 1 - up * (1 - down)
+    rest = x - quotient(x, 2)  # in -quarter … quarter, and below 0 where x is
+    return -quotient(rest - (quarter - 1), quarter)
 
 
 def less(x: Term, y: Term) -> Term:
-    """1 where x < y, of integers. Where both have the same sign, their difference does not wrap, and its sign is the answer."""
-    below, other = negative(x), negative(y)
-    apart = below - other
-    return below * (1 - other) + (1 - apart * apart) * negative(x - y)
+    """1 where x < y, of integers. The quotient of their difference by 4, rounded down, does not wrap: it is the difference of the
+    quotients, and of the quotient of what these leave."""
+    quarter = 1 << x.dtype.bits - 2
+    apart = quotient(x, 4) - quotient(y, 4)
+    left = (x - y) - apart * 4  # in -6 … 6
+    down = apart + quotient(left + 8, 4)  # in 2 - quarter … 2 + quarter
+    return -quotient(down - (quarter + 1), quarter)
 
 
 def not_zero(x: Term) -> Term:
-    """1 where an integer is not 0: then it or its negation is below 0 (both are, for the smallest integer)."""
-    return 1 - (1 - negative(x)) * (1 - negative(-x))
+    """1 where an integer is not 0, else 0: only then its sum with the smallest integer is not that."""
+    if (literal := fixed(x.operand)) is not None:
+        return constant(x, from_literal(literal) != 0)
+    return 1 + quotient(x + x.dtype.min, -x.dtype.min)
 
 
 def picked(mask: Term, x: Term, y: Term) -> Term:

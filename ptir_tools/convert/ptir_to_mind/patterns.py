@@ -13,13 +13,14 @@ from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.patterns import constant_of, defined_by, is_zero, relu_operand, scalar_literal, splat_of, type_of
 from ptir_tools.convert.ptir_to_mind.emit import MindEmit, Read
 from ptir_tools.core.arrays import from_literal, pack, to_literal
-from ptir_tools.core.dialect import Options
+from ptir_tools.core.dialect import PROFILE, Options
 from ptir_tools.core.dtypes import F32, F64
 from ptir_tools.core.ir import Literal, Op
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.mind.building import mean as mean_of
 from ptir_tools.dialects.mind.building import reshaped
+from ptir_tools.dialects.mind.ops.common import CURRENT
 from ptir_tools.dialects.mind.ops.linear import pads
 from ptir_tools.rewrite.expression import Term
 
@@ -146,7 +147,7 @@ def division(op: Op, options: Options) -> Match | None:
     """By constants with reciprocals that are not subnormal, a product."""
     x, y = op.operands
     literal = constant_of(y)
-    if literal is None or type_of(x).dtype not in (F32, F64):
+    if literal is None or type_of(x).dtype not in (F32, F64) or options[PROFILE] == CURRENT:
         return None
     divisors = from_literal(scalar_literal(literal) if literal.splat else literal)
     with np.errstate(all="ignore"):

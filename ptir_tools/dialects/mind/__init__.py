@@ -1,6 +1,6 @@
 """MIND Core IR (Core v1): a flat list of instructions on static tensors; inputs are the function's parameters."""
 
-from ptir_tools.core.dialect import Codes, Dialect, FormatEntry
+from ptir_tools.core.dialect import PROFILE, Codes, Dialect, FormatEntry
 from ptir_tools.core.lazy import late, value
 
 _HERE = "ptir_tools.dialects.mind"
@@ -54,6 +54,7 @@ DIALECT = Dialect(
         run_time={"GatherIndexOutOfBounds": "E6001", "IntegerDivideByZero": "E6006"},
     ),
     constant="mind.ConstTensor",
+    options=(PROFILE,),
     pipeline="canonicalize",
     passes="ptir_tools.passes.mind",
     type_text=late(f"{_HERE}.types", "type_text"),

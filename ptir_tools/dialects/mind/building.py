@@ -17,7 +17,15 @@ from ptir_tools.rewrite.expression import Term, function
 Ints = tuple[int, ...]
 Pairs = Sequence[tuple[int, int]]
 
-NAMES = {"add": "Add", "sub": "Sub", "mul": "Mul", "neg": "Neg", "exp": "Exp", "log": "Log"}  # ops by the names that formulas use
+NAMES = {
+    "add": "Add",
+    "sub": "Sub",
+    "mul": "Mul",
+    "div": "Div",
+    "neg": "Neg",
+    "exp": "Exp",
+    "log": "Log",
+}
 relu, gather, matmul, mean, total = map(function, ("Relu", "Gather", "MatMul", "Mean", "Sum"))
 
 _ONE_HOT = 64  # rows of up to so many elements are looked up in an identity matrix; longer rows are products of two such rows

@@ -35,7 +35,9 @@ def generate(
     With `faults`, a run may end in an error. `symbols` has no effect: every extent is a number.
     """
     program, builder = single_function(DIALECT)
-    g = Growing(choices, program, builder, dtypes, [d for d in DIALECT.ops.values() if not only or d.short in only])
+    g = Growing(
+        choices, program, builder, dtypes, [d for d in DIALECT.ops.values() if (d.short in only if only else d.own is None)]
+    )
     g.faults = faults
     for _ in range(g.number(1, 3)):
         g.input(tensor(g.one(g.dtypes), g.shape()))

@@ -1,11 +1,9 @@
 """Tiny IR: a DAG of movement, elementwise and reduction nodes, written as JSON."""
 
-from ptir_tools.core.dialect import Codes, Dialect, Extents, FormatEntry, Option
+from ptir_tools.core.dialect import PROFILE, Codes, Dialect, Extents, FormatEntry
 from ptir_tools.core.lazy import late, value
 
 _HERE = "ptir_tools.dialects.tiny"
-
-PROFILE = Option("profile", "seed", flag="--profile", choices=("strict", "seed"), help="Tiny: the rules that apply.")
 
 _ODD_NAMES = (
     "0", "01", "1", "1.5", "true", "null", "uops", "outputs", "a b", "a.b", "%x", "x.0", "[0]", '"', "\\", "\n", "\u2028", "é",

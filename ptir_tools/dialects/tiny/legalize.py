@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options, Program, clone
+from ptir_tools.core.dialect import PROFILE, Options, Program, clone
 from ptir_tools.core.dtypes import F32, I1, DType
 from ptir_tools.core.expressions import names
 from ptir_tools.core.ir import ELEMENTWISE, Function, Literal, Op, Operand, Value, create, operand_type
@@ -20,7 +20,6 @@ from ptir_tools.core.source import Loc
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.types import POISON, UNTYPED, Shape, TensorType
 from ptir_tools.core.violations import Violation, operand
-from ptir_tools.dialects.tiny import PROFILE
 from ptir_tools.dialects.tiny.immediates import typed
 from ptir_tools.dialects.tiny.lints import lint
 from ptir_tools.dialects.tiny.ops.movement import resolve_axes, result_axes

@@ -8,22 +8,23 @@ from collections.abc import Iterator, Sequence
 from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Format, Options, Program
+from ptir_tools.core.dialect import PROFILE, Format, Options, Program
 from ptir_tools.core.dtypes import F32, SI32, DType
 from ptir_tools.core.ir import Function, Literal, Op, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.source import Source
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.mind.mic.reader import Reader
+from ptir_tools.dialects.mind.ops.common import CURRENT
 from ptir_tools.dialects.mind.types import dtype_text
 
-_BINARY = ("Add", "Sub", "Mul")
+_BINARY = ("Add", "Sub", "Mul", "Div")
 
 
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
     """The program in `source`; with errors it is partial, and what is in error has the type POISON."""
     with collector_paused():
-        return Reader(source, diagnostics, "mic").read()
+        return Reader(source, diagnostics, "mic", options[PROFILE] == CURRENT).read()
 
 
 def write(program: Program, diagnostics: Diagnostics, options: Options) -> Iterator[str]:

@@ -28,7 +28,7 @@ from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused, Token
 
 # Instructions of the tool that Core v1 does not have.
 ABSENT = (
-    "div", "mod", "lt", "le", "gt", "ge", "eq", "ne", "bitand", "bitor", "bitxor", "shl", "shr", "relu_grad",
+    "mod", "lt", "le", "gt", "ge", "eq", "ne", "bitand", "bitor", "bitxor", "shl", "shr", "relu_grad",
     "conv2d.grad.input", "conv2d.grad.filter", "conv2d_grad_input", "conv2d_grad_filter", "sparse.attr",
 )  # fmt: skip
 SCALARS: Mapping[DType, str] = {SI64: "ConstI64", F32: "ConstF32", F64: "ConstF64"}
@@ -38,8 +38,8 @@ _NAMES = {"ID": "a value", "TID": "a type", "SID": "a symbol", "WORD": "a word",
 class Reader:
     """One text on its way to a program. `form` is the format: `mic`, or the listing."""
 
-    def __init__(self, source: Source, diagnostics: Diagnostics, form: str) -> None:
-        self.source, self.diagnostics, self.form = source, diagnostics, form
+    def __init__(self, source: Source, diagnostics: Diagnostics, form: str, current: bool) -> None:
+        self.source, self.diagnostics, self.form, self.current = source, diagnostics, form, current
         self.function = Function("main", loc=pack(0, 0))
         self.values: dict[str, Value] = {}
         self.types: dict[str, TensorType] = {}
@@ -172,7 +172,15 @@ class Reader:
         """`add N0 N1`. Raises Violation."""
         kind = str(node.token("WORD"))
         require(len(operands) == 2, "E2007", f"`{kind}` takes 2 operands, got {len(operands)}", at=kind)
-        self.add(name, kind.capitalize(), self.alike(*operands))
+        opcode = kind.capitalize()
+        require(
+            self.current or OPS[f"mind.{opcode}"].own is None,
+            "E6003",
+            f"`{kind}` is not an operation of Core v1",
+            help="with --profile current it is",
+            at=kind,
+        )
+        self.add(name, opcode, self.alike(*operands))
 
     def alike(self, a: Value, b: Value) -> list[Value]:
         """Two operands, an integer constant with the dtype of the other one."""
@@ -343,6 +351,7 @@ _MAKERS: Mapping[str, Maker] = {
     "add": Reader.binary,
     "sub": Reader.binary,
     "mul": Reader.binary,
+    "div": Reader.binary,
     "sum": Reader.reduction,
     "mean": Reader.reduction,
     "relu": _plain("Relu"),

@@ -71,7 +71,7 @@ def binary(name: str) -> Callable[[Lowering, Op], None]:
 
     def rule(to: Lowering, op: Op) -> None:
         element, shape = element_text(op.result.type), shape_of(op.result.type)
-        short = name + ("f" if element.startswith("f") else "i")
+        short = name + ("f" if element.startswith("f") else "si" if name == "div" else "i")
         maps = [broadcast_map(shape_of(x.type), len(shape), shape) for x in op.values()]
 
         def body(arguments: Sequence[str]) -> str:
@@ -261,6 +261,7 @@ RULES: dict[str, Callable[[Lowering, Op], None]] = {
     "ConstF64": constant,
     "ConstTensor": constant,
     "Add": binary("add"),
+    "Div": binary("div"),
     "Sub": binary("sub"),
     "Mul": binary("mul"),
     "Neg": neg,

@@ -73,6 +73,20 @@ def distinct(axes: Iterable[int], x: TensorType) -> None:
         seen.add(a)
 
 
+CURRENT = "current"  # the profile of ops that Core v1 had not in its first text (`OpDef.own`)
+
+
+def quotient(x: Array, y: Array) -> Array:
+    """Integers divided, toward zero."""
+    with np.errstate(all="ignore"):
+        return np.asarray(x // y + ((x % y != 0) & ((x < 0) != (y < 0))))
+
+
+def divides(op: Op, operands: Sequence[Array]) -> bool:
+    """Whether a quotient may be folded: of integers, when no divisor is 0 and nothing wraps."""
+    return bool(np.all(operands[1] != 0)) and exact(op, operands)
+
+
 def rounded(compute: Callable[..., ArrayLike], dtype: DType, *operands: Array) -> Array:
     """`compute` of the operands in the precision of `widen`, rounded once to `dtype`. Integers wrap, except Python's."""
     if operands[0].dtype == object:

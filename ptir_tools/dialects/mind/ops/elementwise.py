@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from ptir_tools.core import errors
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.declare import op
+from ptir_tools.core.declare import always, divisor, op
 from ptir_tools.core.ir import COMMUTES, ELEMENTWISE, PURE
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.mind.ops.common import Result, broadcast, exact, float_only, rounded, same_dtype
+from ptir_tools.core.violations import require
+from ptir_tools.dialects.mind.ops.common import (
+    CURRENT,
+    Result,
+    broadcast,
+    divides,
+    exact,
+    float_only,
+    quotient,
+    rounded,
+    same_dtype,
+)
 
 
 def binary_type(lhs: TensorType, rhs: TensorType) -> TensorType:
@@ -56,6 +67,28 @@ def sub(lhs: Array, rhs: Array, *, result: Result) -> Array:
 def mul(lhs: Array, rhs: Array, *, result: Result) -> Array:
     """Elementwise product of the broadcast operands; integers wrap. Binary operations, BinOp."""
     return rounded(np.multiply, result.dtype, lhs, rhs)
+
+
+@op(
+    "mind.Div",
+    infer=binary_type,
+    traits=PURE | ELEMENTWISE,
+    error=errors.pointwise(ulp=1, pole=1),
+    safe=divides,
+    fails=always,
+    asks=divisor(1),
+    own=CURRENT,
+)
+def div(lhs: Array, rhs: Array, *, result: Result) -> Array:
+    """Elementwise quotient of the broadcast operands: floats by IEEE 754, integers toward zero. Only in profile `current`. Binary
+    operations, BinOp.
+
+    E6006: an integer divisor is 0.
+    """
+    if result.dtype.is_float:
+        return rounded(np.divide, result.dtype, lhs, rhs)
+    require(np.all(rhs != 0), "E6006", "an integer is divided by 0")
+    return rounded(quotient, result.dtype, lhs, rhs)
 
 
 @op("mind.Relu", infer=relu_type, traits=PURE | ELEMENTWISE, error=errors.monotone, safe=exact)

@@ -103,7 +103,7 @@ def conv2d_type(input: TensorType, filter: TensorType, *, strides: tuple[int, ..
 )
 def dot(lhs: Array, rhs: Array, *, result: Result) -> Array:
     """Inner, matrix-vector, vector-matrix or matrix product of operands of rank 1 or 2. Linear algebra, Dot."""
-    return rounded(np.dot, result.dtype, lhs, rhs)
+    return rounded(np.matmul, result.dtype, lhs, rhs)  # np.dot gives 0 for 0 times infinity next to an extent of 1
 
 
 @op(

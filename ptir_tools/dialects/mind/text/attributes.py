@@ -25,7 +25,7 @@ from ptir_tools.grammars.parser import Token
 
 CODES = DIALECT.codes
 OPCODES: dict[str, OpDef] = {d.short: d for d in OPS.values() if d.name.startswith("mind.")}
-BINARY = ("Add", "Sub", "Mul")
+BINARY = ("Add", "Sub", "Mul", "Div")
 SCALARS = {"ConstI64": DTYPES["i64"], "ConstF32": DTYPES["f32"], "ConstF64": DTYPES["f64"]}
 
 # Opcodes whose attributes in text differ from those of the op.

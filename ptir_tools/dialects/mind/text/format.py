@@ -5,9 +5,10 @@ from __future__ import annotations
 from ptir_tools import grammars
 from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Format, Options, Program
+from ptir_tools.core.dialect import PROFILE, Format, Options, Program
 from ptir_tools.core.ir import Value
 from ptir_tools.core.source import Source
+from ptir_tools.dialects.mind.ops.common import CURRENT
 from ptir_tools.dialects.mind.text.reader import SAID, Line, Reader, lines
 from ptir_tools.dialects.mind.text.writer import (
     attribute_texts,
@@ -24,7 +25,7 @@ from ptir_tools.dialects.mind.text.writer import (
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
     """The program in `source`; with errors it is partial, and values in error have the type POISON."""
     with collector_paused():
-        return Reader(source, diagnostics).read(lines(source))
+        return Reader(source, diagnostics, options[PROFILE] == CURRENT).read(lines(source))
 
 
 def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
@@ -33,7 +34,7 @@ def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
     Runs of blank lines become one. None when the text has errors, which are reported.
     """
     before, listed = diagnostics.errors, list(lines(source))
-    program = Reader(source, diagnostics).read(listed)
+    program = Reader(source, diagnostics, current=True).read(listed)
     if diagnostics.errors > before:
         return None
     names = dict(zip(program.main.params, input_names(program.main), strict=True))

@@ -85,8 +85,9 @@ def infer(op: Op) -> None:
 class Reader:
     """Reads one text into a program."""
 
-    def __init__(self, source: Source, diagnostics: Diagnostics) -> None:
+    def __init__(self, source: Source, diagnostics: Diagnostics, current: bool) -> None:
         self.source = source
+        self.current = current  # Div is an operation
         source.aliases = ALIASES
         self.diagnostics = diagnostics
         self.function = Function("main", loc=pack(0, 0))
@@ -315,7 +316,7 @@ class Reader:
     def given(self, node: Node) -> tuple[Token, Given]:
         """The opcode, with BinOp resolved, and its attributes. Unknown attributes are kept separately. Raises Violation."""
         name, opcode = node.tokens()
-        if opcode not in (*OPCODES, "Input", "BinOp"):
+        if opcode not in (*OPCODES, "Input", "BinOp") or not self.has(opcode):
             raise _unknown(opcode, str(opcode))
         positional = [x for part in node.parts("arguments") for x in part.children if not isinstance(x, Token)]
         given = named(opcode, positional, (x for part in node.parts("attributes") for x in part.children))
@@ -333,10 +334,14 @@ class Reader:
             if "op" not in given:
                 raise Violation("E4013", f"BinOp needs its operation: {_HAS}", loc=opcode.loc)
             operation, _ = given.pop("op")
-            if operation not in BINARY:
+            if operation not in BINARY or not self.has(str(operation)):
                 raise _unknown(opcode, str(operation))
             opcode = token(opcode.type, str(operation), opcode.start_pos, opcode.end_pos)
         return opcode, given
+
+    def has(self, opcode: str) -> bool:
+        """Whether the profile has an operation."""
+        return self.current or opcode not in OPCODES or OPCODES[opcode].own is None
 
     def declared(self, annotation: Node, opcode: str) -> TensorType:
         """The declared type. Raises Violation."""
@@ -384,7 +389,7 @@ def _is_number(raw: object) -> bool:
 
 
 OPERATION = BINARY[0]  # represents every op that BinOp can be
-_HAS = "Core v1 has Add, Sub and Mul"
+_HAS = "Core v1 has Add, Sub and Mul; with --profile current also Div"
 
 
 def _unknown(opcode: Token, name: str) -> Violation:

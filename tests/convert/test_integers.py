@@ -1,0 +1,139 @@
+"""Integers in MIND: what comparisons and quotients become, that they come back as themselves, and Div in profile `current`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ptir_tools.convert import translate
+from ptir_tools.core.diagnostics import Diagnostics, Severity
+from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.source import Source
+from ptir_tools.core.verify import verify
+from ptir_tools.dialects import load_format
+from ptir_tools.engines import run
+from tests.convert.translations import parse, text
+
+PROFILES = ["seed", "current"]
+LOW, HIGH = -(2**31), 2**31 - 1
+ENDS = [
+    LOW,
+    LOW + 1,
+    LOW + 2,
+    LOW // 2 - 1,
+    LOW // 2,
+    LOW // 2 + 1,
+    -5,
+    -4,
+    -1,
+    0,
+    1,
+    3,
+    4,
+    2**30 - 1,
+    2**30,
+    2**30 + 1,
+    HIGH - 1,
+    HIGH,
+]
+
+
+def function(body: str, dtype: str = "si32", result: str = "", n: int = len(ENDS) ** 2) -> str:
+    t = f"tensor<{dtype}, {n}>"
+    return (
+        f"func @f(%x: {t}, %y: {t}) -> {result or t} {{\n{body.replace('T', t).replace('B', f'tensor<i1, {n}>')}\nreturn %r\n}}\n"
+    )
+
+
+BODIES = {
+    "lt": ("%c = compare_lt(%x, %y) -> B\n%r = cast(%c) -> T", lambda x, y: x < y),
+    "le": ("%c = compare_le(%x, %y) -> B\n%r = cast(%c) -> T", lambda x, y: x <= y),
+    "gt": ("%c = compare_gt(%x, %y) -> B\n%r = cast(%c) -> T", lambda x, y: x > y),
+    "ge": ("%c = compare_ge(%x, %y) -> B\n%r = cast(%c) -> T", lambda x, y: x >= y),
+    "eq": ("%c = compare_eq(%x, %y) -> B\n%r = cast(%c) -> T", lambda x, y: x == y),
+    "ne": ("%c = compare_ne(%x, %y) -> B\n%r = cast(%c) -> T", lambda x, y: x != y),
+    "maximum": ("%r = maximum(%x, %y) -> T", max),
+    "minimum": ("%r = minimum(%x, %y) -> T", min),
+    "abs": ("%r = abs(%x) -> T", lambda x, y: x if x == LOW else abs(x)),
+    "below": ("%c = compare_lt(%x, dense<-4> : T) -> B\n%r = cast(%c) -> T", lambda x, y: x < -4),
+    "above": ("%c = compare_lt(dense<1073741824> : T, %x) -> B\n%r = cast(%c) -> T", lambda x, y: x > 2**30),
+    "seventh": ("%r = div(%x, dense<7> : T) -> T", lambda x, y: abs(x) // 7 * (1 if x > 0 else -1)),
+    "select": ("%c = compare_lt(%x, %y) -> B\n%n = neg(%y) -> T\n%r = select(%c, %x, %n) -> T", lambda x, y: x if x < y else -y),
+}  # fmt: skip
+
+
+def moved(before: Program, target: str, profile: str) -> Program:
+    """The translation, read again from its text."""
+    diagnostics = Diagnostics(before.source)
+    made = translate(before, target, diagnostics, Options(profile=profile))
+    assert made is not None, [d.message for d in diagnostics]
+    found = Diagnostics(Source("t", text(made)))
+    again = load_format(target).read(found.source, found, Options(profile=profile))
+    assert again is not None and verify(again, found) and not found.errors, [d.message for d in found]
+    return again
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("name", BODIES)
+def test_integers_next_to_the_ends_of_the_range(name: str, profile: str) -> None:
+    body, meaning = BODIES[name]
+    x, y = (v.reshape(-1).astype(np.int32) for v in np.meshgrid(ENDS, ENDS))
+    expected = np.array([(int(meaning(int(a), int(b))) + 2**31) % 2**32 - 2**31 for a, b in zip(x, y, strict=True)], np.int32)
+    before = parse(function(body), "ptir")
+    there = moved(before, "mind", profile)
+    back = moved(there, "ptir", profile)
+    for program in (there, back):
+        inputs = {
+            p: {"x": x, "y": y}[p] for p in (program.main.attrs.get("input_names") or [v.name for v in program.main.params])
+        }
+        (found,) = run(program, inputs).values()
+        np.testing.assert_array_equal(found, expected)
+    assert len(back.main.body) <= 4 * len(before.main.body), text(back)
+
+
+@pytest.mark.parametrize(("profile", "most"), [("seed", 34), ("current", 13)])
+def test_a_comparison_is_short(profile: str, most: int) -> None:
+    there = moved(parse(function(BODIES["lt"][0]), "ptir"), "mind", profile)
+    assert sum(not op.defn.is_constant for op in there.main.body) <= most
+
+
+def test_integers_do_not_grow_on_the_way_to_tiny() -> None:
+    body = "%m = maximum(%x, %y) -> T\n%a = abs(%m) -> T\n%c = compare_lt(%a, %y) -> B\n%r = select(%c, %x, %a) -> T"
+    before = parse(function(body), "ptir")
+    there = moved(before, "mind", "seed")
+    direct, through = moved(before, "tiny", "seed"), moved(there, "tiny", "seed")
+    assert len(through.main.body) <= 2 * len(direct.main.body)
+
+
+QUOTIENT = "%0 = Input {name=x} : tensor<f32[2]>\n%1 = Div (%0, %0) : tensor<f32[2]>\noutputs: %1\n"
+
+
+@pytest.mark.parametrize("spelled", ["Div (%0, %0)", "BinOp(Div, %0, %0)"])
+def test_div_is_of_the_current_profile(spelled: str) -> None:
+    for profile, codes in (("seed", ["E6003"]), ("current", [])):
+        diagnostics = Diagnostics(Source("t", QUOTIENT.replace("Div (%0, %0)", spelled)))
+        load_format("mind").read(diagnostics.source, diagnostics, Options(profile=profile))
+        assert [d.code for d in diagnostics if d.severity is Severity.ERROR] == codes
+
+
+SOFTMAX = """func @f(%x: tensor<f32, 2x4>) -> tensor<f32, 2x4> {
+  %e = exp(%x) -> tensor<f32, 2x4>
+  %z = reduce_sum(%e) axes[1] keepdims[true] -> tensor<f32, 2x1>
+  %b = broadcast_to(%z) result_shape[2, 4] -> tensor<f32, 2x4>
+  %r = div(%e, %b) -> tensor<f32, 2x4>
+  return %r
+}
+"""
+
+
+def test_a_softmax_has_one_op_per_op() -> None:
+    there = moved(parse(SOFTMAX, "ptir"), "mind", "current")
+    assert [op.defn.short for op in there.main.body] == ["Exp", "Sum", "Div"]
+    mic = "".join(load_format("mic").write(there, Diagnostics(), Options()))
+    assert " div N" in mic
+
+
+def test_zero_times_infinity_is_nan_next_to_an_extent_of_1() -> None:
+    module = "%0 = Input {name=x} : tensor<f32[2, 1]>\n%1 = Input {name=y} : tensor<f32[1]>\n%2 = Dot (%0, %1)\noutputs: %2\n"
+    (found,) = run(parse(module, "mind"), {"x": np.array([[np.inf], [1]], np.float32), "y": np.zeros(1, np.float32)}).values()
+    np.testing.assert_array_equal(found, [np.nan, 0])
