@@ -163,9 +163,13 @@ ROOMS: dict[str, tuple[Part, ...]] = {
               "ptir/torch_ops engines/torch_arrays"),
         _part(_in(f"{_B}/onnx", "ops/trees.py ops/contrib.py"),
               "bridges/onnx/trees bridges/onnx/contrib"),
+        _part(_in(f"{_B}/onnx", "ops/bounded.py"),
+              "bridges/onnx/bounded"),
         _part(_in(f"{_B}/onnx", "*.py ops/*.py"),
               "bridges/onnx/numbers bridges/onnx/import bridges/onnx/attributes bridges/onnx/contrib"
               " bridges/onnx/export"),
+        _part(_in(f"{_B}/stablehlo", "ops/spectral.py ops/lapack.py"),
+              "bridges/stablehlo/jax_lowerings"),
         _part(_in(f"{_B}/stablehlo", "*.py ops/*.py"),
               "bridges/stablehlo/import bridges/stablehlo/jax_lowerings bridges/stablehlo/jax_bytecode"),
         _part(_in(_B, "c/*.py"),

@@ -67,6 +67,20 @@ def _named() -> dict[str, Case]:
     return made
 
 
+def _svd(a: jax.Array, whole: bool = False) -> tuple[jax.Array, ...]:
+    """Singular values, what the factors give, and that their vectors are orthonormal: signs are free."""
+    u, s, v = jnp.linalg.svd(a, full_matrices=whole)
+    k = s.shape[-1]
+    back = u[..., :k] * s[..., None, :] @ v[..., :k, :]
+    return s, back, jnp.swapaxes(u, -1, -2) @ u, v @ jnp.swapaxes(v, -1, -2)
+
+
+def _eigh(a: jax.Array) -> tuple[jax.Array, ...]:
+    """Eigenvalues, the magnitudes of eigenvectors, and what they give."""
+    w, v = jnp.linalg.eigh(a)
+    return w, jnp.abs(v), v * w[..., None, :] @ jnp.swapaxes(v, -1, -2)
+
+
 def _linear() -> dict[str, Case]:
     definite = STACK @ STACK.transpose(0, 2, 1) + np.eye(4, dtype=np.float32)
     return {
@@ -85,6 +99,23 @@ def _linear() -> dict[str, Case]:
         "inv_grad": (_gradient(jnp.linalg.inv), (SYMMETRIC,)),
         "det_grad": (_gradient(jnp.linalg.det), (SYMMETRIC,)),
         "cholesky_solve": (lambda a, b: scipy.linalg.cho_solve(scipy.linalg.cho_factor(a), b), (SYMMETRIC, X)),
+        "svd": (_svd, (X,)),
+        "svd_tall": (_svd, (X.T,)),
+        "svd_whole": (lambda a: _svd(a, whole=True), (X,)),
+        "svd_deficient": (lambda a: _svd(a @ a.T @ a), (SQUARE[:, :2] @ SQUARE[:2],)),
+        "svd_batch": (_svd, (STACK[..., :3],)),
+        "singular_values": (lambda a: jnp.linalg.svd(a, compute_uv=False), (X,)),
+        "eigh": (_eigh, (SYMMETRIC,)),
+        "eigh_batch": (_eigh, (STACK + STACK.transpose(0, 2, 1),)),
+        "eigh_odd": (_eigh, (SYMMETRIC[:3, :3],)),
+        "eigvalsh_upper": (lambda a: jnp.linalg.eigvalsh(a, UPLO="U"), (SQUARE,)),
+        "eigvalsh_grad": (_gradient(lambda a: jnp.linalg.eigvalsh(a)), (SYMMETRIC,)),
+        "pinv": (jnp.linalg.pinv, (X,)),
+        "lstsq": (lambda a, b: jnp.linalg.lstsq(a, b)[0], (X.T, Z[0])),
+        "matrix_rank": (jnp.linalg.matrix_rank, (SQUARE[:, :2] @ SQUARE[:2],)),
+        "norms": (lambda a: (jnp.linalg.norm(a, 2), jnp.linalg.norm(a, "nuc"), jnp.linalg.cond(a)), (SQUARE,)),
+        "approx_max_k": (lambda a: lax.approx_max_k(a, 3), (X,)),
+        "approx_min_k": (lambda a: lax.approx_min_k(a, 2, reduction_dimension=0), (X,)),
         "householder": (lambda a: lax.linalg.householder_product(a, a[0]), (SQUARE,)),
         "orthogonal": (lambda k: jax.random.orthogonal(k, 3), (KEY,)),
         "conjugate_gradients": (lambda a, b: scipy.sparse.linalg.cg(lambda v: a @ v, b)[0], (SYMMETRIC, X[:, 0])),

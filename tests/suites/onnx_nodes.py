@@ -79,7 +79,7 @@ def _one(case: Any, report: Report, engines: tuple[str, ...]) -> None:
             ptir.verify(program)
             arrays = [x for name, x in given.items() if name not in frozen]
             for engine in engines:
-                found = list(ptir.run(program, arrays, engine=engine).values())
+                found = counted(ptir.run(program, arrays, engine=engine), outputs)
                 problem = _difference(found, outputs, case)
                 if problem:
                     report.wrong[case.name] = f"{engine}: {problem}"
@@ -94,6 +94,17 @@ def _one(case: Any, report: Report, engines: tuple[str, ...]) -> None:
             report.refused[case.name] = f"{first.code}: {message}"
     except Exception:
         report.errors[case.name] = traceback.format_exc().strip().splitlines()[-1]
+
+
+def counted(found: dict[str, Any], wanted: list[Any]) -> list[Any]:
+    """Outputs, cut to the rows that count: those of the first axis where the extent is another one."""
+    result = []
+    for k, (name, x) in enumerate((n, x) for n, x in found.items() if not n.endswith(".count") or n[:-6] not in found):
+        if f"{name}.count" in found and k < len(wanted):
+            axis = next((a for a, (n, m) in enumerate(zip(x.shape, wanted[k].shape, strict=False)) if n != m), 0)
+            x = np.take(x, range(int(found[f"{name}.count"])), axis) if x.shape != wanted[k].shape else x
+        result.append(x)
+    return result
 
 
 def _difference(found: list[Any], outputs: list[Any], case: Any) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -13,8 +14,8 @@ from ptir_tools.bridges import extents
 from ptir_tools.bridges.extent_ops import measured
 from ptir_tools.bridges.extents import Size
 from ptir_tools.bridges.onnx.folding import fold
-from ptir_tools.bridges.onnx.ops import contrib
-from ptir_tools.bridges.onnx.protocols import Attribute, Datum, Items, Scope
+from ptir_tools.bridges.onnx.ops import bounded, contrib
+from ptir_tools.bridges.onnx.protocols import Attribute, Bounded, Datum, Items, Scope
 from ptir_tools.bridges.onnx.table import (
     DEFAULTS,
     DOMAIN,
@@ -167,6 +168,7 @@ class Importer:
         self.needed: dict[str, None] = {}  # inputs that must be constants
         self.inputs: dict[str, str] = {}  # parameters by their names in the model
         self.counts: dict[Operand, list[Size]] = {}  # the integers and extents that tensors of another dtype hold
+        self.bounded: dict[Operand, Bounded] = {}  # tensors with rows that do not count
         self.graph = Graph()
         self.graph.caller = self.place  # type: ignore[assignment]
         self.widened: dict[int, tuple[Array, str]] = {}  # constants of dtypes that PTIR has not, by identity
@@ -183,9 +185,9 @@ class Importer:
         scope = Values(self, self.graph, _opsets(self.model), {}, True)
         given = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
         given -= {*self.options[GIVEN], *self.constants}  # an initializer that is an input, too, is its default
-        inputs = [v.name for v in graph.input]
+        inputs = {v.name: v for v in graph.input}
         for name in (*self.constants, *self.options[SHAPES]):
-            if name not in inputs:
+            if name not in inputs and not _is_sequence(inputs.get(name.rpartition(".")[0])):
                 raise unknown_name(
                     "input", name, inputs, " to make a constant" if name in self.constants else " whose shape is given"
                 )
@@ -193,8 +195,9 @@ class Importer:
         self.initializers(graph, scope)
         for value in graph.input:
             if value.name not in given:
-                with_error = self._guard(value.name)
-                scope.values[value.name] = self._input(value, with_error)
+                elements = self._elements(value) if _is_sequence(value) else []
+                items = [self._input(x, self._guard(value.name)) for x in elements or [value]]
+                scope.values[value.name] = Items(tuple(items)) if elements and _POISON not in items else items[0]
         self.run(graph.node, scope)
         results = [result for value in graph.output for result in self._results(scope, value.name)]
         if self.diagnostics.errors:
@@ -259,12 +262,21 @@ class Importer:
         self.expansion = Expansion(len(self.kept) + sum(len(f.node) for f in self.model.functions))
         self.source.text = "\n".join(lines) + "\n"
 
+    def _elements(self, value: onnx.ValueInfoProto) -> list[onnx.ValueInfoProto]:
+        """The elements of an input that is a sequence: as many as have a shape, `name.0`, `name.1` and so on."""
+        names = (f"{value.name}.{k}" for k in range(len(self.options[SHAPES])))
+        return [
+            onnx.ValueInfoProto(name=name, type=value.type.sequence_type.elem_type)
+            for name in itertools.takewhile(lambda name: name in self.options[SHAPES], names)
+        ]
+
     def _input(self, value: onnx.ValueInfoProto, loc: Loc) -> Datum:
         try:
-            if not value.type.HasField("tensor_type"):
-                kind = value.type.WhichOneof("value") or "value without a type"
-                raise refused(f"input `{value.name}` is a {kind.removesuffix('_type')}; PTIR has tensors only")
-            t = value.type.tensor_type
+            t = _tensor_of(value)
+            if t is None:
+                kind = (value.type.WhichOneof("value") or "value without a type").removesuffix("_type")
+                way = f"give the shape of each element: --shape {value.name}.0=2,3 --shape {value.name}.1=2,3"
+                raise refused(f"input `{value.name}` is a {kind}; PTIR has tensors only", way if kind == "sequence" else None)
             dtype = dtype_of(t.elem_type)
             wanted = self.options[SHAPES].get(value.name)
             names = self._dims(value) if t.HasField("shape") else wanted
@@ -286,7 +298,8 @@ class Importer:
     def _dims(self, value: onnx.ValueInfoProto) -> list[int | str]:
         """The extents of an input: numbers, and the names of symbols. Exporters write -1 and 0 for one that is not known."""
         result: list[int | str] = []
-        for i, d in enumerate(value.type.tensor_type.shape.dim):
+        t = _tensor_of(value)
+        for i, d in enumerate(t.shape.dim if t is not None else ()):
             symbol = os.fsdecode(d.dim_param)  # protobuf gives bytes for what is not UTF-8
             known = any(c.isalnum() for c in symbol)  # Paddle calls every unknown extent `?`
             result.append(int(d.dim_value) if d.dim_value > 0 else symbol if known else f"{spelled(value.name)}_{i}")
@@ -296,7 +309,7 @@ class Importer:
         """Bind the symbols that the given shapes of inputs determine. Raises UsageError."""
         for value in graph.input:
             wanted = self.options[SHAPES].get(value.name)
-            if wanted is None or not value.type.tensor_type.HasField("shape"):
+            if wanted is None or (t := _tensor_of(value)) is None or not t.HasField("shape"):
                 continue
             dims = self._dims(value)
             for d, n in zip(dims, wanted, strict=False):
@@ -387,7 +400,9 @@ class Importer:
         except Violation as violation:
             self.diagnostics.violation(violation, None)
             return []
-        return [(part, x) for part, x in results if x is not None]
+        made = [(part, x) for part, x in results if x is not None]
+        counts = [(f"{part}.count", b.count) for part, x in made if (b := self._bound(x))]
+        return [*made, *counts]
 
     def run(self, nodes: Sequence[onnx.NodeProto], scope: Scope) -> None:
         """Translate nodes in order. A refused node is reported, and nodes that depend on it are skipped."""
@@ -501,16 +516,31 @@ class Importer:
             if not (schema.has_function or schema.has_context_dependent_function):
                 raise refused(f"there is no translation of {proto.op_type}")
         operands = [scope.datum(name) if name else None for name in proto.input]
+        kept = self._carried(fresh(), operands) if self.bounded and handler is not None else None
         if handler is not None:
             result = handler(node)
             if left := node.ignored():
                 raise refused(f"{proto.op_type} with {left}")
             results = list(result) if isinstance(result, Sequence) else [result]
+            if kept is not None:
+                self.bounded |= {x.operand: kept for x in results if isinstance(x, Tensor)}
             if not domain and any(isinstance(x, Tensor) and x.operand in self.counts for x in operands):
                 self._count(fresh(), operands, results)
             return results
         assert schema is not None
         return self.expand(self._body(schema, proto, opset, operands, scope), proto, {**defaults, **attrs}, scope)
+
+    def _bound(self, datum: Datum) -> Bounded | None:
+        return self.bounded.get(datum.operand) if isinstance(datum, Tensor) else None
+
+    def _carried(self, node: Node, operands: Sequence[Datum]) -> Bounded | None:
+        """The rows that count of a node's results, where its operands have some that do not. Raises Violation."""
+        held = {i: b for i, x in enumerate(operands) if (b := self._bound(x)) is not None}
+        graphs = [g for a in node.proto.attribute for g in (*a.graphs, *([a.g] if a.HasField("g") else []))]
+        captured = [name for g in graphs for name in self.captured(g, node.scope)]
+        if any(self._bound(node.scope.values.get(name)) for name in captured):
+            raise refused(f"a subgraph of {node.name} reads rows whose count depends on data")
+        return bounded.carried(node, operands, held) if held else None
 
     def _attribute(self, a: onnx.AttributeProto, scope: Scope) -> Attribute:
         if a.ref_attr_name:
@@ -626,6 +656,18 @@ class Importer:
 
 def _first_line(error: Exception, proto: onnx.NodeProto) -> str:
     return next(iter(str(error).strip().splitlines()), f"{proto.op_type} is malformed")
+
+
+def _tensor_of(value: onnx.ValueInfoProto) -> onnx.TypeProto.Tensor | None:
+    """The type of an input that is a tensor, or an optional one, which is taken as there; None for others."""
+    t = value.type
+    if t.HasField("optional_type"):
+        t = t.optional_type.elem_type
+    return t.tensor_type if t.HasField("tensor_type") else None
+
+
+def _is_sequence(value: onnx.ValueInfoProto | None) -> bool:
+    return value is not None and value.type.HasField("sequence_type")
 
 
 def free_names(graph: onnx.GraphProto) -> Iterator[str]:

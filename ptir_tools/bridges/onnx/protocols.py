@@ -26,6 +26,14 @@ class Items:
     items: tuple[Datum, ...]
 
 
+@dataclass(slots=True, frozen=True)
+class Bounded:
+    """The number of an axis of which only the first elements count, and how many they are, a scalar si64."""
+
+    axis: int
+    count: Tensor
+
+
 Datum: TypeAlias = Tensor | Array | Items | None  # an array is known while reading; None is an operand that is left out
 Attribute = Any  # of a node: a number, text, proto or list of these, as the schema of its operator says
 
@@ -51,6 +59,8 @@ class Importer(Protocol):
     def place(self) -> Place: ...
     @property
     def counts(self) -> dict[Operand, list[Size]]: ...
+    @property
+    def bounded(self) -> dict[Operand, Bounded]: ...
     def array(self, proto: onnx.TensorProto) -> Array: ...
     def dense(self, proto: onnx.SparseTensorProto) -> Array: ...
     def counted(self, datum: Datum) -> list[Size] | None: ...

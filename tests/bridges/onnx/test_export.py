@@ -539,7 +539,7 @@ def branched() -> Any:
     from tests.bridges.onnx.test_import import model, node, noise
 
     m = model(
-        [node("MatMul", "in/x w", "h/0"), node("Relu", "h/0", "r"), node("NonZero", "r", "z"), node("Exp", "r", "y")],
+        [node("MatMul", "in/x w", "h/0"), node("Relu", "h/0", "r"), node("Unique", "r", "z"), node("Exp", "r", "y")],
         {"in/x": ["N", 4]}, ["y", "z"], {"w": noise(4, 3)},
     )  # fmt: skip
     m.doc_string = "a model"
@@ -551,7 +551,7 @@ def branched() -> Any:
 def test_a_part_of_a_model(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(branched(), path)
-    assert run_ptir("verify", str(path)).status == 1  # NonZero
+    assert run_ptir("verify", str(path)).status == 1  # Unique
     whole = run_ptir("info", str(path), "--to-value", "y")
     assert whole.status == 0 and "input   in/x  tensor<f32, ?Nx4>" in whole.text and "output  y  tensor<f32, ?Nx3>" in whole.text
     tail = run_ptir("info", str(path), "--from-value", "h/0", "--to-value", "y")

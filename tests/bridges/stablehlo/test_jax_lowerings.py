@@ -55,5 +55,27 @@ def test_a_jitted_function_keeps_its_options() -> None:
 
 
 def test_what_ptir_cannot_express_is_refused() -> None:
-    with pytest.raises(ptir.Rejected, match="lapack_sgesdd"):
-        ptir.from_jax(jnp.linalg.svd, X)
+    with pytest.raises(ptir.Rejected, match="lapack_sgees_ffi"):
+        ptir.from_jax(jax.scipy.linalg.schur, X @ X.T)
+    with pytest.raises(ptir.Rejected, match="callback` calls a function of the process"):
+        ptir.from_jax(lambda x: jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x), X)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 40])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_eigenvalues_and_singular_values(n: int, kind: type) -> None:
+    """Against NumPy: graded, equal and zero values among them."""
+    rng = np.random.default_rng(n)
+    q = np.linalg.qr(rng.standard_normal((n, n)))[0]
+    for values in (10.0 ** -np.arange(n), np.where(np.arange(n) < n // 2, 2.0, 0.0), rng.standard_normal(n)):
+        a = ((q * values) @ q.T).astype(kind)
+        near = 20 * n * np.finfo(kind).eps * max(1e-30, np.abs(values).max())
+        with jax.enable_x64(kind is np.float64):
+            w, v = ptir.run(ptir.from_jax(lambda x: tuple(jnp.linalg.eigh(x)), a), [a]).values()
+            u, s, vt = ptir.run(ptir.from_jax(lambda x: tuple(jnp.linalg.svd(x)), a), [a]).values()
+        np.testing.assert_allclose(w, np.sort(values), atol=near)
+        np.testing.assert_allclose(s, np.sort(np.abs(values))[::-1], atol=near)
+        np.testing.assert_allclose(v * w @ v.T, a, atol=near)
+        np.testing.assert_allclose(u * s @ vt, a, atol=near)
+        for x in (u, v, vt):
+            np.testing.assert_allclose(x @ x.T, np.eye(n), atol=20 * n * np.finfo(kind).eps)

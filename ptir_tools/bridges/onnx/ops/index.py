@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ptir_tools.bridges.onnx.ops.bounded import compressed
 from ptir_tools.bridges.onnx.ops.shape import along, cut, expanded
 from ptir_tools.bridges.onnx.table import Node, axis, fixed, handles, refused, refuses, stretched
 from ptir_tools.core.dtypes import I1, SI32, SI64, UI8
@@ -13,7 +14,7 @@ from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 _DATA = "the extent of the result depends on data"
-refuses(_DATA, "NonZero", "Unique", "NonMaxSuppression")
+refuses(_DATA, "Unique")
 _STRINGS = "PTIR has no strings"
 refuses(_STRINGS, "StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch", "TfIdfVectorizer", "ImageDecoder")
 refuses(_STRINGS, "LabelEncoder", "CategoryMapper", domain="ai.onnx.ml")
@@ -172,11 +173,11 @@ def scatter_nd(node: Node) -> Tensor:
 
 @handles("Compress")
 def compress(node: Node) -> Tensor:
-    """Compress by known flags."""
-    x, chosen = node[0], np.flatnonzero(node.known(1))
-    if node.attr("axis") is None:
-        return along(x.reshape([-1]), 0, chosen)
-    return along(x, axis(node.attr("axis"), x.rank), chosen)
+    """Compress: the elements along an axis whose flags are set."""
+    whole = node.attr("axis") is None
+    x = node[0].reshape([product(node[0].shape)]) if whole else node[0]
+    a = 0 if whole else axis(node.attr("axis"), x.rank)
+    return compressed(node, x, a) if node.array(1) is None else along(x, a, np.flatnonzero(node.known(1)))
 
 
 @handles("TensorScatter")

@@ -146,6 +146,8 @@ def custom_call(site: Site, *operands: object) -> object:
         return []
     if target in CUSTOM:
         return CUSTOM[target](site, *site.each(operands))
+    if "callback" in target:
+        raise refused(f"`{target}` calls a function of the process that wrote the program, such as one of Python")
     raise refused(f"PTIR does not know what `{target}` does")
 
 

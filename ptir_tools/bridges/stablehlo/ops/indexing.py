@@ -14,7 +14,7 @@ from ptir_tools.bridges.stablehlo.ops.reductions import kinds, monoid, promoted
 from ptir_tools.bridges.stablehlo.scopes import Scope, read_names
 from ptir_tools.bridges.stablehlo.symbolic import decided
 from ptir_tools.bridges.stablehlo.syntax import Block
-from ptir_tools.bridges.stablehlo.table import Site, Tensor, checked_axes, handles, index_dtype, refused, sizes_of
+from ptir_tools.bridges.stablehlo.table import CUSTOM, Site, Tensor, checked_axes, handles, index_dtype, refused, sizes_of
 from ptir_tools.core.dtypes import I1, SI32, SI64, UI8
 from ptir_tools.core.types import Dim, Shape, tensor
 from ptir_tools.core.violations import require
@@ -431,6 +431,26 @@ def top_k(site: Site, x: Tensor) -> list[Tensor]:
     return [result[0], converted(site, result[1], indices)]
 
 
+def approx_top_k(site: Site, *xs: Tensor) -> list[Tensor]:
+    """The best elements along an axis by a comparator, and their indices: exactly, so every recall is reached."""
+    named, config = site.value("called_computations"), site.value("mhlo.backend_config", {})
+    function = site.scope.reader.functions.get(str(named[0] if isinstance(named, list) and named else named).lstrip("@"))
+    if len(xs) != 4 or function is None or function.body is None or not isinstance(config, dict):
+        raise refused("ApproxTopK without a comparator or a `mhlo.backend_config`")
+    values, places = xs[:2]
+    axis = checked_axes([config.get("reduction_dim", -1)], values.rank, "reduction_dim")[0]
+    keys = Keys(site, [values, places], Block(function.params, function.body.body)).compared_keys()
+    if keys is None or len(keys) != 1 or keys[0][0] is not values:
+        raise refused("ApproxTopK by a comparator that is more than `<` or `>`")
+    result = site.op("sort", [values, places], axis=axis, keys=1, descending=keys[0][1])
+    sizes = list(sizes_of(values))
+    sizes[axis] = site.tensor_type(site.types[0]).static_shape[axis]
+    return [x.slice([0] * values.rank, sizes) for x in result]
+
+
+CUSTOM["ApproxTopK"] = approx_top_k
+
+
 @handles("stablehlo.sort")
 def sort(site: Site, *xs: Tensor) -> list[Tensor]:
     """A sort along an axis: by the keys that the comparator compares, else by comparing all pairs."""
@@ -439,7 +459,7 @@ def sort(site: Site, *xs: Tensor) -> list[Tensor]:
     axis = checked_axes([axis + xs[0].rank if axis < 0 else axis], xs[0].rank, "dimension")[0]
     if xs[0].shape[axis] in (0, 1):
         return list(xs)
-    keys = Keys(site, xs).compared_keys()
+    keys = Keys(site, xs, site.regions[0]).compared_keys()
     if keys is None:
         return _sort_by_rank(site, xs, axis)
     descends = keys[0][1]
@@ -458,8 +478,8 @@ def sort(site: Site, *xs: Tensor) -> list[Tensor]:
 class Keys:
     """The sort keys of a comparator: each is the same function of the left and of the right element."""
 
-    def __init__(self, site: Site, xs: Sequence[Tensor]) -> None:
-        self.site, self.xs, self.region = site, xs, site.regions[0]
+    def __init__(self, site: Site, xs: Sequence[Tensor], region: Block) -> None:
+        self.site, self.xs, self.region = site, xs, region
         self.made = {name: s for s in self.region.body for name, _ in s.results}
         self.sides = {str(p.name)[1:]: (i // 2, i % 2) for i, p in enumerate(self.region.params)}
 

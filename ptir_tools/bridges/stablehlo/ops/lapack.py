@@ -23,7 +23,8 @@ else:
 _LOWER, _LEFT, _UNIT, _NONE, _CONJUGATE = map(ord, "LLUNC")
 
 
-def _option(site: Site, name: str) -> int:
+def option(site: Site, name: str) -> int:
+    """An option of a call, by name. Raises Violation."""
     options = site.value("mhlo.backend_config", {})
     option = options.get(name) if isinstance(options, dict) else None
     if not isinstance(option, int):
@@ -31,7 +32,7 @@ def _option(site: Site, name: str) -> int:
     return option
 
 
-def _failed(site: Site, x: Tensor) -> Tensor:
+def failed(site: Site, x: Tensor) -> Tensor:
     """1 for each matrix with a NaN, else 0."""
     wrong = x.compare_ne(x).cast(SI32)
     return wrong.reduce_max(axes=[x.rank - 2, x.rank - 1])
@@ -39,16 +40,16 @@ def _failed(site: Site, x: Tensor) -> Tensor:
 
 def potrf(site: Site, a: Tensor) -> list[Tensor]:
     """Cholesky factors, and whether the factorization failed."""
-    lower = _option(site, "uplo") == _LOWER
+    lower = option(site, "uplo") == _LOWER
     result = factored(site, a if lower else adjoint(site, a, conj=True))
     result = result if lower else adjoint(site, result, conj=True)
-    return [result, _failed(site, result)]
+    return [result, failed(site, result)]
 
 
 def trsm(site: Site, a: Tensor, b: Tensor) -> list[Tensor]:
     """Triangular systems."""
-    left, lower = _option(site, "side") == _LEFT, _option(site, "uplo") == _LOWER
-    how, unit = _option(site, "trans_x"), _option(site, "diag") == _UNIT
+    left, lower = option(site, "side") == _LEFT, option(site, "uplo") == _LOWER
+    how, unit = option(site, "trans_x"), option(site, "diag") == _UNIT
     if how != _NONE:
         a, lower = adjoint(site, a, conj=how == _CONJUGATE), not lower
     if not left:
@@ -57,7 +58,7 @@ def trsm(site: Site, a: Tensor, b: Tensor) -> list[Tensor]:
     return [x if left else adjoint(site, x, conj=False)]
 
 
-def _each(site: Site, operands: Sequence[Tensor], one: Callable[..., list[Tensor]], ranks: Sequence[int]) -> list[Tensor]:
+def each_matrix(site: Site, operands: Sequence[Tensor], one: Callable[..., list[Tensor]], ranks: Sequence[int]) -> list[Tensor]:
     """Apply `one` to each matrix of a batch; the last `ranks` axes of each operand are one matrix or vector."""
     *batch, _, _ = sizes_of(operands[0])
     if not batch:
@@ -75,7 +76,7 @@ def _each(site: Site, operands: Sequence[Tensor], one: Callable[..., list[Tensor
 
 def getrf(site: Site, a: Tensor) -> list[Tensor]:
     """LU factors with row exchanges: the factors, the pivots from 1, and 0."""
-    return [*_each(site, [a], _factors, [2]), site.full(0, a.tensor_type.with_shape(a.shape[:-2]).with_dtype(SI32))]
+    return [*each_matrix(site, [a], _factors, [2]), site.full(0, a.tensor_type.with_shape(a.shape[:-2]).with_dtype(SI32))]
 
 
 def _factors(site: Site, a: Tensor) -> list[Tensor]:
@@ -121,10 +122,11 @@ def geqrf(site: Site, a: Tensor) -> list[Tensor]:
     """Reflections that make a matrix upper triangular: the triangle with their vectors below it, and their factors."""
     if a.dtype.is_complex:
         raise refused("reflections of complex matrices")
-    return _each(site, [a], _reflections, [2])
+    return each_matrix(site, [a], reflections, [2])
 
 
-def _reflections(site: Site, a: Tensor) -> list[Tensor]:
+def reflections(site: Site, a: Tensor) -> list[Tensor]:
+    """The triangle of one matrix with the reflections below it, and their factors."""
     m, n = sizes_of(a)
     count = min(m, n)
     if not count:
@@ -170,15 +172,16 @@ def _reflected(x: Tensor, vector: Tensor, tau: Tensor) -> Tensor:
 
 def orgqr(site: Site, a: Tensor, taus: Tensor) -> list[Tensor]:
     """The orthogonal matrix of reflections."""
-    return _each(site, [a, taus], _orthogonal, [2, 1])
+    return each_matrix(site, [a, taus], lambda *x: [orthogonal(*x)], [2, 1])
 
 
-def _orthogonal(site: Site, a: Tensor, taus: Tensor) -> list[Tensor]:
+def orthogonal(site: Site, a: Tensor, taus: Tensor) -> Tensor:
+    """The orthogonal matrix of the reflections of one matrix."""
     (m, n), (count,) = sizes_of(a), sizes_of(taus)
     rows, columns = (site.iota([m, n], SI32, k) for k in (0, 1))
     unit = rows.compare_eq(columns).select(site.full(1, a.tensor_type), site.full(0, a.tensor_type))
     if not count:
-        return [unit]
+        return unit
     steps = [site.constant(np.arange(count)[::-1].copy(), SI32), reversed_along(site, taus, [0])]
 
     def body(inner: Scope, params: list[Tensor]) -> Sequence[Tensor]:
@@ -193,7 +196,7 @@ def _orthogonal(site: Site, a: Tensor, taus: Tensor) -> list[Tensor]:
         return [_reflected(result, vector, tau), given]
 
     region = site.scope.region([a.type, a.type, tensor(SI32), taus.tensor_type.with_shape(())], body)
-    return [site.op("scan", [unit, a, *steps], 2, 0, regions=[region])[0]]
+    return site.op("scan", [unit, a, *steps], 2, 0, regions=[region])[0]
 
 
 def _size(site: Site, x: Tensor) -> Tensor:
