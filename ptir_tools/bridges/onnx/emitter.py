@@ -34,11 +34,11 @@ from ptir_tools.core.dtypes import (
 )  # fmt: skip
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy, np
-from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.core.typed import TYPE_CHECKING, TypeAlias
 from ptir_tools.core.types import Dim, Nested, Shape, Sym, TensorType, TupleType, flatten, leaves, nest, sym, tensor
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects.ptir.ops.shape import keeps_row_major
+from ptir_tools.dialects.ptir.ops.shape import keeps_row_major, relabeled
 
 if TYPE_CHECKING:
     import onnx
@@ -79,6 +79,8 @@ COMPUTED: dict[str, frozenset[DType]] = {
     **_each("BitwiseAnd BitwiseOr BitwiseXor BitwiseNot", _INTS),
     **_each("BitShift", frozenset((UI8, UI32, UI64))),
     **_each("MaxPool", _FLOATS | {SI8, UI8}),
+    **_each("Resize", frozenset((F32, SI32, SI8, UI8))),
+    **_each("ConvTranspose", frozenset((F32,))),
     **_each("Relu Clip Sigmoid ReduceMean", frozenset((F32, F64))),
     **_each("LeakyRelu Elu Softplus HardSigmoid HardSwish AveragePool GlobalAveragePool", frozenset((F32,))),
 }  # fmt: skip
@@ -98,8 +100,10 @@ _BROADCASTS = frozenset((
     "Where", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift",
 ))  # fmt: skip
 _REDUCTIONS = {"none": 11, "add": 16, "mul": 16, "max": 18, "min": 18}  # the operator set that first has them
+END = (1 << 63) - 1  # a bound of Slice: the end of the axis
 _SMALL = 1 << 12  # elements of equal values that are written as they are
 
+Steps = tuple[int, int, int]  # first element, distance, count
 Extent = Dim | tuple[Dim, ...]  # several are their product
 
 
@@ -132,6 +136,9 @@ class Out:
     spread: Out | None = None
     moved: tuple[Out, tuple[int, ...]] | None = None
     laid: Out | None = None
+    padded: tuple[Out, tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None  # with zeros: low, interior, high
+    windowed: tuple[Out, tuple[Steps, ...]] | None = None  # a part of it
+    resized: tuple[Out, tuple[int, ...]] | None = None  # each element of an axis repeated
     base: Out | None = None
     made: bool = True  # a node, parameter or initializer defines it
 
@@ -595,11 +602,14 @@ class Emitter:
         x = self.whole(x)
         if x.array is not None and static:
             return self._folded(x, np.reshape(x.array, flat))
+        moved = relabeled(x.shape, flat)
+        if moved is not None and x.moved is not None:
+            return self.transpose(x, moved)
         if x.laid is not None and static:
             return self.reshape(x.laid, flat)
         zero: dict[str, Attribute] = {"allowzero": 1} if 0 in flat else {}
         y: Out = self("Reshape", x, self.extents(shape, free=True), shape=flat, **zero)
-        y.laid = x if static else None
+        y.laid, y.moved = (x if static else None), ((x, moved) if moved is not None else None)
         return y
 
     def transpose(self, x: Out, perm: Sequence[int]) -> Out:
@@ -618,8 +628,10 @@ class Emitter:
         if perm == tuple(range(x.rank)):
             return x
         if all(isinstance(d, int) for d in shape) and keeps_row_major(perm, x.shape):
-            return self.reshape(x, shape)
-        y: Out = self("Transpose", x, perm=list(perm), shape=shape)
+            y = self.reshape(x, shape)
+            y = y if y.moved is None else replace(y)
+        else:
+            y = self("Transpose", x, perm=list(perm), shape=shape)
         y.moved = (x, perm)
         return y
 
@@ -633,6 +645,41 @@ class Emitter:
         shape = (*x.shape[:axis], extent if extent is not None else max(-(-(stop - start) // step), 0), *x.shape[axis + 1 :])
         steps = [self.ints([step])] if step != 1 else []
         y: Out = self("Slice", x, self.ints([start]), self.ints([stop]), self.ints([axis]), *steps, shape=shape)
+        return y
+
+    def picked(self, x: Out, axis: int, at: Array) -> Out:
+        """The elements of `x` at the constant indices `at` along an axis."""
+        n, count = x.shape[axis], len(at)
+        shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+        if x.array is not None:
+            return self._folded(x, np.take(x.array, at, axis))
+        step = int(at[1] - at[0]) if count > 1 else 1
+        if count and step and (at == at[0] + step * np.arange(count)).all() and all(isinstance(d, int) for d in x.shape):
+            whole = ((int(at[0]), step, count) if a == axis else (0, 1, d) for a, d in enumerate(x.shape))
+            return self.window(x, tuple(whole))  # type: ignore[arg-type]
+        times = count // n if isinstance(n, int) and n else 0
+        if times > 1 and x.dtype in COMPUTED["Resize"] and np.array_equal(at, np.arange(n).repeat(times)):
+            source, before = x.resized or (x, (1,) * x.rank)
+            scales = tuple(s * times if a == axis else s for a, s in enumerate(before))
+            how: dict[str, Attribute] = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+            y: Out = self("Resize", source, None, self.constant(np.float32(scales)), shape=shape, **how)
+            y.resized = (source, scales)
+            return y
+        return self("Gather", x, self.constant(np.asarray(at, np.int64)), axis=axis, shape=shape)
+
+    def window(self, x: Out, steps: tuple[Steps, ...]) -> Out:
+        """A strided part of `x`, whose extents are numbers; of a part of another value, a part of that."""
+        if x.windowed is not None:
+            x, before = x.windowed
+            steps = tuple((f + g * d, d * e, n) for (f, d, _), (g, e, n) in zip(before, steps, strict=True))
+        axes = [a for a, (first, step, n) in enumerate(steps) if (first, step, n) != (0, 1, x.shape[a])]
+        if not axes:
+            return x
+        ends = [first + step * (n - 1) + (1 if step > 0 else -1) if n else first for first, step, n in steps]
+        rows = [[steps[a][0] for a in axes], [ends[a] if ends[a] >= 0 else -END for a in axes], axes]
+        more = [[steps[a][1] for a in axes]] if any(steps[a][1] != 1 for a in axes) else []
+        y: Out = self("Slice", x, *map(self.ints, rows + more), shape=tuple(n for _, _, n in steps))
+        y.windowed = (x, steps)
         return y
 
     def pad(self, x: Out, low: Sequence[int], high: Sequence[int], fill: Out, shape: Shape) -> Out:

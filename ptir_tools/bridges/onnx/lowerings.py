@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import inf, pi, prod
 
-from ptir_tools.bridges.onnx.emitter import Emitter, Extent, Out, Tree, refused
+from ptir_tools.bridges.onnx.emitter import END, Emitter, Extent, Out, Tree, refused
 from ptir_tools.bridges.onnx.protocols import Attribute
 from ptir_tools.bridges.onnx.table import NARROW, NUMBERS
 from ptir_tools.core import arrays
@@ -41,7 +41,6 @@ Lowering = Callable[..., Tree]
 Axes = tuple[int, ...]
 LOWERINGS: dict[str, Lowering] = {}
 CALLS: dict[str, tuple[Lowering, Callable[[Op, int], bool]]] = {}  # by target: the lowering, and whether an operator set has it
-END = (1 << 63) - 1
 UNSIGNED = {SI8: UI8, SI16: UI16, SI32: UI32, SI64: UI64, SI4: UI4}
 
 
@@ -587,9 +586,9 @@ def _transpose(e: Emitter, op: Op, x: Out) -> Out:
 @lowers("slice")
 def _slice(e: Emitter, op: Op, x: Out) -> Out:
     starts, sizes = op.attr("starts"), op.attr("sizes")
+    if all(isinstance(d, int) for d in x.shape):
+        return e.window(x, tuple((start, 1, size) for start, size in zip(starts, sizes, strict=True)))
     axes = [a for a, (start, size, d) in enumerate(zip(starts, sizes, x.shape, strict=True)) if start or size != d]
-    if not axes:
-        return x
     first, stop = e.ints([starts[a] for a in axes]), e.ints([starts[a] + sizes[a] for a in axes])
     return e("Slice", x, first, stop, e.ints(axes), shape=e.shape)
 
@@ -602,8 +601,11 @@ def _concat(e: Emitter, op: Op, *xs: Out) -> Out:
 @lowers("pad")
 def _pad(e: Emitter, op: Op, x: Out) -> Out:
     fill = e.constant(scalars.element(op.attr("pad_value"), x.dtype), x.dtype)
-    x = _spread(e, x, [n + 1 for n in op.attr("interior")], fill)
-    return e.pad(x, op.attr("low"), op.attr("high"), fill, e.shape)
+    y = _spread(e, x, [n + 1 for n in op.attr("interior")], fill)
+    y = e.pad(y, op.attr("low"), op.attr("high"), fill, e.shape)
+    if y is not x and fill.array is not None and not fill.array.any():
+        y.padded = (x, op.attr("low"), op.attr("interior"), op.attr("high"))
+    return y
 
 
 def _spread(e: Emitter, x: Out, steps: Sequence[int], fill: Out) -> Out:
@@ -682,6 +684,9 @@ def _patches(e: Emitter, op: Op, x: Out) -> Out:
 
 @lowers("take")
 def _take(e: Emitter, op: Op, x: Out, indices: Out) -> Out:
+    if indices.array is not None and indices.rank == 1:
+        source, perm = x.moved or (x, tuple(range(x.rank)))
+        return e.transpose(e.picked(source, perm[0], indices.array), perm)
     return e("Gather", x, indices, axis=0, shape=e.shape)
 
 
@@ -1106,5 +1111,36 @@ def _convolved(e: Emitter, values: dict[str, Attribute], x: Out, kernel: Out, gr
         how["pads"] = [top, left, bottom, right]
     if groups != 1:
         how["group"] = groups
-    y = e("Conv", e.transpose(x, [0, 3, 1, 2]), kernel, *bias, shape=(n, outputs, h, w), **how)
+    first = e.transpose(x, [0, 3, 1, 2])
+    y = _transposed(e, values, first, kernel, groups, bias, (n, outputs, h, w))
+    y = e("Conv", first, kernel, *bias, shape=(n, outputs, h, w), **how) if y is None else y
     return e.transpose(y, [0, 2, 3, 1])
+
+
+def _transposed(
+    e: Emitter, values: dict[str, Attribute], x: Out, kernel: Out, groups: int, bias: Sequence[Out], shape: Shape
+) -> Out | None:
+    """`ConvTranspose`: a convolution of elements that are spread apart, by the flipped weights. None for any other."""
+    if x.padded is None or x.dtype is not F32 or values["strides"] != (1, 1) or not any(x.padded[2]) or any(x.padded[2][:2]):
+        return None
+    source, low, interior, high = x.padded
+    reach = [(k - 1) * d for k, d in zip(values["window"], values["dilation"], strict=True)]
+    top, bottom, left, right = values["padding"]
+    begins = [r - at - p for r, at, p in zip(reach, low[2:], (top, left), strict=True)]
+    ends = [r - at - p for r, at, p in zip(reach, high[2:], (bottom, right), strict=True)]
+    steps = [n + 1 for n in interior[2:]]
+    if min(begins) < 0 or any(low[:2]) or any(high[:2]) or any(-n >= s for n, s in zip(ends, steps, strict=True)):
+        return None
+    outputs, part, *taps = (_static(d, "weight's") for d in kernel.shape)
+    for axis in (2, 3):
+        kernel = e.picked(kernel, axis, np.arange(kernel.shape[axis])[::-1])
+    kernel = e.reshape(kernel, (groups, outputs // groups, part, *taps))
+    kernel = e.reshape(e.transpose(kernel, [0, 2, 1, 3, 4]), (groups * part, outputs // groups, *taps))
+    how: dict[str, Attribute] = {"kernel_shape": taps, "strides": steps, "pads": [*begins, *(max(n, 0) for n in ends)]}
+    if min(ends) < 0:
+        how["output_padding"] = [max(-n, 0) for n in ends]
+    if values["dilation"] != (1, 1):
+        how["dilations"] = list(values["dilation"])
+    if groups != 1:
+        how["group"] = groups
+    return e("ConvTranspose", source, kernel, *bias, shape=shape, **how)

@@ -14,7 +14,7 @@ from math import prod
 from ptir_tools.core.ir import Op, Operand, Value, create, operand_type
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.ptir.ops.shape import keeps_row_major
+from ptir_tools.dialects.ptir.ops.shape import keeps_row_major, relabeled
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.dialects.ptir.rewrites.motion import MAPS
 from ptir_tools.rewrite.rewriter import Rewriter
@@ -57,6 +57,13 @@ def _perm(op: Op) -> Perm:
     return helpers.axes(op.attr("perm"), helpers.rank(op.operands[0]))
 
 
+def _turn(op: Op) -> Perm | None:
+    """The permutation of a transpose, or of a reshape that only moves extents of 1; None for any other op."""
+    if op.defn.name == "ptir.transpose":
+        return _perm(op)
+    return relabeled(helpers.shape(op.operands[0]), helpers.shape(op)) if op.defn.name == "ptir.reshape" else None
+
+
 def _along(op: Op) -> tuple[Op, Op, int] | None:
     """The take and the transpose before it, and the axis, where `op` is the transpose that ends a take along an axis."""
     if op.defn.name != "ptir.transpose" or not isinstance(x := op.operands[0], Value) or x.op is None:
@@ -96,18 +103,18 @@ class Group:
 
     def before(self, x: Value) -> Perm | None:
         """The permutation that `x`, which enters, was made by."""
-        if x.op is not None and x.op.defn.name == "ptir.transpose":
+        if x.op is not None and (perm := _turn(x.op)) is not None:
             source = x.op.operands[0]
             inner = self.before(source) if isinstance(source, Value) else None
-            return _perm(x.op) if inner is None else composed(inner, _perm(x.op))
+            return perm if inner is None else composed(inner, perm)
         return (0, 2, 3, 1) if self.first and x.op is not None and _convolves(x.op) else None
 
     def after(self, rw: Rewriter, x: Value, user: Op) -> Perm | None:
         """The permutation by which `user`, which is outside, reads `x`."""
-        if user.defn.name == "ptir.transpose":
+        if (perm := _turn(user)) is not None:
             read = {self.after(rw, user.result, u) for u in rw.users_of(user.result)} if self.first else {None}
             inner = read.pop() if len(read) == 1 and not rw.is_result(user.result) else None
-            return _perm(user) if inner is None else composed(_perm(user), inner)
+            return perm if inner is None else composed(perm, inner)
         reads = self.first and _convolves(user) and user.operands[0] is x
         return (0, 3, 1, 2) if reads else None
 
@@ -197,7 +204,7 @@ def _is_spread(x: Operand) -> bool:
     """Whether `x` is a constant or a broadcast, or a transpose of one."""
     if not isinstance(x, Value):
         return True
-    if x.op is not None and x.op.defn.name == "ptir.transpose":
+    if x.op is not None and _turn(x.op) is not None:
         return _is_spread(x.op.operands[0])
     return x.op is not None and x.op.defn.name in _SPREADS
 
@@ -257,8 +264,8 @@ def _operand(rw: Rewriter, at: Op, x: Operand, perm: Perm, new: dict[Value, Valu
         return x
     if isinstance(x, Value) and x.op is not None and x.op.defn.name == "ptir.broadcast_to":
         return _spread(rw, at, x.op, perm)
-    if isinstance(x, Value) and x.op is not None and x.op.defn.name == "ptir.transpose" and _along(x.op) is None:
-        source, whole = x.op.operands[0], composed(_perm(x.op), perm)
+    if isinstance(x, Value) and x.op is not None and (before := _turn(x.op)) is not None and _along(x.op) is None:
+        source, whole = x.op.operands[0], composed(before, perm)
         return source if whole == tuple(range(len(whole))) else rw.build(at, "transpose", source, perm=whole)
     return rw.build(at, "transpose", x, perm=perm)
 

@@ -36,6 +36,15 @@ def keeps_row_major(perm: Sequence[int], extents: Shape) -> bool:
     return longer == sorted(longer)
 
 
+def relabeled(shape: Shape, target: Shape) -> tuple[int, ...] | None:
+    """The permutation by which a reshape only moves extents of 1; None for any other."""
+    longer = [[a for a, d in enumerate(s) if d != 1] for s in (shape, target)]
+    if len(shape) != len(target) or [shape[a] for a in longer[0]] != [target[a] for a in longer[1]]:
+        return None
+    kept, ones = iter(longer[0]), iter([a for a, d in enumerate(shape) if d == 1])
+    return tuple(next(ones) if d == 1 else next(kept) for d in target)
+
+
 def fold_transpose(op: Op) -> Operand | None:
     """`x`, when no axis longer than 1 moves; `y`, when `x` is `transpose(y)` and the two cancel."""
     x, perm = op.operands[0], op.attr("perm")
