@@ -55,7 +55,7 @@ def made_ready(program: Program, opset: int, as_onnx: bool) -> Program:
     ready, context = clone(program), PassContext(verify_each=False)
     folded = "layout,fold-scales{range=true}," if as_onnx else ""
     laid = "fixpoint{n=2}(layout{channels-first=true})"
-    run_pipeline(ready, f"recognize{{convolutions=true}},raise-strides,{folded}{laid},recognize", context)
+    run_pipeline(ready, f"recognize{{convolutions=true}},raise-strides,{folded}{laid},cse,recognize", context)
     for rw in context.rewriters(ready):
         for op in [op for op in rw.body() if expandable(op) and not _has_lowering(op, opset)]:
             expand(op, rw)

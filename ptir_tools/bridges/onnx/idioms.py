@@ -1,28 +1,35 @@
 """Several PTIR ops as one ONNX operator.
 
 An idiom takes the emitter and the last op. It returns the output of one operator, or None where it does not match. Nodes of the
-other ops stay only where they have other uses.
+other ops stay only where they have other uses. Activations are found by the formulas by which they are read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf, isfinite, prod
+from functools import partial
+from math import isfinite, prod
 
 from ptir_tools.bridges.onnx.emitter import Emitter, Out
-from ptir_tools.bridges.onnx.lowerings import quantizes, steps
+from ptir_tools.bridges.onnx.lowerings import convolved, packed, quantizes, steps
+from ptir_tools.bridges.onnx.ops.elementwise import ACTIVATIONS, Attributes, bounded, sqrt
 from ptir_tools.bridges.onnx.protocols import Attribute
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F16, F32, F64, SI8, SI32, SI64, UI8, DType
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.lazy import np
+from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.ptir.builder.build import Graph, Tensor
+from ptir_tools.dialects.ptir.kernels.examples import Example
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
+from ptir_tools.rewrite.constants import scalar_of
+from ptir_tools.rewrite.expression import compare_eq, compare_ne, exp, reciprocal, rsqrt, select
 
 Idiom = Callable[[Emitter, Op], "Out | None"]
+Formula = Callable[[Attributes, Tensor], Tensor]
 IDIOMS: dict[str, list[Idiom]] = {}
-_FLOATS = (F16, F32, F64)
 
 
 def idiom(*names: str) -> Callable[[Idiom], Idiom]:
@@ -42,12 +49,6 @@ def _made(x: Operand, *names: str) -> Op | None:
     return op if op is not None and op.defn.short in names else None
 
 
-def _number(e: Emitter, x: Operand) -> float | None:
-    """The number that `x` is a splat of, infinities included; None for everything else."""
-    array = _known(e, x)
-    return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
-
-
 def _known(e: Emitter, x: Operand) -> Array | None:
     """The array that `x` is a broadcast of; None where `x` is not constant."""
     result = e.read(x)
@@ -56,21 +57,13 @@ def _known(e: Emitter, x: Operand) -> Array | None:
     return result.spread.array if result.spread is not None else result.array
 
 
-def _with_number(e: Emitter, op: Op | None) -> tuple[Operand, float] | None:
-    """Of a binary op with a splat operand: the other operand, and the splat's number."""
-    if op is None:
-        return None
-    for x, y in (op.operands, op.operands[::-1]):
-        if (n := _number(e, y)) is not None:
-            return x, n
-    return None
-
-
-def _scaled(e: Emitter, x: Operand) -> tuple[Operand, float] | None:
+def _scaled(x: Operand) -> tuple[Operand, float] | None:
     """The value that `x` is a multiple of, and the factor."""
-    if (result := _with_number(e, _made(x, "mul"))) is not None:
-        return result
-    if (op := _made(x, "div")) is not None and (n := _number(e, op.operands[1])):
+    if (op := _made(x, "mul")) is not None:
+        for v, y in (op.operands, op.operands[::-1]):
+            if (n := scalar_of(y)) is not None:
+                return v, n
+    if (op := _made(x, "div")) is not None and (n := scalar_of(op.operands[1])):
         return op.operands[0], 1 / n
     return None
 
@@ -82,130 +75,98 @@ def _dtype(op: Op) -> DType | None:
 # ---- activations
 
 
-@idiom("select")
-def _sqrt(e: Emitter, op: Op) -> Out | None:
-    """`x * rsqrt(x)`, and `x` where that is 0 or infinite."""
-    zero, x, other = op.operands
-    inner = _made(other, "select")
-    if inner is None or inner.operands[1] is not x:
+class Activation(NamedTuple):
+    """An operator of one tensor. `attrs` are numbers of its formula: attributes of the operator, or with `operands` constants
+    that it reads. With `open`, ONNX Runtime may differ where ONNX leaves the result open. `forms` are the formulas, by default
+    the one by which the operator is read. With `products` their products match in any grouping."""
+
+    name: str
+    attrs: tuple[str, ...] = ()
+    dtypes: tuple[DType, ...] = (F16, F32)
+    open: bool = False
+    operands: bool = False
+    products: bool = True
+    forms: tuple[Formula, ...] = ()
+
+
+def _logistic(n: Attributes, x: Tensor) -> Tensor:
+    return reciprocal(exp(-x) + 1.0)
+
+
+def _quotient(n: Attributes, x: Tensor) -> Tensor:
+    return 1.0 / (exp(-x) + 1.0)
+
+
+def _infinity_first(n: Attributes, x: Tensor) -> Tensor:
+    """The square root with its two special cases in the other order."""
+    return select(compare_eq(x, float("inf")), x, select(compare_eq(x, 0), x, x * rsqrt(x)))
+
+
+_ALL = (F16, F32, F64)
+ACTIVATED = (
+    Activation("HardSwish", dtypes=(F32,)),
+    Activation("HardSwish", dtypes=(F32,), open=True, forms=(lambda n, x: x * bounded(x + 3.0, 0.0, 6.0) / 6.0,)),
+    Activation("HardSigmoid", ("alpha", "beta"), (F32,), products=False, forms=(
+        ACTIVATIONS["HardSigmoid"], lambda n, x: (n.attr("alpha") * x + n.attr("beta")).clamp(0.0, 1.0),
+    )),
+    Activation("LeakyRelu", ("alpha",)),
+    Activation("Selu", ("alpha", "gamma"), (F32,), open=True),
+    Activation("Elu", ("alpha",), open=True),
+    Activation("Softplus", open=True),
+    Activation("Softsign", dtypes=(F32,)),
+    Activation("ThresholdedRelu", ("alpha",), (F32,)),
+    Activation("Sigmoid", dtypes=_ALL, forms=(ACTIVATIONS["Sigmoid"], _logistic, _quotient)),
+    Activation("Sqrt", dtypes=_ALL, forms=(lambda n, x: sqrt(x), _infinity_first)),
+    Activation("IsNaN", dtypes=_ALL, forms=(lambda n, x: compare_ne(x, x),)),
+    Activation("Clip", ("low", "high"), _ALL, operands=True, forms=(
+        lambda n, x: x.maximum(n.attr("low")).minimum(n.attr("high")),
+        lambda n, x: x.minimum(n.attr("high")).maximum(n.attr("low")),
+        lambda n, x: x.clamp(n.attr("low"), n.attr("high")),
+    )),
+    Activation("Relu", dtypes=_ALL),
+)  # fmt: skip
+
+
+class _Given(Attributes):
+    """The attributes of an activation as parameters of its kernel."""
+
+    def __init__(self, graph: Graph, names: Sequence[str]) -> None:
+        self.block, self.x = graph, graph.input("x", "f64", (2, 3))
+        self.numbers = {name: graph.input(name, "f64", ()) for name in names}
+
+    def attr(self, name: str) -> Tensor:
+        """The parameter, repeated as a constant would be."""
+        return self.numbers[name].broadcast_like(self.x)
+
+
+def _example(activation: Activation, form: Formula) -> Example:
+    graph = Graph(activation.name)
+    given = _Given(graph, activation.attrs)
+    return Example(graph.returns(form(given, given.x)).main, products=activation.products)
+
+
+def _activated(activation: Activation, example: Example, e: Emitter, op: Op) -> Out | None:
+    """The operator where `op` ends its formula."""
+    if (activation.open and not e.as_onnx) or not e.has(activation.name):
         return None
-    flags = {_flag(e, flag, x) for flag in (zero, inner.operands[0])}
-    product = _made(inner.operands[2], "mul")
-    if flags != {0.0, inf} or product is None or x not in product.operands:
+    if (bound := example.search.solve(op)) is None:
         return None
-    root = _made(next((y for y in product.operands if y is not x), x), "rsqrt")
-    return e("Sqrt", e.tensor(x)) if root is not None and root.operands[0] is x else None
-
-
-def _flag(e: Emitter, flag: Operand, x: Operand) -> float | None:
-    """The number that the comparison `flag` compares `x` with."""
-    equal = _made(flag, "compare_eq")
-    result = _with_number(e, equal)
-    return result[1] if result is not None and result[0] is x else None
-
-
-@idiom("select")
-def _leaky(e: Emitter, op: Op) -> Out | None:
-    """`alpha * x` below zero."""
-    below, less, x = op.operands
-    flag, scaled = _made(below, "compare_lt"), _scaled(e, less)
-    if flag is None or scaled is None or scaled[0] is not x or flag.operands[0] is not x or _dtype(op) not in (F16, F32):
+    found = {p.name: bound[p] for p in example.kernel.params if p in bound}
+    x = e.tensor(found["x"])
+    numbers = {name: float(scalar_of(found[name])) if name in found else 1.0 for name in activation.attrs}
+    if x.dtype not in activation.dtypes or x.shape != e.shape or not all(map(isfinite, numbers.values())):
         return None
-    return e("LeakyRelu", e.tensor(x), alpha=scaled[1]) if _number(e, flag.operands[1]) == 0 else None
+    if not activation.operands:
+        return e(activation.name, x, **numbers)
+    if list(numbers.values()) != sorted(numbers.values()):
+        return None  # the bounds of Clip are in order
+    return e(activation.name, x, *(e.scalar(n, x) for n in numbers.values()))
 
 
-@idiom("select")
-def _elu(e: Emitter, op: Op) -> Out | None:
-    """`alpha * expm1(x)` below zero. ONNX Runtime subtracts one from the exponential, which is not exact next to zero."""
-    above, x, less = op.operands
-    flag = _made(above, "compare_gt")
-    scaled = _scaled(e, less) or (less, 1.0)
-    power = _made(scaled[0], "expm1")
-    if not e.as_onnx or flag is None or power is None or power.operands[0] is not x or flag.operands[0] is not x:
-        return None
-    return e("Elu", e.tensor(x), alpha=scaled[1]) if _number(e, flag.operands[1]) == 0 else None
-
-
-@idiom("add")
-def _softplus(e: Emitter, op: Op) -> Out | None:
-    """`max(x, 0) + log1p(exp(-|x|))`. ONNX Runtime adds one to the exponential, which is not exact next to zero."""
-    for a, b in (op.operands, op.operands[::-1]):
-        top, log = _with_number(e, _made(a, "maximum")), _made(b, "log1p")
-        chain, x = log, b
-        for name in ("exp", "neg", "abs"):
-            if chain is not None:
-                x = chain.operands[0]
-                chain = _made(x, name)
-        if e.as_onnx and chain is not None and top is not None and top[1] == 0 and chain.operands[0] is top[0]:
-            return e("Softplus", e.tensor(top[0]))
-    return None
-
-
-@idiom("compare_ne")
-def _nan(e: Emitter, op: Op) -> Out | None:
-    x, y = op.operands
-    return e("IsNaN", e.tensor(x)) if x is y and e.tensor(x).dtype in _FLOATS else None
-
-
-@idiom("reciprocal", "div")
-def _sigmoid(e: Emitter, op: Op) -> Out | None:
-    """`1 / (1 + exp(-x))`."""
-    if op.defn.short == "div" and _number(e, op.operands[0]) != 1:
-        return None
-    total = _with_number(e, _made(op.operands[-1], "add"))
-    power = _made(total[0], "exp") if total is not None and total[1] == 1 else None
-    minus = _made(power.operands[0], "neg") if power is not None else None
-    return e("Sigmoid", e.tensor(minus.operands[0])) if minus is not None and _dtype(op) in _FLOATS else None
-
-
-def _bounds(e: Emitter, op: Op | None) -> tuple[Operand, float, float] | None:
-    """A value clamped by two numbers: the value and both bounds."""
-    if op is None:
-        return None
-    if op.defn.short == "clamp":
-        low, high = (_number(e, x) for x in op.operands[1:])
-        return None if low is None or high is None else (op.operands[0], low, high)
-    outer = _with_number(e, op)
-    inner = _with_number(e, _made(outer[0], "maximum", "minimum")) if outer is not None else None
-    if outer is None or inner is None or _made(outer[0], op.defn.short) is not None:
-        return None
-    low, high = (outer[1], inner[1]) if op.defn.short == "maximum" else (inner[1], outer[1])
-    return (inner[0], low, high) if low <= high else None
-
-
-def _hard_sigmoid(e: Emitter, x: Operand) -> tuple[Operand, float, float] | None:
-    """Where `x` is a hard sigmoid: its operand, slope and offset."""
-    bounded = _bounds(e, _made(x, "minimum", "maximum", "clamp"))
-    if bounded is None or bounded[1:] != (0, 1):
-        return None
-    moved = _with_number(e, _made(bounded[0], "add"))
-    scaled = _scaled(e, moved[0]) if moved is not None else None
-    return None if moved is None or scaled is None else (scaled[0], scaled[1], moved[1])
-
-
-@idiom("mul")
-def _hard_swish(e: Emitter, op: Op) -> Out | None:
-    for x, gate in (op.operands, op.operands[::-1]):
-        result = _hard_sigmoid(e, gate)
-        same = result is not None and result[0] is x and abs(result[1] - 1 / 6) < 1e-7 and result[2] == 0.5
-        if same and e.has("HardSwish") and _dtype(op) is F32:
-            return e("HardSwish", e.tensor(x))
-    return None
-
-
-@idiom("minimum", "maximum", "clamp")
-def _bounded(e: Emitter, op: Op) -> Out | None:
-    """`HardSigmoid`, `Clip` or `Relu`."""
-    if _dtype(op) not in _FLOATS:
-        return None
-    if _dtype(op) is F32 and (hard := _hard_sigmoid(e, op.result)) is not None:
-        return e("HardSigmoid", e.tensor(hard[0]), alpha=hard[1], beta=hard[2])
-    bounds = _bounds(e, op)
-    if bounds is not None and isfinite(bounds[1]) and isfinite(bounds[2]):  # ONNX Runtime's bounds are finite
-        x = e.tensor(bounds[0])
-        return e("Clip", x, e.scalar(bounds[1], x), e.scalar(bounds[2], x))
-    top = _with_number(e, op) if op.defn.short == "maximum" else None
-    return e("Relu", e.tensor(top[0])) if top is not None and top[1] == 0 else None
+for _activation in ACTIVATED:
+    for _form in _activation.forms or (ACTIVATIONS[_activation.name],):
+        _found = _example(_activation, _form)
+        idiom(*(name.removeprefix("ptir.") for name in _found.roots))(partial(_activated, _activation, _found))
 
 
 # ---- products
@@ -229,7 +190,7 @@ def _gemm(e: Emitter, op: Op) -> Out | None:
     """`alpha A B + beta C` of matrices."""
     dtype = _dtype(op)
     for total, more in (op.operands, op.operands[::-1]):
-        product, alpha = _scaled(e, total) or (total, 1.0)
+        product, alpha = _scaled(total) or (total, 1.0)
         dot = _made(product, "dot_general")
         if dot is None or dtype not in (F32, F64) or not (_only_here(e, product) and _only_here(e, total)):
             continue
@@ -240,7 +201,7 @@ def _gemm(e: Emitter, op: Op) -> Out | None:
         if dot.attr("batch_lhs") or any(len(axes) != 1 for axes in sums):
             continue
         spread = _made(more, "broadcast_to")
-        term, beta = _scaled(e, spread.operands[0] if spread is not None else more) or (more, 1.0)
+        term, beta = _scaled(spread.operands[0] if spread is not None else more) or (more, 1.0)
         c = e.tensor(term)
         c = c.spread if c.spread is not None and not c.made else c
         if c.rank > 2 or any(d not in (1, full) for d, full in zip(c.shape[::-1], e.shape[::-1], strict=False)):
@@ -266,23 +227,12 @@ def _convolved(e: Emitter, product: Operand, bias: Sequence[Out]) -> Out | None:
     sums = [a % r for axes, r in (("contract_lhs", x.rank), ("contract_rhs", 2)) for a in dot.attr(axes)]
     if x.rank not in (3, 5) or not plain or sums != [x.rank - 1, 0] or 0 in (*x.shape, *weight.shape):
         return None
-    taps, channels, outputs = list(patches.attr("window")), x.shape[-1], weight.shape[1]
-    n, pads = len(taps), patches.attr("padding")
-    if np.any(scalars.element(patches.attr("pad_value"), F32)) or any(min(p) < 0 for p in pads):
+    pads = [n for pair in patches.attr("padding") for n in pair]
+    if np.any(scalars.element(patches.attr("pad_value"), F32)) or min(pads) < 0 or not isinstance(x.shape[-1], int):
         return None
-    if not isinstance(channels, int) or not isinstance(product, Value) or not isinstance(product.type, TensorType):
-        return None
-    how: dict[str, Attribute] = {"kernel_shape": taps}
-    for name, attr in (("strides", "strides"), ("dilations", "dilation")):
-        if any(d != 1 for d in patches.attr(attr)):
-            how[name] = list(patches.attr(attr))
-    if any(map(any, pads)):
-        how["pads"] = [p[k] for k in (0, 1) for p in pads]
-    kernel = e.transpose(e.reshape(weight, (*taps, channels, outputs)), [n + 1, n, *range(n)])
-    shape = product.type.shape
-    first = e.transpose(x, [0, n + 1, *range(1, n + 1)])
-    y = e("Conv", first, kernel, *bias, shape=(shape[0], outputs, *shape[1:-1]), **how)
-    return e.transpose(y, [0, *range(2, n + 2), 1])
+    assert isinstance(product, Value) and isinstance(product.type, TensorType)
+    values = {name: patches.attr(name) for name in ("window", "strides", "dilation")} | {"padding": pads}
+    return convolved(e, values, x, packed(e, values, weight, 1), 1, bias, product.type.shape)
 
 
 @idiom("dot_general")
@@ -390,18 +340,26 @@ def _max_pool(e: Emitter, op: Op) -> Out | None:
 # ---- indices and quantization
 
 
+def _negative() -> Example:
+    """An index, plus the extent where it is negative."""
+    graph = Graph("negative")
+    at, count = graph.input("at", "si64", (2, 3)), graph.input("count", "si64", ())
+    return Example(graph.returns(select(at < 0, at + count.broadcast_like(at), at)).main)
+
+
+_NEGATIVE = _negative()
+
+
 @idiom("take", "gather")
 def _gathered(e: Emitter, op: Op) -> Out | None:
     """A gather whose negative indices count from the end, as in ONNX."""
     x, at = op.operands
-    chosen = _made(at, "select")
-    if chosen is None:
+    bound = _NEGATIVE.search.solve(at.op) if isinstance(at, Value) and at.op is not None else None
+    if bound is None:
         return None
-    flag, moved = _made(chosen.operands[0], "compare_lt"), _with_number(e, _made(chosen.operands[1], "add"))
-    plain = chosen.operands[2]
+    plain, count = (bound[p] for p in _NEGATIVE.kernel.params)
     axis = op.attr("axis") % e.tensor(x).rank if op.defn.short == "gather" else 0
-    same = flag is not None and flag.operands[0] is plain and _number(e, flag.operands[1]) == 0
-    if not same or moved is None or moved[0] is not plain or moved[1] != e.tensor(x).shape[axis]:
+    if scalar_of(count) != e.tensor(x).shape[axis]:
         return None
     name = "GatherElements" if op.defn.short == "gather" else "Gather"
     return e(name, e.tensor(x), e.cast(e.tensor(plain), SI64), axis=axis, shape=e.shape)

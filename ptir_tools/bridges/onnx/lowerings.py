@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf, pi, prod
 
 from ptir_tools.bridges.onnx.emitter import END, Emitter, Extent, Out, Tree, refused
@@ -587,7 +587,9 @@ def _transpose(e: Emitter, op: Op, x: Out) -> Out:
 def _slice(e: Emitter, op: Op, x: Out) -> Out:
     starts, sizes = op.attr("starts"), op.attr("sizes")
     if all(isinstance(d, int) for d in x.shape):
-        return e.window(x, tuple((start, 1, size) for start, size in zip(starts, sizes, strict=True)))
+        source, perm = x.moved or (x, tuple(range(x.rank)))
+        part = e.window(source, tuple((starts[k], 1, sizes[k]) for k in map(perm.index, range(x.rank))))
+        return e.transpose(part, perm)
     axes = [a for a, (start, size, d) in enumerate(zip(starts, sizes, x.shape, strict=True)) if start or size != d]
     first, stop = e.ints([starts[a] for a in axes]), e.ints([starts[a] + sizes[a] for a in axes])
     return e("Slice", x, first, stop, e.ints(axes), shape=e.shape)
@@ -1085,62 +1087,75 @@ def _attention(e: Emitter, op: Op, values: dict[str, Attribute], q: Out, k: Out,
 @calls("ptir.conv2d.nhwc.v1", _is(F16, F32, BF16))
 def _convolution(e: Emitter, op: Op, values: dict[str, Attribute], x: Out, weight: Out, *bias: Out) -> Out:
     """Weights [window * channels / groups, outputs]."""
-    rows, outputs = weight.shape
-    channels = _static(rows, "weight's") // prod(values["window"])
-    kernel = e.transpose(e.reshape(weight, (*values["window"], channels, outputs)), [3, 2, 0, 1])
-    return _convolved(e, values, x, kernel, values.get("groups", 1), bias)
+    groups = values.get("groups", 1)
+    return convolved(e, values, x, packed(e, values, weight, groups), groups, bias, e.shape)
 
 
 @calls("gpt_rs.faer.depthwise_conv2d.nhwc.f32.v1")
 def _depthwise(e: Emitter, op: Op, values: dict[str, Attribute], x: Out, weight: Out, *bias: Out) -> Out:
     """Weights [channels, window]."""
     channels = _static(weight.shape[0], "channel")
-    return _convolved(e, values, x, e.reshape(weight, (channels, 1, *values["window"])), channels, bias)
+    return convolved(e, values, x, e.reshape(weight, (channels, 1, *values["window"])), channels, bias, e.shape)
 
 
-def _convolved(e: Emitter, values: dict[str, Attribute], x: Out, kernel: Out, groups: int, bias: Sequence[Out]) -> Out:
-    """A convolution of x [N, H, W, C]: transposes to channels-first and back are around it."""
-    top, bottom, left, right = values["padding"]
-    n, h, w, outputs = e.shape
-    how: dict[str, Attribute] = {"kernel_shape": list(values["window"])}
-    if values["strides"] != (1, 1):
-        how["strides"] = list(values["strides"])
-    if values["dilation"] != (1, 1):
-        how["dilations"] = list(values["dilation"])
-    if any(values["padding"]):
-        how["pads"] = [top, left, bottom, right]
-    if groups != 1:
-        how["group"] = groups
-    first = e.transpose(x, [0, 3, 1, 2])
-    y = _transposed(e, values, first, kernel, groups, bias, (n, outputs, h, w))
-    y = e("Conv", first, kernel, *bias, shape=(n, outputs, h, w), **how) if y is None else y
-    return e.transpose(y, [0, 2, 3, 1])
+def packed(e: Emitter, values: Mapping[str, Attribute], weight: Out, groups: int) -> Out:
+    """Weights [window * channels, outputs] as those of `Conv`."""
+    n, (rows, outputs) = len(values["window"]), weight.shape
+    channels = _static(rows, "weight's") // prod(values["window"])
+    return e.transpose(e.reshape(weight, (*values["window"], channels, outputs)), [n + 1, n, *range(n)])
+
+
+def convolved(
+    e: Emitter, values: Mapping[str, Attribute], x: Out, kernel: Out, groups: int, bias: Sequence[Out], shape: Shape
+) -> Out:
+    """A convolution of x [N, places…, C] to this shape: transposes to channels-first and back are around it. `padding` has a
+    pair for each axis."""
+    n = len(values["window"])
+    first = e.transpose(x, [0, n + 1, *range(1, n + 1)])
+    low, high = values["padding"][::2], values["padding"][1::2]
+    shape = (shape[0], shape[-1], *shape[1:-1])
+    y = _transposed(e, values, first, kernel, groups, bias, shape)
+    if y is None:
+        how = {
+            "kernel_shape": values["window"],
+            "strides": values["strides"],
+            "dilations": values["dilation"],
+            "pads": [*low, *high],
+        }
+        y = e("Conv", first, kernel, *bias, shape=shape, **_unusual(how, groups))
+    return e.transpose(y, [0, *range(2, n + 2), 1])
+
+
+def _unusual(how: Mapping[str, Sequence[int]], groups: int) -> dict[str, Attribute]:
+    """The attributes of a convolution that are not the defaults."""
+    usual = {"strides": 1, "dilations": 1, "pads": 0, "output_padding": 0}
+    found: dict[str, Attribute] = {k: list(v) for k, v in how.items() if any(n != usual.get(k) for n in v)}
+    return found if groups == 1 else {**found, "group": groups}
 
 
 def _transposed(
-    e: Emitter, values: dict[str, Attribute], x: Out, kernel: Out, groups: int, bias: Sequence[Out], shape: Shape
+    e: Emitter, values: Mapping[str, Attribute], x: Out, kernel: Out, groups: int, bias: Sequence[Out], shape: Shape
 ) -> Out | None:
     """`ConvTranspose`: a convolution of elements that are spread apart, by the flipped weights. None for any other."""
-    if x.padded is None or x.dtype is not F32 or values["strides"] != (1, 1) or not any(x.padded[2]) or any(x.padded[2][:2]):
+    if x.padded is None or x.dtype is not F32 or any(n != 1 for n in values["strides"]):
         return None
     source, low, interior, high = x.padded
     reach = [(k - 1) * d for k, d in zip(values["window"], values["dilation"], strict=True)]
-    top, bottom, left, right = values["padding"]
-    begins = [r - at - p for r, at, p in zip(reach, low[2:], (top, left), strict=True)]
-    ends = [r - at - p for r, at, p in zip(reach, high[2:], (bottom, right), strict=True)]
+    begins, ends = (
+        [r - n - p for r, n, p in zip(reach, side[2:], values["padding"][k::2], strict=True)]
+        for k, side in enumerate((low, high))
+    )
     steps = [n + 1 for n in interior[2:]]
-    if min(begins) < 0 or any(low[:2]) or any(high[:2]) or any(-n >= s for n, s in zip(ends, steps, strict=True)):
+    outside = any(side[a] for side in x.padded[1:] for a in (0, 1))
+    if max(steps) == 1 or outside or min(begins) < 0 or any(-n >= s for n, s in zip(ends, steps, strict=True)):
         return None
     outputs, part, *taps = (_static(d, "weight's") for d in kernel.shape)
-    for axis in (2, 3):
-        kernel = e.picked(kernel, axis, np.arange(kernel.shape[axis])[::-1])
+    for axis, extent in enumerate(taps, 2):
+        kernel = e.picked(kernel, axis, np.arange(extent)[::-1])
     kernel = e.reshape(kernel, (groups, outputs // groups, part, *taps))
-    kernel = e.reshape(e.transpose(kernel, [0, 2, 1, 3, 4]), (groups * part, outputs // groups, *taps))
-    how: dict[str, Attribute] = {"kernel_shape": taps, "strides": steps, "pads": [*begins, *(max(n, 0) for n in ends)]}
-    if min(ends) < 0:
-        how["output_padding"] = [max(-n, 0) for n in ends]
-    if values["dilation"] != (1, 1):
-        how["dilations"] = list(values["dilation"])
-    if groups != 1:
-        how["group"] = groups
-    return e("ConvTranspose", source, kernel, *bias, shape=shape, **how)
+    kernel = e.reshape(e.transpose(kernel, [0, 2, 1, *range(3, kernel.rank)]), (groups * part, outputs // groups, *taps))
+    how = {
+        "kernel_shape": taps, "strides": steps, "pads": [*begins, *(max(n, 0) for n in ends)],
+        "output_padding": [max(-n, 0) for n in ends], "dilations": values["dilation"],
+    }  # fmt: skip
+    return e("ConvTranspose", source, kernel, *bias, shape=shape, **_unusual(how, groups))

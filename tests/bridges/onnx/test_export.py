@@ -380,6 +380,63 @@ def test_a_network_leaves_without_moving_elements() -> None:
     np.testing.assert_allclose(runtime.run(again, {"x": x})["y"], evaluated(m, {"x": x})[0], rtol=1e-4, atol=1e-5)
 
 
+_SPREAD: list[tuple[dict[str, Any], int]] = [
+    ({"strides": [2, 2]}, 1), ({"strides": [2, 3], "pads": [1, 0, 1, 1], "output_padding": [1, 2]}, 1),
+    ({"strides": [3, 2], "pads": [0, 2, 1, 1], "dilations": [1, 2]}, 2), ({"strides": [1, 2]}, 4),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("attrs", "groups"), _SPREAD, ids=[str(k) for k in range(len(_SPREAD))])
+def test_a_transposed_convolution_comes_back(attrs: dict[str, Any], groups: int) -> None:
+    from tests.bridges.onnx.test_import import model, node, noise
+
+    weights = {"w": noise(4, 3, 3, 2), "b": noise(3 * groups)}
+    m = model([node("ConvTranspose", "x w b", "y", group=groups, **attrs)], {"x": [2, 4, 5, 6]}, ["y"], weights)
+    m.graph.output[0].ClearField("type")
+    x = noise(2, 4, 5, 6)
+    for p in (ptir.from_onnx(m), ptir.optimize(ptir.from_onnx(m))):
+        again = made(p)
+        assert ops(again) == ["ConvTranspose"]
+        np.testing.assert_allclose(runtime.run(again, {"x": x})["y"], runtime.run(m, {"x": x})["y"], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "si32", "f16"])
+def test_repeated_elements_are_a_resize_and_others_a_slice_or_gather(dtype: str) -> None:
+    """Which is exact. ONNX Runtime resizes no f16."""
+    x = np.arange(24).reshape(1, 2, 3, 4)
+    taken: list[tuple[list[int], str]] = [
+        ([0, 0, 1, 1, 2, 2], "Gather" if dtype == "f16" else "Resize"), ([2, 1, 0], "Slice"), ([0, 2], "Slice"), ([1], "Slice"),
+        ([0, 0, 1, 2], "Gather"), ([2, 2, 1, 1, 0, 0], "Gather"),
+    ]  # fmt: skip
+    for at, name in taken:
+        p = func(
+            f"(%x: tensor<{dtype}, 1x2x3x4>) -> tensor<{dtype}, 1x2x{len(at)}x4>",
+            f"  %t = transpose(%x) perm[2, 0, 1, 3] -> tensor<{dtype}, 3x1x2x4>",
+            f"  %k = take(%t, dense<{at}> : tensor<si64, {len(at)}>) -> tensor<{dtype}, {len(at)}x1x2x4>",
+            f"  %y = transpose(%k) perm[1, 2, 0, 3] -> tensor<{dtype}, 1x2x{len(at)}x4>", "  return %y",
+        )  # fmt: skip
+        assert ops(made(p)) == [name]
+        given = x.astype({"f32": np.float32, "si32": np.int32, "f16": np.float16}[dtype])
+        np.testing.assert_array_equal(ran(p, given)[0], given[:, :, at])
+
+
+def test_a_resize_of_two_axes_and_a_slice_with_steps_come_back() -> None:
+    from tests.bridges.onnx.test_import import model, node, noise
+
+    how = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    numbers = {"s": np.float32([1, 1, 2, 3]), "f": np.array([1, 0]), "g": np.array([9, 5]), "a": np.array([3, 2])}
+    numbers["h"] = np.array([2, 3])
+    resize, slice_ = node("Resize", "x  s", "r", **how), node("Slice", "r f g a h", "y")
+    resize.input[:] = ["x", "", "s"]
+    m = model([resize, slice_], {"x": [1, 2, 3, 4]}, ["y"], numbers)
+    m.graph.output[0].ClearField("type")
+    x = noise(1, 2, 3, 4)
+    for p in (ptir.from_onnx(m), ptir.optimize(ptir.from_onnx(m))):
+        again = made(p)
+        assert ops(again) == ["Resize", "Slice"]
+        np.testing.assert_array_equal(runtime.run(again, {"x": x})["y"], runtime.run(m, {"x": x})["y"])
+
+
 # ---- the command
 
 

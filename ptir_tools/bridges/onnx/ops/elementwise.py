@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 from ptir_tools.bridges.extents import as_dims, settled, vector
 from ptir_tools.bridges.onnx import folding
-from ptir_tools.bridges.onnx.protocols import Datum
+from ptir_tools.bridges.onnx.protocols import Attribute, Datum
 from ptir_tools.bridges.onnx.table import HANDLERS, Node, back, dtype_of, fixed, handles, paired, refused, together, wide
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, UI8, DType
-from ptir_tools.dialects.ptir.builder.build import Tensor
+from ptir_tools.core.typed import Protocol
+from ptir_tools.dialects.ptir.builder.build import Block, Tensor
 
 Map = Callable[[Tensor], Tensor]
 
@@ -171,7 +172,7 @@ def clip(node: Node) -> Tensor:
             bounds[k] = node.constant(number, x.dtype)
     for bound, op in zip(bounds, ("maximum", "minimum"), strict=True):
         if bound is not None:
-            x = node.op(op, *together(x, bound.reshape([])))
+            x = node.op(op, *together(x, bound if bound.rank == 0 else bound.reshape([])))
     return x
 
 
@@ -218,8 +219,17 @@ def mish(x: Tensor) -> Tensor:
     return x * softplus(x).tanh()
 
 
-# Activations: a function of the node (for its attributes) and the widened operand.
-ACTIVATIONS: dict[str, Callable[[Node, Tensor], Tensor]] = {
+class Attributes(Protocol):
+    """The attributes of an activation, and the block that gets its ops."""
+
+    block: Block
+
+    def attr(self, name: str) -> Attribute:
+        """A number, or a tensor of equal numbers."""
+
+
+# Activations: a function of the attributes and the widened operand. They are written by the same formulas (`idioms.py`).
+ACTIVATIONS: dict[str, Callable[[Attributes, Tensor], Tensor]] = {
     "Celu": lambda n, x: relu(x) + (n.attr("alpha") * expm1(x / n.attr("alpha"))).minimum(0.0),
     "Elu": lambda n, x: positive(x, x, n.attr("alpha") * expm1(x)),
     "Gelu": lambda n, x: gelu(x, n.attr("approximate")),
