@@ -657,12 +657,13 @@ class Emitter:
         if count and step and (at == at[0] + step * np.arange(count)).all() and all(isinstance(d, int) for d in x.shape):
             whole = ((int(at[0]), step, count) if a == axis else (0, 1, d) for a, d in enumerate(x.shape))
             return self.window(x, tuple(whole))  # type: ignore[arg-type]
-        times = count // n if isinstance(n, int) and n else 0
-        if times > 1 and x.dtype in COMPUTED["Resize"] and np.array_equal(at, np.arange(n).repeat(times)):
+        known = n if isinstance(n, int) else 0
+        times = count // max(known, 1)
+        if known and times > 1 and x.dtype in COMPUTED["Resize"] and np.array_equal(at, np.arange(known).repeat(times)):
             source, before = x.resized or (x, (1,) * x.rank)
             scales = tuple(s * times if a == axis else s for a, s in enumerate(before))
             how: dict[str, Attribute] = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-            y: Out = self("Resize", source, None, self.constant(np.float32(scales)), shape=shape, **how)
+            y: Out = self("Resize", source, None, self.constant(np.array(scales, np.float32)), shape=shape, **how)
             y.resized = (source, scales)
             return y
         return self("Gather", x, self.constant(np.asarray(at, np.int64)), axis=axis, shape=shape)
@@ -675,6 +676,8 @@ class Emitter:
         axes = [a for a, (first, step, n) in enumerate(steps) if (first, step, n) != (0, 1, x.shape[a])]
         if not axes:
             return x
+        if x.array is not None:
+            return self._folded(x, x.array[np.ix_(*(first + step * np.arange(n) for first, step, n in steps))])
         ends = [first + step * (n - 1) + (1 if step > 0 else -1) if n else first for first, step, n in steps]
         rows = [[steps[a][0] for a in axes], [ends[a] if ends[a] >= 0 else -END for a in axes], axes]
         more = [[steps[a][1] for a in axes]] if any(steps[a][1] != 1 for a in axes) else []

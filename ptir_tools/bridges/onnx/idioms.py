@@ -7,27 +7,30 @@ other ops stay only where they have other uses. Activations are found by the for
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from math import isfinite, prod
 
-from ptir_tools.bridges.onnx.emitter import Emitter, Out
+from ptir_tools.bridges.onnx.emitter import Emitter, Out, Tree
 from ptir_tools.bridges.onnx.lowerings import convolved, packed, quantizes, steps
-from ptir_tools.bridges.onnx.ops.elementwise import ACTIVATIONS, Attributes, bounded, sqrt
+from ptir_tools.bridges.onnx.ops.elementwise import ACTIVATIONS, Attributes, bounded, sigmoid, sqrt
+from ptir_tools.bridges.onnx.ops.recurrent import lstm_cell, recur
 from ptir_tools.bridges.onnx.protocols import Attribute
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F16, F32, F64, SI8, SI32, SI64, UI8, DType
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
-from ptir_tools.core.types import TensorType
+from ptir_tools.core.typed import TypeGuard
+from ptir_tools.core.types import Dim, TensorType, Type, tensor
 from ptir_tools.dialects.ptir.builder.build import Graph, Tensor
 from ptir_tools.dialects.ptir.kernels.examples import Example
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
 from ptir_tools.rewrite.constants import scalar_of
-from ptir_tools.rewrite.expression import compare_eq, compare_ne, exp, reciprocal, rsqrt, select
+from ptir_tools.rewrite.expression import compare_eq, compare_ne, exp, reciprocal, rsqrt, select, tanh
+from ptir_tools.rewrite.templates import matched
 
-Idiom = Callable[[Emitter, Op], "Out | None"]
+Idiom = Callable[[Emitter, Op], "Tree | None"]
 Formula = Callable[[Attributes, Tensor], Tensor]
 IDIOMS: dict[str, list[Idiom]] = {}
 
@@ -153,7 +156,7 @@ def _activated(activation: Activation, example: Example, e: Emitter, op: Op) -> 
         return None
     found = {p.name: bound[p] for p in example.kernel.params if p in bound}
     x = e.tensor(found["x"])
-    numbers = {name: float(scalar_of(found[name])) if name in found else 1.0 for name in activation.attrs}
+    numbers: dict[str, Attribute] = {name: float(scalar_of(found[name])) if name in found else 1.0 for name in activation.attrs}
     if x.dtype not in activation.dtypes or x.shape != e.shape or not all(map(isfinite, numbers.values())):
         return None
     if not activation.operands:
@@ -251,6 +254,88 @@ def _convolution_with_bias(e: Emitter, op: Op) -> Out | None:
         if bias is not None and bias.rank == 1 and bias.shape[0] == e.shape[-1] != 1:
             return _convolved(e, product, (bias,))
     return None
+
+
+# ---- recurrence
+
+
+@cache
+def _lstm(gates: TensorType, cell: TensorType) -> tuple[list[Value], list[Operand]]:
+    """A step of an LSTM: its parameters (products of the inputs, state, cell, weights of the states), its state and its cell."""
+    graph = Graph("step")
+    matrix = tensor(F32, (gates.shape[-1], cell.shape[-1]))
+    given = [graph.input(name, t.dtype, t.shape) for name, t in (("g", gates), ("h", cell), ("c", cell), ("r", matrix))]
+    new = lstm_cell(given[0] + recur(given[1], given[3]), given[2], [sigmoid, tanh, tanh])
+    return graph.region.params, [x.operand for x in new]
+
+
+@idiom("scan")
+def _recurrent(e: Emitter, op: Op) -> tuple[Out, ...] | None:
+    """`LSTM` of one direction: its step is the body, and the products of the inputs are before it."""
+    (body,) = op.regions
+    count, params, results = op.attr("carry_count"), body.params, body.results
+    cell = params[0].type
+    if not e.as_onnx or len(results) != count + 1 or results[-1] is not results[0] or not _plain(cell):
+        return None
+    for k in range(count, len(params)):
+        gates = params[k].type
+        if not _plain(gates) or gates.static_shape[1] != 4 * cell.static_shape[1]:
+            continue
+        holes, made = _lstm(gates, cell)
+        bound = matched(made[0], results[0], holes)
+        bound = matched(made[1], results[1], holes, bound) if bound is not None else None
+        if bound is None or [bound[x] for x in holes[:3]] != [params[k], params[0], params[1]]:
+            continue
+        inputs = _inputs(e, op.operands[k])
+        if inputs is not None and list(results[2:count]) == params[2:count] and (matrix := bound[holes[3]]) in params[2:count]:
+            return _lstm_node(e, op, inputs, e.tensor(op.operands[params.index(matrix)]))
+    return None
+
+
+def _plain(t: Type | None) -> TypeGuard[TensorType]:
+    """Whether it is the type of a matrix of f32."""
+    return isinstance(t, TensorType) and t.rank == 2 and t.dtype is F32 and t.is_static
+
+
+def _inputs(e: Emitter, x: Operand) -> tuple[Out, Out, Out, bool] | None:
+    """Inputs [T, B, I], weights [4 H, I] and bias [4 H] whose products are the gates `x`, and whether their order is reversed."""
+    take = _made(x, "take")
+    at = _known(e, take.operands[1]) if take is not None else None
+    if take is not None and (at is None or not np.array_equal(at, np.arange(at.size)[::-1])):
+        return None
+    total = _made(take.operands[0] if take is not None else x, "add")
+    for product, more in (total.operands, total.operands[::-1]) if total is not None else ():
+        dot, spread = _made(product, "dot_general"), _made(more, "broadcast_to")
+        if dot is None or spread is None or dot.attr("batch_lhs") or e.tensor(dot.operands[0]).rank != 3:
+            continue
+        source, weight, bias = (e.tensor(v) for v in (*dot.operands, spread.operands[0]))
+        sums = [a % v.rank for v, side in ((source, "lhs"), (weight, "rhs")) for a in dot.attr(f"contract_{side}")]
+        if weight.rank == 2 and bias.rank == 1 and sums == [2, 1]:
+            return source, weight, bias, take is not None
+    return None
+
+
+def _lstm_node(e: Emitter, op: Op, inputs: tuple[Out, Out, Out, bool], matrix: Out) -> tuple[Out, ...]:
+    x, weight, bias, turned = inputs
+    h, c, *kept = map(e.tensor, op.operands[: op.attr("carry_count")])
+    (time, batch, _), (rows, hidden) = x.shape, matrix.shape
+    zeros = e.expand(e.scalar(0, F32), (rows,))
+    biases = e.reshape(
+        e("Concat", e.reshape(bias, (1, rows)), e.reshape(zeros, (1, rows)), axis=0, shape=(2, rows)), (1, (2, rows))
+    )
+    weight, matrix, h, c = (e.reshape(v, (1, *v.shape)) for v in (weight, matrix, h, c))
+    types = [tensor(F32, s) for s in ((time, 1, batch, hidden), (1, batch, hidden), (1, batch, hidden))]
+    direction = "reverse" if turned else "forward"
+    y, *last = e.node("LSTM", [x, weight, matrix, biases, "", h, c], types, hidden_size=hidden, direction=direction)
+    y = e.reshape(y, (time, batch, hidden))
+    y = e.picked(y, 0, _backwards(time)) if turned else y
+    return (*(e.reshape(v, (batch, hidden)) for v in last), *kept, y)
+
+
+def _backwards(count: Dim) -> Array:
+    """The indices of all elements, the last first."""
+    assert isinstance(count, int)
+    return np.arange(count)[::-1]
 
 
 # ---- means and pools

@@ -400,6 +400,34 @@ def test_a_transposed_convolution_comes_back(attrs: dict[str, Any], groups: int)
         np.testing.assert_allclose(runtime.run(again, {"x": x})["y"], runtime.run(m, {"x": x})["y"], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("state", [False, True])
+def test_a_recurrent_network_comes_back(direction: str, state: bool) -> None:
+    """One node for each direction. A recurrence with other functions stays a loop."""
+    from tests.bridges.onnx.test_import import model, node, noise
+
+    n = 1 + (direction == "bidirectional")
+    weights = {"w": noise(n, 12, 5), "r": noise(n, 12, 3), "b": noise(n, 24)}
+    weights |= {"h": noise(n, 2, 3), "c": noise(n, 2, 3)} if state else {}
+
+    def network(**more: Any) -> Any:
+        lstm = node("LSTM", "x w r b", "y l k", direction=direction, hidden_size=3, **more)
+        lstm.input.extend(["", "h", "c"] if state else [])
+        m = model([lstm], {"x": [4, 2, 5]}, ["y", "l", "k"], weights)
+        for output in m.graph.output:
+            output.ClearField("type")
+        return m
+
+    m, x = network(), noise(4, 2, 5)
+    for p in (ptir.from_onnx(m), ptir.optimize(ptir.from_onnx(m))):
+        again = made(p)
+        assert ops(again).count("LSTM") == n and not {"Scan", "Gather"}.intersection(ops(again))
+        for a, b in zip(runtime.run(again, {"x": x}).values(), runtime.run(m, {"x": x}).values(), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    other = network(activations=["Sigmoid", "Relu", "Tanh"] * n)
+    assert "LSTM" not in ops(made(ptir.from_onnx(other))) and "Scan" in ops(made(ptir.from_onnx(other)))
+
+
 @pytest.mark.parametrize("dtype", ["f32", "si32", "f16"])
 def test_repeated_elements_are_a_resize_and_others_a_slice_or_gather(dtype: str) -> None:
     """Which is exact. ONNX Runtime resizes no f16."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ptir_tools.bridges.onnx.ops.elementwise import Map, bounded, relu, sigmoid, softplus
 from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
 from ptir_tools.bridges.onnx.table import DOMAIN, Node, fixed, handles, refused, stretched
@@ -91,6 +93,24 @@ def _weights(node: Node, count: int) -> list[list[list[Tensor]]]:
     return result
 
 
+def lstm_cell(
+    gates: Tensor,
+    cell: Tensor,
+    maps: Sequence[Map],
+    seen: Sequence[Tensor] = (),
+    limited: Map = lambda x: x,
+    coupled: bool = False,
+) -> list[Tensor]:
+    """The state and the cell of an LSTM after a step. `seen` are its peepholes."""
+    i, o, f, c = _parts(gates, 4, 1)
+    pi, po, pf = seen or (None,) * 3
+    i = maps[0](limited(i + pi * cell if pi is not None else i))
+    f = 1.0 - i if coupled else maps[0](limited(f + pf * cell if pf is not None else f))
+    result = f * cell + i * maps[1](limited(c))
+    o = maps[0](limited(o + po * result if po is not None else o))
+    return [o * maps[2](result), result]
+
+
 @handles("RNN", "GRU", "LSTM")
 @handles("DynamicQuantizeLSTM", domain=DOMAIN, direction="forward")
 def recurrent(node: Node) -> list[Tensor]:
@@ -177,14 +197,8 @@ def _direction(
             candidate = maps[1](limited(parts[2] + product))
             new = [(1.0 - z) * candidate + z * h]
         else:
-            i, o, f, c = _parts(gate + recur(h, matrix, *scales), 4, 1)
-            cell = held[1]
-            pi, po, pf = (stretched(p, cell.shape) for p in (rest.pop(0), rest.pop(0), rest.pop(0))) if peepholes else (None,) * 3
-            i = maps[0](limited(i + pi * cell if pi is not None else i))
-            f = 1.0 - i if coupled else maps[0](limited(f + pf * cell if pf is not None else f))
-            result = f * cell + i * maps[1](limited(c))
-            o = maps[0](limited(o + po * result if po is not None else o))
-            new = [o * maps[2](result), result]
+            seen = [stretched(rest.pop(0), held[1].shape) for _ in peepholes]
+            new = lstm_cell(gate + recur(h, matrix, *scales), held[1], maps, seen, limited, coupled)
         out = new[0]
         if lengths is not None:
             limit = rest.pop(0)
