@@ -69,15 +69,8 @@ def run_on_copy(folder: Path, python: list[str], env: dict[str, str], args: list
     path = os.pathsep.join([str(folder), str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
     chosen = args if any((ROOT / a.partition("::")[0]).exists() for a in args) else [*(f"tests/{t}" for t in TESTS), *args]
     options = "-p no:cacheprovider -p tests.sanitize --import-mode=append"  # the copy stays first on the path, also in children
-    variables = {
-        **os.environ,
-        **env,
-        COPY: str(folder),
-        "PYTHONPATH": path,
-        "OPENBLAS_NUM_THREADS": "1",
-        "PYTEST_ADDOPTS": options,
-    }
-    return subprocess.run([*python, "-P", "-m", "pytest", *chosen], cwd=ROOT, env=variables, check=False).returncode
+    more = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", "PYTEST_ADDOPTS": options, "OPENBLAS_NUM_THREADS": "1", COPY: str(folder)}
+    return subprocess.run([*python, "-m", "pytest", *chosen], cwd=ROOT, env={**os.environ, **env, **more}, check=False).returncode
 
 
 def main(args: list[str]) -> int:
