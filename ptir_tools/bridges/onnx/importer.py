@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +31,7 @@ from ptir_tools.bridges.onnx.table import (
     dtype_of,
     refused,
 )
-from ptir_tools.core import arrays
+from ptir_tools.core import arrays, places
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, unknown_name
 from ptir_tools.core.dialect import BIND, SHAPES, Options, Program
@@ -43,6 +44,7 @@ from ptir_tools.core.source import Loc, Source, pack
 from ptir_tools.core.spelling import proposed
 from ptir_tools.core.typed import TYPE_CHECKING, cast
 from ptir_tools.core.types import Dim, Sym, sym, tensor
+from ptir_tools.core.violations import Place as Piece
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir import GIVEN, PLACEHOLDERS
 from ptir_tools.dialects.ptir.builder.build import Block, Graph, Tensor
@@ -93,7 +95,13 @@ class Values(Scope):
     def datum(self, name: str) -> Datum:
         """The value called `name`. Raises Violation when nothing defines it."""
         if name not in self.values:
-            raise Violation("InvalidModel", f"nothing defines `{name}`")
+            maker = next((n for n in self.importer.kept if name in n.output), None)
+            if maker is not None:
+                called = f" `{maker.name}`" if maker.name else ""
+                message = f"`{name}` is used before the node{called} of {maker.op_type}, which computes it"
+                raise Violation("InvalidModel", message, help="sort the nodes: each comes after those that it reads")
+            help = proposed(name, filter(None, self.values), "{}")[0]
+            raise Violation("InvalidModel", f"nothing defines `{name}`", help=help)
         if self.values[name] is _POISON:
             raise _Poisoned
         return self.values[name]
@@ -251,7 +259,8 @@ class Importer:
             for value in g.input:
                 add(f"{indent}input {value.name}", hash(value.name) if not indent else 0)
             for node in g.node:
-                outputs, inputs = ", ".join(filter(None, node.output)), ", ".join(node.input)
+                outputs = ", ".join(filter(None, node.output))
+                inputs = ", ".join([*node.input, *map(_attribute_text, node.attribute)])
                 self.kept.append(node)
                 add(f"{indent}{outputs} = {node.op_type}({inputs}){f'  // {node.name}' if node.name else ''}", id(node))
                 for attribute in node.attribute:
@@ -415,6 +424,7 @@ class Importer:
             except _Poisoned:
                 outputs = None
             except Violation as violation:
+                violation.at = self._piece(violation, proto)
                 called = f" (node `{proto.name}`)" if proto.name else ""
                 violation.message += called
                 self.diagnostics.violation(violation, self.place.loc)
@@ -433,6 +443,20 @@ class Importer:
                 if name:
                     scope.values[name] = _POISON if outputs is None else self._output(outputs, k, proto, scope)
             self.place.loc = before
+
+    def _piece(self, violation: Violation, proto: onnx.NodeProto) -> str | Piece | None:
+        """The piece of a node's line that a violation is about: an attribute or a value that it names; else the operator."""
+        span, at, message = self.source.span(self.place.loc), violation.at, violation.message
+        if span is None or (at is not None and places.find(self.source, span, at) is not None):
+            return at
+        names = [*re.findall(r"`([^`]+)`", message), message.partition(":")[0], *_ABOUT.get(message.partition(" ")[0], ())]
+        if isinstance(at, Piece) and at.kind == "operand" and int(at.key) < len(proto.input):
+            names.append(proto.input[int(at.key)])
+        attributes = {a.name: _attribute_text(a) for a in proto.attribute}
+        known = {*proto.input, *proto.output}
+        wanted = [attributes.get(name, name if name in known else "") for name in names]
+        written = self.source.text[span.start : span.end]
+        return next((x for x in (*wanted, proto.op_type) if x and x in written), None)
 
     def _output(self, outputs: Sequence[Datum], k: int, proto: onnx.NodeProto, scope: Scope) -> Datum:
         """Output `k` of a node, named; a missing one is reported."""
@@ -701,6 +725,22 @@ def _domain(name: str) -> str:
     return _DOMAINS.get(name, name)
 
 
+_ABOUT = {"axis": ("axis", "axes"), "perm": ("perm",)}  # attributes that a message is about, by its first word
+_SHOWN = 40  # characters of an attribute in a listing
+
+
+def _attribute_text(a: onnx.AttributeProto) -> str:
+    """An attribute in a listing: `axis=1`. Long ones, graphs and tensors are `…`."""
+    kinds = onnx.AttributeProto
+    plain = a.type in (kinds.INT, kinds.INTS, kinds.FLOAT, kinds.FLOATS, kinds.STRING)
+    value = onnx.helper.get_attribute_value(a) if plain and len(a.ints) + len(a.floats) <= _SHOWN else None
+    if isinstance(value, bytes):
+        text = json.dumps(value.decode("utf-8", "replace"))
+    else:
+        text = "…" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{a.name}={text if len(text) <= _SHOWN else '…'}"
+
+
 def _opsets(model: onnx.ModelProto) -> dict[str, int]:
     return {_domain(o.domain): o.version for o in model.opset_import}
 
@@ -716,7 +756,9 @@ def _check(schema: onnx.defs.OpSchema, proto: onnx.NodeProto, opset: int) -> Non
     """Check the number of operands, and the names and types of attributes. Raises Violation."""
     what = f"{proto.op_type} of operator set {opset}"
     if not schema.min_input <= len(proto.input) <= schema.max_input:
-        raise Violation("InvalidModel", f"{what} has {len(proto.input)} operands")
+        least, most = schema.min_input, schema.max_input
+        wanted = f"{least}" if least == most else f"at least {least}" if len(proto.input) < least else f"at most {most}"
+        raise Violation("InvalidModel", f"{what} takes {wanted} operands, got {len(proto.input)}")
     if not schema.min_output <= len(proto.output) <= schema.max_output:
         raise Violation("InvalidModel", f"{what} has {len(proto.output)} outputs")
     for a in proto.attribute:
@@ -725,7 +767,8 @@ def _check(schema: onnx.defs.OpSchema, proto: onnx.NodeProto, opset: int) -> Non
             near = proposed(a.name, schema.attributes, "{}")[0]
             raise Violation("InvalidModel", f"{what} has no attribute `{a.name}`", help=near)
         if int(a.type) != int(declared.type.value):
-            raise Violation("InvalidModel", f"the attribute `{a.name}` of {what} is a {declared.type.name.lower()}")
+            given, wanted = (onnx.AttributeProto.AttributeType.Name(int(t)).lower() for t in (a.type, declared.type.value))
+            raise Violation("InvalidModel", f"the attribute `{a.name}` of {what} is {wanted}, not {given}")
     names = {a.name for a in proto.attribute}
     if missing := [k for k, a in schema.attributes.items() if a.required and k not in names]:
         raise Violation("InvalidModel", f"{what} needs the attribute `{missing[0]}`")

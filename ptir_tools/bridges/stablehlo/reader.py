@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from types import FrameType
 
+from ptir_tools.bridges.stablehlo import faults, portable, quantized  # declared before a program is read
 from ptir_tools.bridges.stablehlo import ops as ops
-from ptir_tools.bridges.stablehlo import portable, quantized  # declared before a program is read
 from ptir_tools.bridges.stablehlo.checks import Checks
 from ptir_tools.bridges.stablehlo.scopes import POISON, InError, Scope, fits, read_names
 from ptir_tools.bridges.stablehlo.symbolic import SymbolicElements
@@ -34,7 +34,7 @@ from ptir_tools.core.ir import Function
 from ptir_tools.core.lazy import late, regex
 from ptir_tools.core.limits import Expansion, LimitExceeded, current, integer
 from ptir_tools.core.source import Loc, Source
-from ptir_tools.core.spelling import proposed
+from ptir_tools.core.spelling import did_you_mean, proposed
 from ptir_tools.core.types import UNKNOWN, Sym, TensorType, sym
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir import DIALECT
@@ -145,12 +145,27 @@ class Reader:
             scope.values[name] = [value]
         try:
             results = scope.body(text.body)
+            self.promised(text, results)
             block.builder.results(*(self.checks.before(block, x).operand for x in flattened(results)))
         except InError:
             return
         except Violation as violation:
             if text.loc not in self.reported:
                 self.diagnostics.violation(violation, text.loc)
+
+    def promised(self, text: FunctionText, results: Sequence[object]) -> None:
+        """Compare the results of a function with the declared ones. Raises Violation."""
+        end = text.body.body[-1] if text.body is not None and text.body.body else None
+        if end is None or not text.results:
+            return
+        tokens = read_names(end.pieces)
+        if len(results) != len(text.results):
+            message = f"@{text.name} returns {len(results)} values, and declares {len(text.results)}"
+            raise Violation("OperandCountMismatch", message, loc=end.at.loc)
+        for p, x, token in zip(text.results, results, tokens, strict=False):
+            if isinstance(x, Tensor) and not fits(self.type(p.type), x.type):
+                message = faults.worded(f"`{token}` is {x.type}, and @{text.name} returns {p.type}")
+                raise Violation("ResultTypeMismatch", message, loc=token.loc, labels=[(p.type.loc, "declared here")])
 
     def parameter(self, p: Parameter, t: Kind, block: Target) -> object:
         """The value of a parameter; an extent `?` becomes a symbol."""
@@ -181,8 +196,13 @@ class Reader:
             return
         self.reported.add(loc)
         named = violation.code != UNSUPPORTED or f"`{s.name}`" in violation.message
-        message = violation.message if named else f"`{s.name}`: {violation.message}"
-        self.diagnostics.error(violation.code, message, loc, help=violation.help)
+        entry = self.handlers.get(s.name)
+        pretty = entry.spelled if entry is not None and s.at.type == "NAME" else {}
+        message = faults.worded(violation.message if named else f"`{s.name}`: {violation.message}", pretty)
+        at = faults.place(violation, s, self.text, entry.spelled if entry is not None else {})
+        labels = [(loc, text) for loc, text in violation.labels if isinstance(loc, int)]
+        help = faults.helped(violation.help)
+        self.diagnostics.error(violation.code, message, at, help=help, labels=labels, instead=violation.instead)
 
     def statement(self, s: Statement, scope: Scope) -> None:
         """Append the translation of an op, and bind its results."""
@@ -204,6 +224,7 @@ class Reader:
             try:
                 scope.define(s.at, name, values[at : at + count])
             except Violation as violation:
+                violation.at = f"%{name}"
                 self.error(violation, s)
             at += count
 
@@ -212,13 +233,13 @@ class Reader:
         if s.name in CALLS:
             return self.call(s, scope)
         if (entry := self.handlers.get(s.name)) is None:
-            dialect = s.name.partition(".")[0]
-            known_dialect = dialect in ("stablehlo", "chlo", "mhlo")
-            why = "PTIR has no such op" if known_dialect else f"`{s.name}` is not an op of StableHLO"
-            raise refused(REFUSED.get(s.name) or why, None if s.name in REFUSED else proposed(s.name, self.handlers, "{}")[0])
+            if s.name in REFUSED:
+                raise refused(REFUSED[s.name])
+            raise unknown_op(s.name, self.handlers)
+        faults.check_words(s, entry.spelled, self.text, scope.values)
         site = Site(scope, s, entry.spelled)
         operands = [self.operand(token, scope) for token in site.names]
-        types = [type_of(str(t)) for t in s.returned or s.given or []]
+        types = [self.type(t) for t in s.returned or s.given or []]
         if any(isinstance(x, (quantized.Value, Quantized)) for x in (*operands, *types)):
             count = sum(n for _, n in s.results)
             return quantized.perform(site, entry.handler, operands, types if len(types) == count else types[-1:] * count)
@@ -226,8 +247,8 @@ class Reader:
         if count < entry.least or (most is not None and count > most):
             expected = f"{entry.least}" if most == entry.least else f"{entry.least} or more" if most is None else f"up to {most}"
             raise Violation("OperandCountMismatch", f"`{s.name}` takes {expected} operands, got {count}")
-        if s.returned is not None and s.given is not None:
-            self.declared(s, operands, scope)
+        if s.given is not None and (s.returned is not None or (len(s.given) == 1 and operands and not entry.values)):
+            self.declared(s, site.names, operands, scope)
         if not entry.values:
             list(site.each(operands))
         result = entry.handler(site, *operands)
@@ -247,16 +268,30 @@ class Reader:
         try:
             return scope.lookup(token)
         except Violation as violation:
-            raise Violation(violation.code, violation.message, help=violation.help, loc=token.loc) from None
+            v = violation
+            raise Violation(v.code, v.message, help=v.help, loc=token.loc, instead=v.instead) from None
 
-    def declared(self, s: Statement, operands: Sequence[object], scope: Scope) -> None:
-        """Compare operands with their declared types. Raises Violation."""
+    def type(self, token: Token) -> Kind:
+        """The type spelled by a token. Raises Violation that points at it."""
+        try:
+            return type_of(str(token))
+        except Violation as violation:
+            raise Violation(violation.code, violation.message, help=violation.help, loc=faults.within(token, violation)) from None
+
+    def declared(self, s: Statement, names: Sequence[Token], operands: Sequence[object], scope: Scope) -> None:
+        """Compare operands with their declared types. One type alone is that of all operands and the result, except of a complex
+        number that is made of its parts. Raises Violation."""
         given = s.given or []
-        if len(given) != len(operands):
+        alone = s.returned is None
+        t = scope.type(given[0]) if given else None
+        if alone and (not isinstance(t, TensorType) or (t.dtype.is_complex and len(operands) == 2)):
+            return
+        if len(given) != len(operands) and not alone:
             raise Violation("OperandCountMismatch", f"{len(operands)} operands, {len(given)} types")
-        for text, x in zip(given, operands, strict=True):
+        for name, text, x in zip(names, given * len(operands) if alone else given, operands, strict=True):
             if isinstance(x, Tensor) and not fits(scope.type(text), x.type):
-                raise Violation("OperandTypeMismatch", f"an operand is declared {text}, and is {x.type}", loc=text.loc)
+                message = f"`{name}` is {x.type}, and `{s.name}` declares it {text}"
+                raise Violation("OperandTypeMismatch", message, loc=name.loc if alone else text.loc)
 
     def checked(self, s: Statement, site: Site, results: list[object]) -> list[object]:
         """The results, which must have their declared types. Raises Violation."""
@@ -264,9 +299,15 @@ class Reader:
         if count == 0:
             return []
         require(len(results) == count, "OperandCountMismatch", f"`{s.name}` gives {len(results)} results, {count} are named")
-        for t, x in zip(site.types, results, strict=True):
+        written = s.returned if s.returned is not None else s.given or []
+        for i, (t, x) in enumerate(zip(site.types, results, strict=True)):
             if isinstance(x, Tensor) and not fits(t, x.type):
-                raise Violation("ResultTypeMismatch", f"the result is declared {t}, and is {x.type}")
+                token = written[min(i, len(written) - 1)] if written else None
+                instead = faults.worded(str(x.type)) if token is not None and "?" not in str(x.type) else None
+                help = f"did you mean `{instead}`?" if instead is not None else None
+                message = f"the result is declared {t}, and is {x.type}"
+                loc = token.loc if token is not None else 0
+                raise Violation("ResultTypeMismatch", message, help=help, loc=loc, instead=instead)
         return results
 
     def returned(self, s: Statement, scope: Scope) -> list[object]:
@@ -282,15 +323,21 @@ class Reader:
         """The results of a called function, whose ops are inlined here."""
         names = _symbols(s)
         require(len(names) == 1, "SyntaxError", "a call names one function")
-        operands = [self.operand(token, scope) for token in read_names(s.pieces)]
-        self.declared(s, operands, scope)
-        return self.inlined(names[0][1:].strip('"'), operands, scope)
+        tokens = read_names(s.pieces)
+        operands = [self.operand(token, scope) for token in tokens]
+        self.declared(s, tokens, operands, scope)
+        try:
+            return self.inlined(names[0][1:].strip('"'), operands, scope)
+        except Violation as violation:
+            violation.loc = violation.loc or names[0].loc
+            raise
 
     def inlined(self, name: str, operands: Sequence[object], scope: Scope) -> list[object]:
         """The results of the function called `name`. Raises Violation, InError."""
         entry = self.functions.get(name)
         if entry is None or entry.body is None:
-            raise Violation("UndefinedValue", f"there is no function @{name} with a body")
+            help, instead = proposed(name, self.functions, "@{}", "@{}")
+            raise Violation("UndefinedValue", f"there is no function @{name} with a body", help=help, instead=instead)
         if name in self.calls:
             raise refused(f"@{name} calls itself")
         if len(self.calls) >= current().nesting:
@@ -302,6 +349,18 @@ class Reader:
             return inner.body(entry.body)
         finally:
             self.calls.pop()
+
+
+def unknown_op(name: str, known: Mapping[str, object]) -> Violation:
+    """The Violation for an op without a handler, with the known ones that it may mean."""
+    dialect = name.partition(".")[0]
+    if dialect not in ("stablehlo", "chlo", "mhlo"):
+        return refused(f"`{name}` is not an op of StableHLO", proposed(f"stablehlo.{name.rpartition('.')[2]}", known, "{}")[0])
+    begun = [each for each in known if each.startswith(name)]
+    help, instead = proposed(name, known, "{}", "{}")
+    if begun:
+        help, instead = did_you_mean(begun), begun[0] if len(begun) == 1 else None
+    return Violation(UNSUPPORTED, f"PTIR has nothing for `{name}`", help=help, at=name, instead=instead)
 
 
 def statements(block: Block | None) -> list[Statement]:

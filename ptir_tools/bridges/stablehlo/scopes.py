@@ -12,6 +12,8 @@ from ptir_tools.bridges.stablehlo.types import Quantized, Tuple, refused, type_o
 from ptir_tools.bridges.stablehlo.types import Token as TokenType
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Attribute, Operand, Region, Value
+from ptir_tools.core.source import Loc
+from ptir_tools.core.spelling import proposed
 from ptir_tools.core.typed import Protocol
 from ptir_tools.core.types import Shape, TensorType, Type
 from ptir_tools.core.violations import Violation, require
@@ -55,6 +57,7 @@ class Scope:
         self.expressed: DType | None = None  # the dtype of dequantized values, where it differs from their own
         self.device: int | None = None  # whose body is read, in a computation on a mesh
         self.values: dict[str, list[object]] = {}
+        self.places: dict[str, Loc] = {}  # of their definitions
 
     @property
     def on_device(self) -> int | None:
@@ -63,8 +66,12 @@ class Scope:
 
     def define(self, token: Token | None, name: str, values: Sequence[object]) -> None:
         """Bind a name. Raises Violation when it is taken."""
-        require(name not in self.values, "RedefinedValue", f"%{name} is defined twice")
+        if name in self.values:
+            labels = [(self.places[name], "first defined here")] if name in self.places else []
+            raise Violation("RedefinedValue", f"%{name} is defined twice", labels=labels)
         self.values[name] = list(values)
+        if token is not None:
+            self.places[name] = token.loc
 
     def lookup(self, token: str) -> object:
         """The value of `%name` or `%name#index`. Raises Violation for an undefined name, InError for a value in error."""
@@ -80,7 +87,8 @@ class Scope:
         if (result := self.values.get(name)) is not None:
             return result
         if self.outer is None:
-            raise Violation("UndefinedValue", f"%{name} is not defined here")
+            help, instead = proposed(name, self.values)
+            raise Violation("UndefinedValue", f"%{name} is not defined here", help=help, instead=instead)
         result = self.outer.find(name)
         if self.lifts:
             result = self.values[name] = [self.lifted(x) for x in result]
@@ -139,7 +147,9 @@ class Scope:
                     self.reader.error(Violation("SyntaxError", "a return is the last op of its block"), statement)
                 return self.reader.returned(statement, self)
             self.reader.statement(statement, self)
-        raise Violation("SyntaxError", "a block ends with a return")
+        help = "write `return %result : type` there; in the region of an op `stablehlo.return`"
+        last = region.body[-1].at.loc if region.body else 0
+        raise Violation("SyntaxError", "the block ends without a return after this op", help=help, loc=last)
 
     def region(self, types: Sequence[Type], build: Build) -> Region:
         """An isolated PTIR region, with the ops that `build` appends and the results that it returns."""

@@ -30,6 +30,7 @@ from ptir_tools.core.dtypes import (
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.spelling import did_you_mean, dtype_meant
 from ptir_tools.core.types import UNKNOWN, Dim, TensorType, tensor
 from ptir_tools.core.violations import Violation
 
@@ -121,8 +122,9 @@ def _quantized(m: re.Match[str], shape: list[Dim]) -> Quantized:
 def dtype_of(text: str) -> DType:
     """The dtype spelled `text`. Raises Violation for one that PTIR lacks."""
     if (result := DTYPES.get(text.replace(" ", ""))) is None:
+        meant = dtype_meant(text, {name: dtype for dtype, name in SPELLING.items()})
         what = "quantized types" if text.startswith("!quant") else f"type {text}"
-        raise refused(f"PTIR has no {what}")
+        raise refused(f"PTIR has no {what}", did_you_mean([meant]) if meant is not None else None)
     return result
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Function, Op, Value, operand_type
+from ptir_tools.core.source import Loc
 from ptir_tools.core.types import POISON
-from ptir_tools.core.violations import Violation, require
+from ptir_tools.core.violations import OP_NAME, Violation, operand, require, result
 from ptir_tools.dialects.pto.facts import OTHER, Facts, Tiles, facts
 from ptir_tools.dialects.pto.memory.info import box_of, extents, tile_bytes
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
@@ -33,12 +35,34 @@ def check(function: Function, target: Target, tiles: Tiles, diagnostics: Diagnos
                 if forms:
                     check_form(op, tiles, target)
             if signature not in legal:
-                for v in op.results:
+                for i, v in enumerate(op.results):
                     if v in tiles:
-                        check_tile(tiles[v], target)
+                        _check_result(i, tiles[v], target)
                 legal.add(signature)
         except Violation as violation:
+            violation.labels += tuple(_reasons(function, op, tiles)) if violation.code == "InvalidLocation" else ()
             diagnostics.violation(violation, op.loc, op)
+
+
+def _check_result(number: int, t: TileType, target: Target) -> None:
+    try:
+        check_tile(t, target)
+    except Violation as violation:
+        violation.at = result(number)
+        raise
+
+
+def _reasons(function: Function, op: Op, tiles: Tiles) -> Iterator[tuple[Loc, str]]:
+    """Why the tiles of `op` are where they are: the op that computes an operand, and the first that reads a result whose place
+    the text leaves out."""
+    for x in op.operands:
+        if isinstance(x, Value) and x in tiles and x.op is not None:
+            yield x.op.loc, f"`{x.op.defn.short}` puts %{x.name} in {tiles[x].loc}"
+    for v in op.results:
+        if v in tiles and isinstance(v.type, TileType) and v.type.loc is None:
+            reader = next((o for o in function.ops() if v in o.operands), None)
+            if reader is not None:
+                yield reader.loc, f"`{reader.defn.short}` reads %{v.name} in {tiles[v].loc}"
 
 
 # Element types
@@ -65,7 +89,7 @@ def _element_types(op: Op, f: Facts, target: Target) -> None:
         message = f"{name} has no {spelled} on {target.name} (it has {', '.join(sorted(allowed))})"
         wider = "f32" if spelled in ("bf16", "f16") else "i32"
         hint = f"convert to {wider} with pto.tile.cvt before" if wider in allowed else "no conversion helps here"
-        raise Violation("IllegalOnTarget", message, help=hint)
+        raise Violation("IllegalOnTarget", message, help=hint, at=OP_NAME)
 
 
 def _judged(op: Op, f: Facts) -> list[TileType]:
@@ -81,12 +105,14 @@ def _judged(op: Op, f: Facts) -> list[TileType]:
 def _vector(op: Op, tiles: Tiles) -> None:
     """Check a vector op: every tile is in Vec and row-major; columns may be DN, if all tiles are."""
     name = op.defn.short.removeprefix("tile.")
-    types = [tiles[v] for v in (*op.operands, *op.results) if isinstance(v, Value) and v in tiles]
-    for t in types:
-        require(t.loc == "Vec", "InvalidLocation", f"{name} works in Vec, {type_text(t)} is in {t.loc}")
-    for t in types:
+    parts = (*op.operands, *op.results)
+    types = [tiles[v] for v in parts if isinstance(v, Value) and v in tiles]
+    places = [operand(i) if i < len(op.operands) else result(i - len(op.operands)) for i, v in enumerate(parts) if v in tiles]
+    for t, at in zip(types, places, strict=True):
+        require(t.loc == "Vec", "InvalidLocation", f"{name} works in Vec, {type_text(t)} is in {t.loc}", at=at)
+    for t, at in zip(types, places, strict=True):
         good = t.layout == "ND" or extents(t)[1] == 1
-        require(good, "InvalidLayout", f"{name} needs row-major tiles, {type_text(t)} is {t.layout}")
+        require(good, "InvalidLayout", f"{name} needs row-major tiles, {type_text(t)} is {t.layout}", at=at)
 
 
 # Forms: what `pto-legalize` rewrites, and moves from Acc

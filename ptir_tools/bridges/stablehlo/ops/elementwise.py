@@ -30,7 +30,7 @@ from ptir_tools.core.dtypes import (
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import Shape
-from ptir_tools.core.violations import require
+from ptir_tools.core.violations import Violation, require
 
 if TYPE_CHECKING:
     import numpy as np
@@ -335,8 +335,9 @@ def compare(site: Site, x: Tensor, y: Tensor) -> Tensor:
     words = site.words
     direction = words[0] if words else site.word("comparison_direction")
     kind = words[1] if len(words) > 1 else site.word("compare_type", "NOTYPE")
-    if direction not in ("EQ", "NE", "LT", "LE", "GT", "GE"):
-        raise refused(f"there is no comparison {direction}")
+    if direction not in (known := ("EQ", "NE", "LT", "LE", "GT", "GE")):
+        help = f"it is one of {', '.join(known)}"
+        raise Violation("InvalidAttributeValue", f"there is no comparison {direction}", help=help, at=direction)
     if kind == "TOTALORDER":
         x, y = ordered(site, x), ordered(site, y)
     if x.dtype.is_complex and direction in ("LT", "LE", "GT", "GE"):

@@ -10,7 +10,7 @@ from ptir_tools.bridges.extents import Extent, Size
 from ptir_tools.bridges.stablehlo.table import Part, Site, Tensor, handles, refused, sizes_of
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType, Kind
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, TensorType
-from ptir_tools.core.violations import Violation, require
+from ptir_tools.core.violations import Violation, operand, require
 from ptir_tools.dialects.ptir.ops import scalars
 
 
@@ -43,7 +43,11 @@ def placed(site: Site, x: Tensor, shape: Shape) -> Tensor:
     require(len(dims) == x.rank, "InvalidAttributeValue", f"`broadcast_dimensions` has {len(dims)} entries for {x.rank} axes")
     for i, axis in enumerate(dims):
         fine = x.shape[i] == 1 or x.shape[i] == shape[axis]
-        require(fine, "InvalidAttributeValue", f"axis {i} of {x.type} does not fit axis {axis} of {list(shape)}")
+        require(
+            fine,
+            "InvalidAttributeValue",
+            f"`broadcast_dimensions`: axis {i} of {x.type} does not fit axis {axis} of {list(shape)}",
+        )
     return site.broadcast(x, shape, dims)
 
 
@@ -60,6 +64,12 @@ def concatenate(site: Site, *operands: object) -> Tensor:
     if (turned := _rotation(site, operands, axis)) is not None:
         return turned
     xs = list(site.each(operands))
+    for n, x in enumerate(xs):
+        pairs = enumerate(zip(xs[0].shape, x.shape, strict=False))
+        off = [a for a, (d, e) in pairs if a != axis and d != e and isinstance(d, int) and isinstance(e, int)]
+        fine = not off and x.rank == xs[0].rank
+        message = f"{xs[0].type} and {x.type} differ in another axis than {axis}, which is concatenated"
+        require(fine, "OperandShapeMismatch", message, at=operand(n))
     return site.op("concat", xs, axis=axis, types=[lengthened(site, xs[0], axis, [x.shape[axis] for x in xs])])
 
 
@@ -105,7 +115,8 @@ def strided(x: Tensor, bounds: Sequence[tuple[int, int, int]]) -> Tensor:
     """`x[low:high:step, …]`: the window is reshaped to rows of one step, and the first column is kept."""
     for (low, high, step), n in zip(bounds, x.shape, strict=True):
         fine = 0 <= low <= high and step >= 1 and (not isinstance(n, int) or high <= n)
-        require(fine, "InvalidAttributeValue", f"{low}:{high}:{step} is not a slice of an axis of {n}")
+        written = f"{low}:{high}" if step == 1 else f"{low}:{high}:{step}"
+        require(fine, "InvalidAttributeValue", f"{written} is not a slice of an axis of {n}", at=written)
     counts = [-(-(high - low) // step) for low, high, step in bounds]
     steps = [step if n > 1 else 1 for n, (_, _, step) in zip(counts, bounds, strict=True)]
     sizes = [(n - 1) * s + 1 if n else 0 for n, s in zip(counts, steps, strict=True)]
@@ -154,7 +165,8 @@ def pad(site: Site, x: Tensor, value: Tensor) -> Tensor:
 
 def padded(site: Site, x: Tensor, value: Tensor, low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> Tensor:
     """`x` padded with a scalar. Negative counts crop after the interior is filled."""
-    require(len(low) == len(high) == x.rank, "InvalidAttributeValue", "padding has an entry for each axis")
+    short = next((name for name, given in (("low", low), ("high", high)) if len(given) != x.rank), "")
+    require(not short, "InvalidAttributeValue", f"`edge_padding_{short}` does not have an entry for each of {x.rank} axes")
     above, below = ([max(n, 0) for n in side] for side in (low, high))
     result = filled(site, x, value, above, below, interior)
     if min((*low, *high, 0)) >= 0:

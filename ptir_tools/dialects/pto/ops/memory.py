@@ -306,7 +306,9 @@ def check_load_target(op: Op, tiles: Tiles, target: Target) -> None:
     """Check the location, rows and layouts of a load against the target."""
     t, memory = tiles[op.results[0]], operand_type(op.operands[0])
     assert isinstance(memory, MemRefType)
-    require(t.loc in ("Vec", "Mat"), "InvalidLocation", f"a load on {target.name} goes to Vec or Mat, not {t.loc}")
+    if t.loc not in ("Vec", "Mat"):
+        message = f"a load on {target.name} goes to Vec or Mat, not {t.loc}"
+        raise Violation("InvalidLocation", message, at=result(), help=f"load it to Mat, and move it to {t.loc} with pto.tile.mov")
     rows, columns = extents(t)
     few = target.name != "a3" or t.loc != "Vec" or rows <= LOAD_ROWS
     require(few, "IllegalOnTarget", f"a load to Vec has {rows} rows, at most {LOAD_ROWS} on {target.name}")

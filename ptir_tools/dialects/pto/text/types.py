@@ -21,6 +21,7 @@ from ptir_tools.dialects.pto.text.syntax import parser
 from ptir_tools.dialects.pto.types import event, memref, scalar, tile
 from ptir_tools.grammars.parser import Node, Refused, Token
 
+_ELEMENT = regex(r"[<\s](?:(?:\d+|\?)\s*x\s*)+([A-Za-z_]\w*)\s*[,>]")
 _PLACEHOLDER = regex(r"\.\.\.|…|<\s*(?:[A-Z]\w*|\d+|\?)(?:\s*x\s*(?:\d+|\?|[A-Z]\w*?))*\s*x\s*[A-Z]\w*|<\s*[A-Z]\w*\s*x|\|")
 # The parts of types that are one of some words: what gives the canonical spelling, and the words.
 _WORDS: dict[str, tuple[Callable[[str], str | None], tuple[str, ...]]] = {
@@ -50,6 +51,8 @@ def parse_type(text: str) -> Type:
         return _BUILDERS[tree.data](tree)
     except Refused:
         at = min(grammars.refused("pto", text, "type").at, max(len(text) - 1, 0))
+        if (unknown := _ELEMENT.search(text)) is not None and unknown[1] not in names.DTYPES:
+            raise _no_element(unknown[1], pack(*unknown.span(1))) from None
         message, help = f"`{text}` is not a type of PTO", "such as tile<32x32xf32> or pto.memref<64x64xf16>"
         if text.startswith("memref"):  # as MLIR spells it
             raise _wrong(message, instead=f"pto.{text}") from None
@@ -61,11 +64,14 @@ def _shape(token: Token) -> tuple[DType, Shape]:
     dims = list(takewhile(lambda d: d.isdecimal() or d == "?", parts))
     element = "x".join(parts[len(dims) :])  # there may be an x in its name
     if element not in names.DTYPES:
-        known = ", ".join(sorted(set(names.DTYPE_TEXT.values())))
-        meant = dtype_meant(element, names.DTYPES)
-        at = pack(token.end_pos - len(element), token.end_pos)
-        raise _wrong(f"`{element}` is not an element type", at, None if meant else f"one of {known}", meant)
+        raise _no_element(element, pack(token.end_pos - len(element), token.end_pos))
     return names.DTYPES[element], tuple(UNKNOWN if d == "?" else integer(d) for d in dims)
+
+
+def _no_element(element: str, at: Loc) -> Violation:
+    known = ", ".join(sorted(set(names.DTYPE_TEXT.values())))
+    meant = dtype_meant(element, names.DTYPES)
+    return _wrong(f"`{element}` is not an element type", at, None if meant else f"one of {known}", meant)
 
 
 def _positive(token: Token, shape: Shape) -> Shape:

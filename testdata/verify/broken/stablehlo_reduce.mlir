@@ -1,0 +1,8 @@
+// FAIL[1]: ptir verify %s
+module {
+  func.func public @main(%x: tensor<2x4xf32>, %w: tensor<4x3xf32>, %i: tensor<2x4xi32>) -> tensor<2x4xf32> {
+    %c = stablehlo.constant dense<0.0> : tensor<f32>
+    %0 = stablehlo.reduce(%x init: %c) applies stablehlo.add across dimensions = [2] : (tensor<2x4xf32>, tensor<f32>) -> tensor<2xf32>
+    return %x : tensor<2x4xf32>
+  }
+}

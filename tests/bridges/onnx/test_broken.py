@@ -1,0 +1,55 @@
+"""Broken models of the kinds that people make: the cause in the words of ONNX, at the piece of the node that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from onnx import NodeProto, TensorProto, helper, save
+
+from tests.conftest import run_ptir
+
+node = helper.make_node
+BROKEN = {
+    "operator": ([node("Relue", ["x"], ["y"])], "there is no operator Relue", "Relue", "did you mean `Relu`?"),
+    "attribute": ([node("Softmax", ["x"], ["y"], axes=1)], "has no attribute `axes`", "axes=1", "did you mean `axis`?"),
+    "value": ([node("Add", ["x", "ww"], ["y"])], "nothing defines `ww`", "ww", "did you mean `w`?"),
+    "count": ([node("Add", ["x"], ["y"])], "takes 2 operands, got 1", "Add", ""),
+    "axis": ([node("Softmax", ["x"], ["y"], axis=5)], "axis 5 is not one of a tensor of rank 2", "axis=5", ""),
+    "perm": ([node("Transpose", ["x"], ["y"], perm=[0, 2])], "perm: 2 is not an axis", "2", "did you mean `1`?"),
+    "kind": ([node("LeakyRelu", ["x"], ["y"], alpha="0.1")], "is float, not string", 'alpha="0.1"', ""),
+    "shapes": ([node("Add", ["x", "w"], ["y"])], "shapes do not broadcast", "Add", ""),
+    "domain": ([node("Fused", ["x"], ["y"], domain="com.acme")], "no operators of domain `com.acme`", "Fused", ""),
+    "order": (
+        [node("Add", ["x", "b"], ["y"]), node("Exp", ["x"], ["b"], name="second")],
+        "`b` is used before the node `second` of Exp",
+        "b",
+        "sort the nodes",
+    ),
+}
+
+
+def verified(path: Path, nodes: list[NodeProto]) -> str:
+    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [2, 4]), ("w", [4, 3]))]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "g", inputs, outputs)
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    ran = run_ptir("verify", path)
+    assert ran.status == 1
+    return ran.err
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_the_piece_that_is_wrong_is_underlined(tmp_path: Path, name: str) -> None:
+    nodes, message, piece, help = BROKEN[name]
+    first, _, _, line, marks, *rest = verified(tmp_path / "m.onnx", nodes).splitlines()
+    assert message in first and help in "\n".join(rest)
+    start = marks.index("^")
+    assert line[start : start + marks.count("^")] == piece
+
+
+def test_both_errors_of_a_model_are_reported(tmp_path: Path) -> None:
+    said = verified(
+        tmp_path / "m.onnx", [node("Relue", ["x"], ["a"]), node("Add", ["x", "q"], ["b"]), node("Mul", ["a", "b"], ["y"])]
+    )
+    assert said.count("error[") == 2 and "no operator Relue" in said and "nothing defines `q`" in said
