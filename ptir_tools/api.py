@@ -19,8 +19,7 @@ from ptir_tools.core.source import Source
 from ptir_tools.core.verify import legalized
 from ptir_tools.core.verify import verify as verify_program
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects import DIALECTS, FORMATS, OWNERS, reading
-from ptir_tools.dialects.ptir.text import weights
+from ptir_tools.dialects import DIALECTS, FORMATS, OWNERS, reading, weights
 from ptir_tools.dialects.writing import program_pieces
 from ptir_tools.engines.compiled import Compiled
 from ptir_tools.engines.options import RunOptions

@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ptir_tools.cli.report import FORMS, Reporter
 from ptir_tools.cli.session import Given, Session
 from ptir_tools.core.diagnostics import UsageError
-from ptir_tools.core.dialect import BIND, SHAPES, Option, Options
+from ptir_tools.core.dialect import BIND, SHAPES, WEIGHTS, Option, Options
 from ptir_tools.core.lazy import late, lazy, regex
 from ptir_tools.core.limits import ELEMENTS, LIMITS, LimitExceeded, Limits, using
 from ptir_tools.core.records import NamedTuple, dataclass, field, fields, replace
 from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.dialects import DIALECTS, FORMATS
-from ptir_tools.dialects.ptir import WEIGHTS
 
 if TYPE_CHECKING:
     from ptir_tools.plan import mesh as meshes

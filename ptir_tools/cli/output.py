@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
     from ptir_tools.core import arrayfiles
     from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.ptir.text import weights
+    from ptir_tools.dialects import weights
     from ptir_tools.tools import splitting
 else:
     arrayfiles = lazy("ptir_tools.core.arrayfiles")
-    weights = lazy("ptir_tools.dialects.ptir.text.weights")
+    weights = lazy("ptir_tools.dialects.weights")
     difflib = lazy("difflib")
     splitting = lazy("ptir_tools.tools.splitting")
 
@@ -151,7 +151,7 @@ def move_weights(session: Session, program: Program, form: str, path: str | None
             session.set(outside=weights.kept(program, "" if to_stdout(output) else os.path.dirname(output or "")))
         return {}
     if not has_weights:
-        raise UsageError(f"--weights-to is for text PTIR; {form} holds its constants itself")
+        raise UsageError(f"--weights-to is for text PTIR and MIND; {form} holds its constants itself")
     references, arrays = weights.outside(program, path)
     session.set(outside=references)
     return arrays

@@ -44,7 +44,7 @@ compare = lazy("ptir_tools.engines.compare")
 convert = lazy("ptir_tools.convert")
 core = lazy("ptir_tools.core.dialect")
 symbols = lazy("ptir_tools.core.symbols")
-weights = lazy("ptir_tools.dialects.ptir.text.weights")
+weights = lazy("ptir_tools.dialects.weights")
 
 
 @dataclass(slots=True)

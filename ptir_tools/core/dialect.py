@@ -9,7 +9,7 @@ from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.ir import Attribute, Function, Op, OpDef, Operand, Region, Value, clone_blocks
+from ptir_tools.core.ir import Attribute, Function, Literal, Op, OpDef, Operand, Region, Value, clone_blocks
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import Limits, current
 from ptir_tools.core.records import NamedTuple, dataclass, field
@@ -158,6 +158,17 @@ PROFILE = Option(
     choices=("seed", "strict", "current"),
     help="The rules that apply. Tiny: `strict` adds nothing that a graph leaves out. MIND: `current` has Div.",
 )
+# Where text may name files of constants; and, for writing, the constants that stay in files, as `@file:key`.
+WEIGHTS: Option[Sequence[str]] = Option(
+    "weights",
+    (),
+    flag="--weights-root",
+    metavar="DIR",
+    many=True,
+    help="Text PTIR, MIND: constants in files, @FILE:KEY, may be below DIR, too.",
+)
+_INSIDE: Mapping[Literal, str] = {}
+OUTSIDE = Option("outside", _INSIDE)
 declare_options(cast("Option[object]", BIND), cast("Option[object]", SHAPES))
 
 

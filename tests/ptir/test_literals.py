@@ -31,7 +31,7 @@ from ptir_tools.core.ir import Literal
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.types import tensor
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects.ptir.text.external import Files
+from ptir_tools.dialects.external import Files
 from ptir_tools.dialects.ptir.text.literal_text import float_text, payload_text
 from ptir_tools.dialects.ptir.text.literals import read_payload
 

@@ -1,6 +1,6 @@
 """MIND Core IR (Core v1): a flat list of instructions on static tensors; inputs are the function's parameters."""
 
-from ptir_tools.core.dialect import PROFILE, Codes, Dialect, FormatEntry
+from ptir_tools.core.dialect import OUTSIDE, PROFILE, WEIGHTS, Codes, Dialect, FormatEntry
 from ptir_tools.core.lazy import late, value
 
 _HERE = "ptir_tools.dialects.mind"
@@ -17,6 +17,7 @@ DIALECT = Dialect(
             "mind",
             f"{_HERE}.text.format",
             named=False,
+            has_weights=True,
             comment="#",
             suffix=".mind.ir",
             keywords="outputs|inputs",
@@ -54,7 +55,7 @@ DIALECT = Dialect(
         run_time={"GatherIndexOutOfBounds": "E6001", "IntegerDivideByZero": "E6006"},
     ),
     constant="mind.ConstTensor",
-    options=(PROFILE,),
+    options=(PROFILE, WEIGHTS, OUTSIDE),
     pipeline="canonicalize",
     passes="ptir_tools.passes.mind",
     type_text=late(f"{_HERE}.types", "type_text"),

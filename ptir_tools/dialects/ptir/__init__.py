@@ -3,8 +3,7 @@
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from ptir_tools.core.dialect import Codes, Dialect, FormatEntry, Hash, Option, Pipeline, Sidecar
-from ptir_tools.core.ir import Literal
+from ptir_tools.core.dialect import OUTSIDE, WEIGHTS, Codes, Dialect, FormatEntry, Hash, Option, Pipeline, Sidecar
 from ptir_tools.core.lazy import late, value
 from ptir_tools.core.typed import IO
 
@@ -32,7 +31,6 @@ def assignment(text: str) -> tuple[str, str]:
 
 
 _NONE: Mapping[str, object] = {}
-_INSIDE: Mapping[Literal, str] = {}
 
 # Reading. The values of placeholders by name; folders and files where payloads may be, next to the program's own folder.
 PLACEHOLDERS = Option(
@@ -43,14 +41,6 @@ PLACEHOLDERS = Option(
     many=True,
     parse=assignment,
     help="Fill {{NAME}} in a snippet of PTIR; make an input of an ONNX model a constant: NAME=[1,2].",
-)
-WEIGHTS: Option[Sequence[str]] = Option(
-    "weights",
-    (),
-    flag="--weights-root",
-    metavar="DIR",
-    many=True,
-    help="Text PTIR: dense<@FILE:KEY> may be below DIR, too.",
 )
 # Reading a model of ONNX: what leads from some of its values to others.
 FROM_VALUES: Option[Sequence[str]] = Option(
@@ -66,9 +56,8 @@ OPSET: Option[int | None] = Option("opset", None)
 DATA: Option[tuple[str, IO[bytes]] | None] = Option("data", None)
 # How values are cut over a mesh of devices (plan.mesh.Sharding), for StableHLO.
 SHARDING: Option[object] = Option("sharding", None)
-# Constants of more elements become `dense<?>`; payloads that are kept in files, as `@file:key`.
+# Constants of more elements become `dense<?>`.
 ELIDE_CONSTANTS: Option[int | None] = Option("elide_constants", None)
-OUTSIDE = Option("outside", _INSIDE)
 
 _ODD_NAMES = (
     "0", "00", "01", "1", "2", "10", "9999999999999999999999999", ".5", "1.5", "1e5", "inf", "true", "return", "func", "hint",

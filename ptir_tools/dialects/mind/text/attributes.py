@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -16,6 +17,7 @@ from ptir_tools.core.source import pack
 from ptir_tools.core.typed import Any, TypeGuard
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.core.violations import Violation, attribute, require
+from ptir_tools.dialects.external import Files
 from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind import ops as _ops  # noqa: F401  (declares them)
 from ptir_tools.dialects.mind.text.syntax import Call, Raw
@@ -100,6 +102,16 @@ def tensor_literal(raw: object, t: TensorType) -> Literal:
     return Literal(t, b"".join(element(x, t.dtype) for x in elements))
 
 
+def from_file(reference: str, t: TensorType, files: Files) -> Literal:
+    """The literal of the array that `@file:key` names. Raises Violation("E4005")."""
+    try:
+        found = Literal(t, files.load(reference, t))
+    except Violation as violation:
+        raise Violation("E4005", violation.message, help=violation.help) from None
+    found.origin = os.path.join(files.folder, reference[1:])
+    return found
+
+
 def element(raw: object, dtype: DType) -> bytes:
     """The bytes of one element, floats rounded to nearest. Raises Violation("E4005") if the dtype cannot represent it."""
     name = NAMES[dtype]
@@ -171,7 +183,7 @@ def _bounds(raw: Raw) -> list[Raw] | None:
 
 
 def fill(
-    opcode: Token, given: Given, declared: TensorType | None, end: int, diagnostics: Diagnostics
+    opcode: Token, given: Given, declared: TensorType | None, end: int, diagnostics: Diagnostics, files: Files
 ) -> tuple[Attribute, ...] | None:
     """The core's attributes in declaration order. Attributes of the wrong kind are reported, and the result is None. `end` is the
     end of the instruction. Raises Violation when one is missing."""
@@ -181,7 +193,7 @@ def fill(
     filled: list[Attribute] = []
     for key in wanted:
         try:
-            filled.append(_value(opcode, key, given, declared))
+            filled.append(_value(opcode, key, given, declared, files))
         except Violation as violation:
             _, written = given[str(violation.at) if violation.at in given else key]
             violation.at = attribute(written)
@@ -189,13 +201,14 @@ def fill(
     return tuple(filled) if len(filled) == len(wanted) else None
 
 
-def _value(opcode: str, key: str, given: Given, declared: TensorType | None) -> Attribute:
+def _value(opcode: str, key: str, given: Given, declared: TensorType | None, files: Files) -> Attribute:
     """The core's value of an attribute. Raises Violation when the written value is of another kind."""
     raw = given[key][0]
     if opcode in SCALARS:
         return Literal(tensor(SCALARS[opcode]), element(raw, SCALARS[opcode]))
     if opcode == "ConstTensor":
-        return tensor_literal(raw, constant_type(given, declared))
+        t = constant_type(given, declared)
+        return from_file(raw, t, files) if isinstance(raw, str) and raw.startswith("@") else tensor_literal(raw, t)
     defn = OPCODES[opcode]
     return _CONVERTERS[defn.attrs[defn.attr_index[key]].kind](opcode, key, raw)
 

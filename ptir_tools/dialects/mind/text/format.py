@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+
 from ptir_tools import grammars
 from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import PROFILE, Format, Options, Program
-from ptir_tools.core.ir import Value
+from ptir_tools.core.dialect import PROFILE, WEIGHTS, Format, Options, Program
+from ptir_tools.core.ir import Literal, Value
 from ptir_tools.core.source import Source
+from ptir_tools.dialects import weights
 from ptir_tools.dialects.mind.ops.common import CURRENT
 from ptir_tools.dialects.mind.text.reader import SAID, Line, Reader, lines
 from ptir_tools.dialects.mind.text.writer import (
@@ -25,7 +29,7 @@ from ptir_tools.dialects.mind.text.writer import (
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
     """The program in `source`; with errors it is partial, and values in error have the type POISON."""
     with collector_paused():
-        return Reader(source, diagnostics, options[PROFILE] == CURRENT).read(lines(source))
+        return Reader(source, diagnostics, options[PROFILE] == CURRENT, options[WEIGHTS]).read(lines(source))
 
 
 def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
@@ -37,11 +41,12 @@ def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
     program = Reader(source, diagnostics, current=True).read(listed)
     if diagnostics.errors > before:
         return None
+    outside = weights.kept(program, os.path.dirname(source.name))
     names = dict(zip(program.main.params, input_names(program.main), strict=True))
     shown: list[str] = []
     tails: dict[tuple[str | None, ...], str] = {}
     for line in listed:
-        text = _repeated(line, tails) if line.repeats else _layout(line, program, names)
+        text = _repeated(line, tails, outside) if line.repeats else _layout(line, program, names, outside)
         if line.comment:
             text = "  ".join(filter(None, (text, line.comment)))
         if text or (shown and shown[-1]):
@@ -49,7 +54,7 @@ def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
     return "\n".join(shown).rstrip("\n") + "\n"
 
 
-def _repeated(line: Line, tails: dict[tuple[str | None, ...], str]) -> str:
+def _repeated(line: Line, tails: dict[tuple[str | None, ...], str], outside: Mapping[Literal, str]) -> str:
     """The layout of an instruction that repeats the opcode, attributes and type of another; `tails` has the texts that follow
     operands."""
     found = grammars.lines("mind").match(line.code)
@@ -57,12 +62,12 @@ def _repeated(line: Line, tails: dict[tuple[str | None, ...], str]) -> str:
     name, operands, *said = found.group("id", "operands", *SAID)
     key = tuple(said)
     if (last := tails.get(key)) is None:
-        last = tails[key] = tail(attribute_texts(line.value.op), line.value.type if found["type"] is not None else None)
+        last = tails[key] = tail(attribute_texts(line.value.op, outside), line.value.type if found["type"] is not None else None)
     opcode = line.value.op.defn.short
     return f"{name} = {opcode} ({operands}){last}" if operands else f"{name} = {opcode}{last}"
 
 
-def _layout(line: Line, program: Program, names: dict[Value, str]) -> str:
+def _layout(line: Line, program: Program, names: dict[Value, str], outside: Mapping[Literal, str]) -> str:
     statement, value = line.statement, line.value
     if statement is None:
         return ""
@@ -73,7 +78,7 @@ def _layout(line: Line, program: Program, names: dict[Value, str]) -> str:
         return "%{} = %{}".format(*tokens)
     if statement.data == "inputs" or value is None:
         return tokens[0]
-    attributes = attribute_texts(value.op) if value.op else {"name": value_text(names[value])}
+    attributes = attribute_texts(value.op, outside) if value.op else {"name": value_text(names[value])}
     operands = [*map(str, statement.tokens("arguments"))]
     t = value.type if statement.part("annotation") is not None else None
     opcode = value.op.defn.short if value.op else "Input"

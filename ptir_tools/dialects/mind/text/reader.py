@@ -3,8 +3,9 @@ read."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import chain, count, islice
@@ -22,6 +23,7 @@ from ptir_tools.core.spelling import attribute_meant, dtype_meant
 from ptir_tools.core.typed import TypeVar
 from ptir_tools.core.types import POISON, UNTYPED, TensorType, tensor
 from ptir_tools.core.violations import Violation
+from ptir_tools.dialects import external
 from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind.check import NO_OUTPUTS
 from ptir_tools.dialects.mind.text import syntax
@@ -85,9 +87,10 @@ def infer(op: Op) -> None:
 class Reader:
     """Reads one text into a program."""
 
-    def __init__(self, source: Source, diagnostics: Diagnostics, current: bool) -> None:
+    def __init__(self, source: Source, diagnostics: Diagnostics, current: bool, roots: Sequence[str] = ()) -> None:
         self.source = source
         self.current = current  # Div is an operation
+        self.files = external.Files(os.path.dirname(source.name), roots)
         source.aliases = ALIASES
         self.diagnostics = diagnostics
         self.function = Function("main", loc=pack(0, 0))
@@ -247,7 +250,11 @@ class Reader:
             operands = [self.use(x, f"instruction {self.index} ({word}) uses") for x in node.tokens("arguments")]
             if opcode == "ConstTensor" and annotation is not None and declared is None:
                 given = None  # its type is in error, and is needed to read the value
-            attrs = None if given is None else self.attempt(line, fill, opcode, given, declared, node.end, self.diagnostics)
+            attrs = (
+                None
+                if given is None
+                else self.attempt(line, fill, opcode, given, declared, node.end, self.diagnostics, self.files)
+            )
             if attrs is None or None in operands:
                 self.stand_in(value, line.loc)
             else:

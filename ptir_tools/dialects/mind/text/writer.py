@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.dialect import OUTSIDE, Options, Program
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Function, Literal, Op, Value
 from ptir_tools.core.lazy import regex
@@ -23,13 +23,13 @@ _ESCAPES = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\", '
 
 def write(program: Program, diagnostics: Diagnostics, options: Options) -> Iterator[str]:
     """The text of `program`, a line at a time, parameters first."""
-    function = program.main
+    function, outside = program.main, options[OUTSIDE]
     for v, name in zip(function.params, input_names(function), strict=True):
         yield instruction(v.name, "Input", (), {"name": value_text(name)} | extras(function, v), v.type) + "\n"
     for op in function.body:
         v = op.result
         operands = [x.name for x in op.operands if isinstance(x, Value)]
-        yield instruction(v.name, op.defn.short, operands, attribute_texts(op) | extras(function, v), v.type) + "\n"
+        yield instruction(v.name, op.defn.short, operands, attribute_texts(op, outside) | extras(function, v), v.type) + "\n"
     results = [x.name for x in function.results if isinstance(x, Value)]
     yield outputs(results) + "\n"
 
@@ -61,19 +61,19 @@ def outputs(names: list[str]) -> str:
     return f"outputs: {', '.join(f'%{x}' for x in names)}"
 
 
-def attribute_texts(op: Op) -> dict[str, str]:
-    """The attributes of `op` by name, as text."""
-    return {k: text for k, v in op.defn.named(op.attrs).items() for k, text in _spelled(op, k, v).items()}
+def attribute_texts(op: Op, outside: Mapping[Literal, str]) -> dict[str, str]:
+    """The attributes of `op` by name, as text. Constants `outside` are in files, under these names."""
+    return {k: text for k, v in op.defn.named(op.attrs).items() for k, text in _spelled(op, k, v, outside).items()}
 
 
-def _spelled(op: Op, key: str, value: object) -> dict[str, str]:
+def _spelled(op: Op, key: str, value: object, outside: Mapping[Literal, str]) -> dict[str, str]:
     if not isinstance(value, Literal):
         return {key: padding_text(value) if key == "padding" else value_text(list(value) if isinstance(value, tuple) else value)}
-    elements = element_texts(value)
     if op.defn.short in SCALARS:
-        return {key: elements[0]}
-    t = value.type
-    return {"dtype": dtype_text(t.dtype), "shape": str(t.static_shape), "value": nested(elements, t.static_shape)}
+        return {key: element_texts(value)[0]}
+    t, place = value.type, outside.get(value)
+    shown = nested(element_texts(value), t.static_shape) if place is None else _string(place)
+    return {"dtype": dtype_text(t.dtype), "shape": str(t.static_shape), "value": shown}
 
 
 def padding_text(padding: Any) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from ptir_tools.core.diagnostics import Diagnostics, Fix
-from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.dialect import WEIGHTS, Options, Program
 from ptir_tools.core.ir import (
     ELEMENTWISE,
     Element,
@@ -33,12 +33,12 @@ from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import POISON, TensorType, Type
 from ptir_tools.core.violations import OP_NAME, Violation, key
 from ptir_tools.core.where import Table, define, put_in
-from ptir_tools.dialects.ptir import DIALECT, WEIGHTS
+from ptir_tools.dialects.external import Files
+from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir import ops as _ops  # noqa: F401  (declares them)
 from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.text import forms
 from ptir_tools.dialects.ptir.text.attributes import Filling, Given
-from ptir_tools.dialects.ptir.text.external import Files
 from ptir_tools.dialects.ptir.text.literals import read_payload
 from ptir_tools.dialects.synonyms import op_meant
 from ptir_tools.grammars.mistakes import closed

@@ -20,7 +20,7 @@ from ptir_tools.dialects.ptir.text.literals import read_payload
 
 if TYPE_CHECKING:
     from ptir_tools.core import places
-    from ptir_tools.dialects.ptir.text.external import Files
+    from ptir_tools.dialects.external import Files
 else:
     places = lazy("ptir_tools.core.places")
 

@@ -21,10 +21,10 @@ from ptir_tools.grammars.literals import all_float_bytes, float_bytes
 if TYPE_CHECKING:
     import json
 
-    from ptir_tools.dialects.ptir.text import external
+    from ptir_tools.dialects import external
 else:
     json = lazy("json")
-    external = lazy("ptir_tools.dialects.ptir.text.external")
+    external = lazy("ptir_tools.dialects.external")
 
 _ELEMENT = regex(r"\([^()]*\)|[^\s,\[\]]+")
 _NUMBER = regex(r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|inf|nan)")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from ptir_tools.core import extents
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.dialect import OUTSIDE, Options, Program
 from ptir_tools.core.ir import (
     REQUIRED,
     Attr,
@@ -26,7 +26,7 @@ from ptir_tools.core.lazy import regex
 from ptir_tools.core.symbols import DERIVED
 from ptir_tools.core.types import Sym, TupleType, Type, dim_text, sym
 from ptir_tools.core.where import spelled
-from ptir_tools.dialects.ptir import ELIDE_CONSTANTS, OUTSIDE
+from ptir_tools.dialects.ptir import ELIDE_CONSTANTS
 from ptir_tools.dialects.ptir.hints import Hint, hints
 from ptir_tools.dialects.ptir.text import attribute_text
 from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT

@@ -65,8 +65,11 @@ def _literals(program: Program) -> Iterator[Literal]:
 
 
 def _reference(origin: str, folder: str) -> str:
+    """How a text in `folder` names the array: relative to it, but for a file with an absolute path that is elsewhere."""
     file, _, key = origin.rpartition(":")
-    return f"@{file if os.path.isabs(file) else os.path.relpath(file, folder or os.curdir)}:{key}"
+    near = os.path.isabs(file) == os.path.isabs(folder)
+    relative = os.path.relpath(file, folder or os.curdir) if near else file
+    return f"@{file if os.path.isabs(file) and relative.startswith(os.pardir) else relative}:{key}"
 
 
 def _free(wish: str, taken: Collection[str]) -> str:

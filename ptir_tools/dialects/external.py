@@ -1,4 +1,4 @@
-"""Payloads outside the text: `dense<@weights.safetensors:key>`, and `.npz` alike. Paths are relative to the text's file, in its
+"""Payloads outside the text: `@weights.safetensors:key`, and `.npz` alike. Paths are relative to the text's file, in its
 folder or below."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ else:
 
 
 class Files:
-    """The files that `dense<@file:key>` of one text names: below `folder`, the text's own, and below `roots` or one of them.
+    """The files that `@file:key` of one text names: below `folder`, the text's own, and below `roots` or one of them.
 
     Links are followed before a place is judged. The table of contents of a file is read once.
     """
@@ -37,7 +37,7 @@ class Files:
         Raises Violation("InvalidLiteral"), and LimitExceeded for a literal that is too big.
         """
         name, _, key = reference.removeprefix("@").rpartition(":")
-        help = "write dense<@weights.safetensors:key>"
+        help = "write @weights.safetensors:key"
         if not name.endswith(arrayfiles.ARCHIVES) or not key or "\0" in name:
             message = f"`{reference}` names no array in a .safetensors or .npz file"
             raise Violation("InvalidLiteral", message, at=LITERAL, help=help)
