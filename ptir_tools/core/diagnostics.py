@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator
 from enum import StrEnum
 
@@ -121,6 +122,21 @@ def is_plugin(path: str) -> bool:
     return any(real == place or (place.endswith(os.sep) and real.startswith(place)) for place in PLUGIN_FILES)
 
 
+def _inserted(text: str, statement: Span, operand: Span, op: str) -> Fix | None:
+    """The edit that writes `op` on an operand before a statement, and uses its result there."""
+    old = text[operand.start : operand.end]
+    if not old.startswith("%"):
+        return None
+    new = f"{re.sub(r'[^%A-Za-z0-9_]', '_', old).rstrip('_')}_{op.partition('(')[0].partition('_')[0]}"
+    while re.search(rf"{new}\b", text):
+        new += "_"
+    indent = text[text.rfind("\n", 0, statement.start) + 1 : statement.start]
+    if indent.strip():
+        return None
+    definition = Fix(Span(statement.start, statement.start), f"{new} = {op.format(old)}\n{indent}")
+    return Fix(operand, new, (definition,))
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> UsageError:
     """The error for a name that is not one of `known`; the nearest is suggested. `where` follows the name in the message."""
     names = list(dict.fromkeys(known))
@@ -236,6 +252,8 @@ class Diagnostics:
             written, was = ("".join(text.split()) for text in (source.text[place.start : place.end], v.was))
             instead = instead if written == was else None
         fix = Fix(place, instead, safe=True) if instead is not None and v.was is not None and place is not None else None
+        if v.through is not None and source is not None and whole is not None and place is not None and source.inserts:
+            fix = _inserted(source.text, whole, place, v.through)
         self.report(severity, v.code, v.message, place or whole, labels=labels, help=v.help, instead=instead, fix=fix)
 
     def dropped(self, annotation: Annotation, why: str) -> None:

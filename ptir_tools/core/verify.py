@@ -254,7 +254,8 @@ class _Walk:
         v = violation
         at = v.at if v.at is not None else operand(0) if len(op.operands) == 1 else OP_NAME
         code = getattr(self.codes, _RENAMED[v.code]) if v.code in _RENAMED else v.code
-        output = Violation(code, v.message, help=v.help, at=at, instead=v.instead, was=v.was, loc=v.loc, labels=v.labels)
+        also = {"instead": v.instead, "was": v.was, "through": v.through}
+        output = Violation(code, v.message, help=v.help, at=at, loc=v.loc, labels=v.labels, **also)
         self.diagnostics.violation(output, op.loc, op)
 
     def results(self, block: Region, visible: set[Value]) -> None:

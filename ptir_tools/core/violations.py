@@ -57,8 +57,9 @@ class Violation(Exception):
     """A broken rule, raised by type rules and bodies. The caller that has the op turns it into a diagnostic.
 
     `at` is the piece of the op's own text to point at: a `Place`, or the text itself; None is the complete op. `instead` is
-    the text that must replace it, if only one is right; with `was`, only if that is there now. `loc` is the op's place, if
-    only the raiser has it; `labels` are other related places.
+    the text that must replace it, if only one is right; with `was`, only if that is there now. `through` is an op on the operand
+    at `at`, written `{}`, whose result could replace it. `loc` is the op's place, if only the raiser has it; `labels` are other
+    related places.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Violation(Exception):
         at: str | Place | None = None,
         instead: str | None = None,
         was: str | None = None,
+        through: str | None = None,
         loc: Loc = 0,
         labels: Iterable[tuple[Loc | str | Place, str]] = (),
     ) -> None:
@@ -82,6 +84,7 @@ class Violation(Exception):
         self.at = at
         self.instead = instead
         self.was = was
+        self.through = through
         self.loc = loc
         self.labels = tuple(labels)
 

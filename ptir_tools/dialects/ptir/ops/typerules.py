@@ -10,7 +10,7 @@ from ptir_tools.core.dtypes import F32, F64, PTIR_DTYPES, SI32, SI64, DType, Kin
 from ptir_tools.core.ir import Attribute, Derived
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.typed import TypeVar
-from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType
+from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, dims_text
 from ptir_tools.core.violations import Place, Violation, free_axis, operand, require
 from ptir_tools.core.violations import attribute as place
 
@@ -107,7 +107,8 @@ def same_dtype(a: TensorType, b: TensorType, code: str = "OperandDTypeMismatch",
         return
     first, second = map(operand, of)
     message = f"operand dtypes differ: {a.dtype} and {b.dtype}"
-    raise Violation(code, message, help="insert a cast", at=second, labels=[(first, f"is {a}")])
+    cast = f"cast({{}}) -> {b.with_dtype(a.dtype)}"
+    raise Violation(code, message, help="insert a cast", at=second, labels=[(first, f"is {a}")], through=cast)
 
 
 def agree(a: Dim, b: Dim, code: str, what: str, at: str | Place | None = None) -> None:
@@ -124,19 +125,26 @@ def same_shape(a: TensorType, b: TensorType, code: str = "OperandShapeMismatch",
         return
     help = "make the shapes equal with broadcast_to" if _broadcast(a.shape, b.shape) else None
     first, second = map(operand, of)
-    labels = [(first, f"is {a}")]
+    at, labels, through = second, [(first, f"is {a}")], None
+    if fits := [t for t, other in ((a, b), (b, a)) if help and _broadcast(other.shape, t.shape, exactly=True)]:
+        target = fits[0]
+        if target is b:
+            at, labels = first, [(second, f"is {b}")]
+        shape = ", ".join(dims_text((d,)) for d in target.shape)
+        through = f"broadcast_to({{}}) result_shape[{shape}] -> {(b if target is a else a).with_shape(target.shape)}"
     if a.rank != b.rank:
-        raise Violation(code, f"operand shapes differ: {a} and {b}", help=help, at=second, labels=labels)
+        raise Violation(code, f"operand shapes differ: {a} and {b}", help=help, at=at, labels=labels, through=through)
     for axis, (m, n) in enumerate(zip(a.shape, b.shape, strict=True)):
         try:
             agree(m, n, code, f"operand shapes differ at axis {axis}")
         except Violation as v:
-            raise Violation(v.code, f"{v.message} ({a} and {b})", help=help, at=second, labels=labels) from None
+            raise Violation(v.code, f"{v.message} ({a} and {b})", help=help, at=at, labels=labels, through=through) from None
 
 
-def _broadcast(a: Shape, b: Shape) -> bool:
-    """Whether two shapes, aligned at their last axes, can be broadcast to a common shape."""
-    return all(m == n or 1 in (m, n) for m, n in zip(reversed(a), reversed(b), strict=False))
+def _broadcast(a: Shape, b: Shape, exactly: bool = False) -> bool:
+    """Whether two shapes, aligned at their last axes, can be broadcast to a common shape; `exactly`: to `b`."""
+    pairs = zip(reversed(a), reversed(b), strict=False)
+    return all(m == n or (m == 1 if exactly else 1 in (m, n)) for m, n in pairs) and (not exactly or len(a) <= len(b))
 
 
 def extents(shape: Shape, at: str) -> Shape:

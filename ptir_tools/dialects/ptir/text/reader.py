@@ -36,6 +36,7 @@ _PLACEHOLDER = regex(r"\{\{[ \t]*(\w+)[ \t]*\}\}|//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
     """The program in a text; every independent error of it goes to `diagnostics`. Raises LimitExceeded."""
+    source.inserts = True
     if not fill_placeholders(source, diagnostics, options):
         return None
     return assemble(source, diagnostics, options).finish()
