@@ -2,11 +2,15 @@
 
 import pytest
 
+from ptir_tools.core.dtypes import F32, UI8
 from ptir_tools.dialects.pto import DIALECT
 from ptir_tools.dialects.pto.facts import facts_of
-from ptir_tools.dialects.pto.pipes import PIPES, opcodes_of, pipe_of_opcode
 
 # Name (`tile.` left out) of every operation that is not out of scope for the specification, by pipe.
+from ptir_tools.dialects.pto.memory.spare import mask_and_block, two_rows
+from ptir_tools.dialects.pto.pipes import PIPES, opcodes_of, pipe_of_opcode
+from ptir_tools.dialects.pto.types import tile
+
 OPERATIONS = {
     "MTE2": "load prefetch",
     "MTE3": "store",
@@ -50,3 +54,12 @@ def test_opcodes_follow_from_names():
     assert opcodes_of(ops["tile.store"])[:3] == ("TSTORE_VEC", "TSTORE_ACC", "TSTORE_MAT")
     assert opcodes_of(ops["tile.mov.m2l"]) == ("TMOV_M2L",)
     assert [pipe_of_opcode(f"TSTORE_{loc}") for loc in ("VEC", "ACC", "MAT")] == ["MTE3", "FIX", "MTE3"]
+
+
+def test_scratch_is_of_the_types_that_the_headers_want():
+    """`TPrelu.hpp`: bytes, with one more row than the mask. `TRem.hpp`: elements, two more than a row for each 2048 of it."""
+    t = tile(F32, (32, 64), "Vec", "ND")
+    assert mask_and_block([t, t]) == [tile(UI8, (33, 32), "Vec", "ND")]
+    assert two_rows([t, t]) == [tile(F32, (2, 72), "Vec", "ND")]
+    ops = {name: facts_of(DIALECT.ops[f"tile.{name}"]).spare for name in ("prelu", "rem", "rems")}
+    assert ops == {"prelu": mask_and_block, "rem": two_rows, "rems": two_rows}

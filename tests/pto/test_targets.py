@@ -48,7 +48,16 @@ BF16 = f"%r = pto.tile.add %x, %x : {tile('bf16')}"
     "dtype, statement, legal",
     [
         ("bf16", "%r = pto.tile.add %x, %x : {t}", ["a5"]),
-        ("i8", "%r = pto.tile.max %x, %x : {t}", []),
+        ("i8", "%r = pto.tile.max %x, %x : {t}", ["a5"]),
+        ("i8", "%r = pto.tile.mul %x, %x : {t}", []),
+        ("u16", "%r = pto.tile.shr %x, %x : {t}", ["a3", "a5"]),
+        ("f16", "%r = pto.tile.fmod %x, %x : {t}", ["a5"]),
+        ("i32", "%r = pto.tile.muladddst %x, %x, %x : {t}", []),
+        (
+            "i32",
+            "%s = pto.tile.rowsum %x : {t} -> tile<32x1xi32>\n%r = pto.tile.rowexpandadd %x, %s : {t}, tile<32x1xi32> -> {t}",
+            ["a3", "a5"],
+        ),
         ("i32", "%r = pto.tile.div %x, %x : {t}", ["a5"]),
         ("bf16", "%r = pto.tile.exp %x : {t}", []),
         ("f16", "%r = pto.tile.exp %x : {t}", ["a3", "a5"]),

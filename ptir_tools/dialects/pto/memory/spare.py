@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ptir_tools.core.dtypes import SI16, SI32, UI32
+from ptir_tools.core.dtypes import SI16, SI32, UI8, UI32
 from ptir_tools.core.ir import Function, Op, Value
 from ptir_tools.dialects.pto.affine import most
 from ptir_tools.dialects.pto.facts import facts
@@ -14,6 +14,7 @@ from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
 from ptir_tools.dialects.pto.types import TileType, tile
 
 PAIR = 8  # bytes of a value and its place, as the chip sorts them
+_MASKED = 2048  # elements of a row for whose mask the library wants two elements more
 _ROW, _ROWS = 256, 4096  # bytes in which the library reduces a row, and those that a few rows take together
 
 
@@ -40,9 +41,16 @@ def one_block(given: Sequence[TileType]) -> list[TileType]:
 
 
 def two_rows(given: Sequence[TileType]) -> list[TileType]:
-    """Two rows as long as those of the first operand, after the operands."""
-    _, columns = extents(given[0])
-    return [tile(given[0].dtype, (2, columns), "Vec", "ND")]
+    """Two rows as long as those of the first operand and a mask of their bits, after the operands."""
+    (_, columns), size = extents(given[0]), given[0].dtype.size
+    mask = aligned(2 * size * -(-columns // _MASKED))
+    return [tile(given[0].dtype, (2, columns + mask // size), "Vec", "ND")]
+
+
+def mask_and_block(given: Sequence[TileType]) -> list[TileType]:
+    """A mask of the first operand's elements, packed, and one more row of bytes, after the operands."""
+    rows, columns = extents(given[0])
+    return [tile(UI8, (rows + 1, aligned(-(-columns // 8))), "Vec", "ND")]
 
 
 def row_starts(given: Sequence[TileType]) -> list[TileType]:
@@ -65,6 +73,7 @@ WORKED_IN = (
     one_block,
     row_starts,
     two_rows,
+    mask_and_block,
 )  # by one instruction, which reads what it wrote there and nothing else
 
 

@@ -15,7 +15,7 @@ from ptir_tools.core.types import Type
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.pto import elements, rules
 from ptir_tools.dialects.pto.facts import Extents, Facts, Form, Numbers
-from ptir_tools.dialects.pto.memory.spare import like_first, one_block, two_rows
+from ptir_tools.dialects.pto.memory.spare import like_first, mask_and_block, one_block, two_rows
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.ops.scalar import dtype_of
@@ -28,25 +28,27 @@ _WIDENED, _COMMON, _FLOATS = (
     Facts(elements=elements.COMMON),
     Facts(elements=elements.FLOATS),
 )
-_BITS, _SHIFTS = Facts(elements=elements.BITS), Facts(elements=elements.SHIFTED)
+_BITS, _PRODUCTS = Facts(elements=elements.BITS), Facts(elements=elements.PRODUCTS)
+_SHIFTS, _SHIFTS_ALIKE = Facts(elements=elements.SHIFTED), Facts(elements=elements.SHIFTED_ALIKE)
 _TWICE, _TWICE_APART = (
     Facts(elements=elements.FLOATS, passes=2),
     Facts(elements=elements.FLOATS, passes=2, reuses=()),
 )
+_RATIONAL = Facts(elements=elements.on("f32", "f16 i16 i32 u16 u32"), passes=2, reuses=())
 _FOUR_TIMES = Facts(elements=elements.FLOATS, passes=4, spare=like_first)
 _BITS_APART = Facts(elements=elements.BITS, reuses=())
-_OVER, _FLOATS_OVER = Facts(elements=elements.WIDENED, over=0), Facts(elements=elements.FLOATS, over=0)
-_QUOTIENT = Facts(elements=elements.on("f16 f32", "i16 i32"), passes=2)
-_REMAINDER = Facts(elements=elements.on("i32 f32", "i16 f16"), passes=2, spare=two_rows)
+_FLOATS_OVER = Facts(elements=elements.FLOATS, over=0)
+_QUOTIENT = Facts(elements=elements.on("f16 f32", "i16 i32 u16 u32"), passes=2)
+_REMAINDER = Facts(elements=elements.on("i32 f32", "i16 u16 u32 f16"), passes=2, spare=two_rows)
 _BINARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
     "add": (lambda a, b: a + b, kit.same, "Sum of two tiles, element by element.", _WIDENED),
     "sub": (lambda a, b: a - b, kit.same, "Difference of two tiles.", _WIDENED),
-    "mul": (lambda a, b: a * b, kit.same, "Product of two tiles.", _WIDENED),
+    "mul": (lambda a, b: a * b, kit.same, "Product of two tiles.", _PRODUCTS),
     "div": (n.divide, kit.same, "Quotient of two tiles; integers truncate, and by zero is a run-time error.", _QUOTIENT),
-    "max": (MAXIMUM, kit.same, "The larger of two elements, where 0.0 is above -0.0; a NaN wins.", _COMMON),
-    "min": (MINIMUM, kit.same, "The smaller of two elements, where -0.0 is below 0.0; a NaN wins.", _COMMON),
+    "max": (MAXIMUM, kit.same, "The larger of two elements, where 0.0 is above -0.0; a NaN wins.", _WIDENED),
+    "min": (MINIMUM, kit.same, "The smaller of two elements, where -0.0 is below 0.0; a NaN wins.", _WIDENED),
     "rem": (n.floor_remainder, kit.same, "Remainder with the sign of the divisor.", _REMAINDER),
-    "fmod": (n.remainder, kit.same, "Remainder with the sign of the dividend.", _TWICE_APART),
+    "fmod": (n.remainder, kit.same, "Remainder with the sign of the dividend.", _RATIONAL),
     "pow": (lambda a, b: np.power(a, b), kit.floats, "Power of two floats.", _FOUR_TIMES),
     "and": (lambda a, b: a & b, kit.integers, "Bitwise and.", _BITS),
     "or": (lambda a, b: a | b, kit.integers, "Bitwise or.", _BITS),
@@ -58,7 +60,7 @@ _BINARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
         lambda x, slope: np.where(x > 0, x, slope * x),
         kit.floats,
         "`x` where positive, else `slope * x`.",
-        Facts(elements=elements.FLOATS, spare=like_first),
+        Facts(elements=elements.FLOATS, spare=mask_and_block),
     ),
 }
 _UNARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
@@ -77,8 +79,13 @@ _TERNARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
     "subc": (lambda a, b, c: a - b + c, kit.same, "`a - b + c`.", _WIDENED),
     "addsc": (lambda a, b, c: a + b + c, kit.tile_scalar_tile, "`a + b + c`, where `b` is a scalar.", _WIDENED),
     "subsc": (lambda a, b, c: a - b + c, kit.tile_scalar_tile, "`a - b + c`, where `b` is a scalar.", _WIDENED),
-    "axpy": (lambda a, b, c: a + b * c, kit.tile_tile_scalar, "`a + b * c`, where `c` is a scalar; written over `a`.", _OVER),
-    "muladddst": (lambda a, b, c: a + b * c, kit.same, "`a + b * c`, written over `a`.", _OVER),
+    "axpy": (
+        lambda a, b, c: a + b * c,
+        kit.tile_tile_scalar,
+        "`a + b * c`, where `c` is a scalar; written over `a`.",
+        _FLOATS_OVER,
+    ),
+    "muladddst": (lambda a, b, c: a + b * c, kit.same, "`a + b * c`, written over `a`.", _FLOATS_OVER),
     "fusedmuladd": (lambda a, b, c: a * b + c, kit.same, "`a * b + c`, written over `a`.", _FLOATS_OVER),
     "fusedmuladdrelu": (
         lambda a, b, c: n.relu(a * b + c),
@@ -90,17 +97,17 @@ _TERNARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
 _SCALAR: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
     "adds": (lambda a, b: a + b, kit.tile_scalar, "Tile plus scalar.", _WIDENED),
     "subs": (lambda a, b: a - b, kit.tile_scalar, "Tile minus scalar.", _WIDENED),
-    "muls": (lambda a, b: a * b, kit.tile_scalar, "Tile times scalar.", _WIDENED),
+    "muls": (lambda a, b: a * b, kit.tile_scalar, "Tile times scalar.", _PRODUCTS),
     "divs": (
         n.divide,
         kit.tile_scalar,
         "Tile over scalar, or scalar over tile, in the order of the operands.",
-        Facts(elements=elements.WIDENED, passes=2, scalar_first=True),
+        Facts(elements=elements.on("i16 i32 f16 f32", "u16 u32"), passes=2, scalar_first=True),
     ),
     "maxs": (MAXIMUM, kit.tile_scalar, "The larger of element and scalar; a NaN wins.", _WIDENED),
     "mins": (MINIMUM, kit.tile_scalar, "The smaller of element and scalar; a NaN wins.", _WIDENED),
     "rems": (n.floor_remainder, kit.tile_scalar, "Remainder with the sign of the divisor.", _REMAINDER),
-    "fmods": (n.remainder, kit.tile_scalar, "Remainder with the sign of the dividend.", _TWICE_APART),
+    "fmods": (n.remainder, kit.tile_scalar, "Remainder with the sign of the dividend.", _RATIONAL),
     "pows": (
         lambda a, b: np.power(a, b),
         kit.tile_scalar_floats,
@@ -115,8 +122,8 @@ _SCALAR: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
         "Bitwise exclusive or with a scalar.",
         Facts(elements=elements.BITS, reuses=(), spare=like_first),
     ),
-    "shls": (n.shift_left, kit.tile_scalar_integers, "Shift left by a scalar.", _SHIFTS),
-    "shrs": (n.shift_right, kit.tile_scalar_integers, "Shift right by a scalar.", _SHIFTS),
+    "shls": (n.shift_left, kit.tile_scalar_integers, "Shift left by a scalar.", _SHIFTS_ALIKE),
+    "shrs": (n.shift_right, kit.tile_scalar_integers, "Shift right by a scalar.", _SHIFTS_ALIKE),
     "lrelu": (lambda x, slope: np.where(x > 0, x, slope * x), kit.tile_scalar, "`x` where positive, else `slope * x`.", _FLOATS),
 }
 for _declare, _table in (
@@ -217,7 +224,8 @@ def sels(a: Tile, b: Tile, mode: Array, *, to: TileType) -> kit.Filling:
     return kit.elements(lambda x: x, to, a if int(mode) == 1 else b)
 
 
-kit.declare("sels", sels, scalar_select_types, facts=Facts(elements=_SELECTED, passes=2))
+_SELECTED_WHOLE = elements.on("i16 i32 u16 u32 f16 f32 bf16", "i8 u8", but="bf16")
+kit.declare("sels", sels, scalar_select_types, facts=Facts(elements=_SELECTED_WHOLE, passes=2))
 
 
 # Convert

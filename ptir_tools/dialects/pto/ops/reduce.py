@@ -74,6 +74,9 @@ def _one_left(axis: int) -> ValidRule:
     return lambda op, tiles, shape, value: tuple([number(1) if d == axis else e for d, e in enumerate(tiles[0])])
 
 
+PER_COLUMN = {"prod": elements.PRODUCTS}
+
+
 def _reduction(kind: str, axis: int, fn: n.Function, text: str) -> None:
     name = f"{('col', 'row')[axis]}{kind}"
 
@@ -89,7 +92,7 @@ def _reduction(kind: str, axis: int, fn: n.Function, text: str) -> None:
 
     body, to_places = in_pairs if name == "colsum" else plain, kind.startswith("arg")
     facts = Facts(
-        elements=elements.FLOATS if to_places else elements.COMMON if axis else elements.WIDENED,
+        elements=elements.FLOATS if to_places else elements.COMMON if axis else PER_COLUMN.get(kind, elements.WIDENED),
         passes=2 if axis else 1,
         spare=row_starts if axis and not to_places else like_first if to_places or kind == "sum" else None,
         valid=_one_left(axis),
@@ -152,7 +155,9 @@ def _expanded_binary(name: str, axis: int, fn: n.Function, text: str, passes: in
         return tuple([e if d == axis else less(e, v, n) for d, (e, v, n) in enumerate(zip(own, vector, shape, strict=True))])
 
     fails = needs.quotient_fails if fn is n.divide else needs.valid_fails
-    facts = Facts(elements=elements.FLOATS, passes=passes, reuses=(0,), scratch=axis == 1, valid=valid_off_axis)
+    kinds = elements.on("f16 f32", "i8 i16 i32 u8 u16 u32 bf16") if fn is n.divide else elements.WIDENED
+    kinds = elements.FLOATS if name.endswith("expdif") else kinds
+    facts = Facts(elements=kinds, passes=passes, reuses=(0,), scratch=axis == 1, valid=valid_off_axis)
     kit.declare(name, body, expansion_types(axis), text, facts=facts, traits=Trait.NONE, cost=costs.results, fails=fails)
 
 
@@ -206,7 +211,7 @@ def tri(x: Array, *, to: TileType, upper: bool = False) -> kit.Filling:
     return made
 
 
-kit.declare("tri", tri, tri_types, facts=Facts(elements=elements.WIDENED), traits=Trait.NONE)
+kit.declare("tri", tri, tri_types, facts=Facts(elements=elements.on("i16 i32 u16 u32 f16 f32", "i8 u8 bf16")), traits=Trait.NONE)
 
 
 def ci_types(x: Type, *, to: TileType, descending: bool) -> None:
@@ -234,4 +239,4 @@ def check_length(op: Op, tiles: Tiles, target: Target) -> None:
     require(columns != 1, "IllegalOnTarget", f"ci makes more than one element on {target.name}")
 
 
-kit.declare("ci", ci, ci_types, facts=Facts(pipe="S", elements=elements.INDEXED, legal=check_length), traits=Trait.NONE)
+kit.declare("ci", ci, ci_types, facts=Facts(pipe="S", elements=elements.COUNTED, legal=check_length), traits=Trait.NONE)
