@@ -514,3 +514,92 @@ def test_pointers_that_a_call_passes_on() -> None:
     outer += "  func.call @kernel(%p, %q) : (!pto.ptr<f32>, !pto.ptr<f32>) -> ()\n  return\n }\n"
     program = ptir.read(text.replace("{\n  func.func", "{\n" + outer + "  func.func", 1))
     assert np.array_equal(ptir.run(program, {"p": X, "q": np.zeros_like(X)})["q"], X)
+
+
+def verified(text: str) -> set[str]:
+    """The codes of the errors of a text."""
+    try:
+        ptir.verify(ptir.read(text, "ptoas"))
+    except Rejected as found:
+        return {d.code for d in found.diagnostics if d.severity.value == "error"}
+    return set()
+
+
+LAST = f"""
+    %n = arith.constant {{end}} : index
+    scf.for %i = %c0 to %n step %c8 {{{{
+      %left = arith.subi %all, %i : index
+      %rows = arith.minsi %left, %c8 : index
+      %t = pto.alloc_tile valid_row = %rows : {buffer(valid="? 8")}
+      %p = pto.partition_view %x.v, offsets = [%i, %c0], sizes = [%rows, %c8]
+        : !pto.tensor_view<?x?xf32> -> !pto.partition_tensor_view<?x8xf32>
+      pto.tload ins(%p : !pto.partition_tensor_view<?x8xf32>) outs(%t : {buffer(valid="? 8")})
+      pto.tstore ins(%t : {buffer(valid="? 8")}) outs(%p : !pto.partition_tensor_view<?x8xf32>)
+    }}}}"""
+AT = f"%a = arith.constant {{at}} : i64\n    %t = pto.alloc_tile addr = %a : {B}\n    {load('%t')}\n    {store('%t')}"
+WRONG = {  # what users reported that the assembler accepts, and what is near it; the second text is right
+    "rows below 1 in the last iteration": ("InvalidValid", LAST.format(end=32), LAST.format(end=24)),
+    "no rows": (
+        "InvalidValid",
+        f"%z = arith.subi %c8, %c8 : index\n    %t = pto.alloc_tile valid_row = %z : {buffer(valid='? 8')}\n    "
+        + load("%t", t=buffer(valid="? 8")),
+        f"%z = arith.addi %c0, %c8 : index\n    %t = pto.alloc_tile valid_row = %z : {buffer(valid='? 8')}\n    "
+        + load("%t", t=buffer(valid="? 8")),
+    ),
+    "a window that leaves the memory": (
+        "OutOfBounds",
+        f"%t = pto.alloc_tile : {B}\n    %r = arith.constant 17 : index\n    %p = {window('%x.v', '%r', '%c0', N, N)}\n    "
+        + load("%t", "%p"),
+        f"%t = pto.alloc_tile : {B}\n    %r = arith.constant 16 : index\n    %p = {window('%x.v', '%r', '%c0', N, N)}\n    "
+        + load("%t", "%p"),
+    ),
+    "a window that leaves it in the last iteration": (
+        "OutOfBounds",
+        f"%t = pto.alloc_tile : {B}\n    %n = arith.constant 25 : index\n    scf.for %i = %c0 to %n step %c8 {{\n"
+        f"      %p = {window('%x.v', '%i', '%c0', N, N)}\n      {load('%t', '%p')}\n    }}",
+        f"%t = pto.alloc_tile : {B}\n    %n = arith.constant 24 : index\n    scf.for %i = %c0 to %n step %c8 {{\n"
+        f"      %p = {window('%x.v', '%i', '%c0', N, N)}\n      {load('%t', '%p')}\n    }}",
+    ),
+    "an address between two blocks": ("Misaligned", AT.format(at=48), AT.format(at=64)),
+    "an address behind the end of Vec": ("CapacityExceeded", AT.format(at=196608), AT.format(at=196352)),
+    "a store of another shape": (
+        "ShapeMismatch",
+        f"%t = pto.alloc_tile : {buffer(valid='4 8')}\n    {store('%t', t=buffer(valid='4 8'))}",
+        f"%t = pto.alloc_tile : {B}\n    {load('%t')}\n    {store('%t')}",
+    ),
+    "elements that the target does not select": (
+        "IllegalOnTarget",
+        *(
+            "\n    ".join(
+                [
+                    *(f"%{x} = pto.alloc_tile : {buffer(cols=32, dtype=d)}" for x, d in (("m", "i8"), ("a", of), ("b", of))),
+                    f"pto.tsel ins(%m, %a, %b, %b : {buffer(cols=32, dtype='i8')}, {buffer(cols=32, dtype=of)}, "
+                    f"{buffer(cols=32, dtype=of)}, {buffer(cols=32, dtype=of)}) outs(%a : {buffer(cols=32, dtype=of)})",
+                ]
+            )
+            for of in ("i8", "i16")
+        ),
+    ),
+    "more than there is room for": (
+        "CapacityExceeded",
+        AT.replace(B, buffer(rows=64, cols=1024)).partition("\n    pto.tload")[0].format(at=0)
+        + f"\n    pto.texpands ins(%half : f32) outs(%t : {buffer(rows=64, cols=1024)})",
+        AT.replace(B, buffer(rows=32, cols=1024)).partition("\n    pto.tload")[0].format(at=0)
+        + f"\n    pto.texpands ins(%half : f32) outs(%t : {buffer(rows=32, cols=1024)})",
+    ),
+    "a move that no target has": (
+        "InvalidLocation",
+        f"%t = pto.alloc_tile : {buffer('left', 16, 16)}\n    %u = pto.alloc_tile : {buffer('acc', 16, 16)}\n    "
+        f"pto.tmov ins(%t : {buffer('left', 16, 16)}) outs(%u : {buffer('acc', 16, 16)})",
+        f"%t = pto.alloc_tile : {buffer('mat', 16, 16)}\n    %u = pto.alloc_tile : {buffer('left', 16, 16)}\n    "
+        f"pto.tmov ins(%t : {buffer('mat', 16, 16)}) outs(%u : {buffer('left', 16, 16)})",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_verify_says_of_wrong_kernels(name: str) -> None:
+    code, wrong, right = WRONG[name]
+    head = "%all = arith.constant 24 : index\n    %half = arith.constant 0.5 : f32\n    "
+    texts = [shaped({"x": (24, N), "out": (N, N)}, head + body) for body in (wrong, right)]
+    assert [verified(x) for x in texts] == [{code}, set()]
