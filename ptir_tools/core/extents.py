@@ -207,8 +207,9 @@ def total(extents: Iterable[Dim]) -> Dim:
     dims = list(extents)
     if UNKNOWN in dims:
         return UNKNOWN
-    if not any(isinstance(d, Sym) for d in dims):
-        return sum(dims)  # type: ignore[arg-type]
+    numbers = [d for d in dims if not isinstance(d, Sym)]
+    if len(numbers) == len(dims):
+        return sum(numbers)
     return to_dim(reduce(operator.add, map(of_dim, dims), _ZERO))
 
 

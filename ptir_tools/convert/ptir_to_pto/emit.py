@@ -524,22 +524,26 @@ def _times(emit: KernelEmit, x: Operand, factor: Stride) -> Operand:
         for s in factor.symbols:
             x = emit.builder.op("muli", _value(emit, x), emit.extents[s])
         return x
-    if isinstance(x, Literal):
-        return number(constant(x) * factor)  # type: ignore[operator]
+    if isinstance(x, Literal) and (known := constant(x)) is not None:
+        return number(known * factor)
     return emit.builder.op("muli", _value(emit, x), emit.constant(number(factor)))
 
 
 def _sum(emit: KernelEmit, x: Operand, y: Operand) -> Operand:
-    if constant(x) == 0 or constant(y) == 0:
-        return y if constant(x) == 0 else x
-    if isinstance(x, Literal) and isinstance(y, Literal):
-        return number(constant(x) + constant(y))  # type: ignore[operator]
+    a, b = constant(x), constant(y)
+    if a == 0 or b == 0:
+        return y if a == 0 else x
+    if isinstance(x, Literal) and isinstance(y, Literal) and a is not None and b is not None:
+        return number(a + b)
     return emit.builder.op("addi", _value(emit, x), _value(emit, y))
 
 
 def _value(emit: KernelEmit, x: Operand) -> Value:
     """An operand as a value, since arithmetic takes no literals."""
-    return emit.constant(x) if isinstance(x, Literal) else x  # type: ignore[return-value]
+    if isinstance(x, Literal):
+        return emit.constant(x)
+    assert isinstance(x, Value)
+    return x
 
 
 # Pieces

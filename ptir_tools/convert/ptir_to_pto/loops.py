@@ -117,9 +117,9 @@ def while_(work: Preparation, op: Op, *operands: Operand) -> list[Operand]:
     work.counters[body.params[k]] = last
     block = Region("body", params=[counter], isolated=False)
     with looped(work, body, block, operands) as results:
-        at = counter
+        at: Operand = counter
         if step < 0:
-            at = work.arithmetic("add", lower, work.arithmetic("mul", counter, integer(step, t.dtype)))  # type: ignore[assignment]
+            at = work.arithmetic("add", lower, work.arithmetic("mul", counter, integer(step, t.dtype)))
         work.values[body.params[k]] = at
         work.block(body)
     first, end = (lower, limit) if step > 0 else (integer(0, t.dtype), trips)

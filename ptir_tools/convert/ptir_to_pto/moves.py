@@ -364,7 +364,8 @@ def take(work: Preparation, op: Op, x: Operand, indices: Operand) -> Operand:
 def _table(work: Preparation, x: Operand) -> Operand:
     """A table in memory; numbers that are not are copied, so that indices are still checked."""
     base = work.outline.base(x, ())[0]
-    if not isinstance(base, Literal) and (base.op is None or base.op.defn.short != COUNT):  # type: ignore[union-attr]
+    made = base.op if isinstance(base, Value) else None
+    if not isinstance(base, Literal) and (made is None or made.defn.short != COUNT):
         return x
     return work.copied(x, "table")
 
@@ -380,15 +381,14 @@ def regular(work: Preparation, x: Operand, t: TensorType) -> tuple[AffineExpr, t
     if first is None and work.known(x) is None:
         return None
     if total == 1 and first is not None:
-        known = integer_of(first)
-        return (AffineExpr((), known) if known is not None else AffineExpr((), 0, ((first, 1),))), (1,) * len(shape)  # type: ignore[arg-type]
+        return work.place(first), (1,) * len(shape)
     if (array := work.known(x)) is not None:
         values = [int(n) for n in array.reshape(-1)]
     else:
         places = [integer_of(e) if (e := work.number(x, i)) is not None else None for i in range(total)]
-        if None in places:
+        values = [p for p in places if p is not None]
+        if len(values) < total:
             return None
-        values = places  # type: ignore[assignment]
     steps = tuple(values[prod(shape[d + 1 :])] - values[0] if n > 1 else 1 for d, n in enumerate(shape))
     for i, value in enumerate(values):
         if value != values[0] + sum(k * s for k, s in zip(unraveled(i, shape), steps, strict=True)):

@@ -247,7 +247,7 @@ class _Before:
         self.where, self.k = where, k
 
     def __contains__(self, v: object) -> bool:
-        return self.where.get(v, self.k) < self.k  # type: ignore[call-overload, no-any-return]
+        return isinstance(v, Value) and self.where.get(v, self.k) < self.k
 
 
 class Partition:

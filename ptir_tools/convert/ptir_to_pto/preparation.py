@@ -246,13 +246,18 @@ class Preparation:
             return all(self.in_32_bits(y, inside) for y in x.op.operands)
         known = self.ranges.of(x)
         small = known is not None and SI32.min + inside <= known[0] and known[1] <= SI32.max - inside
-        result = isinstance(x, Value) and x in self.indices and x.op is not None and x.op.defn.short in _OF_PLACES
-        return small and (not result or all(map(self.in_32_bits, x.op.operands)))  # type: ignore[union-attr]
+        made = self.computes_place(x)
+        return small and (made is None or all(map(self.in_32_bits, made.operands)))
 
     def as_given(self, x: Operand) -> bool:
         """Whether integers are inputs, perhaps moved or cast, and not computed in 32 bits."""
-        computed = isinstance(x, Value) and x in self.indices and x.op is not None and x.op.defn.short in _OF_PLACES
-        return not computed or (x.op.defn.short in MOVES and all(map(self.as_given, x.op.operands)))  # type: ignore[union-attr]
+        made = self.computes_place(x)
+        return made is None or (made.defn.short in MOVES and all(map(self.as_given, made.operands)))
+
+    def computes_place(self, x: Operand) -> Op | None:
+        """The op that computes the indices `x`; None for other values, and for what is no arithmetic of places."""
+        made = x.op if isinstance(x, Value) and x in self.indices else None
+        return made if made is not None and made.defn.short in _OF_PLACES else None
 
     def narrow(self, x: Operand) -> Operand:
         """An index in si32; saturated ones are out of bounds anyway."""
@@ -363,8 +368,10 @@ class Preparation:
 
     def place(self, at: Operand) -> AffineExpr:
         """A scalar as an index along a dimension."""
-        known = integer_of(at)
-        return AffineExpr((), known) if known is not None else AffineExpr((), 0, ((at, 1),))  # type: ignore[arg-type]
+        if (known := integer_of(at)) is not None:
+            return AffineExpr((), known)
+        assert isinstance(at, Value)
+        return AffineExpr((), 0, ((at, 1),))
 
     def memory(self, t: Type, name: str) -> Value:
         """New memory that copies write to."""

@@ -8,6 +8,7 @@ from ptir_tools.convert.ptir_to_tiny.formulas import above, cast, negated, numbe
 from ptir_tools.convert.ptir_to_tiny.indexing import chosen, counted, differs, spread_out
 from ptir_tools.core.dtypes import I1, SI32
 from ptir_tools.core.ir import Op, Value
+from ptir_tools.core.types import Shape
 from ptir_tools.core.violations import require
 from ptir_tools.rewrite.expression import Term, select
 from ptir_tools.rewrite.vocabulary import tensor_type
@@ -80,9 +81,9 @@ def _top_k(emit: TinyEmit, op: Op, x: Data) -> Data:
     return tuple(results)
 
 
-def one_of(emit: TinyEmit, place: Value, shape: tuple[object, ...], axis: int) -> Value:
+def one_of(emit: TinyEmit, place: Value, shape: Shape, axis: int) -> Value:
     """The indices along `axis`."""
-    return spread_out(emit, place, shape, (axis,))  # type: ignore[arg-type]
+    return spread_out(emit, place, shape, (axis,))
 
 
 RANKING: dict[str, Rule] = {"argmax": _argmax, "top_k": _top_k}

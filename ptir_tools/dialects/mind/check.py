@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.ir import Op
+from ptir_tools.core.ir import Op, operand_type
 from ptir_tools.core.types import POISON, TensorType
 from ptir_tools.dialects.mind.ops.indexing import check_bounds
 from ptir_tools.dialects.mind.types import NAMES
@@ -26,6 +26,6 @@ def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
 
 
 def _warn_index(op: Op, diagnostics: Diagnostics) -> None:
-    t = op.operands[0].type  # type: ignore[union-attr]
+    t = operand_type(op.operands[0])
     if isinstance(t, TensorType) and (violation := check_bounds(t.static_shape, op.attr("indices"))) is not None:
         diagnostics.warning(violation.code, violation.message, op.loc, help="it stops the program when it runs")
