@@ -127,14 +127,21 @@ def _expand(g: Growing, x: Value) -> Value | None:
     return g.b.op("EXPAND", x, result_shape=tuple(full), broadcast_dimensions=axes)
 
 
-def _pad(g: Growing, x: Value) -> Value | None:
-    """On two axes; not where PADs before it would cut the value into too many pieces."""
+def _in_pieces(x: Value) -> bool:
+    """Whether one of the nodes before cuts a value into pieces."""
     v: Value | None = x
     for _ in range(_PIECES):
         op = v.op if isinstance(v, Value) else None
         v = op.operands[0] if op is not None and isinstance(op.operands[0], Value) else None
         if op is not None and op.defn.short in ("PAD", "VIEW"):
-            return None
+            return True
+    return False
+
+
+def _pad(g: Growing, x: Value) -> Value | None:
+    """On two axes; not where PADs before it would cut the value into too many pieces."""
+    if _in_pieces(x):
+        return None
     pairs = tuple((g.choices.number(0, 1), g.choices.number(0, 2)) if i < 2 else (0, 0) for i in range(len(_shape(x))))
     return g.b.op("PAD", x, pad=pairs, value=_number(g, _type(x).dtype))
 
@@ -142,7 +149,8 @@ def _pad(g: Growing, x: Value) -> Value | None:
 def _shrink(g: Growing, x: Value) -> Value:
     lo = tuple(g.choices.number(0, max(0, d - 1)) for d in _shape(x))
     hi = tuple(d if g.choices.number(0, 3) else g.choices.number(a, d) for a, d in zip(lo, _shape(x), strict=True))
-    return g.b.op("SHRINK", x, lo=lo, hi=hi, step=tuple(g.choices.number(1, 3) for _ in lo))
+    step = tuple(1 if _in_pieces(x) else g.choices.number(1, 3) for _ in lo)
+    return g.b.op("SHRINK", x, lo=lo, hi=hi, step=step)
 
 
 def _flip(g: Growing, x: Value) -> Value:

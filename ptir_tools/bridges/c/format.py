@@ -187,8 +187,8 @@ PTIR_FAST int {entry}(void *arena, {", ".join(signature)})
         """A constant as an array."""
         array = from_literal(x).reshape(-1)
         dtype = x.type.dtype
-        if dtype.is_float and dtype.bits == 16:
-            texts = [str(v) for v in array.view("uint16").tolist()]
+        if dtype.is_float and dtype.bits < 32:
+            texts = [str(v) for v in array.view(f"uint{dtype.bits}").tolist()]
         else:
             texts = [number(v, dtype) for v in array.tolist()]
         rows = [", ".join(texts[i : i + 12]) for i in range(0, len(texts), 12)]

@@ -336,7 +336,7 @@ def _tile(n: Nest, op: Op, index: Index) -> str:
 def _iota(n: Nest, op: Op, index: Index) -> str:
     dtype = tensor_type(op.result).dtype
     i = index[op.attr("axis")]
-    if dtype.is_float and dtype.bits == 16:
+    if dtype.is_float and dtype.bits < 32:
         return n.helpers.rounded(dtype, f"(float)({i})")
     return f"({computed(dtype)})({i})"
 

@@ -1,6 +1,6 @@
 """One element in C: its types, literals and operators. Helper functions are written out where they are used.
 
-Values of f16 and bf16 are floats that are rounded after each op; memory has their bits.
+Values of 8 and 16 bits are floats that are rounded after each op; memory has their bits.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from ptir_tools.core.dtypes import (
     F16,
     F32,
     F64,
+    FP8_E4M3,
+    FP8_E5M2,
     I1,
     SI8,
     SI16,
@@ -27,10 +29,11 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.violations import Violation
 
 MEMORY = {
-    F32: "float", F64: "double", F16: "uint16_t", BF16: "uint16_t", I1: "uint8_t", SI8: "int8_t", SI16: "int16_t",
+    F32: "float", F64: "double", F16: "uint16_t", BF16: "uint16_t", FP8_E4M3: "uint8_t",
+    FP8_E5M2: "uint8_t", I1: "uint8_t", SI8: "int8_t", SI16: "int16_t",
     SI32: "int32_t", SI64: "int64_t", UI8: "uint8_t", UI16: "uint16_t", UI32: "uint32_t", UI64: "uint64_t",
 }  # fmt: skip
-NARROW = (F16, BF16)
+NARROW = (F16, BF16, FP8_E4M3, FP8_E5M2)
 
 
 def memory(dtype: DType) -> str:
@@ -162,7 +165,10 @@ class Helpers:
             if target in NARROW and source in (F64, SI32, UI32):
                 return f"{self.named('odd')}((double){x})"
             if target in NARROW and source in (SI64, UI64):
-                raise Violation("NotTranslatable", f"C has no cast of {source} to {target} that rounds once")
+                name = f"ptir_sticky_{s}"
+                above = " && x > -((int64_t)1 << 53)" if source is SI64 else ""
+                text = STICKY.replace("NAME", name).replace("TYPE", s).replace("ABOVE", above)
+                return f"{self.named('odd')}((double){self.use(name, text)}({x}))"
             return x if s == t else f"({t}){x}"
         name = f"ptir_{s}_to_{target}"
         low, high = number(target.min, target), number(target.max, target)
@@ -270,6 +276,13 @@ def _wide(text: str) -> str:
     return text.replace("uint32_t", "uint64_t").replace("4)", "8)")
 
 
+STICKY = """/* With at most 53 significant bits: of a larger number the last bits become one that is 1 unless all are 0. */
+static inline TYPE NAME(TYPE x)
+{
+    const TYPE low = x & 0xfff;
+    const int small = x < (TYPE)1 << 53ABOVE;
+    return small || low == 0 ? x : (x - low) | 0x800;
+}"""
 # By name: the functions that it needs, and its text. They have no branches, so that compilers make vectors of them.
 FUNCTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "bits": ((), _BITS),
@@ -362,6 +375,32 @@ FUNCTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     const uint32_t normal = (a + 0xfffu + (a >> 13 & 1u) - 0x38000000u) >> 13;
     const uint32_t y = a > 0x7f800000u ? 0x7e00u : a >= 0x477ff000u ? 0x7c00u : a < 0x38800000u ? small : normal;
     return (uint16_t)(sign | y);
+}"""),
+    "from_fp8_e5m2": (("from_f16",), """static inline float ptir_from_fp8_e5m2(uint8_t u)
+{
+    return ptir_from_f16((uint16_t)(u << 8));
+}"""),
+    "from_fp8_e4m3": (("float_of",), """static inline float ptir_from_fp8_e4m3(uint8_t u)
+{
+    const uint32_t a = u & 0x7fu;
+    const float normal = ptir_float_of((a << 20) + 0x3c000000u), y = a < 8 ? (float)a * 0x1p-9f : a == 0x7f ? NAN : normal;
+    return u & 0x80u ? -y : y;
+}"""),
+    "to_fp8_e5m2": (("bits", "float_of"), """static inline uint8_t ptir_to_fp8_e5m2(float x)
+{
+    const uint32_t u = ptir_bits(x), sign = u >> 24 & 0x80u, a = u & 0x7fffffffu;
+    const uint32_t small = ptir_bits(ptir_float_of(a) + 128.0f) - 0x43000000u;
+    const uint32_t normal = (a + 0xfffffu + (a >> 21 & 1u) - 0x38000000u) >> 21;
+    const uint32_t y = a > 0x7f800000u ? 0x7eu : a >= 0x47700000u ? 0x7cu : a < 0x38800000u ? small : normal;
+    return (uint8_t)(sign | y);
+}"""),
+    "to_fp8_e4m3": (("bits", "float_of"), """static inline uint8_t ptir_to_fp8_e4m3(float x)
+{
+    const uint32_t u = ptir_bits(x), sign = u >> 24 & 0x80u, a = u & 0x7fffffffu;
+    const uint32_t small = ptir_bits(ptir_float_of(a) + 16384.0f) - 0x46800000u;
+    const uint32_t normal = (a + 0x7ffffu + (a >> 20 & 1u) - 0x3c000000u) >> 20;
+    const uint32_t y = a > 0x43e80000u ? 0x7fu : a < 0x3c800000u ? small : normal;
+    return (uint8_t)(sign | y);
 }"""),
     "odd": (("bits", "float_of"), """/* To float, rounded to odd: rounding once more to fewer bits is then right. */
 static inline float ptir_odd(double x)

@@ -15,9 +15,11 @@ from ptir_tools import convert
 from ptir_tools.bridges.c.format import KNOWN
 from ptir_tools.bridges.c.scalars import MEMORY
 from ptir_tools.bridges.c.steps import SEVERAL
+from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.dtypes import FP8_E4M3
 from ptir_tools.dialects import load_dialect
 from ptir_tools.dialects.ptir.generate import generate
 from ptir_tools.engines.compare import compare, reference_outputs
@@ -26,6 +28,7 @@ from ptir_tools.engines.options import RunOptions
 from tests.bridges.c.running import COMPILERS, FAST, STRICT, run, written
 from tests.conftest import run_ptir
 from tests.ptir.loop_programs import Carries, loops
+from tests.ptir.oracle import DTYPES
 
 pytestmark = pytest.mark.skipif(not COMPILERS, reason="there is no C compiler")
 
@@ -183,6 +186,31 @@ def test_layers(source: str, flags: list[str] | None, tmp_path: Path) -> None:
     assert agrees(ptir_tools.read(source), tmp_path, 1, flags=flags)
 
 
+@pytest.mark.parametrize("source", ["f32", "f64", "f16", "si64", "ui64", "si32"])
+@pytest.mark.parametrize("target", ["fp8_e4m3", "fp8_e5m2", "f16", "bf16"])
+def test_casts_to_short_floats(source: str, target: str, tmp_path: Path) -> None:
+    """Next to every number of 8 bits, to the middle of two of them, and to the ends."""
+    every = np.arange(256, dtype=np.uint8).view(numpy_dtype(FP8_E4M3)).astype(np.float64)
+    steps = [every, every * 2.0**-7, every * 2.0**7, np.ldexp(1.0, np.arange(-30, 70)), [447.9, 464, 464.1, 57344, 61440, 61441]]
+    near = np.concatenate([np.asarray(x, np.float64) * s for x in steps for s in (1, 1 + 2**-20, 1 - 2**-20, 17 / 16, -1)])
+    kind = numpy_dtype(DTYPES[source])
+    if source in ("si64", "ui64", "si32"):
+        ends = np.iinfo(kind)
+        whole = [int(v) for v in near[np.isfinite(near)]] + [2**k + d for k in range(52, 64) for d in (-1, 0, 1, 2**40)]
+        x = np.array([min(max(v, int(ends.min)), int(ends.max)) for v in whole], kind)
+    else:
+        with np.errstate(all="ignore"):
+            x = near.astype(kind)
+    t, out = f"tensor<{source}, {x.size}>", f"tensor<{target}, {x.size}>"
+    program = ptir_tools.read(f"func @f(%x: {t}) -> {out} {{\n  %y = cast(%x) -> {out}\n  return %y\n}}\n")
+    text = written(program)
+    assert text is not None
+    expected, _ = reference_outputs(program, {"x": x}, RunOptions())
+    status, found = run(program, text, {"x": x}, expected, tmp_path)
+    assert status == 0
+    np.testing.assert_array_equal(found["y"].astype(np.float64), expected["y"].astype(np.float64))
+
+
 def test_a_planned_arena_is_smaller_than_its_buffers() -> None:
     text = written(ptir_tools.read(ATTENTION))
     assert text is not None
@@ -191,8 +219,8 @@ def test_a_planned_arena_is_smaller_than_its_buffers() -> None:
 
 
 def test_what_c_has_not_is_refused() -> None:
-    source = "func @f(%x: tensor<fp8_e5m2, 2>) -> tensor<fp8_e5m2, 2> {\n  %y = neg(%x) -> tensor<fp8_e5m2, 2>\n  return %y\n}\n"
-    with pytest.raises(ptir_tools.Rejected, match="fp8_e5m2"):
+    source = "func @f(%x: tensor<si4, 2>) -> tensor<si4, 2> {\n  %y = neg(%x) -> tensor<si4, 2>\n  return %y\n}\n"
+    with pytest.raises(ptir_tools.Rejected, match="si4"):
         ptir_tools.write(ptir_tools.read(source), "c")
 
 
