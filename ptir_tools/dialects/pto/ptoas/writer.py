@@ -34,7 +34,7 @@ from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.addresses import addresses_first
 from ptir_tools.dialects.pto.text.assembly import refused
 from ptir_tools.dialects.pto.text.cpp.kernel import NOTHING, Kernel
-from ptir_tools.dialects.pto.text.cpp.memory import sizes
+from ptir_tools.dialects.pto.text.cpp.memory import sizes, strides
 from ptir_tools.dialects.pto.text.cpp.spelling import function_name, identifier, sides, unit_dims
 from ptir_tools.dialects.pto.text.writer import grouped
 from ptir_tools.dialects.pto.types import INDEX_TYPE, EventType, MemRefType, ScalarType, TileType, scalar
@@ -210,27 +210,14 @@ class _Function:
             text = self.unused(f"{name}_{k}")
             extents.append(self.kernel.called(text))
             more.append(f"%{text}: index")
-        strides = self.strides(t, extents)
         self.views[p] = _View(f"%{self.unused(f'{name}_view')}", (number(0),) * t.rank, t.dtype)
         outer, self.body, self.depth = self.body, [], 0
-        shape, steps = (", ".join(map(self.index, x)) for x in (extents, strides))
+        shape, steps = (", ".join(map(self.index, x)) for x in (extents, strides(self.kernel, t, extents)))
         comma, layout = ("" if self.old else ","), " {layout = #pto.layout<dn>}" if t.layout == "DN" and not self.old else ""
         made = f"pto.make_tensor_view %{name}, shape = [{shape}]{comma} strides = [{steps}]{layout}"
         self.head += [*self.body, f"{self.views[p].view} = {made} : {self.view_type(t.rank, t.dtype)}"]
         self.body, self.depth = outer, 2
         return more
-
-    def strides(self, t: MemRefType, extents: Sequence[Linear]) -> Extents:
-        """The strides of a parameter."""
-        if t.strides is not None or t.layout not in (None, "ND", "DN"):
-            if t.strides is None or t.offset or not all(isinstance(s, int) for s in t.strides):
-                self.refuse("the strides of a parameter are numbers", self.kernel.function.loc)
-            return of_shape(t.strides or (1,) * t.rank)
-        made, step = list[Linear](), number(1)
-        for size in extents if t.layout == "DN" else reversed(extents):
-            made.append(step)
-            step = step * size
-        return tuple(made if t.layout == "DN" else reversed(made))
 
     def view_type(self, rank: int, dtype: DType) -> str:
         return f"!pto.tensor_view<{rank if self.old else 'x'.join('?' * rank)}x{DTYPE_TEXT[dtype]}>"

@@ -32,10 +32,10 @@ def parameter(kernel: Kernel, p: Value) -> Iterator[str]:
             text = kernel.fresh(f"{name}_{k}")
             extents.append(kernel.called(text))
             yield f"int64_t {text}"
-    kernel.windows[p] = Window(name, tuple(extents), _strides(kernel, t, extents))
+    kernel.windows[p] = Window(name, tuple(extents), strides(kernel, t, extents))
 
 
-def _strides(kernel: Kernel, t: MemRefType, extents: list[Linear]) -> Extents:
+def strides(kernel: Kernel, t: MemRefType, extents: list[Linear]) -> Extents:
     """The strides of an argument."""
     at = kernel.function.loc
     if t.strides is not None:
