@@ -39,6 +39,7 @@ from ptir_tools.core.typed import TYPE_CHECKING, TypeAlias
 from ptir_tools.core.types import Dim, Nested, Shape, Sym, TensorType, TupleType, flatten, leaves, nest, sym, tensor
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.ops.shape import keeps_row_major, relabeled
+from ptir_tools.rewrite.expression import Expression
 
 if TYPE_CHECKING:
     import onnx
@@ -94,6 +95,15 @@ _BY_BITS = frozenset((
     "Add", "Sub", "Mul", "Where", "ReduceSum", "ReduceProd", "CumSum", "MatMul", "Expand", "Tile", "Pad", "Slice", "Concat",
     "Gather",
 ))  # fmt: skip
+# The operators that are ops of PTIR, in formulas, too.
+OPERATORS = {
+    "neg": "Neg", "abs": "Abs", "exp": "Exp", "log": "Log", "tanh": "Tanh", "erf": "Erf", "reciprocal": "Reciprocal",
+    "add": "Add", "sub": "Sub", "mul": "Mul", "maximum": "Max", "minimum": "Min",
+    "compare_lt": "Less", "compare_le": "LessOrEqual", "compare_eq": "Equal", "compare_ge": "GreaterOrEqual",
+    "compare_gt": "Greater", "select": "Where", "stop_gradient": "Identity",
+    "sin": "Sin", "cos": "Cos", "tan": "Tan", "asin": "Asin", "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh",
+    "asinh": "Asinh", "acosh": "Acosh", "atanh": "Atanh", "floor": "Floor", "ceil": "Ceil", "round_even": "Round",
+}  # fmt: skip
 # What ONNX broadcasts by itself.
 _BROADCASTS = frozenset((
     "Add", "Sub", "Mul", "Div", "Mod", "Max", "Min", "Pow", "Less", "LessOrEqual", "Equal", "Greater", "GreaterOrEqual",
@@ -116,6 +126,7 @@ def refused(message: str, help: str | None = None) -> Violation:
 class Body:
     """The nodes of a graph or of a subgraph, which sees the values of its outer graphs."""
 
+    emitter: Emitter
     outer: Body | None = None
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     extents: dict[Sym, tuple[Out, int]] = field(default_factory=dict)  # by symbol, a value and an axis that has this extent
@@ -123,10 +134,10 @@ class Body:
 
 
 @dataclass(slots=True, eq=False)
-class Out:
-    """A value of the graph. `array` is the content of a constant. `spread` is the operand of a broadcast that has no node yet.
-    `moved` is the operand of a transpose, `laid` one of another shape with the same elements in the same order, and `base` the
-    constant that it was made of."""
+class Out(Expression):
+    """A value of the graph, with the operators of formulas. `array` is the content of a constant. `spread` is the operand of a
+    broadcast that has no node yet. `moved` is the operand of a transpose, `laid` one of another shape with the same elements in
+    the same order, and `base` the constant that it was made of."""
 
     name: str
     dtype: DType
@@ -146,6 +157,11 @@ class Out:
     def rank(self) -> int:
         """Number of axes."""
         return len(self.shape)
+
+    def op(self, name: str, *operands: object, **attrs: Attribute) -> Out:
+        """The output of the operator that is the op `name`, or of that name. A number has the dtype of the last operand."""
+        e, like = self.body.emitter, [x for x in operands if isinstance(x, Out)][-1]
+        return e(OPERATORS.get(name, name), *(x if isinstance(x, Out) else e.scalar(x, like) for x in operands), **attrs)
 
 
 Tree: TypeAlias = "Nested[Out]"  # what a value became: of a tuple, a tuple
@@ -170,7 +186,7 @@ class Emitter:
     ) -> None:
         self.lowerings, self.idioms, self.opset, self.diagnostics = lowerings, idioms, opset, diagnostics
         self.lossy, self.as_onnx = lossy, as_onnx
-        self.main = self.body = Body()
+        self.main = self.body = Body(self)
         self.names: set[str] = set()
         self.new: list[str] = []  # names in the order in which they were made
         self.wanted: dict[Value, str] = {}  # names of the values of the outermost block
@@ -403,7 +419,7 @@ class Emitter:
     ) -> onnx.GraphProto:
         """A block as a GraphProto: on `arguments` of the outer graph, or (None) on its own parameters. With `first`, parameters
         before those, it is the body of a Loop, and `test` runs after it."""
-        outer, self.body = self.body, Body(self.body)
+        outer, self.body = self.body, Body(self, self.body)
         try:
             given = list(first)
             if arguments is None:
@@ -636,7 +652,7 @@ class Emitter:
         return y
 
     def _folded(self, x: Out, array: Array) -> Out:
-        y = Out(self.fresh(x.name), x.dtype, array.shape, self.main, array, base=x.base or x)
+        y = Out(self.fresh(x.name), x.dtype, array.shape, self.main, array, base=x if x.base is None else x.base)
         self.constants[y.name] = y
         return y
 

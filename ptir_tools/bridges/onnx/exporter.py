@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from ptir_tools.bridges.onnx.emitter import Emitter, InError, Out, inner_reads, needed, read_by, rename
 from ptir_tools.bridges.onnx.idioms import IDIOMS
-from ptir_tools.bridges.onnx.lowerings import CALLS, LOWERINGS
+from ptir_tools.bridges.onnx.lowerings import CALLS, COMPOSED, LOWERINGS
 from ptir_tools.bridges.onnx.table import METADATA, NUMBERS
 from ptir_tools.convert.legality import NOT_TRANSLATABLE
 from ptir_tools.core import arrays
@@ -18,6 +18,7 @@ from ptir_tools.core.typed import IO, TYPE_CHECKING
 from ptir_tools.core.types import TensorType, TupleType, flatten, leaves
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.composites.calls import expand, expandable
+from ptir_tools.dialects.ptir.composites.express import express
 from ptir_tools.passes import PassContext, run_pipeline
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def made_ready(program: Program, opset: int, as_onnx: bool) -> Program:
     folded = "layout,fold-scales{range=true}," if as_onnx else ""
     laid = "fixpoint{n=2}(layout{channels-first=true})"
     run_pipeline(ready, f"recognize{{convolutions=true}},raise-strides,{folded}{laid},cse,recognize", context)
+    express(ready, COMPOSED)
     for rw in context.rewriters(ready):
         for op in [op for op in rw.body() if expandable(op) and not _has_lowering(op, opset)]:
             expand(op, rw)

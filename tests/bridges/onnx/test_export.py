@@ -23,9 +23,11 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 from ptir_tools.bridges.onnx import runtime  # noqa: E402
 from ptir_tools.bridges.onnx.emitter import COMPUTED  # noqa: E402
-from ptir_tools.bridges.onnx.lowerings import LOWERINGS  # noqa: E402
+from ptir_tools.bridges.onnx.lowerings import COMPOSED, LOWERINGS  # noqa: E402
 
-OPS = sorted(load_dialect("ptir").ops[name.removeprefix("ptir.")].short for name in LOWERINGS)
+OPS = sorted(
+    load_dialect("ptir").ops[name.removeprefix("ptir.")].short for name in {*LOWERINGS, *(f"ptir.{name}" for name in COMPOSED)}
+)
 COMPLEX = ("real", "imag", "complex")  # ONNX has complex numbers and no op on them
 NEWEST = onnx.defs.onnx_opset_version()
 
