@@ -137,7 +137,7 @@ class Body:
 class Out(Expression):
     """A value of the graph, with the operators of formulas. `array` is the content of a constant. `spread` is the operand of a
     broadcast that has no node yet. `moved` is the operand of a transpose, `laid` one of another shape with the same elements in
-    the same order, and `base` the constant that it was made of."""
+    the same order."""
 
     name: str
     dtype: DType
@@ -150,7 +150,6 @@ class Out(Expression):
     padded: tuple[Out, tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None  # with zeros: low, interior, high
     windowed: tuple[Out, tuple[Steps, ...]] | None = None  # a part of it
     resized: tuple[Out, tuple[int, ...]] | None = None  # each element of an axis repeated
-    base: Out | None = None
     made: bool = True  # a node, parameter or initializer defines it
 
     @property
@@ -291,23 +290,21 @@ class Emitter:
 
     def schema(self, name: str) -> onnx.defs.OpSchema:
         """The schema of an operator. Raises Violation when the operator set has none of that name."""
+        if (found := self._schema(name)) is not None:
+            return found
+        every = onnx.defs.get_all_schemas_with_history()
+        since = min((s.since_version for s in every if s.name == name and not s.domain), default=0)
+        raise refused(f"operator set {self.opset} has no {name}", f"--opset {since} has it" if since else None)
+
+    def _schema(self, name: str) -> onnx.defs.OpSchema | None:
         try:
             return onnx.defs.get_schema(name, self.opset, "")
         except onnx.defs.SchemaError:
-            pass
-        try:
-            since = min(s.since_version for s in onnx.defs.get_all_schemas_with_history() if s.name == name and not s.domain)
-        except ValueError:
-            since = 0
-        raise refused(f"operator set {self.opset} has no {name}", f"--opset {since} has it" if since else None)
+            return None
 
     def has(self, name: str) -> bool:
         """Whether the operator set has an operator."""
-        try:
-            onnx.defs.get_schema(name, self.opset, "")
-        except onnx.defs.SchemaError:
-            return False
-        return True
+        return self._schema(name) is not None
 
     def _machine(self, name: str, dtype: DType, types: Collection[str]) -> DType:
         """The dtype in which the operator `name` computes operands of `dtype`. Raises Violation."""
@@ -652,7 +649,7 @@ class Emitter:
         return y
 
     def _folded(self, x: Out, array: Array) -> Out:
-        y = Out(self.fresh(x.name), x.dtype, array.shape, self.main, array, base=x if x.base is None else x.base)
+        y = Out(self.fresh(x.name), x.dtype, array.shape, self.main, array)
         self.constants[y.name] = y
         return y
 
@@ -716,11 +713,11 @@ class Emitter:
             y = self(name, x, self.ints(axes), keepdims=int(keepdims), shape=shape)
         return y
 
-    def reduction(self, name: str) -> str:
-        """The reduction attribute of ScatterND and ScatterElements. Raises Violation when the operator set does not know it."""
+    def reduction(self, name: str) -> dict[str, Attribute]:
+        """The reduction of ScatterND and ScatterElements. Raises Violation when the operator set does not know it."""
         if self.opset < _REDUCTIONS[name]:
             raise refused(f"a scatter of operator set {self.opset} does not combine by {name}", f"--opset {_REDUCTIONS[name]}")
-        return name
+        return {} if name == "none" else {"reduction": name}
 
 
 def _only(types: Collection[str]) -> DType:

@@ -11,7 +11,7 @@ from functools import cache, partial
 from math import isfinite, prod
 
 from ptir_tools.bridges.onnx.emitter import Emitter, Out, Tree
-from ptir_tools.bridges.onnx.lowerings import convolved, packed, quantizes, steps
+from ptir_tools.bridges.onnx.lowerings import convolved, linear, packed, quantizes
 from ptir_tools.bridges.onnx.ops.elementwise import ACTIVATIONS, Attributes, bounded, sigmoid, sqrt
 from ptir_tools.bridges.onnx.ops.recurrent import lstm_cell, recur
 from ptir_tools.bridges.onnx.protocols import Attribute
@@ -454,12 +454,8 @@ def _gathered(e: Emitter, op: Op) -> Out | None:
 def _quantized(e: Emitter, op: Op) -> Out | None:
     """A quotient in f32, rounded to whole numbers."""
     quotient, target = _made(op.operands[0], "div"), op.attr("output_dtype")
-    if (
-        quotient is None
-        or _dtype(quotient) is not F32
-        or set(op.attr("scales")) != {1.0}
-        or not quantizes(e, "QuantizeLinear", target)
-    ):
+    plain = set(op.attr("scales")) == {1.0} and quantizes(e, "QuantizeLinear", target)
+    if quotient is None or _dtype(quotient) is not F32 or not plain:
         return None
     x, scale = e.tensor(quotient.operands[0]), _known(e, quotient.operands[1])
     if scale is None or scale.size != max(scale.shape, default=1) or not (scale > 0).all():
@@ -467,8 +463,7 @@ def _quantized(e: Emitter, op: Op) -> Out | None:
     axis = _axis(scale.shape, x.rank) if scale.size > 1 else op.attr("axis")
     if scale.size > 1 and op.attr("axis") not in (None, axis):
         return None
-    zeros = np.asarray(op.attr("zero_points") or [0], np.int64)
-    return e.nan_is_zero(_linear(e, "QuantizeLinear", x, (scale.reshape(-1), zeros), target, axis, target), x)
+    return e.nan_is_zero(linear(e, "QuantizeLinear", x, scale, op.attr("zero_points"), target, axis, target), x)
 
 
 @idiom("mul")
@@ -481,19 +476,10 @@ def _dequantized(e: Emitter, op: Op) -> Out | None:
         q = e.tensor(cast.operands[0])
         if q.dtype is SI32 and q.shape == e.shape:
             axis = _axis(scale.shape, q.rank) if scale.size > 1 else None
-            return _linear(e, "DequantizeLinear", q, (scale.reshape(-1), np.zeros(1, np.int64)), SI32, axis, F32)
+            return linear(e, "DequantizeLinear", q, scale, (), SI32, axis, F32)
     return None
 
 
 def _axis(shape: Sequence[int], rank: int) -> int:
     """The axis, of `rank`, along which numbers of `shape` differ."""
     return rank - len(shape) + next(a for a, d in enumerate(shape) if d > 1)
-
-
-def _linear(e: Emitter, name: str, x: Out, by: tuple[Array, Array], dtype: DType, axis: int | None, result: DType) -> Out:
-    """`QuantizeLinear` or `DequantizeLinear` by scales and by zero points of `dtype`."""
-    count = max(v.size for v in by)
-    scales, zeros = (np.broadcast_to(v.reshape(-1), (count,)).tolist() for v in by)
-    more = {} if axis is None else {"axis": axis % x.rank}
-    operands = steps(e, scales, zeros, axis if count > 1 else None, dtype)
-    return e(name, x, *operands, result=result, shape=x.shape, **more)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import inf, prod
+from math import inf, nan, prod
 
 from ptir_tools.bridges.onnx.emitter import END, OPERATORS, Emitter, Extent, Out, Tree, refused
 from ptir_tools.bridges.onnx.protocols import Attribute
 from ptir_tools.bridges.onnx.table import NARROW, NUMBERS
 from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import (
     BF16,
     F16,
@@ -30,8 +31,7 @@ from ptir_tools.core.dtypes import (
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType, TupleType, flatten, leaves, nest
-from ptir_tools.dialects.ptir.builder.build import Tensor
-from ptir_tools.dialects.ptir.builder.site import Site
+from ptir_tools.dialects.ptir.composites import bits
 from ptir_tools.dialects.ptir.composites.express import EXACT, PAIRS, Rule
 from ptir_tools.dialects.ptir.kernels.targets import values_of
 from ptir_tools.dialects.ptir.ops import numerics, scalars
@@ -42,23 +42,18 @@ from ptir_tools.rewrite.expression import compare_eq, exp, function, log, maximu
 
 Lowering = Callable[..., Tree]
 Axes = tuple[int, ...]
+Attributes = dict[str, Attribute]
 LOWERINGS: dict[str, Lowering] = {}
 CALLS: dict[str, tuple[Lowering, Callable[[Op, int], bool]]] = {}  # by target: the lowering, and whether an operator set has it
 UNSIGNED = {SI8: UI8, SI16: UI16, SI32: UI32, SI64: UI64, SI4: UI4}
 
 
-def _power(site: Site, x: Tensor, y: Tensor) -> Tensor | None:
-    return None if x.dtype.is_float else EXPRESSED["pow"](site, x, y)
-
-
-EXPRESSED: dict[str, Rule] = EXACT | PAIRS
 COMPOSED: dict[str, Rule] = {  # ops that are composites of others before they are written
-    name: EXPRESSED[name]
-    for name in (
-        *("popcount", "count_leading_zeros", "reduce_and", "reduce_or", "reduce_xor"),
-        *("cumprod", "cummax", "cummin", "atan2"),
-    )
-} | {"pow": _power}
+    **{name: EXACT[name] for name in ("popcount", "count_leading_zeros", "reduce_and", "reduce_or", "reduce_xor")},
+    **{name: EXACT[name] for name in ("cumprod", "cummax", "cummin")},
+    "atan2": PAIRS["atan2"],
+    "pow": lambda site, x, y: None if x.dtype.is_float else bits.power(site, x, y),
+}
 
 
 def lowers(*names: str) -> Callable[[Lowering], Lowering]:
@@ -81,7 +76,7 @@ def _maps(name: str) -> Callable[..., Out]:
 for _name, _operator in OPERATORS.items():
     lowers(_name)(_maps(_operator))
 is_nan, is_infinite, divided, signum = map(function, ("IsNaN", "IsInf", "Div", "Sign"))
-either, both, floor = map(function, ("Or", "And", "floor"))
+either, both, floor, _xor = map(function, ("Or", "And", "floor", "BitwiseXor"))
 
 
 def wide(lowering: Callable[..., Out], least: DType = F32) -> Callable[..., Out]:
@@ -187,15 +182,15 @@ def _cast(e: Emitter, op: Op, x: Out) -> Out:
     return converted(e, x, op.attr("dtype"))
 
 
-def converted(e: Emitter, x: Out, target: DType) -> Out:
-    """`x` converted by PTIR's cast table: to integers it saturates, and NaN gives 0. With `lossy` by ONNX's `Cast`, which leaves
-    values out of range open."""
+def converted(e: Emitter, x: Out, target: DType, exact: bool = False) -> Out:
+    """`x` converted by PTIR's cast table: to integers it saturates, and NaN gives 0. With `lossy`, unless
+    `exact`, by ONNX's `Cast`, which leaves values out of range open."""
     source = x.dtype
     if source is target:
         return x
     if x.spread is not None and not x.made:
         return e.expand(converted(e, x.spread, target), x.shape)
-    if not target.is_integer or source is I1 or e.lossy:
+    if not target.is_integer or source is I1 or (e.lossy and not exact):
         return e.cast(x, target)
     if source.is_integer:
         low, high = max(target.min, source.min), min(target.max, source.max)
@@ -208,7 +203,7 @@ def converted(e: Emitter, x: Out, target: DType) -> Out:
         x = e.cast(x, F32)
     if target.bits == 4:  # ONNX Runtime rounds to 4 bits, and truncates to 8
         x = minimum(maximum(x, target.min), target.max)
-        return e.cast(converted(e, x, SI8 if target is SI4 else UI8), target)
+        return e.cast(converted(e, x, SI8 if target is SI4 else UI8, exact), target)
     # Numbers in range are cast; the others are found by comparison, since the highest integer is not a float.
     low_, high_ = e.scalar(float(target.min), x), e.scalar(2.0 ** (target.bits - target.is_signed), x)
     inside = e.cast(select(both(x >= low_, x < high_), x, e.scalar(0, x)), target)
@@ -242,41 +237,32 @@ def _of_bits(e: Emitter, bits: Out, dtype: DType) -> Out:
     if dtype in (SI4, UI4):
         bits = e("BitwiseAnd", bits, e.scalar(15, bits))
         if dtype is SI4:
-            bits = e("Sub", e("BitwiseXor", e.cast(bits, SI8), e.scalar(8, SI8)), e.scalar(8, SI8))
+            bits = _xor(e.cast(bits, SI8), 8) - 8
     elif dtype in (SI16, UI16):
         bits = e.cast(bits, UI16)
     return e.cast(bits, dtype)
 
 
-def _moved(e: Emitter, x: Out, by: Out | int, direction: str) -> Out:
-    return e("BitShift", x, by if isinstance(by, Out) else e.scalar(by, x), direction=direction)
+def _shifted(direction: str, signed: bool = False) -> Lowering:
+    """A shift by at most the width; with `signed`, negative numbers are complemented before it and after it."""
 
-
-def _shifted(direction: str) -> Lowering:
     def lowering(e: Emitter, op: Op, x: Out, by: Out) -> Out:
         bits = x.dtype.bits
         a, b = _unsigned(e, x), _unsigned(e, by)
-        held = e("Min", b, e.scalar(bits - 1, b))
-        moved = _moved(e, a, held, direction)
-        return _of_bits(e, e("Where", e("Less", b, e.scalar(bits, b)), moved, e.scalar(0, a)), x.dtype)
+        held = minimum(b, bits - 1)
+        moved = a.op("BitShift", a, held, direction=direction)
+        if not signed:
+            return _of_bits(e, select(b < bits, moved, 0), x.dtype)
+        turned = _xor(a, (1 << bits) - 1)
+        filled = _xor(turned.op("BitShift", turned, held, direction=direction), (1 << bits) - 1)
+        return _of_bits(e, select(a >= 1 << bits - 1, filled, moved), x.dtype)
 
     return lowering
 
 
 lowers("shift_left")(_shifted("LEFT"))
 lowers("shift_right_logical")(_shifted("RIGHT"))
-
-
-@lowers("shift_right_arithmetic")
-def _arithmetic(e: Emitter, op: Op, x: Out, by: Out) -> Out:
-    bits = x.dtype.bits
-    a, b = _unsigned(e, x), _unsigned(e, by)
-    held = e("Min", b, e.scalar(bits - 1, b))
-    all_ = e.scalar((1 << bits) - 1, a)
-    high = e("GreaterOrEqual", a, e.scalar(1 << bits - 1, a))
-    turned = e("BitwiseXor", a, all_)
-    moved = e("BitwiseXor", _moved(e, turned, held, "RIGHT"), all_)
-    return _of_bits(e, e("Where", high, moved, _moved(e, a, held, "RIGHT")), x.dtype)
+lowers("shift_right_arithmetic")(_shifted("RIGHT", signed=True))
 
 
 @lowers("bitcast")
@@ -299,25 +285,20 @@ def _reduce_precision(e: Emitter, op: Op, x: Out) -> Out:
 # ---- reductions
 
 
-def _nan(e: Emitter, dtype: DType) -> Out:
-    return e.scalar(float("nan"), dtype)
-
-
 def _ordered(e: Emitter, x: Out) -> Out:
     """`x` in a dtype that reductions take, in the same order."""
-    return e.cast(e("BitwiseXor", x, e.scalar(1 << 63, UI64)), SI64) if x.dtype is UI64 else x
+    return e.cast(_xor(x, 1 << 63), SI64) if x.dtype is UI64 else x
 
 
 def _unordered(e: Emitter, y: Out, dtype: DType) -> Out:
-    return e("BitwiseXor", e.cast(y, UI64), e.scalar(1 << 63, UI64)) if dtype is UI64 else y
+    return _xor(e.cast(y, UI64), 1 << 63) if dtype is UI64 else y
 
 
 def _with_nan(e: Emitter, y: Out, x: Out, marked: Callable[[Out], Out]) -> Out:
     """`y`, or NaN where `marked` of the NaN flags of `x` (si32) is set: ONNX does not define reductions of NaN."""
     if e.as_onnx or not x.dtype.is_float:
         return y
-    flags = marked(e.cast(e("IsNaN", x), SI32))
-    return e("Where", e("Greater", flags, e.scalar(0, SI32)), _nan(e, y.dtype), y)
+    return select(marked(e.cast(is_nan(x), SI32)) > 0, nan, y)
 
 
 def _accumulated(operator: str) -> Lowering:
@@ -370,7 +351,8 @@ def _located(e: Emitter, op: Op, x: Out) -> Out:
 
 @lowers("cumsum")
 def _cumulative(e: Emitter, op: Op, x: Out) -> Out:
-    axis, how = e.constant(np.int64(op.attr("axis") % x.rank)), {name: int(op.attr(name)) for name in ("exclusive", "reverse")}
+    axis = e.constant(np.int64(op.attr("axis") % x.rank))
+    how: Attributes = {name: int(op.attr(name)) for name in ("exclusive", "reverse")}
     return e.cast(e("CumSum", e.cast(x, F32) if x.dtype in NARROW else x, axis, shape=e.shape, **how), x.dtype)
 
 
@@ -424,9 +406,7 @@ def _layer_norm(e: Emitter, op: Op, x: Out, gamma: Out, beta: Out) -> Out:
 # ---- constants and movement
 
 
-@lowers("constant")
-def _constant(e: Emitter, op: Op) -> Out:
-    return e.literal(op.attrs[0], e.stem)
+lowers("constant")(lambda e, op: e.literal(op.attrs[0], e.stem))
 
 
 @lowers("iota")
@@ -444,19 +424,10 @@ def _iota(e: Emitter, op: Op) -> Out:
     return e.expand(result, e.shape)
 
 
-@lowers("reshape")
-def _reshape(e: Emitter, op: Op, x: Out) -> Out:
-    return e.reshape(x, e.shape)
-
-
-@lowers("broadcast_to")
-def _broadcast_to(e: Emitter, op: Op, x: Out) -> Out:
-    return e.expand(x, e.shape)
-
-
-@lowers("transpose")
-def _transpose(e: Emitter, op: Op, x: Out) -> Out:
-    return e.transpose(x, op.attr("perm"))
+lowers("reshape")(lambda e, op, x: e.reshape(x, e.shape))
+lowers("broadcast_to")(lambda e, op, x: e.expand(x, e.shape))
+lowers("transpose")(lambda e, op, x: e.transpose(x, op.attr("perm")))
+lowers("tile")(lambda e, op, x: e("Tile", x, e.ints(op.attr("repeats")), shape=e.shape))
 
 
 @lowers("slice")
@@ -502,17 +473,18 @@ def _spread(e: Emitter, x: Out, steps: Sequence[int], fill: Out) -> Out:
     return x
 
 
-@lowers("tile")
-def _tile(e: Emitter, op: Op, x: Out) -> Out:
-    return e("Tile", x, e.ints(op.attr("repeats")), shape=e.shape)
-
-
 def _tap(e: Emitter, x: Out, axis: int, offset: int, span: int, stride: int, places: Dim) -> Out:
     """The elements along an axis that the tap at `offset` of a window of extent `span` reads in every placement."""
     rest = span - 1 - offset
     if isinstance(places, int):
         return e.slice(x, axis, offset, offset + (places - 1) * stride + 1, stride, extent=places)
     return e.slice(x, axis, offset, -rest if rest else END, stride, extent=places)
+
+
+def _framed(e: Emitter, x: Out, pads: Sequence[tuple[int, int]], fill: Out) -> Out:
+    """`x` padded by a pair for each axis."""
+    extents = tuple(d + sum(p) if isinstance(d, int) else d for d, p in zip(x.shape, pads, strict=True))
+    return e.pad(x, [low for low, _ in pads], [high for _, high in pads], fill, extents)
 
 
 @lowers("reduce_window")
@@ -524,9 +496,7 @@ def _window(e: Emitter, op: Op, x: Out) -> Out:
     y = converted(e, x, accum)
     start = e.scalar(numerics.identity(kind, source), y)
     y = _spread(e, y, op.attr("base_dilation"), start)
-    pads = op.attr("padding")
-    extents = [d + low + high if isinstance(d, int) else d for d, (low, high) in zip(y.shape, pads, strict=True)]
-    y = e.pad(y, [low for low, _ in pads], [high for _, high in pads], start, tuple(extents))
+    y = _framed(e, y, op.attr("padding"), start)
     windows = zip(op.attr("window_dims"), op.attr("strides"), op.attr("window_dilation"), e.shape, strict=True)
     for axis, (size, stride, dilation, places) in enumerate(windows):
         span = (size - 1) * dilation + 1
@@ -545,10 +515,7 @@ def _window(e: Emitter, op: Op, x: Out) -> Out:
 @lowers("extract_patches")
 def _patches(e: Emitter, op: Op, x: Out) -> Out:
     fill = e.constant(scalars.element(op.attr("pad_value"), x.dtype), x.dtype)
-    pads = [(0, 0), *op.attr("padding"), (0, 0)]
-    extents = tuple(d + low + high if isinstance(d, int) else d for d, (low, high) in zip(x.shape, pads, strict=True))
-    y = e.pad(x, [low for low, _ in pads], [high for _, high in pads], fill, extents)
-    parts = [y]
+    parts = [_framed(e, x, [(0, 0), *op.attr("padding"), (0, 0)], fill)]
     geometry = zip(op.attr("window"), op.attr("strides"), op.attr("dilation"), e.shape[1:-1], strict=True)
     for axis, (size, stride, dilation, places) in enumerate(geometry, 1):
         span = (size - 1) * dilation + 1
@@ -568,9 +535,7 @@ def _take(e: Emitter, op: Op, x: Out, indices: Out) -> Out:
     return e("Gather", x, indices, axis=0, shape=e.shape)
 
 
-@lowers("gather")
-def _gather(e: Emitter, op: Op, x: Out, indices: Out) -> Out:
-    return e("GatherElements", x, indices, axis=op.attr("axis") % x.rank, shape=e.shape)
+lowers("gather")(lambda e, op, x, at: e("GatherElements", x, at, axis=op.attr("axis") % x.rank, shape=e.shape))
 
 
 def _starts(e: Emitter, x: Out, start: Out, sizes: Sequence[int]) -> Out:
@@ -597,29 +562,16 @@ def _dynamic_update_slice(e: Emitter, op: Op, x: Out, update: Out, start: Out) -
         return update
     if 0 in sizes:
         return x
-    first = _starts(e, x, start, sizes)
-
-    def put(y: Out, left: Sequence[int]) -> Out:
-        """`y` with the window along the axes `left` replaced, by a concat of the parts before, in and after it."""
-        if not left:
-            return update
-        axis = left[0]
-        at = e("Slice", first, e.ints([axis]), e.ints([axis + 1]), e.ints([0]), shape=(1,))
-        end = e("Add", at, e.ints([sizes[axis]]))
-        shape = y.shape  # of the parts only the rank counts
-        part = (*shape[:axis], sizes[axis], *shape[axis + 1 :])
-        before = e("Slice", y, e.ints([0]), at, e.ints([axis]), shape=shape)
-        after = e("Slice", y, end, e.ints([END]), e.ints([axis]), shape=shape)
-        middle = put(e("Slice", y, at, end, e.ints([axis]), shape=part), left[1:])
-        return e("Concat", before, middle, after, axis=axis, shape=shape)
-
-    return put(x, axes)
+    depth = axes[-1] + 1  # from here on whole rows are replaced
+    places = np.moveaxis(np.indices(sizes[:depth]), 0, -1)
+    first = e("Slice", _starts(e, x, start, sizes), e.ints([0]), e.ints([depth]), e.ints([0]), shape=(depth,))
+    return e("ScatterND", x, e.constant(places) + first, update)
 
 
 _COMBINES = {"replace": "none", "add": "add", "mul": "mul", "max": "max", "min": "min"}
 
 
-def _combined(e: Emitter, op: Op, kind: str, x: Out, updates: Out, scatter: Callable[[Out, Out, str], Out]) -> Out:
+def _combined(e: Emitter, op: Op, kind: str, x: Out, updates: Out, scatter: Callable[[Out, Out, Attributes], Out]) -> Out:
     """A scatter: `scatter(x, updates, reduction)` in a dtype in which ONNX combines; NaNs are propagated."""
     dtype = x.dtype
     if kind in ("and", "or", "xor"):
@@ -636,8 +588,7 @@ def _combined(e: Emitter, op: Op, kind: str, x: Out, updates: Out, scatter: Call
         a, b = _ordered(e, a), _ordered(e, b)
     y = scatter(a, b, reduction)
     if kind in ("max", "min") and a.dtype.is_float and not e.as_onnx:
-        flags = scatter(e.cast(e("IsNaN", a), SI32), e.cast(e("IsNaN", b), SI32), e.reduction("max"))
-        y = e("Where", e("Greater", flags, e.scalar(0, SI32)), _nan(e, y.dtype), y)
+        y = select(scatter(e.cast(is_nan(a), SI32), e.cast(is_nan(b), SI32), e.reduction("max")) > 0, nan, y)
     return e.cast(_unordered(e, y, least) if kind in ("max", "min") else y, dtype)
 
 
@@ -646,12 +597,8 @@ def _scatter_reduce(e: Emitter, op: Op, x: Out, indices: Out, updates: Out) -> O
     axis = op.attr("axis") % x.rank
     return _combined(
         e, op, op.attr("reduce"), x, updates,
-        lambda a, b, how: e("ScatterElements", a, indices, b, axis=axis, **_how(how)),
+        lambda a, b, how: e("ScatterElements", a, indices, b, axis=axis, **how),
     )  # fmt: skip
-
-
-def _how(reduction: str) -> dict[str, Attribute]:
-    return {} if reduction == "none" else {"reduction": reduction}
 
 
 @lowers("scatter_add", "scatter")
@@ -673,7 +620,7 @@ def _scatter(e: Emitter, op: Op, x: Out, indices: Out, updates: Out) -> Out:
     extents = window_extents(x.shape, updates.shape, window, inserted)
     whole = all(extents[a] == x.shape[a] for a in range(len(rows), x.rank))
     if scattered == rows == tuple(sorted(inserted)) and whole and not drop:
-        return _combined(e, op, kind, x, ordered, lambda a, b, how: e("ScatterND", a, parts, b, **_how(how)))
+        return _combined(e, op, kind, x, ordered, lambda a, b, how: e("ScatterND", a, parts, b, **how))
     return _scattered_flat(e, op, kind, drop, x, parts, ordered, (scattered, inserted, extents))
 
 
@@ -711,10 +658,10 @@ def _scattered_flat(
     places = e.reshape(total, (*full, 1))
     flat: Shape = (count + int(drop),)
 
-    def scatter(a: Out, b: Out, how: str) -> Out:
+    def scatter(a: Out, b: Out, how: Attributes) -> Out:
         row = e.reshape(a, (count,))
         row = e.pad(row, [0], [int(drop)], e.scalar(0, row), flat)
-        y = e("ScatterND", row, places, b, shape=flat, **_how(how))
+        y = e("ScatterND", row, places, b, shape=flat, **how)
         return e.reshape(e.slice(y, 0, 0, count) if drop else y, x.shape)
 
     return _combined(e, op, kind, x, ordered, scatter)
@@ -771,7 +718,7 @@ def _segments(e: Emitter, op: Op, data: Out, ids: Out) -> Out:
     start = e.expand(e.scalar(numerics.identity(kind, dtype), accum), e.shape)
     places = e.reshape(e.cast(ids, SI64), (*ids.shape, 1))
     kind = "add" if kind == "sum" else kind
-    return converted(e, _combined(e, op, kind, start, x, lambda a, b, how: e("ScatterND", a, places, b, **_how(how))), dtype)
+    return converted(e, _combined(e, op, kind, start, x, lambda a, b, how: e("ScatterND", a, places, b, **how)), dtype)
 
 
 # ---- quantization
@@ -788,16 +735,7 @@ def _to_steps(e: Emitter, real: Out, axis: int | None, scales: Sequence[float], 
         return e.cast(scaled, dtype)
     moved = e("Round", scaled)
     moved = e("Add", moved, _along(e, zeros, real.rank, axis)) if any(zeros) else moved
-    return _saturated(e, moved, dtype)
-
-
-def _saturated(e: Emitter, x: Out, dtype: DType) -> Out:
-    """Whole numbers in f64 as integers; NaN is 0."""
-    lossy, e.lossy = e.lossy, False
-    try:
-        return converted(e, x, dtype)
-    finally:
-        e.lossy = lossy
+    return converted(e, moved, dtype, exact=True)
 
 
 def _from_steps(e: Emitter, q: Out, axis: int | None, scales: Sequence[float], zeros: Sequence[int]) -> Out:
@@ -806,14 +744,18 @@ def _from_steps(e: Emitter, q: Out, axis: int | None, scales: Sequence[float], z
     return e("Mul", real, _along(e, scales, q.rank, axis)) if scales else real
 
 
-def steps(e: Emitter, scales: Sequence[float], zeros: Sequence[int], axis: int | None, dtype: DType) -> list[Out]:
-    """Scales and zero points as operands of QuantizeLinear and DequantizeLinear."""
-    shape = () if axis is None else (-1,)
-    points = np.asarray(zeros or [0] * len(scales), np.int64)
-    return [
-        e.constant(np.asarray(scales, np.float32).reshape(shape)),
-        e.constant(arrays.narrow(points, dtype).reshape(shape), dtype),
-    ]
+def linear(
+    e: Emitter, name: str, x: Out, scales: Array, zeros: Sequence[int], dtype: DType, axis: int | None, result: DType
+) -> Out:
+    """`QuantizeLinear` or `DequantizeLinear` by scales and by zero points of `dtype`, one or several along `axis`."""
+    points = np.asarray(zeros or [0], np.int64)
+    count = max(scales.size, points.size)
+    shape = () if axis is None or count == 1 else (count,)
+    by = (
+        np.broadcast_to(v.reshape(-1), (count,)).reshape(shape) for v in (scales.astype(np.float32), arrays.narrow(points, dtype))
+    )
+    more = {} if axis is None else {"axis": axis % x.rank}
+    return e(name, x, *map(e.constant, by, (F32, dtype)), result=result, shape=x.shape, **more)
 
 
 def quantizes(e: Emitter, name: str, dtype: DType) -> bool:
@@ -829,8 +771,7 @@ def _quantize(e: Emitter, op: Op, x: Out) -> Out:
         return converted(e, x, out)
     whole = all(scale == 1 for scale in scales)
     if (e.lossy or whole) and x.dtype is F32 and quantizes(e, "QuantizeLinear", out):  # it divides in f32
-        more = {} if axis is None else {"axis": axis % x.rank}
-        return e.nan_is_zero(e("QuantizeLinear", x, *steps(e, scales, zeros, axis, out), result=out, **more), x)
+        return e.nan_is_zero(linear(e, "QuantizeLinear", x, np.asarray(scales), zeros, out, axis, out), x)
     return _to_steps(e, e.cast(x, F64), axis, scales, zeros, out)
 
 
@@ -841,8 +782,7 @@ def _dequantize(e: Emitter, op: Op, x: Out) -> Out:
         return converted(e, x, out)
     exact = all(float(np.float32(s)) == s for s in scales)
     if out is F32 and (exact or e.lossy) and quantizes(e, "DequantizeLinear", x.dtype):
-        more = {} if axis is None else {"axis": axis % x.rank}
-        return e("DequantizeLinear", x, *steps(e, scales, zeros, axis, x.dtype), result=out, **more)
+        return linear(e, "DequantizeLinear", x, np.asarray(scales), zeros, x.dtype, axis, out)
     return e.cast(_from_steps(e, x, axis, scales, zeros), out)
 
 
