@@ -6,7 +6,7 @@ import argparse
 import importlib
 import sys
 
-SUITES = ("jax", "jax_functions", "modules", "onnx", "pto-isa", "stablehlo", "torch", "world")
+SUITES = ("hub", "jax", "jax_functions", "modules", "onnx", "pto-isa", "stablehlo", "torch", "world")
 
 
 def main() -> int:

@@ -20,6 +20,7 @@ from ptir_tools.bridges.onnx.protocols import Attribute, Bounded, Datum, Items, 
 from ptir_tools.bridges.onnx.table import (
     DEFAULTS,
     DOMAIN,
+    DTYPES,
     HANDLERS,
     KEPT,
     METADATA,
@@ -176,6 +177,7 @@ class Importer:
         self.needed: dict[str, None] = {}  # inputs that must be constants
         self.inputs: dict[str, str] = {}  # parameters by their names in the model
         self.counts: dict[Operand, list[Size]] = {}  # the integers and extents that tensors of another dtype hold
+        self.declared: dict[str, onnx.TypeProto.Tensor] = {}  # types of values by name, as the file has them
         self.bounded: dict[Operand, Bounded] = {}  # tensors with rows that do not count
         self.graph = Graph()
         self.graph.caller = self.place  # type: ignore[assignment]
@@ -188,6 +190,8 @@ class Importer:
     def program(self) -> Program | None:
         """The program, or None after errors."""
         graph = self.model.graph
+        known = ((v.name, _tensor_of(v)) for v in (*graph.value_info, *graph.output))
+        self.declared = {name: t for name, t in known if t is not None}
         self._list(graph)
         self._named_once(graph)
         scope = Values(self, self.graph, _opsets(self.model), {}, True)
@@ -464,7 +468,24 @@ class Importer:
             message = f"output {k} of {proto.op_type}, `{proto.output[k]}`, is not one that is computed here"
             self.diagnostics.error("UnsupportedOnnx", message, self.place.loc)
             return _POISON
-        return self._named(outputs[k], proto.output[k], scope)
+        return self._named(self._as_declared(outputs[k], proto.output[k], scope), proto.output[k], scope)
+
+    def _as_declared(self, datum: Datum, name: str, scope: Scope) -> Datum:
+        """A value whose type the file may declare. Reports another dtype as an error, as ONNX Runtime does, and another shape as
+        a warning."""
+        t = self.declared.get(name) if scope.top else None
+        if t is None or not isinstance(datum, Tensor) or t.elem_type not in DTYPES:
+            return datum
+        if DTYPES[t.elem_type] is not datum.dtype:
+            message = f"`{name}` is declared {DTYPES[t.elem_type]}, and is {datum.type}"
+            self.diagnostics.error("InvalidModel", message, self.place.loc)
+            return _POISON
+        wanted = [d.dim_value for d in t.shape.dim]
+        pairs = [*zip(datum.shape, wanted, strict=False)]
+        if t.HasField("shape") and (len(wanted) != datum.rank or any(isinstance(d, int) and n > 0 and d != n for d, n in pairs)):
+            message = f"`{name}` is declared {wanted} (0 is open), and is {datum.type}"
+            self.diagnostics.warning("InvalidModel", message, self.place.loc)
+        return datum
 
     def _malformed(self, proto: onnx.NodeProto, scope: Scope) -> str:
         """What ONNX's checker, or its inference of types, finds wrong with a node; "" if nothing."""

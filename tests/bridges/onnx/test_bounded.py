@@ -108,3 +108,25 @@ def test_inputs_that_are_sequences_or_optional() -> None:
     x, y, z = np.ones(3, np.float32), np.float32([1, 2]), np.float32([3, 4])
     (found,) = ptir.run(program, {"s.0": x, "s.1": y, "o": z}).values()
     np.testing.assert_array_equal(found, y + z)
+
+
+def test_declared_types_are_checked() -> None:
+    """`value_info`: another dtype is an error, another shape a warning."""
+    from onnx import helper
+
+    from ptir_tools.bridges.onnx import format as onnx_format
+    from ptir_tools.core.diagnostics import Diagnostics
+    from ptir_tools.core.dialect import Options
+
+    def read(dtype: int, shape: list[Any]) -> tuple[Any, Diagnostics]:
+        m = model([node("Exp", "x", "y"), node("Neg", "y", "z")], {"x": ["n", 3]}, ["z"])
+        m.graph.value_info.append(helper.make_tensor_value_info("y", dtype, shape))
+        found = Diagnostics()
+        return onnx_format.program(m, found, Options()), found
+
+    assert not [*read(F, ["k", 3])[1]]
+    program, found = read(I64, ["n", 3])
+    assert program is None and "`y` is declared si64, and is tensor<f32, ?nx3>" in next(iter(found)).message
+    program, found = read(F, [2, 4])
+    assert program is not None and "is declared [2, 4]" in next(iter(found)).message
+    assert ptir.run(program, [np.zeros((2, 3), np.float32)])["z"].shape == (2, 3)
