@@ -109,3 +109,46 @@ def test_labels_that_are_strings_are_refused() -> None:
     sets = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]
     with pytest.raises(ptir.Rejected, match="labels that are strings"):
         ptir.from_onnx(helper.make_model(graph, opset_imports=sets, ir_version=9))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("how", [0, 1, 2, 3])
+def test_ensembles_of_set_5(kind: type, how: int) -> None:
+    """Every comparison, sets of values, and missing values, against ONNX Runtime, which numbers transformations otherwise."""
+    rng = np.random.default_rng(how)
+    yes, no, yes_leaf, no_leaf, targets, roots = [], [], [], [], [], []
+    for _ in range(6):  # two levels: the second branch of a root is a leaf
+        roots.append(len(yes))
+        yes += [len(yes) + 1, len(targets)]
+        no += [len(targets) + 2, len(targets) + 1]
+        yes_leaf, no_leaf = [*yes_leaf, 0, 1], [*no_leaf, 1, 1]
+        targets += [int(t) for t in rng.integers(0, 3, 3)]
+    modes = np.array([0, 1, 2, 3, 4, 5, 6, 0, 6, 1, 4, 3], np.uint8)
+    node = helper.make_node(
+        "TreeEnsemble", ["x"], ["y"], domain="ai.onnx.ml", n_targets=3, aggregate_function=how,
+        tree_roots=roots, nodes_featureids=[int(k) for k in rng.integers(0, 4, 12)], nodes_truenodeids=yes,
+        nodes_falsenodeids=no, nodes_trueleafs=yes_leaf, nodes_falseleafs=no_leaf, leaf_targetids=targets,
+        nodes_missing_value_tracks_true=[int(k) for k in rng.integers(0, 2, 12)],
+        nodes_modes=onnx.numpy_helper.from_array(modes),
+        nodes_splits=onnx.numpy_helper.from_array((rng.integers(-2, 3, 12) / 2).astype(kind)),
+        leaf_weights=onnx.numpy_helper.from_array(rng.standard_normal(len(targets)).astype(kind)),
+        membership_values=onnx.numpy_helper.from_array(np.array([1, 2, np.nan, 1, 3, 4, np.nan], kind)),
+    )  # fmt: skip
+    dtype = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    infos = [helper.make_tensor_value_info(n, dtype, s) for n, s in (("x", ["n", 4]), ("y", ["n", 3]))]
+    graph = helper.make_graph([node], "g", infos[:1], infos[1:])
+    sets = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 5)]
+    m = helper.make_model(graph, opset_imports=sets, ir_version=10)
+    x = (rng.integers(-3, 8, (40, 4)) / 2).astype(kind)
+    x[rng.random(x.shape) < 0.1] = np.nan
+    transforms = {1: lambda y: np.exp(y) / np.exp(y).sum(1, keepdims=True), 2: lambda y: 1 / (1 + np.exp(-y))}
+    (wanted,) = onnxruntime.InferenceSession(m.SerializeToString()).run(None, {"x": x})
+    for engine in ENGINES:
+        (found,) = ptir.run(ptir.from_onnx(m), [x], engine=engine).values()
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    for number, transform in transforms.items():
+        node.attribute.append(helper.make_attribute("post_transform", number))
+        m.graph.node[0].CopyFrom(node)
+        (found,) = ptir.run(ptir.from_onnx(m), [x]).values()
+        np.testing.assert_allclose(found, transform(wanted), rtol=1e-5, atol=1e-6)
+        node.attribute.pop()

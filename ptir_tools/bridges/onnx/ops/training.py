@@ -7,12 +7,11 @@ from collections.abc import Callable
 
 from ptir_tools.bridges.onnx.ops.elementwise import sqrt
 from ptir_tools.bridges.onnx.ops.index import normalized
-from ptir_tools.bridges.onnx.table import Node, handles, refuses, stretched
+from ptir_tools.bridges.onnx.table import Node, handles, stretched
 from ptir_tools.core.dtypes import F32
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 _TRAINING = "ai.onnx.preview.training"
-refuses("PTIR reads the ensembles of trees of set 3 and before", "TreeEnsemble", domain="ai.onnx.ml")
 
 
 def _each(node: Node, kinds: int, step: Callable[..., list[Tensor]]) -> list[Tensor]:
