@@ -333,6 +333,22 @@ def test_kernels_by_hand(name, target, tmp_path):
     same(placed(good((KERNELS / f"{name}.pto").read_text()), target), tmp_path)
 
 
+@compiled
+def test_one_of_two_tiles(tmp_path):
+    """The library's `TSELS` selects by a mask, so a whole tile is copied."""
+    lines = [
+        f"%t = pto.tile.load %a[0, 0] : {M}, {T}",
+        f"%u = pto.tile.neg %t : {T}",
+        f"%r = pto.tile.sels %t, %u, %mode : {T}",
+        f"pto.tile.store %r, %out[0, 0] : {M}, {T}",
+    ]
+    program = placed(good(module(f"%a: {M}, %out: {M}, %mode: i32", *lines, target="a3")), "a3")
+    a = np.random.default_rng(5).standard_normal((64, 32)).astype(np.float32)
+    for mode, sign in ((1, 1), (0, -1)):
+        for made in executed(program, {"a": a, "out": np.zeros_like(a), "mode": np.int32(mode)}, tmp_path):
+            np.testing.assert_array_equal(made["out"][:32], sign * a[:32])
+
+
 def test_there_is_no_way_from_acc_to_vec_on_a3():
     (problem,) = set(written(placed(good((KERNELS / "flash_a3.pto").read_text()), "a3"))[1])
     assert problem == ("NotTranslatable", "mov.a2v on a3 moves from Acc to Mat, not to Vec")

@@ -268,6 +268,7 @@ def test_bytes_of_a_tile_that_is_still_used_are_not_written() -> None:
     ("body", "message"),
     [
         (f"%t = pto.alloc_tile : {B}\n    pto.tpush_to_aiv(%t : {B}) {{split = 0}}", "two cores share it"),
+        (f"%t = pto.alloc_tile : {B}\n    pto.tscatter ins(%t, %t : {B}, {B}) outs(%t : {B})", "scatters by flat indices"),
         (f"%t = pto.alloc_tile : {B}\n    pto.tad ins(%t, %t : {B}, {B}) outs(%t : {B})", "`pto.tad` is not an op"),
         (f"%t = pto.alloc_tile : {B}\n    pto.tabs ins(%q : {B}) outs(%t : {B})", "%q is not defined"),
         ("%w = pto.make_tensor_view %x, shape = [%c1, %c8], strides = [%c8, %c1] : !pto.tensor_view<?x?xf32>", "two shapes"),
@@ -494,6 +495,25 @@ def test_a_window_of_several_matrices_fills_the_rows_of_a_tile() -> None:
     x = np.random.default_rng(3).standard_normal((3, 4, 8)).astype(np.float32)
     made = ptir.run(program, {"x": x, "out": np.zeros_like(x)})["out"]
     assert np.array_equal(made[1:], np.abs(x[1:])) and not made[0].any()
+
+
+def test_a_selection_by_a_mask_from_a_scalar() -> None:
+    mask, wide = buffer(cols=32, dtype="i8"), buffer(cols=32)
+    part = "!pto.partition_tensor_view<8x32xf32>"
+    body = f"""
+    %c32 = arith.constant 32 : index
+    %two = arith.constant 2.0 : f32
+    %m = pto.alloc_tile : {mask}
+    %t = pto.alloc_tile : {wide}
+    %p = {window("%x.v", "%c0", "%c0", N, 32)}
+    %o = {window("%out.v", "%c0", "%c0", N, 32)}
+    pto.tload ins(%p : {part}) outs(%t : {wide})
+    pto.tcmps ins(%t, %two {{cmpMode = #pto<cmp lt>}} : {wide}, f32) outs(%m : {mask})
+    pto.tsels ins(%m, %t, %t, %two : {mask}, {wide}, {wide}, f32) outs(%t : {wide})
+    pto.tstore ins(%t : {wide}) outs(%o : {part})"""
+    x = np.arange(N * 32, dtype=np.float32).reshape(N, 32) / 9
+    text = shaped({"x": (N, 32), "out": (N, 32)}, body.replace("    %c32 = arith.constant 32 : index\n", ""))
+    assert np.array_equal(run(text, x=x)["out"], np.where(x < 2, x, 2))
 
 
 def test_an_entry_returns_nothing() -> None:

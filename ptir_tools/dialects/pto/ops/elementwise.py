@@ -225,7 +225,7 @@ def sels(a: Tile, b: Tile, mode: Array, *, to: TileType) -> kit.Filling:
 
 
 _SELECTED_WHOLE = elements.on("i16 i32 u16 u32 f16 f32 bf16", "i8 u8", but="bf16")
-kit.declare("sels", sels, scalar_select_types, facts=Facts(elements=_SELECTED_WHOLE, passes=2))
+kit.declare("sels", sels, scalar_select_types, facts=Facts(elements=_SELECTED_WHOLE, passes=2, form=Form(family="choice")))
 
 
 # Convert

@@ -129,6 +129,7 @@ _SPECIAL: Mapping[str, Statement] = {
     "pto.treshape": tiles.renamed,
     "pto.bind_tile": tiles.renamed,
     "pto.tmov": tiles.move,
+    "pto.tsels": tiles.choose,
     "pto.tload": memory.load,
     "pto.tstore": memory.store,
     "pto.tprefetch": memory.hint,

@@ -47,6 +47,7 @@ REFUSED: Mapping[str, str] = {
         "it copies between devices",
     ),
     "pto.tsort32": "it writes pairs of values and indices into one tile",
+    "pto.tscatter": "it scatters by flat indices",
     "pto.tmrgsort": "it merges pairs of values and indices in one tile",
 }  # fmt: skip
 # Flags and barriers. They are left out, because ops are read as synchronous: a run does them in the order of the text.

@@ -158,6 +158,16 @@ def move(r: Reader, node: Node) -> None:
     write(r, into[0], target, [source, *([r.read(given[1])] if scaled else [])], attributes(r, node, target))
 
 
+def choose(r: Reader, node: Node) -> None:
+    """`tsels`: elements of a tile where a mask is set, else a scalar. Raises Violation."""
+    given = [t for g in groups(node, "ins") for t in values(g)]
+    require(len(given) == 4, "TypeMismatch", f"`pto.tsels` takes 4 operands, got {len(given)}", at=OP_NAME)
+    into = r.buffer(values(groups(node, "outs")[0])[0])
+    mask, source, number = r.read(given[0]), r.read(given[1]), r.scalar(given[3])
+    filled = r.emit("pto.tile.expands", [number, (), ()], {"to": into.type.tile}, into.storage.name).results[0]
+    write(r, into, "pto.tile.sel", [mask, source, filled], {})
+
+
 def pad(r: Reader, node: Node) -> None:
     """`tfillpad` and its forms: the fill is that of the result's type. Raises Violation."""
     name = op_name(node)

@@ -115,6 +115,14 @@ def _select(kernel: Kernel, op: Op) -> Lines:
     return lines, [f"TSEL({', '.join([names[0], mask, *names[1:], *scratch])});"]
 
 
+def _choice(kernel: Kernel, op: Op) -> Lines:
+    """A copy of one of two tiles: the library selects by masks only."""
+    seen = [kernel.seen(x, kernel.valid[op.result]) for x in tiles_of(op)]
+    (a, first), (b, second) = seen
+    test, to = f"{kernel.scalar(op.operands[2])} == 1", kernel.name(op.result)
+    return [*first, *second], [f"if ({test}) {{", f"  TMOV({to}, {a});", "} else {", f"  TMOV({to}, {b});", "}"]
+
+
 def _load(kernel: Kernel, op: Op) -> Lines:
     name, line = global_tensor(kernel, op)
     return [line], [f"TLOAD({kernel.name(op.results[0])}, {name});"]
@@ -341,6 +349,7 @@ def _picked(kernel: Kernel, to: Value, source: str, pattern: str) -> str:
 _FAMILIES: dict[str, Callable[[Kernel, Op], Lines]] = {
     "call": _call,
     "select": _select,
+    "choice": _choice,
     "load": _load,
     "store": _store,
     "prefetch": _prefetch,
