@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         sharding,
         to_jax,
         to_onnx,
+        trace,
         tracing,
         translate,
         verify,
@@ -56,7 +57,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Compiled", "Graph", "Program", "Rejected", "Tensor", "TraceFolder", "TraceSink", "UsageError", "Violation",
     "compile", "from_jax", "from_onnx", "from_torch", "load", "optimize", "plan", "read", "run", "sharding", "to_jax",
-    "to_onnx", "tracing", "translate", "verify", "write",
+    "to_onnx", "trace", "tracing", "translate", "verify", "write",
 ]  # fmt: skip
 
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import torch
 
     from ptir_tools.bridges import jax as jax_bridge
+    from ptir_tools.bridges import numpy_trace
     from ptir_tools.bridges.onnx import format as onnx_format
     from ptir_tools.bridges.onnx import torch_export
     from ptir_tools.bridges.xla import function as xla_function
@@ -57,6 +58,7 @@ else:
         return getattr(lazy(_CLASSES[name]), name)
 
     jax_bridge = lazy("ptir_tools.bridges.jax")
+    numpy_trace = lazy("ptir_tools.bridges.numpy_trace")
     onnx_format = lazy("ptir_tools.bridges.onnx.format")
     torch_export = lazy("ptir_tools.bridges.onnx.torch_export")
     xla_function = lazy("ptir_tools.bridges.xla.function")
@@ -166,6 +168,17 @@ def _source(program: str | os.PathLike[str], diagnostics: Diagnostics, options: 
     path = reading.program_file(os.fspath(program))
     with open(path, "rb") as file:
         return reading.decode(file.read(), path, diagnostics, options.limits)
+
+
+def trace(function: Callable[..., object], *examples: object) -> Program:
+    """The program of a function of NumPy for arguments like `examples`: arrays or numbers. Inputs have the names of the
+    parameters.
+
+    The function is called once. Operators and functions of NumPy on its arguments become ops, with NumPy's broadcasting and
+    dtypes. What it computes from other arrays is constant. A branch on a value of an argument is a TypeError: use `np.where`.
+    Raises UsageError for a function of NumPy that is not recorded.
+    """
+    return numpy_trace.trace(function, *examples)
 
 
 def from_jax(function: Callable[..., object], *examples: object) -> Program:

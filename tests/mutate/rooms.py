@@ -176,6 +176,8 @@ ROOMS: dict[str, tuple[Part, ...]] = {
               "bridges/c/c"),
         _part(_in(_B, "xla/*.py jax.py"),
               "bridges/xla/jax_function plan/mesh"),
+        _part(_in(_B, "numpy_trace.py"),
+              "bridges/numpy_trace"),
         _part(_in(_B, "*.py"),
               "bridges/extents bridges/stablehlo/import bridges/onnx/import"),
     ),
