@@ -34,12 +34,13 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "pad_token_id": 0}, "clip_text_model": {}, "layoutlm": {},
 }  # fmt: skip
 DECODERS: dict[str, dict[str, Any]] = {
-    "bloom": {"n_layer": 2, "n_head": 4}, "cohere": {}, "falcon": {}, "gemma": {"head_dim": 8}, "gemma2": {"head_dim": 8},
-    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4}, "gpt_neo": {"num_layers": 2, "num_heads": 4, "attention_types":
-    [[["global"], 2]]}, "gpt_neox": {}, "gptj": {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4}, "granite": {},
-    "llama": {"num_key_value_heads": 2}, "mistral": {"num_key_value_heads": 2}, "olmo2": {}, "opt": {"ffn_dim": 64,
-    "word_embed_proj_dim": 32}, "phi": {}, "qwen2": {"num_key_value_heads": 2}, "qwen3": {"num_key_value_heads": 2,
-    "head_dim": 8}, "smollm3": {"num_key_value_heads": 2}, "stablelm": {}, "starcoder2": {"num_key_value_heads": 2},
+    "bloom": {"n_layer": 2, "n_head": 4}, "cohere": {}, "falcon": {}, "gemma": {"head_dim": 8, "num_key_value_heads": 4},
+    "gemma2": {"head_dim": 8}, "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4}, "gpt_neo": {"num_layers": 2, "num_heads": 4,
+    "attention_types": [[["global"], 2]]}, "gpt_neox": {}, "gptj": {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4},
+    "granite": {}, "llama": {"num_key_value_heads": 2}, "mistral": {"num_key_value_heads": 2}, "olmo2": {}, "opt": {"ffn_dim":
+    64, "word_embed_proj_dim": 32}, "phi": {}, "qwen2": {"num_key_value_heads": 2}, "qwen3": {"num_key_value_heads": 2,
+    "head_dim": 8}, "smollm3": {"num_key_value_heads": 2, "pad_token_id": 0}, "stablelm": {"num_key_value_heads": 4},
+    "starcoder2": {"num_key_value_heads": 2},
 }  # fmt: skip
 VISION: dict[str, dict[str, Any]] = {
     "vit": {}, "deit": {}, "beit": {}, "dinov2": {}, "convnext": {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1]},
