@@ -278,7 +278,7 @@ class _Reading:
         result = self._number(node)
         if isinstance(result, float) and node is not None:
             self._error("expected an integer", node)
-        return None if result is None else int(result)
+        return result if isinstance(result, int) else None
 
     def _list(self, node: Node | None) -> list[Node]:
         if node is None or isinstance(node.value, list):
