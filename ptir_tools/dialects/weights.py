@@ -65,7 +65,7 @@ def _literals(program: Program) -> Iterator[Literal]:
 
 
 def _reference(origin: str, folder: str) -> str:
-    """How a text in `folder` names the array: relative to the folder. A file elsewhere keeps the absolute path that it came with."""
+    """How a text in `folder` names the array: relative to the folder. A file elsewhere keeps its absolute path."""
     file, _, key = origin.rpartition(":")
     near = os.path.isabs(file) == os.path.isabs(folder)
     relative = os.path.relpath(file, folder or os.curdir) if near else file
