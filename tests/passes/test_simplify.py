@@ -122,7 +122,9 @@ class Kind(NamedTuple):
 
 
 KINDS = [
-    Kind("mind", tuple(name for name in MIND.ops if name != "Gather")),  # an input may be out of its bounds
+    Kind(
+        "mind", tuple(o.short for o in MIND.ops.values() if o.short != "Gather" and o.own is None)
+    ),  # an input may be out of its bounds
     Kind("mind", ("Reshape", "ExpandDims", "Squeeze", "Transpose", "Slice", "Neg")),
     Kind("mind", ("Add", "Sub", "Mul", "Neg", "Relu", "ConstTensor")),
     Kind("tiny", ()),

@@ -40,11 +40,11 @@ ROOM = Option("room", False)  # what is live at once must have room: an error, n
 FORMS = Option("forms", False)  # what `pto-legalize` rewrites is an error
 DIALECT_VERSION = Option(
     "dialect_version",
-    "",
+    "newest",
     flag="--dialect-version",
-    choices=("0.1",),
+    choices=("newest", "0.1"),
     commands=("translate",),
-    help="ptoas: an older spelling; 0.1 is that of the first wheels.",
+    help="ptoas: the spelling; 0.1 is that of the first wheels.",
 )
 
 _ODD_NAMES = (

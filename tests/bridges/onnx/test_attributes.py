@@ -342,6 +342,7 @@ def _adam() -> list[Any]:
 # Attributes that other tests are about.
 ELSEWHERE = {
     ("", "ConcatFromSequence"): "bridges/onnx/test_import.py::test_sequences_of_known_lengths_are_their_elements",
+    (_ML, "TreeEnsemble"): "bridges/onnx/test_trees.py::test_ensembles_of_set_5",
     (_ML, "TreeEnsembleClassifier"): "bridges/onnx/test_trees.py",
     (_ML, "TreeEnsembleRegressor"): "bridges/onnx/test_trees.py",
 }

@@ -55,12 +55,19 @@ PROGRAMS = {
 }  # fmt: skip
 
 
-def printed(before, target):
+# A product is read in Vec, where a3 has no move from Acc: the translator does not take it through memory there.
+UNMOVED = {("gpt2_cached", "a3")}
+
+
+def printed(before, target, refused=None):
     after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target, constants={}))
     assert after is not None, found.items
     for name in ("pto-as", "pto-cpp"):
-        assert "".join(load_format(name).write(after, found := Diagnostics(), Options()))
-        assert not found.errors, found.items
+        text = "".join(load_format(name).write(after, found := Diagnostics(), Options()))
+        if refused is not None and name == "pto-cpp":
+            assert not text and all(refused in d.message for d in found)
+            continue
+        assert text and not found.errors, found.items
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -73,4 +80,4 @@ def test_what_is_fused_is_printed(name, target):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in models.MODULES])
 def test_a_model_is_printed(name, target):
-    printed(models.program(name), target)
+    printed(models.program(name), target, refused="moves from Acc to Mat" if (name, target) in UNMOVED else None)

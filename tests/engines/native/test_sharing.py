@@ -373,7 +373,7 @@ def test_a_step_reads_only_its_operands():
         return [fused(changed(u.found), u) if isinstance(u, Fused) else u for u in units]
 
     def changed(group):
-        made = Curious(group.shape)
+        made = Curious(group.domain)
         assert all(map(made.accepts, group.ops))
         return made
 
