@@ -15,9 +15,9 @@ def run(program: Program, context: PassContext) -> None:
 
     A scale keeps a sum from overflowing, so scales are folded only with `range`, or under fast floats; so is a second bias.
     """
-    if context.floats == Floats.STRICT:
+    if context.floats is Floats.STRICT:
         return
-    most = Effect.RANGE if context.options["range"] or context.floats == Floats.FAST else Effect.ROUNDING
+    most = Effect.RANGE if context.options["range"] or context.floats is Floats.FAST else Effect.ROUNDING
     for rw in context.rewriters(program):
         for op in rw.body():
             if rw.alive(op) and (made := folded(rw, op, most)) is not None:

@@ -9,6 +9,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.dtypes import F16, F32, I1
 from ptir_tools.core.lazy import np
 from ptir_tools.core.typed import Any
 from ptir_tools.core.verify import verify
@@ -28,16 +29,44 @@ _OPS = {
     "remainder": "mod", "fmod": "rem", "isfinite": "is_finite", "invert": "bitwise_not",
     "less": "compare_lt", "less_equal": "compare_le", "greater": "compare_gt", "greater_equal": "compare_ge",
     "equal": "compare_eq", "not_equal": "compare_ne", "bitwise_and": "bitwise_and", "bitwise_or": "bitwise_or",
-    "bitwise_xor": "bitwise_xor", "logical_and": "bitwise_and", "logical_or": "bitwise_or", "logical_xor": "bitwise_xor",
-    "logical_not": "bitwise_not", "left_shift": "shift_left", "right_shift": "shift_right_arithmetic",
+    "bitwise_xor": "bitwise_xor", "left_shift": "shift_left",
 }  # fmt: skip
+
+
+def _root(x: Tensor) -> Tensor:
+    """The square root, of f16 rounded once."""
+    return sqrt(x.cast(F32)).cast(F16) if x.dtype is F16 else sqrt(x)
+
+
+def _floor_divide(x: Tensor, y: Tensor) -> Tensor:
+    """The quotient rounded down; of floats by 0 the quotient."""
+    if x.dtype.is_float:
+        whole = (x - x.op("mod", x, y)) / y
+        return y.compare_eq(0).select(x / y, whole.op("round_even", whole))
+    apart = x.op("rem", x, y).compare_ne(0).bitwise_and((x < 0).bitwise_xor(y < 0))
+    return x / y - apart.cast(x.dtype)
+
+
+def _right_shift(x: Tensor, y: Tensor) -> Tensor:
+    return x.op("shift_right_arithmetic" if x.dtype.is_signed else "shift_right_logical", x, y)
+
+
+def _truth(x: Tensor) -> Tensor:
+    return x if x.dtype is I1 else x.compare_ne(0)
+
+
 # Others, as formulas of the operands.
 _FORMULAS: dict[str, Callable[..., Tensor]] = {
-    "sqrt": sqrt,
+    "sqrt": _root,
     "square": lambda x: x * x,
     "positive": lambda x: x,
     "isnan": lambda x: x.op("compare_ne", x, x),
-    "floor_divide": lambda x, y: (x - x.op("mod", x, y)) / y,
+    "floor_divide": _floor_divide,
+    "right_shift": _right_shift,
+    "logical_and": lambda x, y: _truth(x).bitwise_and(_truth(y)),
+    "logical_or": lambda x, y: _truth(x).bitwise_or(_truth(y)),
+    "logical_xor": lambda x, y: _truth(x).bitwise_xor(_truth(y)),
+    "logical_not": lambda x: _truth(x).bitwise_not(),
 }
 
 
@@ -239,7 +268,9 @@ def mean(x: Traced, axis: Axes = None, keepdims: bool = False) -> Traced:
 
 
 def var(x: Traced, axis: Axes = None, keepdims: bool = False) -> Traced:
-    """np.var."""
+    """np.var. Raises UsageError for complex numbers."""
+    if x.dtype.kind == "c":
+        raise UsageError("np.var of complex numbers is not recorded here")
     far = x - mean(x, axis, keepdims=True)
     return mean(far * far, axis, keepdims)
 
@@ -318,6 +349,16 @@ def matmul(x: Any, y: Any) -> Traced:
     return reshape(result, result.shape[:-1]) if column else result
 
 
+def dot(x: Any, y: Any) -> Traced:
+    """np.dot of at most two axes on the right. Raises UsageError for more, which np.matmul multiplies otherwise."""
+    if np.ndim(x) == 0 or np.ndim(y) == 0:
+        result: Traced = x * y
+        return result
+    if np.ndim(y) > 2:
+        raise UsageError("np.dot of a stack of matrices is not recorded here; np.matmul multiplies stacks")
+    return matmul(x, y)
+
+
 def einsum(formula: str, *operands: Any) -> Traced:
     """np.einsum without ellipses and diagonals: products over all letters, summed over those that the result lacks."""
     inputs, _, output = formula.replace(" ", "").partition("->")
@@ -354,9 +395,10 @@ def _indexed(x: Traced, index: tuple[object, ...]) -> Traced:
         if i is None:
             shape.append(1)
             continue
-        if not isinstance(i, (int, slice, np.integer)):
+        if isinstance(i, bool) or not isinstance(i, (int, slice, np.integer)):
             raise UsageError("an array is indexed by integers, slices, None and … here")
-        places = range(x.shape[axis])[i] if isinstance(i, slice) else range(x.shape[axis])[int(i) :][:1]
+        every = range(x.shape[axis])
+        places = every[i] if isinstance(i, slice) else range(every[int(i)], every[int(i)] + 1)
         if isinstance(i, slice):
             shape.append(len(places))
         x = _part(x, axis, places)
@@ -382,7 +424,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "min": lambda x, axis=None, keepdims=False: _reduced("reduce_min", x, axis, keepdims),
     "any": _truths("reduce_or"), "all": _truths("reduce_and"), "argmax": _place("argmax"), "argmin": _place("argmin"),
     "reshape": reshape, "transpose": transpose, "swapaxes": swapaxes, "expand_dims": expand_dims, "squeeze": squeeze,
-    "broadcast_to": broadcast_to, "concatenate": concatenate, "stack": stack, "where": where, "clip": clip, "dot": matmul,
+    "broadcast_to": broadcast_to, "concatenate": concatenate, "stack": stack, "where": where, "clip": clip, "dot": dot,
     "einsum": einsum, "zeros_like": lambda x: np.zeros(x.shape, x.dtype), "ones_like": lambda x: np.ones(x.shape, x.dtype),
     "full_like": lambda x, value: np.full(x.shape, value, x.dtype), "ndim": lambda x: x.ndim, "shape": lambda x: x.shape,
 }  # fmt: skip

@@ -53,7 +53,7 @@ class Source:
     json_span: Callable[[JsonPath], Span | None] | None = None
     keys: Mapping[str, str] = field(default_factory=dict)  # of a node in JSON: those of its `op`, its `operand`s
     aliases: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of an op: other names of attributes in text
-    inserts: bool = False  # a statement `%name = op(…)` may stand before each statement
+    inserts: bool = False  # a statement `%name = op(…)` may be inserted before each statement
     whole: "Source | None" = None
     start: int = 0
     form: str = ""  # the format that was read

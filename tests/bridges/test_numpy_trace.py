@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ptir_tools as ptir
+from ptir_tools.bridges import numpy_trace
 
 RNG = np.random.default_rng(5)
 F = RNG.uniform(-2, 2, (3, 4)).astype(np.float32)
@@ -52,6 +53,67 @@ def test_a_traced_function_is_that_of_numpy(name: str) -> None:
     for a, b in zip(found, expected, strict=True):
         assert a.shape == b.shape and a.dtype == b.dtype
         np.testing.assert_allclose(a, b, rtol=1e-5 if b.dtype != np.float64 else 1e-12, atol=1e-6)
+
+
+KINDS = ("float32", "float64", "float16", "int8", "int32", "int64", "uint8", "bool", "complex64")
+DIVIDING = ("floor_divide", "remainder", "fmod", "divide")
+UNIVERSAL = sorted({*numpy_trace._OPS, *numpy_trace._FORMULAS})
+
+
+def _drawn(name: str, kind: str, seed: int) -> np.ndarray:
+    """Elements of a dtype, extremes among them, that the function takes."""
+    rng, dtype = np.random.default_rng(seed), np.dtype(kind)
+    if kind == "bool":
+        divides = seed == 1 and name in DIVIDING  # an integer divided by 0 is an error in PTIR
+        return np.ones((3, 5), bool) if divides else rng.integers(0, 2, (3, 5)).astype(bool)
+    if dtype.kind in "iu":
+        ends = np.iinfo(dtype)
+        x = rng.integers(ends.min, ends.max, (3, 5), dtype, endpoint=True)
+        x[0, :3] = ends.min, ends.max, 0
+        second = seed == 1
+        if second and ("shift" in name or name == "power"):
+            return (x.view(f"u{dtype.itemsize}") % 6).astype(dtype)
+        return np.where(x == 0, dtype.type(3), x) if second and name in DIVIDING else x
+    x = (rng.standard_normal((3, 5)) * 3).astype(dtype)
+    if dtype.kind == "f":
+        x[0, :4] = 0.0, -0.0, np.inf, np.nan
+    return x
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", UNIVERSAL)
+def test_a_universal_function_is_that_of_numpy_or_refused(name: str, kind: str) -> None:
+    function = getattr(np, name)
+    given = [_drawn(name, kind, seed) for seed in range(function.nin)]
+    try:
+        expected = function(*given)
+    except TypeError:
+        return  # NumPy has none
+    try:
+        program = ptir.trace(lambda *xs: function(*xs), *given)
+    except (ptir.UsageError, ptir.Violation):
+        assert kind not in ("float32", "float64", "int32") or (kind, name) in REFUSED
+        return
+    (found,) = ptir.run(program, given).values()
+    assert found.dtype == expected.dtype
+    wide = np.complex128 if expected.dtype.kind == "c" else np.float64 if expected.dtype.kind == "f" else expected.dtype
+    close = {"float16": 2e-3, "float32": 1e-5, "complex64": 1e-4}.get(str(expected.dtype), 1e-12)
+    np.testing.assert_allclose(found.astype(wide), expected.astype(wide), rtol=close, atol=1e-6)
+
+
+REFUSED = {("int32", "reciprocal"), ("int32", "floor"), ("int32", "ceil"), ("int32", "isfinite")}
+
+
+def test_what_numpy_means_by_dot_and_by_an_index() -> None:
+    (scaled,) = ptir.run(ptir.trace(np.dot, F, np.float32(2)), [F, np.float32(2)]).values()
+    np.testing.assert_array_equal(scaled, 2 * F)
+    with pytest.raises(ptir.UsageError, match="stack of matrices"):
+        ptir.trace(np.dot, T, np.swapaxes(T, 1, 2))
+    with pytest.raises(IndexError):
+        ptir.trace(lambda x: x[3], F)
+    with pytest.raises(ptir.UsageError, match="complex"):
+        ptir.trace(np.var, F.astype(np.complex64))
 
 
 def test_inputs_have_the_names_of_parameters() -> None:

@@ -324,7 +324,7 @@ def test_every_form_of_integers_and_bits(t, target, tmp_path):
 # Kernels by hand
 
 
-FLASH = ("flash_a3", "a5")  # of their own target, but for this one
+FLASH = ("flash_a3", "a5")  # each of its own target, except this one
 
 
 @compiled

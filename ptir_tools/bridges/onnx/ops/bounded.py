@@ -174,7 +174,7 @@ def carried(node: Node, operands: Sequence[Datum], held: Mapping[int, Bounded]) 
             return Bounded(kept, first.count.minimum(min(end[at[0]], 2**62)))
     elif node.name == "Concat" and axis(node.attr("axis"), x.rank) != kept and len(held) == len(operands):
         return first
-    elif node.name in ("Reshape", "Flatten") and 0 in held and not kept and node.name == "Reshape":
+    elif node.name == "Reshape" and 0 in held and not kept:
         known = node.ints(1)
         inner = product(x.shape[1:])
         if known and known[0] == -1 and product(tuple(known[1:])) == inner:
