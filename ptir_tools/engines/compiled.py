@@ -25,7 +25,7 @@ from ptir_tools.engines.ranged import Ranged, Symbolic, ranged
 from ptir_tools.engines.thresholds import at
 from ptir_tools.engines.trace import Latest, hooked, is_traced, traced
 
-MOST_FAILURES = 3
+MOST_FAILURES = 3  # ranges that could not be made: then there is no other attempt
 LENDERS = 2  # sets of results; a caller may keep one while another is written
 
 
@@ -78,10 +78,8 @@ class Compiled:
         self.expected: list[tuple[str, np.dtype, tuple[int, ...]]] | None = None  # the inputs, when they are ready
         self.context: Context | None = None  # reused from the last run, if it succeeded
         self.latest: list[tuple[int, ...]] | None = None  # the shapes of the previous call
-        self.symbolic: Symbolic | None = (
-            None  # for calls with other shapes than the previous ones; and those for a range of them:
-        )
-        self.ranged: Ranged | None = None
+        self.symbolic: Symbolic | None = None  # once shapes have changed
+        self.ranged: Ranged | None = None  # the program for a range of shapes
         self.numbers: dict[str, int] = {}
         self.failures = 0  # how often there was no range
 
