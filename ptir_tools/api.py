@@ -101,7 +101,7 @@ class OptimizeOptions(TypedDict, total=False):
     """What may be chosen about passes: fields of `PassContext`."""
 
     limits: Limits
-    floats: passes.Floats  # what rewrites may change: STRICT, DEFAULT, FAST
+    floats: passes.Floats  # what rewrites may change: "strict", "default", "fast"
     max_iterations: int | None
     verify_each: bool
     expensive_checks: bool
@@ -343,8 +343,10 @@ def _save_weights(program: Program, form: str, path: str) -> dict[Literal, str]:
 def optimize(program: Program, pipeline: str | None = None, **options: Unpack[OptimizeOptions]) -> Program:
     """An optimized copy of `program`. `pipeline` None is what `ptir opt` runs; for `options` see `OptimizeOptions`.
 
-    Raises UsageError for a pipeline that makes no sense.
+    Raises UsageError for a pipeline that makes no sense, and for an unknown float mode.
     """
+    if "floats" in options and options["floats"] not in list(passes.Floats):
+        raise unknown_name("float mode", options["floats"], list(passes.Floats))
     made = clone(program)
     diagnostics = Diagnostics(program.source)
     chosen = passes.default_pipeline(made) if pipeline is None else pipeline

@@ -91,6 +91,9 @@ class PassContext:
     expansion: Expansion | None = None
     kept: dict[Region, Rewriter] = field(default_factory=dict, repr=False)  # while a pipeline runs: passes share them
 
+    def __post_init__(self) -> None:
+        self.floats = Floats(self.floats)  # from Python also by its name
+
     def expanding(self, program: Program) -> Expansion:
         """The count of ops that copies of regions make, in all passes on `program`."""
         if self.expansion is None:
