@@ -47,14 +47,14 @@ def model(
     for hint in program.main.annotations:
         diagnostics.dropped(hint, "ONNX has no fusion hints")
     as_onnx = lossy or METADATA in program.attrs
-    return Exporter(made_ready(program, chosen, lossy, as_onnx), chosen, lossy, as_onnx, diagnostics).model(data)
+    return Exporter(made_ready(program, chosen, as_onnx), chosen, lossy, as_onnx, diagnostics).model(data)
 
 
-def made_ready(program: Program, opset: int, lossy: bool, as_onnx: bool) -> Program:
+def made_ready(program: Program, opset: int, as_onnx: bool) -> Program:
     """A copy with custom calls where ONNX has an operator for them; other known custom calls are decomposed. With `as_onnx`
-    shifts after convolutions become parts of biases, with `lossy` also scales parts of weights."""
+    scales after convolutions become parts of weights, as in ONNX Runtime."""
     ready, context = clone(program), PassContext(verify_each=False)
-    folded = f"layout,fold-scales{{range={str(lossy).lower()}}}," if as_onnx else ""
+    folded = "layout,fold-scales{range=true}," if as_onnx else ""
     laid = "fixpoint{n=2}(layout{channels-first=true})"
     run_pipeline(ready, f"recognize{{convolutions=true}},raise-strides,{folded}{laid},cse,recognize", context)
     express(ready, COMPOSED)
