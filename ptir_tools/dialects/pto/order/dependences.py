@@ -255,12 +255,6 @@ class RecordingWalk(HazardWalk):
                     other.touches.pop((mine, False), None)
         windows.add(window, mine, touch.writes, touch)
 
-    def occupy(self, tile: object, op: Op, scratch: bool = False) -> None:
-        """Do nothing: overwritten tiles are not checked here."""
-
-    def mark_live(self, tile: object) -> None:
-        """Do nothing, as `occupy`."""
-
     def state(self) -> State:
         made = super().state()
         self.record(_Step(saved=made), self.now())

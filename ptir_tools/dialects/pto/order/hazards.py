@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from operator import attrgetter
 
 from ptir_tools.core.diagnostics import Diagnostics, Severity
@@ -37,13 +38,12 @@ from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, target_of
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 from ptir_tools.dialects.pto.valid import declared, stated, unknown, valid_of
 
-_place = attrgetter("place")
+_place, _number = attrgetter("place"), attrgetter("number")
 _MAX_ALTERNATIVES = 16  # of one valid region
 _UNKNOWN: Alternatives = ()
 K = TypeVar("K")
 T = TypeVar("T")
 MAX_BELOW_ZERO = 100  # cases with a parameter below 0
-BLOCK_BYTES = 4096  # of the index of live tiles
 
 
 @dataclass(slots=True, eq=False)
@@ -61,35 +61,27 @@ class Task:
 
 @dataclass(slots=True, eq=False)
 class TaskAccess:
-    """One access of memory by a task; `access` is the window, None if it is not known."""
+    """One access of memory by a task; `access` is the window. A write has its number among all writes on the chip."""
 
     task: Task
     place: int
-    access: Access | None
+    access: Access
     writes: bool
     when: Number
+    number: int = 0
+    scratch: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class _Tile:
-    """One execution of a tile's definition: the task (None for an argument), the valid region, the address range, and the ops
-    that overwrote it."""
+    """One execution of a tile's definition: the task (None for an argument), the valid region, the address range, and the number
+    of the last write on the chip by then."""
 
     value: Value
     task: Task | None
     valid: Alternatives
     home: Access | None = None
-    overwrites: list[tuple[Op, Number, bool, bool]] = field(
-        default_factory=list
-    )  # condition, whether certain, whether as scratch
-
-
-@dataclass(slots=True, eq=False)
-class _LiveTile:
-    """A tile in memory, and the condition under which it is not overwritten."""
-
-    tile: _Tile
-    when: Number
+    number: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -324,7 +316,8 @@ class HazardWalk(Walk):
         self.target = whole.target
         self.pipes = Pipes(self.join)
         self.windows: dict[Value, Windows[TaskAccess]] = {}  # per memref argument, or space: its accesses so far
-        self.live: dict[Value, dict[int | None, list[_LiveTile]]] = {}  # per space and block, the live tiles
+        self.writes = 0  # on the chip
+        self.bound: list[TaskAccess] = []  # tiles that no op makes, which get an address
         self.assigned = whole.assigned
         self.placed = bool(self.assigned)
         self.leaves_open = False  # whether another walk through the same function ends with running ops
@@ -361,7 +354,7 @@ class HazardWalk(Walk):
         memory = [self.options(x) for x in op.operands if isinstance(operand_type(x), MemRefType)]
         views = {views[0][1].root for views in memory if len(views) == 1}
         other = any(isinstance(operand_type(x), (TileType, EventType)) for x in op.operands)
-        if other or op.results or len(views) < len(memory) or self.live or self.flags or not self.all_complete():
+        if other or op.results or len(views) < len(memory) or self.writes or self.flags or not self.all_complete():
             return False
         if callee not in self.whole.ordered:
             return True
@@ -517,9 +510,21 @@ class HazardWalk(Walk):
                 task = tile.task
                 if task is not None and self.may_be_running(clock, task, when):
                     self.found.missing.setdefault((op, task.op), value_of(x))
-                for writer, at, certain, scratch in tile.overwrites:
-                    if self.both(self.both(self.path_condition, when), at) != NEVER:
-                        self.overwritten(op, writer, x, certain, scratch)
+                if tile.home is not None:
+                    self.check_overwritten(op, x, tile, self.both(self.path_condition, when))
+
+    def check_overwritten(self, user: Op, x: Operand, tile: _Tile, when: Number) -> None:
+        """Check that nothing was written to the bytes of a tile since it was made, where the condition `when` holds."""
+        assert tile.home is not None
+        found = [x for x in self.bound if x.number > tile.number and x.access.root is tile.home.root]
+        for other in self.accessed(tile.home.root).of(tile.home).meets:
+            for touches in (touches for (_, writes), touches in other.touches.items() if writes):
+                found += takewhile(lambda touch: touch.number > tile.number, reversed(touches))
+        for touch in sorted(found, key=_number):
+            met = overlap(touch.access, tile.home)
+            if met is not None and self.both(when, touch.when) != NEVER:
+                self.overwritten(user, touch.task.op, x, met, touch.scratch)
+                when = self.both(when, self.decisions.negated(touch.when)) if met else when
 
     def overwritten(self, user: Op, writer: Op, v: Any, certain: bool, scratch: bool) -> None:
         if (user, writer) not in self.found.overwrites or certain:
@@ -583,7 +588,6 @@ class HazardWalk(Walk):
         return found
 
     def conflict(self, touch: TaskAccess, earlier: TaskAccess) -> None:
-        assert touch.access is not None and earlier.access is not None
         met = overlap(touch.access, earlier.access)
         key = (touch.task.op, earlier.task.op)
         if met is None:
@@ -597,32 +601,29 @@ class HazardWalk(Walk):
         for i in role.tiles:
             for when, tile in self.options(op.operands[i]):
                 if tile.home is not None:
-                    self.check_access(
-                        TaskAccess(task, task.place, tile.home, False, self.both(when, self.path_condition)), tile.home, clock
-                    )
+                    self.access(task, tile.home, clock, self.both(when, self.path_condition))
         scratch = self.target.scratch if self.target is not None and facts(op).scratch else None
-        if scratch is not None:
-            space = on_chip_bytes("Vec", *scratch)
-            self.check_access(TaskAccess(task, task.place, space, True, self.path_condition), space, clock)
-            self.occupy(_Tile(op.results[0], task, _UNKNOWN, space), op, scratch=True)
-            for x in (op.operands[i] for i in role.tiles):
-                for _, tile in self.options(x):
-                    if tile.home is not None and overlap(tile.home, space):
-                        self.overwritten(op, op, x, True, True)
-        for v in op.results:
-            if not isinstance(v.type, TileType):
-                continue
-            tile = _Tile(v, task, self.result_valid(op, role), self.home(v))
-            self.known[v] = ((ALWAYS, tile),)
-            if tile.home is None:
-                continue
-            if self.is_alias(op, tile.home):  # the same bytes under another type
-                self.mark_live(tile)
-                continue
-            self.check_access(TaskAccess(task, task.place, tile.home, True, self.path_condition), tile.home, clock)
-            self.occupy(tile, op)
-            if scratch is not None and overlap(tile.home, on_chip_bytes("Vec", *scratch)):
-                self.overwritten(op, op, v, True, True)
+        space = on_chip_bytes("Vec", *scratch) if scratch is not None else None
+        if space is not None:
+            self.access(task, space, clock, self.path_condition, writes=True, scratch=True)
+        tiles = [_Tile(v, task, self.result_valid(op, role), self.home(v)) for v in op.results if isinstance(v.type, TileType)]
+        for x, other in [(op.operands[i], tile) for i in role.tiles for _, tile in self.options(op.operands[i])] if space else ():
+            if other.home is not None and overlap(other.home, space):
+                self.overwritten(op, op, x, True, True)
+        for tile in tiles:
+            self.known[tile.value] = ((ALWAYS, tile),)
+            if tile.home is not None and not self.is_alias(op, tile.home):  # else the same bytes under another type
+                self.access(task, tile.home, clock, self.path_condition, writes=True)
+                if space is not None and overlap(tile.home, space):
+                    self.overwritten(op, op, tile.value, True, True)
+            tile.number = self.writes
+
+    def access(
+        self, task: Task, home: Access, clock: Clock, when: Number, *, writes: bool = False, scratch: bool = False
+    ) -> None:
+        """Check an access of on-chip memory."""
+        self.writes += writes
+        self.check_access(TaskAccess(task, task.place, home, writes, when, self.writes, scratch), home, clock)
 
     def is_alias(self, op: Op, home: Access) -> bool:
         """Whether the result at `home` has the bytes of the operand, because the op only changes the type."""
@@ -666,50 +667,14 @@ class HazardWalk(Walk):
     def assign_address(self, op: Op) -> None:
         """An assignment to a tile that no op makes: an argument, or a value carried by a loop."""
         v = value_of(op.operands[0])
+        if not self.options(v) and v.op is None:
+            self.known[v] = ((ALWAYS, _Tile(v, None, _UNKNOWN)),)
         for _, tile in self.options(v):
             if tile.home is None and (home := self.home(v)) is not None:
-                tile.home = home
-                self.occupy(tile, op)
-        if not self.options(v) and v.op is None:
-            tile = _Tile(v, None, _UNKNOWN, self.home(v))
-            self.known[v] = ((ALWAYS, tile),)
-            self.occupy(tile, op)
-
-    def occupy(self, tile: _Tile, op: Op, scratch: bool = False) -> None:
-        """Write a tile to its bytes, which overwrites the tiles there."""
-        assert tile.home is not None
-        blocks = self.live.setdefault(tile.home.root, {})
-        mine = _blocks(tile.home)
-        seen: set[int] = set()
-        for block in list(blocks) if mine is None else (*mine, None):
-            rest = []
-            for lying in blocks.get(block, ()):
-                if id(lying) not in seen:
-                    seen.add(id(lying))
-                    self.overwrite(lying, tile.home, op, scratch)
-                if lying.when != NEVER:
-                    rest.append(lying)
-            blocks[block] = rest
-        if not scratch:
-            self.mark_live(tile)
-
-    def mark_live(self, tile: _Tile) -> None:
-        """Add a tile to the live tiles of its memory."""
-        assert tile.home is not None
-        blocks = self.live.setdefault(tile.home.root, {})
-        lying = _LiveTile(tile, self.path_condition)
-        for block in _blocks(tile.home) or (None,):
-            blocks.setdefault(block, []).append(lying)
-
-    def overwrite(self, lying: _LiveTile, home: Access, op: Op, scratch: bool) -> None:
-        """Mark a tile as overwritten by a write to `home`, if they share bytes."""
-        assert lying.tile.home is not None
-        met = overlap(home, lying.tile.home)
-        if met is None or self.both(lying.when, self.path_condition) == NEVER:
-            return
-        lying.tile.overwrites.append((op, self.path_condition, met, scratch))
-        if met:
-            lying.when = self.both(lying.when, self.decisions.negated(self.path_condition))
+                self.writes += 1
+                tile.home, tile.number = home, self.writes
+                task = Task(op, 0, 0, ZERO, self.path_condition)
+                self.bound.append(TaskAccess(task, 0, home, True, self.path_condition, self.writes))
 
     # Event ids
 
@@ -745,12 +710,6 @@ class HazardWalk(Walk):
         v = first.op.results[-1]
         assert isinstance(v.type, EventType) and v.type.eid is not None
         self.found.reused.setdefault((second.op, first.op), (v.type.eid, PIPES[first.pipe], PIPES[target], v))
-
-
-def _blocks(home: Access) -> range | None:
-    """The blocks of BLOCK_BYTES bytes that a tile overlaps; None where its address is not known."""
-    start = home.starts[0]
-    return None if start.terms else range(start.const // BLOCK_BYTES, (start.const + home.least[0] - 1) // BLOCK_BYTES + 1)
 
 
 def _unknown_valid(x: Operand) -> Alternatives:
