@@ -24,7 +24,7 @@ from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.dtypes import INDEX
-from ptir_tools.core.ir import ASYNC, SEGMENTS, Function, Op, Operand, Region, Value, clone_blocks, create, operand_type
+from ptir_tools.core.ir import ASYNC, Function, Op, Operand, Region, Value, clone_blocks, create, operand_type
 from ptir_tools.core.source import Source, pack
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.carried import Carried, carried
@@ -36,7 +36,8 @@ from ptir_tools.dialects.pto.memory.spare import spare_bytes
 from ptir_tools.dialects.pto.memory.windows import overlap, placed
 from ptir_tools.dialects.pto.order import hazards
 from ptir_tools.dialects.pto.pipes import opcodes
-from ptir_tools.dialects.pto.structure import callees, has_addresses, is_call
+from ptir_tools.dialects.pto.rules import group
+from ptir_tools.dialects.pto.structure import callees, has_addresses, is_call, set_waits
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, target_of
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import EventType, TileType
@@ -306,7 +307,7 @@ def _order(rw: Rewriter, unordered: Sequence[tuple[Op, Op]]) -> int:
         event = scopes.event(first, second)
         free = event is not None and getattr(event.type, "eid", None) is None  # an id is only valid for its present waits
         if event is not None and free and event not in second.operands and second.defn.traits & ASYNC:
-            _wait(rw, second, event)
+            set_waits(rw, second, [*group(second, "wait"), event])
         else:
             rw.insert_before(second, create(OPS["pto.sync.op"], (), {"opcode": opcodes(first)[0]}, loc=second.loc))
     return len(latest)
@@ -386,15 +387,3 @@ class _Scopes:
         if v.op is None:
             return any(v in b.params for b in inside if b is not None)
         return self.place[v.op] < before.get(self.blocks[v.op], -1)
-
-
-def _wait(rw: Rewriter, op: Op, event: Value) -> None:
-    """Make `op` wait for `event`, too."""
-    groups = op.defn.split(op.attrs, op.operands)
-    k = [g.name for g in op.defn.groups].index("wait")
-    lengths = list(op.attr(SEGMENTS))
-    lengths[k] += 1
-    at = len(op.operands) - sum(lengths[k + 1 :])
-    assert len(groups) == len(lengths)
-    rw.set_attrs(op, segments=tuple(lengths))
-    rw.set_operands(op, [*op.operands[:at], event, *op.operands[at:]])

@@ -29,7 +29,7 @@ from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, Pipes, join
 from ptir_tools.dialects.pto.order.decisions import least
 from ptir_tools.dialects.pto.order.dependences import BARRIER, Dependences, Wait, dependences, redundant_waits
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, opcodes, pipe_of, pipe_of_opcode
-from ptir_tools.dialects.pto.structure import is_barrier, is_call, is_for, is_loop, is_while
+from ptir_tools.dialects.pto.structure import is_barrier, is_call, is_for, is_loop, is_while, set_waits, unused_names
 from ptir_tools.dialects.pto.types import EventType, TileType, event
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
@@ -524,7 +524,7 @@ class _Block:
 def _rewrite(rw: Rewriter, plan: _Plan) -> int:
     """Add the events, waits, syncs and barriers; the number of events."""
     asynchronous = plan.asynchronous()
-    names = _names(rw)
+    names = unused_names(rw.block, "e")
     events: dict[_Signal, Value] = {}
     for c in plan.carries:
         events[c, False], events[c, True] = _carried(c, names)
@@ -532,7 +532,7 @@ def _rewrite(rw: Rewriter, plan: _Plan) -> int:
         if op in asynchronous:
             events[op] = _asynchronous(rw, op, [events[w] for w in waits], next(names))
         elif waits:
-            _waiting(rw, op, [events[w] for w in waits])
+            set_waits(rw, op, [events[w] for w in waits])
     for c in plan.carries:
         body = c.op.regions[0]
         rw.set_operands(c.op, [*c.op.operands, events[c.first]])
@@ -562,7 +562,7 @@ def _carried(c: _Carry, names: Iterator[str]) -> tuple[Value, Value]:
 def _asynchronous(rw: Rewriter, op: Op, waits: list[Value], name: str) -> Value:
     """Replace `op` by the same op with an event; the event."""
     groups = op.defn.split(op.attrs, op.operands)
-    groups[_wait_group(op)] = waits
+    groups[-1] = waits
     result = create(op.defn, groups, op.defn.named(op.attrs) | {"event": event(opcodes(op)[0])}, loc=op.loc)
     rw.insert_before(op, result)
     for old, new in zip(op.results, result.results, strict=False):
@@ -570,14 +570,6 @@ def _asynchronous(rw: Rewriter, op: Op, waits: list[Value], name: str) -> Value:
     rw.erase(op)
     result.results[-1].name = name
     return result.results[-1]
-
-
-def _waiting(rw: Rewriter, op: Op, waits: list[Value]) -> None:
-    """Add waits to `op`, which stays synchronous."""
-    lengths = list(op.attr(SEGMENTS))
-    lengths[_wait_group(op)] = len(waits)
-    rw.set_attrs(op, segments=tuple(lengths))
-    rw.set_operands(op, [*op.operands, *waits])
 
 
 def _waits(block: Region, own: set[Op]) -> list[Wait]:
@@ -623,18 +615,6 @@ def _drop(rw: Rewriter, waits: Sequence[Wait]) -> None:
             rw.erase(op)
             continue
         if is_tile_op(op.defn):
-            lengths = list(op.attr(SEGMENTS))
-            lengths[_wait_group(op)] -= len(places)
-            rw.set_attrs(op, segments=tuple(lengths))
-        rw.set_operands(op, left)
-
-
-def _wait_group(op: Op) -> int:
-    return [g.name for g in op.defn.groups].index("wait")
-
-
-def _names(rw: Rewriter) -> Iterator[str]:
-    """`e0`, `e1`, … without the names that are used."""
-    used = {v.name for op in rw.block.ops() for v in op.results}
-    used |= {p.name for b in rw.blocks() for p in b.params}
-    return (name for n in count() if (name := f"e{n}") not in used)
+            set_waits(rw, op, left[len(left) + len(places) - op.attr(SEGMENTS)[-1] :])
+        else:
+            rw.set_operands(op, left)

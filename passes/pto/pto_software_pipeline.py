@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import count
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics, Severity, UsageError
@@ -38,7 +37,7 @@ from ptir_tools.dialects.pto.memory.windows import view_of
 from ptir_tools.dialects.pto.ops.memory import is_load, memory_of, touches_memory
 from ptir_tools.dialects.pto.order import hazards
 from ptir_tools.dialects.pto.pipes import is_tile_op, unit
-from ptir_tools.dialects.pto.structure import has_addresses, is_call, is_for, is_loop
+from ptir_tools.dialects.pto.structure import has_addresses, is_call, is_for, is_loop, unused_names
 from ptir_tools.dialects.pto.targets import Target, target_of
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import INDEX_TYPE, EventType, event
@@ -63,7 +62,7 @@ def run(program: Program, context: PassContext) -> None:
             continue
         ordered = any(_signals(op) or _orders(op) for op in function.ops())
         room = _Room(function, target)
-        names = _names(function)
+        names = unused_names(function, "p")
         for loop in loops:
             ahead = next((x for x in _Ahead.of(loop, ordered) if room.take(x, depth)), None)
             if ahead is None or (ordered and not _proved(program, function, loop, depth, target)):
@@ -72,12 +71,6 @@ def run(program: Program, context: PassContext) -> None:
             if ordered:
                 rw.finish()
             context.count("loops")
-
-
-def _names(function: Function) -> Iterator[str]:
-    blocks = [function, *(r for op in function.ops() for r in op.regions)]
-    used = {v.name for op in function.ops() for v in op.results} | {p.name for b in blocks for p in b.params}
-    return (name for k in count() if (name := f"p{k}") not in used)
 
 
 def _signals(op: Op) -> bool:
@@ -91,7 +84,7 @@ def _proved(program: Program, function: Function, loop: Op, depth: int, target: 
     block = copy.functions[program.functions.index(function)]
     again = next(op for k, op in enumerate(block.ops()) if k == at)
     with Rewriter(block, copy.dialect, program=copy) as rw:
-        _Pipeline(rw, again, _Ahead.of(again, True)[0], depth, _names(block)).build()
+        _Pipeline(rw, again, _Ahead.of(again, True)[0], depth, unused_names(block, "p")).build()
     counts = [Counter[str](), Counter[str]()]
     for codes, tried in zip(counts, (program, copy), strict=True):
         hazards.check(tried, diagnostics := Diagnostics(), target)
@@ -362,8 +355,7 @@ class _Pipeline:
         if not _signals(op) and not any(map(_is_event, op.operands)):
             return op
         groups, attrs = op.defn.split(op.attrs, op.operands), op.defn.named(op.attrs)
-        at = [g.name for g in op.defn.groups].index("wait")
-        groups[at] = [x for x in groups[at] if x not in self.made]
+        groups[-1] = [x for x in groups[-1] if x not in self.made]
         if isinstance(t := attrs.get("event"), EventType):
             attrs["event"] = event(t.producer, t.scope)
         return create(op.defn, groups, attrs, loc=op.loc)

@@ -12,7 +12,6 @@ of the first product may be fused, too: it works on the next slice, a part in ea
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from itertools import count
 
 from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import PURE, Function, Op, Region, Value
@@ -21,7 +20,7 @@ from ptir_tools.core.types import Shape
 from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.ops.memory import memory_of, touches_memory
 from ptir_tools.dialects.pto.pipes import unit
-from ptir_tools.dialects.pto.structure import is_for
+from ptir_tools.dialects.pto.structure import is_for, unused_names
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType
 from ptir_tools.passes.pto.pto_software_pipeline import Copies
@@ -375,9 +374,7 @@ def chained(kernels: Sequence[Function], memory: Mapping[Value, Value], private:
     for p in (p for nest in nests for p in nest.params):
         values[p] = params.setdefault(memory[p], Value(p.type, p.name))
     result = Function(name, params=list(params.values()), loc=kernels[-1].loc)
-    used = {p.name for p in result.params}
-    names = (x for k in count() if (x := f"x{k}") not in used)
-    result.body = Chain(a, b, ahead[0] if ahead else None, values, names).build()
+    result.body = Chain(a, b, ahead[0] if ahead else None, values, unused_names(result, "x")).build()
     return result
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.ir import Function, Op, Operand, Region, Value
+from ptir_tools.core.ir import SEGMENTS, Function, Op, Operand, Region, Value
+from ptir_tools.core.typed import TYPE_CHECKING
+from ptir_tools.dialects.pto.types import TileType
+
+if TYPE_CHECKING:
+    from ptir_tools.rewrite.rewriter import Rewriter
 
 
 def is_for(op: Op) -> bool:
@@ -60,6 +66,25 @@ def value_of(x: Operand) -> Value:
     return x
 
 
+def tiles_of(op: Op) -> list[Value]:
+    """The tile operands of an op."""
+    return [x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
+
+
 def has_addresses(block: Region) -> bool:
     """Whether tiles in a block have addresses."""
     return any(map(is_assign, block.ops()))
+
+
+def set_waits(rw: Rewriter, op: Op, waits: Sequence[Operand]) -> None:
+    """Make a tile op wait for these events alone: they are its last group of operands."""
+    *lengths, old = op.attr(SEGMENTS)
+    rw.set_attrs(op, segments=(*lengths, len(waits)))
+    rw.set_operands(op, [*op.operands[: len(op.operands) - old], *waits])
+
+
+def unused_names(function: Region, letter: str) -> Iterator[str]:
+    """`e0`, `e1`, … for the letter e, without the names that values of the function have."""
+    blocks = [function, *(r for op in function.ops() for r in op.regions)]
+    used = {v.name for b in blocks for v in (*b.params, *(v for op in b.body for v in op.results))}
+    return (name for n in count() if (name := f"{letter}{n}") not in used)

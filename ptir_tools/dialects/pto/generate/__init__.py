@@ -474,7 +474,7 @@ def without(block: Region, op: Op, k: int) -> Op:
     op.operands = (*op.operands[:k], *op.operands[k + 1 :])
     if SEGMENTS in op.defn.attr_index:
         lengths = list(op.attr(SEGMENTS))
-        lengths[[g.name for g in op.defn.groups].index("wait")] -= 1
+        lengths[-1] -= 1
         place = op.defn.attr_index[SEGMENTS]
         op.attrs = (*op.attrs[:place], tuple(lengths), *op.attrs[place + 1 :])
     return op

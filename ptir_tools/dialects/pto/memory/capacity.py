@@ -15,7 +15,7 @@ from ptir_tools.dialects.pto.carried import carried
 from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.memory.info import infer, tile_bytes
 from ptir_tools.dialects.pto.names import SPACE_LOCS
-from ptir_tools.dialects.pto.structure import has_addresses, is_loop
+from ptir_tools.dialects.pto.structure import has_addresses, is_loop, tiles_of
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, target_of
 from ptir_tools.dialects.pto.types import MemRefType, TileType, type_text
 
@@ -161,7 +161,7 @@ def _apart(a: tuple[Value, int, int], b: tuple[Value, int, int]) -> bool:
 def _overwritten(op: Op) -> list[Value]:
     """The operands over which the result of `op` may be written. For an accumulator it is required."""
     f = facts(op)
-    tiles = [x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
+    tiles = tiles_of(op)
     if f.over is not None:
         return tiles[f.over :][:1]
     if f.reuses is None:

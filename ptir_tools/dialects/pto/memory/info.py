@@ -10,6 +10,7 @@ from ptir_tools.core.ir import Function, Op, Value
 from ptir_tools.core.violations import Violation, operand
 from ptir_tools.dialects.pto.carried import carried
 from ptir_tools.dialects.pto.facts import facts
+from ptir_tools.dialects.pto.structure import tiles_of
 from ptir_tools.dialects.pto.targets import A5, ALIGNMENT, Target
 from ptir_tools.dialects.pto.types import EventType, TileType, tile
 
@@ -83,7 +84,7 @@ class _Places:
             return asked[0] if len(asked) == 1 else f.gives[0]
         if f.over is None and not f.renames:
             return "Vec"
-        return self.location([x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)][f.over or 0])
+        return self.location(tiles_of(op)[f.over or 0])
 
     def location(self, v: Value) -> str:
         """The location of a tile: the stated one, or that of its op, or that of its uses, if they agree."""

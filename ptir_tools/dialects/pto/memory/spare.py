@@ -9,7 +9,7 @@ from ptir_tools.core.ir import Function, Op, Value
 from ptir_tools.dialects.pto.affine import most
 from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.memory.info import extents, tile_bytes
-from ptir_tools.dialects.pto.structure import is_assign, is_for
+from ptir_tools.dialects.pto.structure import is_assign, is_for, tiles_of
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
 from ptir_tools.dialects.pto.types import TileType, tile
 
@@ -22,7 +22,7 @@ def spares(op: Op, tiles: Mapping[Value, TileType]) -> list[TileType]:
     """The extra tiles of an op, except of a prefetch, whose tile has its own size."""
     if (spare := facts(op).spare) is None:
         return []
-    return spare([tiles[x] for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)])
+    return spare([tiles[x] for x in tiles_of(op)])
 
 
 def like_first(given: Sequence[TileType]) -> list[TileType]:

@@ -24,82 +24,45 @@ from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.types import TileType, tile, type_text
 
 
-def product_types(a: Type, b: Type, *, to: TileType) -> None:
-    """Left MxK, Right KxN, Acc MxN, all of rank 2; i8 by i8 gives i32, floats give f32."""
-    left, right = rules.need_tile("operand 0", a), rules.need_tile("operand 1", b)
-    for what, t in (("operand 0", left), ("operand 1", right), ("the result", to)):
+def product_types(places: Sequence[str], *operands: Type, to: TileType) -> None:
+    """Tiles in `places`, of rank 2: Left MxK, Right KxN, and the result MxN in Acc; i8 by i8 gives i32, floats give f32. An
+    accumulator has the result's type, a Bias is a row of its elements. With scales, the factors are 8-bit floats, and each has an
+    exponent of u8 for every BLOCK elements along K."""
+    names = {place: f"operand {i}" for i, place in enumerate(places)}
+    tiles = {place: rules.need_tile(names[place], t) for place, t in zip(places, operands, strict=True)}
+    for what, t, place in (*((names[p], t, p) for p, t in tiles.items()), ("the result", to, "Acc")):
         rules.rank_two(what, t)
-    rules.at_loc("operand 0", left, "Left")
-    rules.at_loc("operand 1", right, "Right")
-    rules.at_loc("the result", to, "Acc")
-    rules.same_extent("K of the operands", left.shape[1], right.shape[0], operand(1))
-    rules.same_extent("M of operand 0 and result", left.shape[0], to.shape[0], result())
-    rules.same_extent("N of operand 1 and result", right.shape[1], to.shape[1], result())
+        rules.at_loc(what, t, place)
+    if "Acc" in tiles:
+        rules.same_tiles(to, tiles["Acc"])
+    left, right = tiles["Left"], tiles["Right"]
+    rules.same_extent("K of the operands", left.shape[1], right.shape[0], rules.place(names["Right"]))
+    rules.same_extent(f"M of {names['Left']} and result", left.shape[0], to.shape[0], result())
+    rules.same_extent(f"N of {names['Right']} and result", right.shape[1], to.shape[1], result())
     wants = F32 if left.dtype.is_float else SI32
     agree = left.dtype.is_float == right.dtype.is_float and to.dtype is wants
     shown = f"{type_text(left)} by {type_text(right)} to {type_text(to)}"
     require(agree, "TypeMismatch", f"{shown}: floats accumulate in f32, integers in i32", at=result())
+    if (row := tiles.get("Bias")) is not None:
+        rules.same_dtype(names["Bias"], row, to)
+        rules.same_extent("rows of the bias", row.shape[0], 1, rules.place(names["Bias"]))
+        rules.same_extent("N of bias and result", row.shape[1], to.shape[1], rules.place(names["Bias"]))
+    for place, factor, kept in (("Left", left, 0), ("Right", right, 1)) if "ScaleLeft" in tiles else ():
+        good, (what, scale) = factor.dtype.is_float and factor.dtype.bits == 8, (names[f"Scale{place}"], tiles[f"Scale{place}"])
+        require(good, "TypeMismatch", f"{names[place]} is {type_text(factor)}, expected floats of 8 bits")
+        count = factor.shape[1 - kept]
+        whole = not isinstance(count, int) or count % GRANULE == 0
+        require(whole, "ShapeMismatch", f"K is {count}, must be a multiple of {GRANULE}")
+        require(scale.dtype is UI8, "TypeMismatch", f"{what} is {type_text(scale)}, expected exponents of u8")
+        rules.same_extent(f"{what} and what it scales", scale.shape[kept], factor.shape[kept])
+        blocks = count // BLOCK if isinstance(count, int) else count
+        rules.same_extent(f"blocks of K in {what}", scale.shape[1 - kept], blocks)
 
 
-def accumulated_product_types(c: Type, a: Type, b: Type, *, to: TileType) -> None:
-    """As `product_types`, with an accumulator of the result's type."""
-    acc = rules.need_tile("operand 0", c)
-    rules.at_loc("operand 0", acc, "Acc")
-    rules.same_tiles(to, acc)
-    product_types(a, b, to=to)
-
-
-def biased_product_types(a: Type, b: Type, bias: Type, *, to: TileType) -> None:
-    """As `product_types`, with a row of the result's elements in Bias."""
-    row = rules.need_tile("operand 2", bias)
-    product_types(a, b, to=to)
-    rules.rank_two("operand 2", row)
-    rules.at_loc("operand 2", row, "Bias")
-    rules.same_dtype("operand 2", row, to)
-    rules.same_extent("rows of the bias", row.shape[0], 1, operand(2))
-    rules.same_extent("N of bias and result", row.shape[1], to.shape[1], operand(2))
-
-
-def vector(rule: kit.Rule) -> kit.Rule:
-    """The rule `rule` for one row: M is 1."""
-
-    def infer(*operands: Type, to: TileType) -> None:
-        rule(*operands, to=to)
-        rules.same_extent("M of a gemv", to.shape[0], 1)
-
-    return infer
-
-
-def scaled_product_types(a: Type, sa: Type, b: Type, sb: Type, *, to: TileType) -> None:
-    """As `product_types`, of 8-bit floats; each with an exponent of u8 for every BLOCK elements along K."""
-    product_types(a, b, to=to)
-    left, right = rules.need_tile("operand 0", a), rules.need_tile("operand 2", b)
-    for what, factor in (("operand 0", left), ("operand 2", right)):
-        good = factor.dtype.is_float and factor.dtype.bits == 8
-        require(good, "TypeMismatch", f"{what} is {type_text(factor)}, expected floats of 8 bits")
-    if isinstance(k := left.shape[1], int):
-        require(k % GRANULE == 0, "ShapeMismatch", f"K is {k}, must be a multiple of {GRANULE}")
-    factors = (("operand 1", sa, "ScaleLeft", left, 0), ("operand 3", sb, "ScaleRight", right, 1))
-    for what, t, loc, of, kept in factors:
-        tile = rules.need_tile(what, t)
-        rules.rank_two(what, tile)
-        rules.at_loc(what, tile, loc)
-        require(tile.dtype is UI8, "TypeMismatch", f"{what} is {type_text(tile)}, expected exponents of u8")
-        rules.same_extent(f"{what} and what it scales", tile.shape[kept], of.shape[kept])
-        count = of.shape[1 - kept]
-        rules.same_extent(f"blocks of K in {what}", tile.shape[1 - kept], count // BLOCK if isinstance(count, int) else count)
-
-
-def accumulated_scaled_product_types(c: Type, a: Type, sa: Type, b: Type, sb: Type, *, to: TileType) -> None:
-    """As `scaled_product_types`, and an accumulator of the result's type."""
-    accumulated_product_types(c, a, b, to=to)
-    scaled_product_types(a, sa, b, sb, to=to)
-
-
-def biased_scaled_product_types(a: Type, sa: Type, b: Type, sb: Type, bias: Type, *, to: TileType) -> None:
-    """As `scaled_product_types`, and a row of the result's elements in Bias."""
-    biased_product_types(a, b, bias, to=to)
-    scaled_product_types(a, sa, b, sb, to=to)
+def vector(places: Sequence[str], *operands: Type, to: TileType) -> None:
+    """As `product_types`, for one row: M is 1."""
+    product_types(places, *operands, to=to)
+    rules.same_extent("M of a gemv", to.shape[0], 1)
 
 
 _SCALED = ("Left", "ScaleLeft", "Right", "ScaleRight")
@@ -201,8 +164,8 @@ def _types(places: Sequence[str], one_row: bool, choices: Choices, *_: Type) -> 
     return tuple(types[place] for place in (*places, "Acc"))
 
 
-def _products(name: str, rule: Callable[[kit.Rule], kit.Rule], more: str) -> None:
-    """Declare the products called `name`, each with `rule` in addition to its own rule; `more` is appended to their manual."""
+def _products(name: str, rule: Callable[..., None], more: str) -> None:
+    """Declare the products called `name`, with the type rule `rule` of their places; `more` is appended to their manual."""
 
     def matmul(a: Tile, b: Tile, *, to: TileType) -> kit.Filling:
         """`a @ b` of Left and Right into Acc."""
@@ -228,20 +191,20 @@ def _products(name: str, rule: Callable[[kit.Rule], kit.Rule], more: str) -> Non
         """`a @ b` of blocks that share an exponent, plus a row of bias for every row."""
         return _product(to, a, b, bias, (sa, sb))
 
-    for kind, body, own, places in (
-        ("", matmul, product_types, ("Left", "Right")),
-        (".acc", matmul_acc, accumulated_product_types, ("Acc", "Left", "Right")),
-        (".bias", matmul_bias, biased_product_types, ("Left", "Right", "Bias")),
-        (".mx", matmul_mx, scaled_product_types, _SCALED),
-        (".mx.acc", matmul_mx_acc, accumulated_scaled_product_types, ("Acc", *_SCALED)),
-        (".mx.bias", matmul_mx_bias, biased_scaled_product_types, (*_SCALED, "Bias")),
+    for kind, body, places in (
+        ("", matmul, ("Left", "Right")),
+        (".acc", matmul_acc, ("Acc", "Left", "Right")),
+        (".bias", matmul_bias, ("Left", "Right", "Bias")),
+        (".mx", matmul_mx, _SCALED),
+        (".mx.acc", matmul_mx_acc, ("Acc", *_SCALED)),
+        (".mx.bias", matmul_mx_bias, (*_SCALED, "Bias")),
     ):
         left = places.index("Left")
         text = f"{inspect.getdoc(body)}{more}"
         kit.declare(
             name + kind,
             body,
-            rule(own),
+            partial(rule, places),
             text,
             facts=Facts(
                 pipe="M",
@@ -260,5 +223,5 @@ def _products(name: str, rule: Callable[[kit.Rule], kit.Rule], more: str) -> Non
         )
 
 
-_products("matmul", lambda rule: rule, "")
+_products("matmul", product_types, "")
 _products("gemv", vector, " M is 1.")

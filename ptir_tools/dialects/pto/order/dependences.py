@@ -31,9 +31,9 @@ from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Number, TooMa
 from ptir_tools.dialects.pto.order.hazards import HazardAnalysis, HazardWalk, Task, TaskAccess, merged_clock, walks
 from ptir_tools.dialects.pto.order.traces import Alternatives, Role
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of, pipe_of_opcode
-from ptir_tools.dialects.pto.structure import is_barrier, is_loop, is_sync, value_of
+from ptir_tools.dialects.pto.structure import is_barrier, is_loop, is_sync, tiles_of, value_of
 from ptir_tools.dialects.pto.targets import Target, target_of
-from ptir_tools.dialects.pto.types import EventType, TileType
+from ptir_tools.dialects.pto.types import EventType
 
 _place = attrgetter("place")
 BARRIER = -1  # in the place of an operand: the op is a barrier itself
@@ -378,15 +378,20 @@ class RecordingWalk(HazardWalk):
 # Where a walk does not show all
 
 
-@dataclass(slots=True)
-class _Accesses:
-    """A tile op: the loops around it, its pipe, the ops that may make its tiles, and its accesses."""
+class _User(NamedTuple):
+    """A tile op, the loops around it, the ops that may make its tiles, and its accesses."""
 
     op: Op
     loops: tuple[Op, ...]
-    pipe: str
     made_by: set[Op]
     touches: list[tuple[Access | None, bool]]
+
+    def follows(self, earlier: _User, same: bool) -> bool:
+        """Whether it may conflict with an earlier op, in the `same` iteration of all common loops or in another one."""
+        pairs = ((x, y) for x, writes in self.touches for y, also in earlier.touches if writes or also)
+        return earlier.op in self.made_by or any(
+            x is None or y is None or (x.root is y.root and (not same or overlap(x, y) is not None)) for x, y in pairs
+        )
 
 
 def _conservative(function: Function, target: Target | None) -> Dependences:
@@ -395,18 +400,17 @@ def _conservative(function: Function, target: Target | None) -> Dependences:
     sources = {v: [c.given(*place) for place in c.sources] for op in function.ops() for c in carried(op) for v in c.homes}
     homes = placed([function])
     scratch = on_chip_bytes("Vec", *target.scratch) if homes and target is not None and target.scratch is not None else None
-    ops = [_accesses_of_op(op, loops, sources, homes, scratch) for op, loops in _loops(function.body, ()) if is_tile_op(op.defn)]
+    users = [_user(op, loops, sources, homes, scratch) for op, loops in _loops(function.body, ()) if is_tile_op(op.defn)]
     found = Dependences()
-    for n, b in enumerate(ops):
-        for k, a in enumerate(ops):
-            if a.pipe == b.pipe:
+    for n, b in enumerate(users):
+        for k, a in enumerate(users):
+            if pipe_of(a.op) == pipe_of(b.op):
                 continue
-            common = [x for x, y in zip(a.loops, b.loops, strict=False) if x is y]
-            if k < n and (a.op in b.made_by or _conflict(a, b, same=True)):
+            if k < n and b.follows(a, same=True):
                 found.add(b.op, a.op, None)
-            if common and (a.op in b.made_by or _conflict(a, b, same=False)):
-                for loop in common:
-                    found.add(b.op, a.op, loop)
+            common = [x for x, y in zip(a.loops, b.loops, strict=False) if x is y]
+            for loop in common if common and b.follows(a, same=False) else ():
+                found.add(b.op, a.op, loop)
     return found
 
 
@@ -418,34 +422,21 @@ def _loops(body: Iterable[Op], around: tuple[Op, ...]) -> Iterator[tuple[Op, tup
             yield from _loops(r.body, (*around, op) if is_loop(op) else around)
 
 
-def _accesses_of_op(
+def _user(
     op: Op,
     loops: tuple[Op, ...],
     sources: Mapping[Value, list[Operand]],
     homes: Mapping[Value, Access],
     scratch: Access | None,
-) -> _Accesses:
-    todo = [x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
-    made_by, seen = set[Op](), set[Value]()
-    while todo:
-        v = todo.pop()
-        if v not in seen:
-            seen.add(v)
-            todo += [x for x in sources.get(v, ()) if isinstance(x, Value)]
-            made_by |= {v.op} if v.op is not None and v not in sources else set()
-    touches: list[tuple[Access | None, bool]] = []
-    if touches_memory(op):
-        touches.append((access_of(op), not is_load(op)))
+) -> _User:
+    seen = dict.fromkeys(tiles_of(op))
+    for v in (todo := list(seen)):
+        more = [x for x in sources.get(v, ()) if isinstance(x, Value) and x not in seen]
+        seen |= dict.fromkeys(more)
+        todo += more
+    touches: list[tuple[Access | None, bool]] = [(access_of(op), not is_load(op))] if touches_memory(op) else []
     for values, writes in ((op.operands, False), (op.results, True)):
         touches += [(homes[v], writes) for v in values if isinstance(v, Value) and v in homes]
     if scratch is not None and facts(op).scratch:
         touches.append((scratch, True))
-    return _Accesses(op, loops, pipe_of(op), made_by, touches)
-
-
-def _conflict(a: _Accesses, b: _Accesses, same: bool) -> bool:
-    for x, writes in a.touches:
-        for y, also in b.touches:
-            if (writes or also) and (x is None or y is None or (x.root is y.root and (not same or overlap(x, y) is not None))):
-                return True
-    return False
+    return _User(op, loops, {v.op for v in seen if v.op is not None and v not in sources}, touches)

@@ -598,25 +598,26 @@ class HazardWalk(Walk):
 
     def on_chip(self, op: Op, role: Role, task: Task, clock: Clock) -> None:
         """Check the accesses of an op to on-chip memory: operands are read, results and scratch are written."""
-        for i in role.tiles:
-            for when, tile in self.options(op.operands[i]):
-                if tile.home is not None:
-                    self.access(task, tile.home, clock, self.both(when, self.path_condition))
+        touched = [(x, when, tile.home) for x in (op.operands[i] for i in role.tiles) for when, tile in self.options(x)]
+        for _, when, home in touched:
+            if home is not None:
+                self.access(task, home, clock, self.both(when, self.path_condition))
         scratch = self.target.scratch if self.target is not None and facts(op).scratch else None
         space = on_chip_bytes("Vec", *scratch) if scratch is not None else None
         if space is not None:
             self.access(task, space, clock, self.path_condition, writes=True, scratch=True)
-        tiles = [_Tile(v, task, self.result_valid(op, role), self.home(v)) for v in op.results if isinstance(v.type, TileType)]
-        for x, other in [(op.operands[i], tile) for i in role.tiles for _, tile in self.options(op.operands[i])] if space else ():
-            if other.home is not None and overlap(other.home, space):
-                self.overwritten(op, op, x, True, True)
-        for tile in tiles:
-            self.known[tile.value] = ((ALWAYS, tile),)
+        for v in op.results:
+            if not isinstance(v.type, TileType):
+                continue
+            tile = _Tile(v, task, self.result_valid(op, role), self.home(v))
+            self.known[v] = ((ALWAYS, tile),)
             if tile.home is not None and not self.is_alias(op, tile.home):  # else the same bytes under another type
                 self.access(task, tile.home, clock, self.path_condition, writes=True)
-                if space is not None and overlap(tile.home, space):
-                    self.overwritten(op, op, tile.value, True, True)
+                touched.append((v, ALWAYS, tile.home))
             tile.number = self.writes
+        for x, _, home in touched if space is not None else ():
+            if home is not None and space is not None and overlap(home, space):
+                self.overwritten(op, op, x, True, True)
 
     def access(
         self, task: Task, home: Access, clock: Clock, when: Number, *, writes: bool = False, scratch: bool = False

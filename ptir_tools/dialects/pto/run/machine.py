@@ -31,7 +31,7 @@ from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, Pipes, join
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
 from ptir_tools.dialects.pto.run.storage import Box, Marks, Part, Storage, Tile, box, static_shape, window
 from ptir_tools.dialects.pto.run.timeline import Timeline
-from ptir_tools.dialects.pto.structure import is_assign
+from ptir_tools.dialects.pto.structure import is_assign, tiles_of
 from ptir_tools.dialects.pto.targets import TARGETS, Target
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 from ptir_tools.dialects.pto.valid import of_shape, stated, valid_of
@@ -227,7 +227,7 @@ class Machine:
         if self.timeline is None:
             return
         op, env = task.op, self.context.env
-        read = [(self._place(x), env[x]) for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
+        read = [(self._place(x), env[x]) for x in tiles_of(op)]
         written = [(self._place(v), tile) for v, tile in zip(op.results, made, strict=False)]
         self.timeline.add(op, PIPES[task.pipe], task, task.waits, synchronous, read, written, memory)
 
@@ -236,7 +236,7 @@ class Machine:
 
     def _operands(self, op: Op) -> list[Tile]:
         env = self.context.env
-        return [env[x] for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
+        return [env[x] for x in tiles_of(op)]
 
     def read(self, tile: Tile, name: str) -> None:
         """Raise Violation("TileOverwritten") when the bytes of `tile` were overwritten."""
@@ -249,7 +249,7 @@ class Machine:
     def access(self, task: Task, clock: Clock, made: Sequence[Tile], memory: tuple[Array, bool] | None) -> None:
         """The accesses of an op: its tile operands are read, `made` are written. `memory` is a view and whether it is written."""
         op = task.op
-        read = [x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
+        read = tiles_of(op)
         for x in read:
             tile = self.context.env[x]
             self.read(tile, x.name)
@@ -400,7 +400,7 @@ def issue(
 def made_region(context: Context, to: TileType) -> Box:
     """The valid region of the tile that an op makes. Raises Violation("InvalidValid") unless 0 < valid <= shape."""
     shape, op, env = static_shape(to), _running(context), context.env
-    tiles = [of_shape(env[x].valid) for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
+    tiles = [of_shape(env[x].valid) for x in tiles_of(op)]
     return _region(valid_of(op, tiles, _numbers(context)), shape)
 
 

@@ -19,7 +19,8 @@ from ptir_tools.dialects.pto.ops.irregular import BLOCK
 from ptir_tools.dialects.pto.order.signals import BARRIER
 from ptir_tools.dialects.pto.pipes import is_tile_op, opcodes_of
 from ptir_tools.dialects.pto.rules import group
-from ptir_tools.dialects.pto.text.cpp.kernel import NOTHING, Kernel, tiles_of
+from ptir_tools.dialects.pto.structure import tiles_of
+from ptir_tools.dialects.pto.text.cpp.kernel import NOTHING, Kernel
 from ptir_tools.dialects.pto.text.cpp.memory import global_tensor
 from ptir_tools.dialects.pto.text.cpp.spelling import element, sides, tile_type, value_type
 from ptir_tools.dialects.pto.text.writer import grouped

@@ -17,7 +17,7 @@ from ptir_tools.dialects.pto.memory.bindings import carried_addresses
 from ptir_tools.dialects.pto.memory.info import infer
 from ptir_tools.dialects.pto.memory.spare import end_of_tiles, spare_bytes
 from ptir_tools.dialects.pto.order.signals import Signals, signals_of
-from ptir_tools.dialects.pto.structure import is_assign
+from ptir_tools.dialects.pto.structure import is_assign, tiles_of
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.text.assembly import NOT_TRANSLATABLE
 from ptir_tools.dialects.pto.text.cpp.spelling import RESERVED, element, identifier, literal, sides, tile_type, unit_dims
@@ -185,8 +185,3 @@ class Kernel:
         for n in outer:
             rows = rows * n
         return rows, columns
-
-
-def tiles_of(op: Op) -> list[Value]:
-    """The tile operands of an op."""
-    return [x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]

@@ -10,7 +10,8 @@ from ptir_tools.dialects.pto.affine import Linear, number
 from ptir_tools.dialects.pto.facts import Extents
 from ptir_tools.dialects.pto.ops.memory import is_load, memory_of, touches_memory
 from ptir_tools.dialects.pto.rules import group
-from ptir_tools.dialects.pto.text.cpp.kernel import NOTHING, Kernel, Window, tiles_of
+from ptir_tools.dialects.pto.structure import tiles_of
+from ptir_tools.dialects.pto.text.cpp.kernel import NOTHING, Kernel, Window
 from ptir_tools.dialects.pto.text.cpp.spelling import element, sides, unit_dims, value_type
 from ptir_tools.dialects.pto.types import MemRefType, TileType, type_text
 from ptir_tools.dialects.pto.valid import of_shape, stated
