@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from ptir_tools.core.dialect import Program, clone
-from ptir_tools.core.dtypes import DType
+from ptir_tools.core.dtypes import SI64, DType
 from ptir_tools.core.ir import Op, Region, operand_type
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass
@@ -87,13 +87,13 @@ def entry_point_name(entry: str, digest: str) -> str:
     return f"{'_' if plain[0].isdigit() else ''}{plain}__{digest[:16]}"
 
 
-def decomposed(program: Program, rules: Mapping[str, Rule]) -> Program:
-    """`program`, or a copy with its layer norms, and what `rules` have a formula for, decomposed."""
+def decomposed(program: Program, rules: Mapping[str, Rule], widest: DType = SI64) -> Program:
+    """`program`, or a copy with its layer norms, and what `rules` have a formula for, decomposed; see `express`."""
     there = {op.defn.short for block in program.blocks() for op in block.body}
     if there.isdisjoint((*rules, "layer_norm")):
         return program
     program = clone(program)
     if "layer_norm" in there:
         run_pipeline(program, "decompose", PassContext())
-    expressing.express(program, rules)
+    expressing.express(program, rules, widest)
     return program

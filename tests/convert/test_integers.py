@@ -15,30 +15,20 @@ from ptir_tools.engines import run
 from tests.convert.translations import parse, text
 
 PROFILES = ["seed", "current"]
-LOW, HIGH = -(2**31), 2**31 - 1
-ENDS = [
-    LOW,
-    LOW + 1,
-    LOW + 2,
-    LOW // 2 - 1,
-    LOW // 2,
-    LOW // 2 + 1,
-    -5,
-    -4,
-    -1,
-    0,
-    1,
-    3,
-    4,
-    2**30 - 1,
-    2**30,
-    2**30 + 1,
-    HIGH - 1,
-    HIGH,
-]
+DTYPES = {"si32": np.int32, "si64": np.int64}
 
 
-def function(body: str, dtype: str = "si32", result: str = "", n: int = len(ENDS) ** 2) -> str:
+def ends(bits: int) -> list[int]:
+    """Integers next to the ends, the quarters and the middle of the range."""
+    low, high, quarter = -(1 << bits - 1), (1 << bits - 1) - 1, 1 << bits - 2
+    near = [low // 2 - 1, low // 2, low // 2 + 1, -5, -4, -2, -1, 0, 1, 2, 3, 4, quarter - 1, quarter, quarter + 1]
+    return [low, low + 1, low + 2, *near, high - 1, high]
+
+
+COUNT = len(ends(32))
+
+
+def function(body: str, dtype: str = "si32", result: str = "", n: int = COUNT**2) -> str:
     t = f"tensor<{dtype}, {n}>"
     return (
         f"func @f(%x: {t}, %y: {t}) -> {result or t} {{\n{body.replace('T', t).replace('B', f'tensor<i1, {n}>')}\nreturn %r\n}}\n"
@@ -54,7 +44,18 @@ BODIES = {
     "ne": ("%c = compare_ne(%x, %y) -> B\n%r = cast(%c) -> T", lambda x, y: x != y),
     "maximum": ("%r = maximum(%x, %y) -> T", max),
     "minimum": ("%r = minimum(%x, %y) -> T", min),
-    "abs": ("%r = abs(%x) -> T", lambda x, y: x if x == LOW else abs(x)),
+    "abs": ("%r = abs(%x) -> T", lambda x, y: abs(x)),
+    "sign": ("%r = sign(%x) -> T", lambda x, y: (x > 0) - (x < 0)),
+    "and": ("%r = bitwise_and(%x, %y) -> T", lambda x, y: x & y),
+    "or": ("%r = bitwise_or(%x, %y) -> T", lambda x, y: x | y),
+    "xor": ("%r = bitwise_xor(%x, %y) -> T", lambda x, y: x ^ y),
+    "right": ("%r = shift_right_arithmetic(%x, dense<3> : T) -> T", lambda x, y: x >> 3),
+    "left": ("%r = shift_left(%x, dense<3> : T) -> T", lambda x, y: x << 3),
+    "remainder": ("%r = rem(%x, dense<-7> : T) -> T", lambda x, y: abs(x) % 7 * (1 if x > 0 else -1)),
+    "modulo": ("%r = mod(%x, dense<-7> : T) -> T", lambda x, y: x % -7),
+    "modulo by much": ("%r = mod(%x, dense<1610612736> : T) -> T", lambda x, y: x % 1610612736),
+    "positive": ("%c = compare_gt(%x, dense<0> : T) -> B\n%r = cast(%c) -> T", lambda x, y: x > 0),
+    "at most": ("%c = compare_le(%x, dense<0> : T) -> B\n%r = cast(%c) -> T", lambda x, y: x <= 0),
     "below": ("%c = compare_lt(%x, dense<-4> : T) -> B\n%r = cast(%c) -> T", lambda x, y: x < -4),
     "above": ("%c = compare_lt(dense<1073741824> : T, %x) -> B\n%r = cast(%c) -> T", lambda x, y: x > 2**30),
     "seventh": ("%r = div(%x, dense<7> : T) -> T", lambda x, y: abs(x) // 7 * (1 if x > 0 else -1)),
@@ -74,12 +75,16 @@ def moved(before: Program, target: str, profile: str) -> Program:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", BODIES)
-def test_integers_next_to_the_ends_of_the_range(name: str, profile: str) -> None:
+def test_integers_next_to_the_ends_of_the_range(name: str, dtype: str, profile: str) -> None:
+    """As Python's integers, wrapped; what is one op comes back as one, but for bits."""
     body, meaning = BODIES[name]
-    x, y = (v.reshape(-1).astype(np.int32) for v in np.meshgrid(ENDS, ENDS))
-    expected = np.array([(int(meaning(int(a), int(b))) + 2**31) % 2**32 - 2**31 for a, b in zip(x, y, strict=True)], np.int32)
-    before = parse(function(body), "ptir")
+    kind, bits = DTYPES[dtype], 8 * DTYPES[dtype]().itemsize
+    x, y = (v.reshape(-1) for v in np.meshgrid(*[np.array(ends(bits), kind)] * 2))
+    half = 1 << bits - 1
+    expected = np.array([(int(meaning(int(a), int(b))) + half) % (2 * half) - half for a, b in zip(x, y, strict=True)], kind)
+    before = parse(function(body, dtype), "ptir")
     there = moved(before, "mind", profile)
     back = moved(there, "ptir", profile)
     for program in (there, back):
@@ -88,13 +93,20 @@ def test_integers_next_to_the_ends_of_the_range(name: str, profile: str) -> None
         }
         (found,) = run(program, inputs).values()
         np.testing.assert_array_equal(found, expected)
-    assert len(back.main.body) <= 4 * len(before.main.body), text(back)
+    if name not in ("and", "or", "xor", "right"):
+        assert len(back.main.body) <= 4 * len(before.main.body), text(back)
 
 
-@pytest.mark.parametrize(("profile", "most"), [("seed", 34), ("current", 13)])
-def test_a_comparison_is_short(profile: str, most: int) -> None:
-    there = moved(parse(function(BODIES["lt"][0]), "ptir"), "mind", profile)
-    assert sum(not op.defn.is_constant for op in there.main.body) <= most
+# The most operations that are no constants.
+LENGTHS = {"lt": (16, 10), "ge": (17, 11), "eq": (9, 4), "positive": (11, 5), "maximum": (18, 12), "abs": (13, 7),
+           "sign": (18, 7), "and": (27, 15), "seventh": (2, 1), "remainder": (5, 4), "modulo": (10, 8)}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_formulas_are_short(name: str) -> None:
+    for profile, most in zip(PROFILES, LENGTHS[name], strict=True):
+        there = moved(parse(function(BODIES[name][0], n=6), "ptir"), "mind", profile)
+        assert sum(not op.defn.is_constant for op in there.main.body) <= most, (profile, text(there))
 
 
 def test_integers_do_not_grow_on_the_way_to_tiny() -> None:

@@ -15,10 +15,10 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.lazy import np
-from ptir_tools.dialects.mind.ops.reduce import truncated
 from ptir_tools.rewrite.vocabulary import tensor_type
 
 Pair = tuple[Operand, Operand]
+Ints = tuple[int, ...]
 
 
 def _made(x: Operand, *opcodes: str) -> Op | None:
@@ -51,92 +51,118 @@ def _plus(x: Operand, opcode: str) -> tuple[Operand, int] | None:
     return None
 
 
+def _shares(x: Operand) -> tuple[Operand, int, Array] | None:
+    """The operand, the divisor and the signs of the results (all 1, or of the shape of a constant), where `x` is the quotient of
+    integers by one number."""
+    if not tensor_type(x).dtype.is_integer:
+        return None
+    if (op := _made(x, "Div")) is not None:
+        by = _array(op.operands[1])
+        n = 0 if by is None or not by.size else abs(int(by.reshape(-1)[0]))
+        return (op.operands[0], n, np.sign(by)) if by is not None and n and np.all(np.abs(by.astype(object)) == n) else None
+    if (last := _share(x)) is None:
+        return None
+    source, row = last
+    n, turn = len(row), row[0]
+    while (found := _share(source)) is not None and (found[1][0] == 1).all():
+        source, n = found[0], n * len(found[1])
+    return (source, n, turn) if n <= -tensor_type(x).dtype.min else None
+
+
+def _share(x: Operand) -> tuple[Operand, Array] | None:
+    """The operand and the constant, where `x` is the Mean along a new first axis of a product with signs, and of zeros."""
+    step = _made(x, "Mean")
+    product = None if step is None else _made(step.operands[0], "Mul")
+    if step is None or product is None or step.attr("axes") != (0,) or step.attr("keepdims"):
+        return None
+    for a, b in (product.operands, product.operands[::-1]):
+        row = _array(b)
+        if row is None or row.ndim != tensor_type(a).rank + 1 or tensor_type(a).shape != tensor_type(x).shape:
+            continue
+        if len(row) > 1 and (abs(row[0]) == 1).all() and not row[1:].any():
+            return a, row
+    return None
+
+
 def quotient(x: Operand) -> tuple[Operand, int] | None:
     """The operand and the divisor, where `x` is the quotient of integers by one number."""
-    if (op := _made(x, "Div")) is not None:
-        n = _number(op.operands[1])
-        return None if n is None else (op.operands[0], n)
-    if (op := _made(x, "Reshape")) is None:
+    found = _shares(x)
+    if found is None:
         return None
-    column, n = op.operands[0], 1
-    while (step := _made(column, "Mean")) is not None:
-        rank = tensor_type(column).rank
-        product = _made(step.operands[0], "Mul")
-        if step.attr("axes") != (rank - 1,) or not step.attr("keepdims") or product is None:
-            return None
-        a, b = product.operands
-        a, b = (b, a) if _array(a) is not None else (a, b)
-        row = _array(b)
-        if row is None or row.ndim != 1 or tensor_type(a).shape[-1:] != (1,) or row[0] != 1 or row[1:].any():
-            return None
-        column, n = a, n * row.size
-    start = _made(column, "Reshape")
-    if n == 1 or start is None:
+    source, n, turn = found
+    same = turn.size and (turn == turn.reshape(-1)[0]).all()
+    return (source, int(turn.reshape(-1)[0]) * n) if same else None
+
+
+def _signs(x: Operand, sign: int) -> tuple[Operand, Array] | None:
+    """y and the results, where `x` gives these where y is below (`sign` -1) or above 0, and 0 elsewhere."""
+    whole = _shares(x)
+    quarter = 1 << tensor_type(x).dtype.bits - 2
+    rest = None if whole is None or whole[1] != quarter else _plus(whole[0], "Add" if sign > 0 else "Sub")
+    difference = None if rest is None or rest[1] != quarter - 1 else _made(rest[0], "Sub")
+    if whole is None or difference is None:
         return None
-    source, t = start.operands[0], tensor_type(x)
-    whole = tensor_type(source).shape == t.shape and tensor_type(column).shape == (*t.shape, 1)
-    return (source, n) if whole and t.dtype.is_integer and n <= -t.dtype.min else None
+    y, half = difference.operands
+    return (y, whole[2] * sign) if quotient(half) == (y, 2) else None
+
+
+def _sign(x: Operand, sign: int) -> Operand | None:
+    found = _signs(x, sign)
+    return found[0] if found is not None and (found[1] == 1).all() else None
 
 
 def negative(x: Operand) -> Operand | None:
     """y, where `x` is 1 if y is below 0, else 0."""
-    if (op := _made(x, "Neg")) is None or (whole := quotient(op.operands[0])) is None:
-        return None
-    quarter = 1 << tensor_type(x).dtype.bits - 2
-    rest = _plus(whole[0], "Sub")
-    if whole[1] != quarter or rest is None or rest[1] != quarter - 1 or (difference := _made(rest[0], "Sub")) is None:
-        return None
-    y, half = difference.operands
-    return y if quotient(half) == (y, 2) else None
+    return _sign(x, -1)
 
 
-def not_zero(x: Operand) -> Operand | None:
-    """y, where `x` is 1 if y is not 0, else 0."""
+def positive(x: Operand) -> Operand | None:
+    """y, where `x` is 1 if y is above 0, else 0."""
+    return _sign(x, 1)
+
+
+def is_zero(x: Operand) -> Operand | None:
+    """y, where `x` is 1 if y is 0, else 0."""
     low = tensor_type(x).dtype.min
-    if (found := _plus(x, "Add")) is not None and found[1] == 1:
-        inner = found[0]
-        if (neg := _made(inner, "Neg")) is not None and (whole := quotient(neg.operands[0])) is not None and whole[1] == low:
-            pass
-        elif (whole := quotient(inner)) is None or whole[1] != -low:
-            return None
-        y = _plus(whole[0], "Add")
-        return y[0] if y is not None and y[1] == low else None
-    return None
+    if (whole := quotient(x)) is None or whole[1] not in (low, -low):
+        return None
+    y = _plus(whole[0], "Add")
+    return y[0] if y is not None and y[1] == low and (whole[1] == low) else None
 
 
 def less(x: Operand) -> Pair | None:
     """a and b, where `x` is 1 if a is below b, else 0."""
-    if (op := _made(x, "Neg")) is None or (whole := quotient(op.operands[0])) is None:
+    step = _made(x, "Mean")
+    total = None if step is None else _made(step.operands[0], "Add")
+    if step is None or total is None or step.attr("axes") != (0,) or step.attr("keepdims"):
         return None
-    quarter = 1 << tensor_type(x).dtype.bits - 2
-    down = _plus(whole[0], "Sub")
-    if whole[1] != quarter or down is None or down[1] != quarter + 1 or (total := _made(down[0], "Add")) is None:
-        return None
-    for apart, rest in (total.operands, total.operands[::-1]):
-        quotients, part = _made(apart, "Sub"), quotient(rest)
-        if quotients is None or part is None or part[1] != 4 or (left := _plus(part[0], "Add")) is None or left[1] != 8:
+    for tests, ones in (total.operands, total.operands[::-1]):
+        found = _signs(tests, -1) if _is_along(ones, 1, 1, 0) else None
+        if found is None or found[1].reshape(-1).tolist() != [1, -1, 1]:
             continue
-        both = _made(left[0], "Sub")
-        difference = None if both is None else _made(both.operands[0], "Sub")
-        if both is None or difference is None or not _times_four(both.operands[1], apart):
+        stack = _made(found[0], "Add")
+        if stack is None:
             continue
-        a, b = difference.operands
-        if all(_is_fourth(q, v) for q, v in zip(quotients.operands, (a, b), strict=True)):
-            return a, b
+        for first, second in (stack.operands, stack.operands[::-1]):
+            a, b = _term(first, (1, 0, 1)), _term(second, (0, 1, -1))
+            if a is not None and b is not None:
+                return a, b
     return None
 
 
-def _times_four(x: Operand, of: Operand) -> bool:
-    op = _made(x, "Mul")
-    return op is not None and any(a is of and _number(b) == 4 for a, b in (op.operands, op.operands[::-1]))
+def _is_along(x: Operand, *numbers: int) -> bool:
+    """Whether `x` is the constant of these numbers along its first axis."""
+    found = _array(x)
+    return found is not None and found.shape[:1] == (len(numbers),) and found.reshape(-1).tolist() == list(numbers)
 
 
-def _is_fourth(x: Operand, of: Operand) -> bool:
-    """Whether `x` is the quotient of `of` by 4."""
-    known, numbers = _array(x), _array(of)
-    if known is not None and numbers is not None:
-        return bool(np.array_equal(known, truncated(numbers, 4)))
-    return quotient(x) == (of, 4)
+def _term(x: Operand, numbers: Ints) -> Operand | None:
+    """y of the product of y and these numbers along a new first axis."""
+    product = _made(x, "Mul")
+    for y, row in (product.operands, product.operands[::-1]) if product is not None else ():
+        if _is_along(row, *numbers) and tensor_type(row).rank > tensor_type(y).rank:
+            return y
+    return None
 
 
 def _from_one(x: Operand) -> Operand | None:
@@ -156,7 +182,7 @@ def _is_mask(x: Operand) -> bool:
     product = _made(x, "Mul")
     if product is not None:
         return all(map(_is_mask, product.operands))
-    return negative(x) is not None or not_zero(x) is not None or less(x) is not None
+    return any(test(x) is not None for test in (negative, positive, is_zero, less))
 
 
 def _compared(kind: str) -> Callable[..., Value]:
@@ -169,17 +195,8 @@ def _compared(kind: str) -> Callable[..., Value]:
     return rule
 
 
-def _divided(n: int) -> Callable[..., Value]:
-    def rule(emit: PtirEmit, op: Op, x: Value) -> Value:
-        if n <= emit.type.dtype.max:
-            return emit.last("div", x, emit.filled(n))
-        return emit.last("neg", emit("div", x, emit.filled(-n)))
-
-    return rule
-
-
 def _picked(op: Op) -> Match | None:
-    """y + mask * (x - y) is a choice, of ordered operands the larger or smaller, of x and -x the magnitude."""
+    """y + mask * (x - y) is a choice, of ordered operands the larger or smaller."""
     for y, product in (op.operands, op.operands[::-1]):
         made = _made(product, "Mul")
         for mask, difference in (made.operands, made.operands[::-1]) if made is not None else ():
@@ -189,15 +206,60 @@ def _picked(op: Op) -> Match | None:
             x = sub.operands[0]
             if (pair := less(mask)) in ((x, y), (y, x)):
                 return Match((x, y), _whole("minimum" if pair == (x, y) else "maximum"))
-            negated = _made(x, "Neg")
-            if negated is not None and negated.operands[0] is y and negative(mask) is y:
-                return Match((y,), same("abs"))
             return Match((mask, x, y), _select)
+    return None
+
+
+def _size(op: Op) -> Match | None:
+    """x * (1 - (m + m)), where m is 1 if x is below 0, is the magnitude."""
+    for x, sign in (op.operands, op.operands[::-1]):
+        twice = None if (inner := _from_one(sign)) is None else _made(inner, "Add")
+        if twice is not None and twice.operands[0] is twice.operands[1] and negative(twice.operands[0]) is x:
+            return Match((x,), same("abs"))
+    return None
+
+
+def _divided(x: Operand) -> tuple[Operand, int] | None:
+    """The operand and the divisor of a quotient, which may be negated."""
+    if (op := _made(x, "Neg")) is None:
+        return quotient(x)
+    found = quotient(op.operands[0])
+    return None if found is None else (found[0], -found[1])
+
+
+def _left_over(x: Operand) -> tuple[Operand, int] | None:
+    """The dividend and the divisor, where `x` is the remainder of a quotient toward zero."""
+    difference = _made(x, "Sub")
+    product = None if difference is None else _made(difference.operands[1], "Mul")
+    for part, by in (product.operands, product.operands[::-1]) if product is not None else ():
+        if difference is not None and (n := _number(by)) is not None and _divided(part) == (difference.operands[0], n):
+            return difference.operands[0], n
+    return None
+
+
+def _modulo(op: Op) -> Match | None:
+    """A remainder, and the divisor where that has the other sign."""
+    for left, product in (op.operands, op.operands[::-1]):
+        found, made = _left_over(left), _made(product, "Mul")
+        for other, by in (made.operands, made.operands[::-1]) if found is not None and made is not None else ():
+            if found is None or _number(by) != found[1]:
+                continue
+            source, n = found
+            size = max(2, 1 << (abs(n) - 1).bit_length())
+            test = quotient(other)
+            near = None if test is None or abs(test[1]) != size else _plus(test[0], "Sub" if n > 0 else "Add")
+            small = test is not None and test[1] * n < 0 and near == (left, size - 1)
+            if small or (negative if n > 0 else positive)(other) is left:
+                return Match((source,), _by_number("mod", n))
     return None
 
 
 def _whole(name: str) -> Callable[..., Value]:
     return lambda emit, op, x, y: emit.last(name, emit.full(x), emit.full(y))
+
+
+def _by_number(name: str, n: int) -> Callable[..., Value]:
+    return lambda emit, op, x: emit.last(name, emit.full(x), emit.filled(n))
 
 
 def _select(emit: PtirEmit, op: Op, mask: Value, x: Value, y: Value) -> Value:
@@ -207,17 +269,22 @@ def _select(emit: PtirEmit, op: Op, mask: Value, x: Value, y: Value) -> Value:
     return emit.last("select", emit.full(pred), emit.full(x), emit.full(y))
 
 
-def _inverted(x: Operand) -> Match | None:
-    """1 - mask of a comparison."""
-    if (mask := _from_one(x)) is None:
-        return None
-    if (pair := less(mask)) is not None:
-        return Match(pair, _compared("ge"))
-    if (y := negative(mask)) is not None:
-        return Match((y,), _compared("ge"))
-    if (y := not_zero(mask)) is not None:
-        difference = _made(y, "Sub")
-        return Match((y,) if difference is None else difference.operands, _compared("eq"))
+def _equal(kind: str, y: Operand) -> Match:
+    """The comparison of y with 0, or of the operands of the difference that y is."""
+    difference = _made(y, "Sub")
+    return Match((y,) if difference is None else difference.operands, _compared(kind))
+
+
+def _mask(x: Operand, inverted: bool = False) -> Match | None:
+    """The comparison whose mask, or what is left of its mask from 1, `x` is."""
+    if (y := negative(x)) is not None:
+        return Match((y,), _compared("ge" if inverted else "lt"))
+    if (y := positive(x)) is not None:
+        return Match((y,), _compared("le" if inverted else "gt"))
+    if (y := is_zero(x)) is not None:
+        return _equal("ne" if inverted else "eq", y)
+    if (pair := less(x)) is not None:
+        return Match(pair, _compared("ge" if inverted else "lt"))
     return None
 
 
@@ -225,18 +292,20 @@ def _pattern(op: Op, options: Options) -> Match | None:
     x = op.results[0]
     if not tensor_type(x).dtype.is_integer:
         return None
-    if (found := quotient(x)) is not None and op.defn.short == "Reshape":
-        return Match((found[0],), _divided(found[1]))
-    if (y := negative(x)) is not None:
-        return Match((y,), _compared("lt"))
-    if (y := not_zero(x)) is not None:
-        difference = _made(y, "Sub")
-        return Match((y,) if difference is None else difference.operands, _compared("ne"))
-    if (pair := less(x)) is not None:
-        return Match(pair, _compared("lt"))
-    if (negated := _inverted(x)) is not None:
-        return negated
-    return _picked(op) if op.defn.short == "Add" else None
+    if (found := _mask(x)) is not None:
+        return found
+    if (whole := _divided(x)) is not None and op.defn.short != "Div":
+        return Match((whole[0],), _by_number("div", whole[1]))
+    if op.defn.short == "Mul":
+        return _size(op)
+    if op.defn.short == "Add":
+        return _modulo(op) or _picked(op)
+    if op.defn.short == "Sub" and (y := positive(op.operands[0])) is not None and negative(op.operands[1]) is y:
+        return Match((y,), same("sign"))
+    if (left := _left_over(x)) is not None:
+        return Match((left[0],), _by_number("rem", left[1]))
+    inner = _from_one(x)
+    return None if inner is None else _mask(inner, inverted=True)
 
 
-INTEGERS: dict[str, tuple[Pattern, ...]] = dict.fromkeys(("Reshape", "Neg", "Add", "Sub"), (_pattern,))
+INTEGERS: dict[str, tuple[Pattern, ...]] = dict.fromkeys(("Mean", "Div", "Neg", "Mul", "Add", "Sub"), (_pattern,))

@@ -10,6 +10,7 @@ from math import prod
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule
 from ptir_tools.convert.options import LOSSY
+from ptir_tools.convert.patterns import splat_of
 from ptir_tools.convert.ptir_to_mind.emit import Broadcast, MindEmit, Read, filled
 from ptir_tools.convert.ptir_to_mind.formulas import (
     FORMULAS,
@@ -50,7 +51,7 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     rules = EXACT | (FUNCTIONS | PERIODIC | PAIRS if options[LOSSY] else {})
     if options[LOSSY] or any(op.defn.short in rules for block in program.blocks() for op in block.body):
         program = clone(program)
-        express(program, rules, halving=True)
+        express(program, rules)
         run_pipeline(program, "decompose,fold" if options[LOSSY] else "fold")  # computed constants need not be expressed
     rules = RULES | LOSSY_FORMULAS if options[LOSSY] else RULES
     if options[PROFILE] == CURRENT:
@@ -220,6 +221,9 @@ def left_over(emit: MindEmit, op: Op, x: Read, y: Read) -> Term:
     """The remainder of a quotient of integers; for `mod` the divisor once more where that has the other sign."""
     dtype = emit.type.dtype
     require(dtype in INTEGERS, NOT_TRANSLATABLE, f"MIND has no `{op.defn.short}` of {dtype}")
+    if splat_of(op.operands[1]):
+        result: Term = FORMULAS[op.defn.short](emit, op, x, y)
+        return result
     v, n = emit.narrow(x), emit.narrow(y)
     left = v - v / n * n
     if op.defn.short == "mod":

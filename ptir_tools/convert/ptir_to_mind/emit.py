@@ -10,7 +10,7 @@ from ptir_tools.core.arrays import Array, from_literal, numpy_dtype, pack, to_li
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F32, I1, DType
 from ptir_tools.core.evaluate import Context, evaluate
-from ptir_tools.core.ir import Attribute, Literal, Op, Operand, Value, operand_type
+from ptir_tools.core.ir import Attribute, Literal, Op, Operand, Value, exact, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import current
 from ptir_tools.core.records import dataclass
@@ -57,7 +57,8 @@ class MindEmit(Emit["Term | Broadcast"]):
 
     dialect, title, help, names = "mind", "MIND", HELP, OPS
     arrays: dict[Value, Array | None]  # source values that follow from constants alone, computed on demand
-    numbers: dict[object, Value]  # the constants of numbers
+    inner: dict[object, Value]  # operations of formulas, by what they compute: each is there once
+    renamed: set[Value]  # those that have the name of a result, of which there is one
 
     def spelled(self, name: str) -> str:
         """`name` spelled for MIND."""
@@ -65,7 +66,7 @@ class MindEmit(Emit["Term | Broadcast"]):
 
     def run(self) -> Program:
         """The module; what MIND cannot express is reported."""
-        self.arrays, self.numbers = {}, {}
+        self.arrays, self.inner, self.renamed = {}, {}, set()
         self.parameters()
         self.program.main.attrs["input_names"] = list(
             self.source.attrs.get("input_names") or [p.name for p in self.source.params]
@@ -142,18 +143,16 @@ class MindEmit(Emit["Term | Broadcast"]):
     # Operations
 
     def built(self, name: str, operands: Sequence[Operand], attrs: Mapping[str, Attribute]) -> Value:
-        """An operation that is not the last, under a new name."""
-        return self(name, *operands, **attrs)
+        """An operation that is not the last, under a new name, or an equal one that is there."""
+        key = (name, *map(id, operands), *((k, exact(attrs[k])) for k in sorted(attrs)))
+        if (known := self.inner.get(key)) is None or known in self.renamed:
+            known = self.inner[key] = self(name, *operands, **attrs)
+        return known
 
     def number(self, x: Number, dtype: DType) -> Value:
-        """A scalar constant, once for a program."""
-        return self.once(Literal(tensor(dtype), pack(numpy_dtype(dtype).type(x), dtype)))
-
-    def once(self, x: Literal) -> Value:
-        """A constant, once for a program."""
-        if (key := x.key) not in self.numbers:
-            self.numbers[key] = value_of(self.constant(x))
-        return self.numbers[key]
+        """A scalar constant."""
+        literal = Literal(tensor(dtype), pack(numpy_dtype(dtype).type(x), dtype))
+        return self.built(_SCALAR_OPCODES.get(dtype, "ConstTensor"), (), {"value": literal})
 
     def last(self, short: str, *operands: Term, **attrs: Attribute) -> Term:  # type: ignore[override]
         """The operation that gives the result, under its name."""
@@ -162,6 +161,7 @@ class MindEmit(Emit["Term | Broadcast"]):
     def rename(self, x: Term) -> None:
         """Give `x` the name of the result."""
         value_of(x).name = self.builder.name(self.name)
+        self.renamed.add(value_of(x))
 
     # Operands
 

@@ -21,7 +21,7 @@ from ptir_tools.convert.patterns import constant_of, relu_operand, splat_of
 from ptir_tools.convert.ptir_to_mind.emit import MindEmit, Read
 from ptir_tools.convert.ptir_to_mind.windows import filled_around, gathered, padded_shape, reduce_window, settled
 from ptir_tools.convert.series import ERF, ERFC
-from ptir_tools.core.arrays import from_literal, numpy_dtype, to_literal
+from ptir_tools.core.arrays import Array, from_literal, numpy_dtype, to_literal
 from ptir_tools.core.dialect import PROFILE
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value
@@ -83,6 +83,12 @@ def fixed(x: Operand) -> Literal | None:
     return literal if literal is not None and literal.data is not None else None
 
 
+def is_splat(x: Term, n: int) -> bool:
+    """Whether `x` is a constant, all of whose elements are the integer `n`."""
+    literal = fixed(x.operand)
+    return literal is not None and bool((from_literal(literal) == n).all())
+
+
 def is_number(x: Operand) -> bool:
     """Whether `x` is a constant without NaN."""
     literal = fixed(x)
@@ -92,62 +98,97 @@ def is_number(x: Operand) -> bool:
 # Integers
 
 
-PARTS = 64  # a quotient by more is computed in factors, since a Mean of n numbers needs a tensor of n
+MOST = 1 << 20  # the elements of the product of which a quotient is the Mean
+LONGEST = 1 << 11  # the most terms of one Mean; a quotient by more is computed in factors
 
 
-def quotient(x: Term, n: int) -> Term:
-    """x / n of integers, toward zero: the Mean of x and n - 1 zeros. Raises Violation for an n with large prime factors."""
+def quotient(x: Term, n: int, turned: Sequence[int] = (1,)) -> Term:
+    """x / n of integers, toward zero: the Mean of x and n - 1 zeros, along an axis before the others. `turned` are 1, or -1 where
+    the result is negated: one for all, or one for each element along the first axis. Where n has one factor and something is
+    negated, x is not the smallest integer. Raises Violation for an n with large prime factors."""
     if n == 1:
         return x
+    turn = np.asarray(turned, numpy_dtype(x.dtype)).reshape((-1, *[1] * (len(x.extents) - 1)) if x.extents else ())
     if (literal := fixed(x.operand)) is not None:
-        return constant(x, truncated(from_literal(literal), n))
+        return constant(x, truncated(from_literal(literal), n) * turn)
     assert isinstance(x.sink, MindEmit)
     if x.sink.options[PROFILE] == CURRENT:
-        return x / n if n <= x.dtype.max else -(x / -n)
-    column = reshaped(x, (*x.extents, 1))
-    for part in parts(n):
-        first = np.asarray(np.arange(part) == 0, numpy_dtype(x.dtype))
-        row = Term(x.sink, x.sink.once(to_literal(first, tensor(x.dtype, (part,)))))
-        column = mean(column * row, axes=(len(x.extents),), keepdims=True)
-    return reshaped(column, x.extents)
+        low = n > x.dtype.max  # only the negated number is one of the dtype
+        return x / constant(x, (-n if low else n) * (-turn if low else turn))
+    sizes = parts(n, max(64, min(LONGEST, MOST // max(prod(x.extents), 1))))
+    for size in sizes[:-1]:
+        x = _shared(x, size, np.ones_like(turn[:1] if turn.ndim else turn))
+    return _shared(x, sizes[-1], turn)
 
 
-def parts(n: int) -> list[int]:
-    """Factors whose product is `n`, each at most PARTS where possible. Raises Violation."""
+def _shared(x: Term, n: int, turn: Array) -> Term:
+    """The Mean of the product of `x` with `turn` and of n - 1 zeros."""
+    row = np.concatenate([turn[None], np.zeros((n - 1, *turn.shape), turn.dtype)])
+    return mean(x * constant(x, row), axes=(0,), keepdims=False)
+
+
+def parts(n: int, most: int) -> list[int]:
+    """Factors whose product is `n`, each at most `most` where possible: of a power of two as few as there can be, and alike.
+    Raises Violation."""
+    if n & (n - 1) == 0:
+        bits = n.bit_length() - 1
+        count = -(-bits // (most.bit_length() - 1))
+        return [1 << (bits + i) // count for i in range(count)]
     results, left, factor = [1], n, 2
     while left > 1:
         factor = factor if left % factor == 0 else factor + 1 if factor * factor <= left else left
-        require(factor <= PARTS**2, NOT_TRANSLATABLE, f"a Mean of {factor} numbers would be too big")
+        require(factor <= 2 * LONGEST, NOT_TRANSLATABLE, f"a Mean of {factor} numbers would be too big")
         if left % factor == 0:
             left //= factor
-            results[-1:] = [results[-1] * factor] if results[-1] * factor <= PARTS else [results[-1], factor]
+            results[-1:] = [results[-1] * factor] if results[-1] * factor <= most else [results[-1], factor]
     return [part for part in results if part > 1]
 
 
-def negative(x: Term) -> Term:
-    """1 where an integer is below 0, else 0."""
-    if (literal := fixed(x.operand)) is not None:
-        return constant(x, from_literal(literal) < 0)
+def _close(x: Term, within: int | None) -> tuple[Term, int]:
+    """An integer with the sign of x, and a power of two that it does not exceed, at most a quarter of the range. It is x if that
+    is `within` so much, else x without its half."""
     quarter = 1 << x.dtype.bits - 2
-    rest = x - quotient(x, 2)  # in -quarter … quarter, and below 0 where x is
-    return -quotient(rest - (quarter - 1), quarter)
+    if within is not None and within <= quarter:
+        return x, max(2, 1 << (within - 1).bit_length())
+    return x - quotient(x, 2), quarter
+
+
+def negative(x: Term, turned: Sequence[int] = (1,), within: int | None = None) -> Term:
+    """1 where an integer is below 0, else 0, or what `turned` makes of it."""
+    near, size = _close(x, within)
+    return quotient(near - (size - 1), size, [-t for t in turned])
+
+
+def positive(x: Term, within: int | None = None) -> Term:
+    """1 where an integer is above 0, else 0."""
+    near, size = _close(x, within)
+    return quotient(near + (size - 1), size)
 
 
 def less(x: Term, y: Term) -> Term:
-    """1 where x < y, of integers. The quotient of their difference by 4, rounded down, does not wrap: it is the difference of the
-    quotients, and of the quotient of what these leave."""
-    quarter = 1 << x.dtype.bits - 2
-    apart = quotient(x, 4) - quotient(y, 4)
-    left = (x - y) - apart * 4  # in -6 … 6
-    down = apart + quotient(left + 8, 4)  # in 2 - quarter … 2 + quarter
-    return -quotient(down - (quarter + 1), quarter)
+    """1 where x < y, of integers. At least two of `x < 0`, `not y < 0` and `x - y < 0` hold; the third may be wrong, because the
+    difference wraps."""
+    if is_splat(y, 0):
+        return negative(x)
+    if is_splat(x, 0):
+        return positive(y)
+    ones = (1,) * max(len(x.extents), len(y.extents))
+
+    def along(*numbers: int) -> Term:
+        return constant(x, np.reshape(numbers, (3, *ones)))
+
+    tests = negative(x * along(1, 0, 1) + y * along(0, 1, -1), (1, -1, 1))
+    return mean(tests + along(1, 1, 0), axes=(0,), keepdims=False)
+
+
+def is_zero(x: Term) -> Term:
+    """1 where an integer is 0, else 0: only then its sum with the smallest integer is that."""
+    return quotient(x + x.dtype.min, -x.dtype.min, (-1,))
 
 
 def not_zero(x: Term) -> Term:
-    """1 where an integer is not 0, else 0: only then its sum with the smallest integer is not that."""
-    if (literal := fixed(x.operand)) is not None:
-        return constant(x, from_literal(literal) != 0)
-    return 1 + quotient(x + x.dtype.min, -x.dtype.min)
+    """1 where an integer is not 0, else 0."""
+    return 1 - is_zero(x)
 
 
 def picked(mask: Term, x: Term, y: Term) -> Term:
@@ -158,8 +199,7 @@ def picked(mask: Term, x: Term, y: Term) -> Term:
 def integers_compared(kind: str, a: Term, b: Term) -> Term:
     """The mask of a comparison of integers."""
     if kind in ("eq", "ne"):
-        differs = not_zero(a - b)
-        return differs if kind == "ne" else 1 - differs
+        return (is_zero if kind == "eq" else not_zero)(a - b)
     result = less(b, a) if kind in ("gt", "le") else less(a, b)
     return result if kind in ("gt", "lt") else 1 - result
 
@@ -422,7 +462,7 @@ def _dynamic_update_slice(emit: MindEmit, op: Op, x: Read, update: Read, start: 
         wanted = constant(first, np.arange(n)) - first
         row = held(wanted, 0, sizes[axis] - 1)
         result = along(result, axis, row)
-        inside = reshaped(1 - not_zero(wanted - row), tuple(n if i == axis else 1 for i in range(len(shape))))
+        inside = reshaped(is_zero(wanted - row), tuple(n if i == axis else 1 for i in range(len(shape))))
         mask = inside if mask is None else mask * inside
     if mask is None:
         return settled(emit, result, emit.value(update))
@@ -562,7 +602,7 @@ def _rem(emit: MindEmit, op: Op, x: Read, y: Read) -> Term:
 def _mod(emit: MindEmit, op: Op, x: Read, y: Read) -> Term:
     """The remainder, and the divisor once more where that has the other sign."""
     left, n = _left_over(emit, op, x), _divisor(op)
-    return whole(emit, left + negative(left if n > 0 else -left) * n)
+    return whole(emit, left + (negative if n > 0 else positive)(left, within=abs(n)) * n)
 
 
 def _rsqrt(emit: MindEmit, op: Op, x: Read) -> Term:
@@ -597,7 +637,8 @@ def erf(x: Term) -> Term:
 def absolute(x: Term) -> Term:
     """The magnitude."""
     if is_integer(x):
-        return picked(negative(x), -x, x)
+        below = negative(x)
+        return x * (1 - (below + below))
     return with_nans(relu(x) + relu(-x), x)
 
 

@@ -22,6 +22,7 @@ from ptir_tools.convert.ptir_to_tiny.steps import STEPS
 from ptir_tools.convert.ptir_to_tiny.windows import WINDOWS
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.dtypes import SI32
 from ptir_tools.dialects.ptir.composites import express
 from ptir_tools.dialects.ptir.composites.express import EXACT, PAIRS, PERIODIC
 
@@ -38,6 +39,6 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     for op in (op for block in program.blocks() for op in block.body if op.defn.short in express.FUNCTIONS):
         becomes = f"{op.defn.short} becomes a formula, in fp32, within 4 units of the last place"
         diagnostics.note("ConditionalTranslation", becomes, op.loc)
-    program = decomposed(program, rules)
+    program = decomposed(program, rules, widest=SI32)
     new = TinyEmit(RULES, program.main, diagnostics, options, patterns=PATTERNS).run()
     return new if diagnostics.errors == before else None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from ptir_tools.core import arrays
-from ptir_tools.core.dtypes import F32, F64, DType
+from ptir_tools.core.dtypes import F32, F64, SI64, DType
 from ptir_tools.core.ir import Argument, Attribute, Op, OpDef, Operand, Region, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType, Type, tensor
@@ -17,10 +17,10 @@ from ptir_tools.rewrite.vocabulary import tensor_type
 
 
 class Site(Block):
-    """Builds ops without regions before `root`, which they replace. `halving`: the target divides integers by 2 only."""
+    """Builds ops without regions before `root`, which they replace. Formulas compute integers in no wider dtype than `widest`."""
 
-    def __init__(self, root: Op, rw: Rewriter, halving: bool = False) -> None:
-        self.root, self.rw, self.halving = root, rw, halving
+    def __init__(self, root: Op, rw: Rewriter, widest: DType = SI64) -> None:
+        self.root, self.rw, self.widest = root, rw, widest
 
     def __call__(self, x: Operand) -> Tensor:
         """An operand of the program as a value of formulas."""

@@ -5,15 +5,19 @@ The bits of an integer are a new last axis, the lowest bit first, in si32 or si6
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import prod
 
-from ptir_tools.core.dtypes import I1, SI32, SI64, DType
+from ptir_tools.core.arrays import Array, numpy_dtype
+from ptir_tools.core.dtypes import I1, SI32, DType
 from ptir_tools.core.lazy import np
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.dialects.ptir.builder.site import Site, cast
-from ptir_tools.rewrite.expression import compare_eq, compare_ne, maximum, minimum, select
+from ptir_tools.rewrite.constants import scalar_of
+from ptir_tools.rewrite.expression import compare_eq, compare_ne, minimum, select
 
 Pair = Callable[[Tensor, Tensor], Tensor]
+Rule = Callable[[Site, Tensor], Tensor]
 
 
 def complement(x: Tensor) -> Tensor:
@@ -36,60 +40,70 @@ def bitwise(truth: Pair, bit: Pair) -> Callable[[Site, Tensor, Tensor], Tensor]:
 
 
 bitwise_and = bitwise(lambda x, y: select(x, y, x), lambda x, y: x * y)
-bitwise_or = bitwise(lambda x, y: select(x, x, y), maximum)
-bitwise_xor = bitwise(lambda x, y: select(x, select(y, False, x.block.full(True, x)), y), lambda x, y: abs(x - y))
+bitwise_or = bitwise(lambda x, y: select(x, x, y), lambda x, y: x + y - x * y)
+bitwise_xor = bitwise(lambda x, y: select(x, select(y, False, x.block.full(True, x)), y), lambda x, y: (x - y) * (x - y))
 
 
 def bits(site: Site, x: Tensor) -> Tensor:
-    """The bits of integers. They are the quotients by powers of two. Negative integers are complemented first, and their bits
-    afterwards."""
-    wide, count = _width(x.dtype), x.dtype.bits
-    spread = cast(x, wide).reshape((*x.shape, 1))
-    low = count if count < wide.bits else count - 1
-    every = spread.broadcast_to((*x.shape, low))
-    below = every < 0
-    size = select(below, complement(every), every)
-    quotient = _halves(size, low) if site.halving else _quotients(size)
-    half = quotient / 2
-    bit = quotient - half * 2
-    found = select(below, 1 - bit, bit)
-    return found if low == count else site.concat([found, cast(spread < 0, wide)], axis=x.rank)
+    """The bits of integers. A product with a power of two moves each to the place of the sign. What is wider than any integer of
+    the target has many bits of the sign."""
+    wide, count = _width(site, x.dtype), x.dtype.bits
+    spread = cast(x, wide).reshape((*x.shape, 1)).broadcast_to((*x.shape, count))
+    moved = spread * _along(spread, [1 << max(wide.bits - 1 - k, 0) for k in range(count)])
+    return cast(moved < 0, wide)
 
 
-def _width(dtype: DType) -> DType:
+def _width(site: Site, dtype: DType) -> DType:
     """The dtype in which bits are computed."""
-    return SI64 if dtype.bits > 32 or (dtype.min == 0 and dtype.bits == 32) else SI32
+    return site.widest if dtype.bits > 32 or (dtype.min == 0 and dtype.bits == 32) else SI32
 
 
-def _along(x: Tensor, numbers: object) -> Tensor:
+def _wrapped(numbers: Sequence[object], dtype: DType) -> Array:
+    """Integers as `dtype` wraps them."""
+    span = 1 << dtype.bits
+    return np.asarray((np.asarray(numbers, np.object_) - dtype.min) % span + dtype.min, numpy_dtype(dtype))
+
+
+def _along(x: Tensor, numbers: Sequence[int]) -> Tensor:
     """`numbers` along the last axis, in the type of `x`."""
-    return x.block.constant(np.asarray(numbers), x.dtype).broadcast_to(x.shape)
-
-
-def _quotients(x: Tensor) -> Tensor:
-    """`x` divided by the powers of two along the last axis."""
-    return x / _along(x, [2**k for k in range(x.tensor_type.static_shape[-1])])
-
-
-def _halves(x: Tensor, count: int) -> Tensor:
-    """The same by divisions by 2 only: `x` is halved repeatedly, and the results are concatenated."""
-    shape = x.tensor_type.static_shape
-    zeros = (0,) * len(shape)
-    found, n = x.slice(zeros, (*shape[:-1], 1)), 1
-    while n < count:
-        more = found
-        for _ in range(n):
-            more = more / 2
-        found, n = x.block.concat([found, more], axis=len(shape) - 1), 2 * n
-    return found if n == count else found.slice(zeros, shape)
+    return x.block.constant(_wrapped(numbers, x.dtype), x.dtype).broadcast_to(x.shape)
 
 
 def _joined(x: Tensor, dtype: DType) -> Tensor:
     """The integers of `dtype` with these bits."""
-    places = [2**k for k in range(dtype.bits)]
-    if dtype.min:
-        places[-1] = -places[-1]
-    return cast((x * _along(x, places)).reduce_sum((x.rank - 1,)), dtype)
+    return cast((x * _along(x, _weights(dtype, 0))).reduce_sum((x.rank - 1,)), dtype)
+
+
+def _weights(dtype: DType, by: int, keeps_sign: bool = False) -> list[int]:
+    """What each bit of `dtype` is worth after it was moved to the right by `by` places. `keeps_sign`: the highest stays, too."""
+    n = dtype.bits
+    rest = [1 << k - by if k >= by else 0 for k in range(n - 1)]
+    if keeps_sign:
+        return [*rest, (0 if dtype.min else 1 << n) - (1 << n - 1 - min(by, n - 1))]
+    return [*rest, 0 if by >= n else -(1 << n - 1) if dtype.min and not by else 1 << n - 1 - by]
+
+
+def reduced(bit: Callable[[Tensor, int], Tensor], empty: Callable[[DType], int]) -> Rule:
+    """The rule of a reduction of integers: `bit` of the sums of bits and of the number of terms; `empty` where there are none."""
+
+    def rule(site: Site, x: Tensor) -> Tensor:
+        axes = [a % x.rank for a in site.root.attr("axes")]
+        if not (n := prod(x.tensor_type.static_shape[a] for a in axes)):
+            return site.filled(empty(x.dtype), site.result)
+        return _joined(bit(bits(site, x).reduce_sum(axes), n), x.dtype).reshape(site.result.shape)
+
+    return rule
+
+
+def _all(total: Tensor, n: int) -> Tensor:
+    """1 where a sum of `n` bits is `n`."""
+    size = 1 << (n - 1).bit_length()
+    return (total + (size - n) if size > n else total) / size
+
+
+reduce_and = reduced(_all, lambda dtype: dtype.max if dtype.min == 0 else -1)
+reduce_or = reduced(lambda total, n: 1 - _all(n - total, n), lambda dtype: 0)
+reduce_xor = reduced(lambda total, n: total - total / 2 * 2, lambda dtype: 0)
 
 
 def popcount(site: Site, x: Tensor) -> Tensor:
@@ -98,33 +112,39 @@ def popcount(site: Site, x: Tensor) -> Tensor:
 
 
 def count_leading_zeros(site: Site, x: Tensor) -> Tensor:
-    """The width minus the position, counted from 1, of the highest set bit."""
-    found, n = bits(site, x), x.dtype.bits
-    highest = (found * _along(found, range(1, n + 1))).reduce_max((x.rank,))
-    return cast(n - highest, x.dtype)
+    """How many powers of two are above `x`, whose bits are read without a sign."""
+    n, wide = x.dtype.bits, _width(site, x.dtype)
+    v = cast(x, wide) if wide.bits < n else x
+    least, top = v.dtype.min, v.dtype.bits - 1
+    every = (v + least if least else v).reshape((*x.shape, 1)).broadcast_to((*x.shape, n))
+    above = every < _along(every, [(1 << min(k, top)) + least for k in range(n)])
+    return cast(cast(above, wide).reduce_sum((x.rank,)), x.dtype)
 
 
 def shift(site: Site, x: Tensor, by: Tensor) -> Tensor:
-    """The bits moved by a mask over pairs of positions: only the pairs with the right distance are kept."""
-    found, n, kind = bits(site, x), x.dtype.bits, site.root.defn
-    by = cast(by, found.dtype)
-    far = by >= n
-    if x.dtype.min:
-        far = select(by < 0, True, far)
-    by = select(far, n, by)
-    shape = (*x.shape, n, n)  # [.., to, from]
-    over = by.reshape((*x.shape, 1, 1))
-    to, source = (
-        site.constant(np.broadcast_to(np.arange(n)[i], (n, n)), found.dtype).broadcast_to(shape)
-        for i in ((slice(None), None), (None, slice(None)))
-    )
-    over = over.broadcast_to(shape)
-    place = to - over if kind.short == "shift_left" else to + over
-    if kind.short == "shift_right_arithmetic":
-        place = minimum(place, n - 1)
-    taken = compare_eq(place, source)
-    every = found.reshape((*x.shape, 1, n)).broadcast_to(shape)
-    return _joined(select(taken, every, 0).reduce_sum((x.rank + 1,)), x.dtype)
+    """To the left a product with a power of two. To the right the sum of what the bits are then worth. By a negative number, and
+    by more than the width, as by the width."""
+    n, kind = x.dtype.bits, site.root.defn.short
+    steps = range(n + 1)
+    one = scalar_of(by.operand)
+    if one is not None:
+        index = int(one) if 0 <= one < n else n
+        steps = range(index, index + 1)
+    elif by.dtype.min:
+        far = select(by < 0, True, by >= n)
+        place = cast(select(far, n, by), SI32)
+    else:
+        place = cast(minimum(by, n), SI32)
+    if kind == "shift_left":
+        powers = _wrapped([1 << k if k < n else 0 for k in steps], x.dtype)
+        return x * (int(powers[0]) if one is not None else site.constant(powers, x.dtype).take(place))
+    found = bits(site, x)
+    weights = [_weights(x.dtype, k, kind == "shift_right_arithmetic") for k in steps]
+    if one is not None:
+        worth = _along(found, weights[0])
+    else:
+        worth = site.constant(_wrapped(weights, found.dtype), found.dtype).take(place)
+    return cast((found * worth).reduce_sum((x.rank,)), x.dtype)
 
 
 def power(site: Site, x: Tensor, y: Tensor) -> Tensor:
@@ -139,10 +159,10 @@ def power(site: Site, x: Tensor, y: Tensor) -> Tensor:
         if k == 0:
             inverse = select(compare_eq(wide, -1), total, select(compare_eq(wide, 1), 1, wide - wide))
     total = select(cast(y, found.dtype) < 0, inverse, total)
-    return cast(total if x.dtype is found.dtype else _wrapped(total, x.dtype), x.dtype)
+    return cast(total if x.dtype is found.dtype else _lowest(total, x.dtype), x.dtype)
 
 
-def _wrapped(x: Tensor, dtype: DType) -> Tensor:
+def _lowest(x: Tensor, dtype: DType) -> Tensor:
     """The lowest bits of a result in a wider dtype."""
     span = 1 << dtype.bits
     low = x.mod(span)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.dtypes import F64, I1
+from ptir_tools.core.dtypes import F64, I1, SI64, DType
 from ptir_tools.core.ir import Op
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.builder.build import Tensor
@@ -34,6 +34,11 @@ def _plain(formula: Map) -> Rule:
     return lambda site, x: formula(x)
 
 
+def _joined(integers: Rule, flags: Rule) -> Rule:
+    """The rule of a reduction of bits, of integers and of i1."""
+    return lambda site, x: (flags if x.dtype is I1 else integers)(site, x)
+
+
 def _power(site: Site, x: Tensor, y: Tensor) -> Tensor:
     return functions.power(site, x, y) if x.dtype.is_float else bits.power(site, x, y)
 
@@ -45,9 +50,9 @@ EXACT: dict[str, Rule] = {
     "cumsum": orders.running("sum", function("add")), "cumprod": orders.running("prod", function("mul")),
     "cummax": orders.running("max", maximum), "cummin": orders.running("min", minimum),
     "reduce_prod": orders.product(function("mul")),
-    "reduce_and": orders.halved(function("bitwise_and"), lambda d: True if d is I1 else d.max if d.min == 0 else -1),
-    "reduce_or": orders.halved(function("bitwise_or"), lambda d: 0),
-    "reduce_xor": orders.halved(function("bitwise_xor"), lambda d: 0),
+    "reduce_and": _joined(bits.reduce_and, orders.halved(function("bitwise_and"), lambda d: True)),
+    "reduce_or": _joined(bits.reduce_or, orders.halved(function("bitwise_or"), lambda d: False)),
+    "reduce_xor": _joined(bits.reduce_xor, orders.halved(function("bitwise_xor"), lambda d: False)),
     "bitwise_and": bits.bitwise_and, "bitwise_or": bits.bitwise_or, "bitwise_xor": bits.bitwise_xor,
     "bitwise_not": bits.bitwise_not, "popcount": bits.popcount, "count_leading_zeros": bits.count_leading_zeros,
     **dict.fromkeys(("shift_left", "shift_right_logical", "shift_right_arithmetic"), bits.shift),
@@ -70,9 +75,9 @@ PAIRS: dict[str, Rule] = {"atan2": functions.atan2, "pow": _power}
 SPECIAL: dict[str, Rule] = {f.__name__: in_f32(f) for f in (special.erf_inv, special.lgamma, special.digamma)}
 
 
-def express(program: Program, rules: Mapping[str, Rule], halving: bool = False) -> None:
-    """Replace each op in `rules` by its composite, in place, where extents are static and numbers real. `halving`: divisions of
-    integers are by 2 only."""
+def express(program: Program, rules: Mapping[str, Rule], widest: DType = SI64) -> None:
+    """Replace each op in `rules` by its composite, in place, where extents are static and numbers real. Bits are computed in
+    si32, those of more than 32 in `widest`."""
     for block in program.blocks():
         if not any(op.defn.short in rules for op in block.body):
             continue
@@ -83,7 +88,7 @@ def express(program: Program, rules: Mapping[str, Rule], halving: bool = False) 
             for op in rw.body():
                 if (rule := rules.get(op.defn.short)) is None or not _fits(op):
                     continue
-                site = Site(op, rw, halving)
+                site = Site(op, rw, widest)
                 if (made := rule(site, *site.operands)) is not None:
                     site.replace(made)
                     found = True

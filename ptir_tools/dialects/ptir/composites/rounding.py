@@ -48,6 +48,8 @@ def round_away(x: Tensor) -> Tensor:
 
 def sign(x: Tensor) -> Tensor:
     """-1 and 1; zeros and NaN are unchanged."""
+    if x.dtype.is_integer:
+        return (x > 0).cast(x.dtype) - (x < 0).cast(x.dtype)
     below = select(x < 0, -1, x)
     return select(x > 0, 1, below)
 
