@@ -157,7 +157,7 @@ ROOMS: dict[str, tuple[Part, ...]] = {
               " tools/timing plan/files"),
     ),
     "bridges": (
-        _part(_in(f"{_B}/onnx", "exporter.py emitter.py format.py idioms.py lowerings.py"),
+        _part(_in(f"{_B}/onnx", "cells.py exporter.py emitter.py format.py idioms.py lowerings.py"),
               "bridges/onnx/export"),
         _part(_in(f"{_B}/onnx", "torch_export.py"),
               "ptir/torch_ops engines/torch_arrays"),

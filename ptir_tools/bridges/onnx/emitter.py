@@ -150,6 +150,9 @@ class Out(Expression):
     padded: tuple[Out, tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None  # with zeros: low, interior, high
     windowed: tuple[Out, tuple[Steps, ...]] | None = None  # a part of it
     resized: tuple[Out, tuple[int, ...]] | None = None  # each element of an axis repeated
+    widened: Out | None = None  # integers of a narrower dtype
+    centered: tuple[Out, Out] | None = None  # 8-bit integers minus their zero point
+    ranged: tuple[Out, Out] | None = None  # the floats that bytes were made of by their range, and the scale
     made: bool = True  # a node, parameter or initializer defines it
 
     @property
@@ -178,12 +181,13 @@ class Emitter:
         self,
         lowerings: Mapping[str, Callable[..., Tree]],
         idioms: Mapping[str, Sequence[Callable[[Emitter, Op], Tree | None]]],
+        groups: Mapping[str, Sequence[Callable[[Emitter, Op, Region], None]]],
         opset: int,
         lossy: bool,
         as_onnx: bool,
         diagnostics: Diagnostics,
     ) -> None:
-        self.lowerings, self.idioms, self.opset, self.diagnostics = lowerings, idioms, opset, diagnostics
+        self.lowerings, self.idioms, self.groups, self.opset, self.diagnostics = lowerings, idioms, groups, opset, diagnostics
         self.lossy, self.as_onnx = lossy, as_onnx
         self.main = self.body = Body(self)
         self.names: set[str] = set()
@@ -191,6 +195,7 @@ class Emitter:
         self.wanted: dict[Value, str] = {}  # names of the values of the outermost block
         self.reads: Counter[Value] = Counter()  # the number of uses of each value, uses as block results included
         self.values: dict[Value, Tree | None] = {}  # None: the op was refused
+        self.parts: dict[Value, Callable[[], Out]] = {}  # how an operator of several outputs makes a value
         self.constants: dict[str, Out] = {}
         self.known: dict[object, Out] = {}
         self.literals: dict[Literal, Out] = {}
@@ -330,14 +335,17 @@ class Emitter:
             return x
         if x.spread is not None and not x.made:
             return self.expand(self.cast(x.spread, dtype), x.shape)
+        widens = x.dtype.is_integer and dtype.is_integer and dtype.min <= x.dtype.min and x.dtype.max <= dtype.max
         if x.array is not None and x.array.size <= _SMALL and (x.dtype.kind is dtype.kind or x.dtype is I1):
-            return self.constant(arrays.narrow(arrays.widen(x.array), dtype), dtype)
+            y = self.constant(arrays.narrow(arrays.widen(x.array), dtype), dtype)
+            y.widened = x if widens else None
+            return y
         more = {"saturate": 0} if dtype in (FP8_E4M3, FP8_E5M2) else {}
         schema = self.schema("Cast")
         for d in (x.dtype, dtype):
             if _spelled(d) not in schema.outputs[0].types:
                 raise refused(f"Cast of operator set {self.opset} has no {d}")
-        y = Out(self.fresh(), dtype, x.shape, self.body)
+        y = Out(self.fresh(), dtype, x.shape, self.body, widened=x if widens else None)
         attrs = {"to": NUMBERS[dtype], **more}
         self.body.nodes.append(onnx.helper.make_node("Cast", [self.whole(x).name], [y.name], **attrs))
         return y
@@ -369,6 +377,9 @@ class Emitter:
         read = (*block.results, *(x for op in block.body for x in op.operands))
         self.reads.update(x.value if isinstance(x, Element) else x for x in read if not isinstance(x, Literal))
         for op in block.body:
+            for find in self.groups.get(op.name, ()):
+                find(self, op, block)
+        for op in block.body:
             self.values[op.result] = self.convert(op)
         return [self.read(x) for x in block.results]
 
@@ -376,13 +387,16 @@ class Emitter:
         """The output for the result of `op`, by its lowering. None where the op is refused, or reads a refused value."""
         outer, stem = self.op, self.stem
         self.op, self.stem = op, op.result.name
-        mark, first = len(self.new), len(self.body.nodes)
+        mark, first, part = len(self.new), len(self.body.nodes), self.parts.get(op.result)
         try:
             operands = [self.read(x) for x in op.operands]
             lowering = self.lowerings.get(op.name)
             if lowering is None:
                 raise refused("the numbers that it draws are others in ONNX" if op.defn.is_random else "ONNX has no such op")
-            result = next((y for idiom in self.idioms.get(op.name, ()) if (y := idiom(self, op)) is not None), None)
+            if part is not None:
+                result: Tree | None = part()
+            else:
+                result = next((y for idiom in self.idioms.get(op.name, ()) if (y := idiom(self, op)) is not None), None)
             result = lowering(self, op, *operands) if result is None else result
         except InError:
             return None
@@ -395,10 +409,10 @@ class Emitter:
         fresh = set(self.new[mark:])
         for k, (y, t) in enumerate(zip(flatten(result), leaves(op.result.type), strict=True)):
             assert isinstance(t, TensorType)
-            if y.name in fresh:
+            if y.name in fresh or part is not None:
                 y.shape = t.shape
                 suffix = f".{k}" if isinstance(op.result.type, TupleType) else ""
-                self._called(y, op.result, suffix, self.body.nodes[first:])
+                self._called(y, op.result, suffix, self.body.nodes[first if part is None else 0 :])
             self.seen(y)
         return result
 
@@ -646,6 +660,23 @@ class Emitter:
         else:
             y = self("Transpose", x, perm=list(perm), shape=shape)
         y.moved = (x, perm)
+        return y
+
+    def led(self, x: Out) -> Out:
+        """`x` with one more axis, of extent 1, before the others."""
+        return self.reshape(x, (1, *x.shape))
+
+    def joined(self, xs: Sequence[Out], axis: int) -> Out:
+        """`xs` one after the other along an axis."""
+        xs = [x for x in xs if x.shape[axis] != 0]
+        if len(xs) == 1:
+            return xs[0]
+        parts = [self.whole(x).array for x in xs]
+        if all(a is not None for a in parts):
+            return self._folded(xs[0], np.concatenate([a for a in parts if a is not None], axis))
+        shape = list(xs[0].shape)
+        shape[axis] = sum(d for x in xs if isinstance(d := x.shape[axis], int))
+        y: Out = self("Concat", *xs, axis=axis, shape=shape)
         return y
 
     def _folded(self, x: Out, array: Array) -> Out:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
+from ptir_tools.bridges.onnx import cells as cells  # whose idioms are declared
 from ptir_tools.bridges.onnx.emitter import Emitter, InError, Out, inner_reads, needed, read_by, rename
-from ptir_tools.bridges.onnx.idioms import IDIOMS
+from ptir_tools.bridges.onnx.idioms import GROUPS, IDIOMS
 from ptir_tools.bridges.onnx.lowerings import CALLS, COMPOSED, LOWERINGS
-from ptir_tools.bridges.onnx.table import METADATA, NUMBERS
+from ptir_tools.bridges.onnx.table import DOMAIN, METADATA, NUMBERS
 from ptir_tools.convert.legality import NOT_TRANSLATABLE
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
@@ -75,7 +76,7 @@ class Exporter(Emitter):
     """Exports one program."""
 
     def __init__(self, program: Program, opset: int, lossy: bool, as_onnx: bool, diagnostics: Diagnostics) -> None:
-        super().__init__(LOWERINGS, IDIOMS, opset, lossy, as_onnx, diagnostics)
+        super().__init__(LOWERINGS, IDIOMS, GROUPS, opset, lossy, as_onnx, diagnostics)
         self.results: set[str] = set()  # names of values that are results
         self.program = program
 
@@ -169,11 +170,13 @@ class Exporter(Emitter):
 
     def _model(self, graph: onnx.GraphProto) -> onnx.ModelProto | None:
         opsets = [onnx.helper.make_opsetid("", self.opset)]
+        if any(node.domain == DOMAIN for node in graph.node):
+            opsets.append(onnx.helper.make_opsetid(DOMAIN, 1))
         proto = onnx.helper.make_model(graph, opset_imports=opsets, producer_name="ptir-tools", producer_version=_version())
         for key, value in self.program.attrs.get(METADATA, {}).items():
             proto.metadata_props.add(key=key, value=value)
         proto.doc_string = self.program.attrs.get("doc", "")
-        proto.ir_version = onnx.helper.find_min_ir_version_for(opsets)
+        proto.ir_version = onnx.helper.find_min_ir_version_for(opsets[:1])
         return proto
 
 

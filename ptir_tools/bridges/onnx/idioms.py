@@ -7,32 +7,32 @@ other ops stay only where they have other uses. Activations are found by the for
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from math import isfinite, prod
 
 from ptir_tools.bridges.onnx.emitter import Emitter, Out, Tree
-from ptir_tools.bridges.onnx.lowerings import convolved, linear, packed, quantizes
-from ptir_tools.bridges.onnx.ops.elementwise import ACTIVATIONS, Attributes, bounded, sigmoid, sqrt
-from ptir_tools.bridges.onnx.ops.recurrent import lstm_cell, recur
+from ptir_tools.bridges.onnx.lowerings import convolved, in_bytes, linear, packed, points, quantizes
+from ptir_tools.bridges.onnx.ops.elementwise import ACTIVATIONS, Attributes, bounded, sqrt
+from ptir_tools.bridges.onnx.ops.quantize import by_range
 from ptir_tools.bridges.onnx.protocols import Attribute
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F16, F32, F64, SI8, SI32, SI64, UI8, DType
-from ptir_tools.core.ir import Op, Operand, Value
+from ptir_tools.core.ir import Op, Operand, Region, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
-from ptir_tools.core.typed import TypeGuard
-from ptir_tools.core.types import Dim, TensorType, Type, tensor
+from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir.builder.build import Graph, Tensor
 from ptir_tools.dialects.ptir.kernels.examples import Example
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
 from ptir_tools.rewrite.constants import scalar_of
-from ptir_tools.rewrite.expression import compare_eq, compare_ne, exp, reciprocal, rsqrt, select, tanh
-from ptir_tools.rewrite.templates import matched
+from ptir_tools.rewrite.expression import compare_eq, compare_ne, exp, reciprocal, rsqrt, select
 
 Idiom = Callable[[Emitter, Op], "Tree | None"]
 Formula = Callable[[Attributes, Tensor], Tensor]
+Group = Callable[[Emitter, Op, Region], None]
 IDIOMS: dict[str, list[Idiom]] = {}
+GROUPS: dict[str, list[Group]] = {}  # what finds the values that an operator of several outputs makes, by the last op
 
 
 def idiom(*names: str) -> Callable[[Idiom], Idiom]:
@@ -46,13 +46,13 @@ def idiom(*names: str) -> Callable[[Idiom], Idiom]:
     return declare
 
 
-def _made(x: Operand, *names: str) -> Op | None:
-    """The defining op of `x`, when its name is in `names`."""
+def made_by(x: Operand, *names: str) -> Op | None:
+    """The op that makes `x`, when its name is in `names`."""
     op = x.op if isinstance(x, Value) else None
     return op if op is not None and op.defn.short in names else None
 
 
-def _known(e: Emitter, x: Operand) -> Array | None:
+def known(e: Emitter, x: Operand) -> Array | None:
     """The array that `x` is a broadcast of; None where `x` is not constant."""
     result = e.read(x)
     if not isinstance(result, Out):
@@ -62,11 +62,11 @@ def _known(e: Emitter, x: Operand) -> Array | None:
 
 def _scaled(x: Operand) -> tuple[Operand, float] | None:
     """The value that `x` is a multiple of, and the factor."""
-    if (op := _made(x, "mul")) is not None:
+    if (op := made_by(x, "mul")) is not None:
         for v, y in (op.operands, op.operands[::-1]):
             if (n := scalar_of(y)) is not None:
                 return v, n
-    if (op := _made(x, "div")) is not None and (n := scalar_of(op.operands[1])):
+    if (op := made_by(x, "div")) is not None and (n := scalar_of(op.operands[1])):
         return op.operands[0], 1 / n
     return None
 
@@ -194,7 +194,7 @@ def _gemm(e: Emitter, op: Op) -> Out | None:
     dtype = _dtype(op)
     for total, more in (op.operands, op.operands[::-1]):
         product, alpha = _scaled(total) or (total, 1.0)
-        dot = _made(product, "dot_general")
+        dot = made_by(product, "dot_general")
         if dot is None or dtype not in (F32, F64) or not (_only_here(e, product) and _only_here(e, total)):
             continue
         accum = dot.attr("accum_dtype") or default_accum(dtype)
@@ -203,7 +203,7 @@ def _gemm(e: Emitter, op: Op) -> Out | None:
             continue
         if dot.attr("batch_lhs") or any(len(axes) != 1 for axes in sums):
             continue
-        spread = _made(more, "broadcast_to")
+        spread = made_by(more, "broadcast_to")
         term, beta = _scaled(spread.operands[0] if spread is not None else more) or (more, 1.0)
         c = e.tensor(term)
         c = c.spread if c.spread is not None and not c.made else c
@@ -219,23 +219,31 @@ def _gemm(e: Emitter, op: Op) -> Out | None:
     return None
 
 
-def _convolved(e: Emitter, product: Operand, bias: Sequence[Out]) -> Out | None:
-    """Patches times a weight matrix, with one or three spatial axes; two are recognized by another idiom."""
-    dot = _made(product, "dot_general")
-    patches = _made(dot.operands[0], "extract_patches") if dot is not None else None
-    if dot is None or patches is None or _dtype(dot) is not F32:
+def _convolved(e: Emitter, product: Operand, bias: Sequence[Out | None]) -> Out | None:
+    """Patches times a weight matrix, with one or three spatial axes, or of integers; others are recognized by a pass."""
+    dot = made_by(product, "dot_general")
+    patches = made_by(dot.operands[0], "extract_patches") if dot is not None else None
+    if dot is None or patches is None or (dtype := _dtype(dot)) not in (F32, SI32):
         return None
     x, weight = e.tensor(patches.operands[0]), e.tensor(dot.operands[1])
-    plain = weight.rank == 2 and not dot.attr("batch_lhs") and (dot.attr("accum_dtype") or F32) is x.dtype is weight.dtype is F32
+    plain = (
+        weight.rank == 2 and not dot.attr("batch_lhs") and (dot.attr("accum_dtype") or dtype) is x.dtype is weight.dtype is dtype
+    )
     sums = [a % r for axes, r in (("contract_lhs", x.rank), ("contract_rhs", 2)) for a in dot.attr(axes)]
-    if x.rank not in (3, 5) or not plain or sums != [x.rank - 1, 0] or 0 in (*x.shape, *weight.shape):
+    if (x.rank not in (3, 5) and dtype is F32) or not plain or sums != [x.rank - 1, 0] or 0 in (*x.shape, *weight.shape):
         return None
     pads = [n for pair in patches.attr("padding") for n in pair]
-    if np.any(scalars.element(patches.attr("pad_value"), F32)) or min(pads) < 0 or not isinstance(x.shape[-1], int):
+    if np.any(scalars.element(patches.attr("pad_value"), x.dtype)) or min(pads) < 0 or not isinstance(x.shape[-1], int):
         return None
     assert isinstance(product, Value) and isinstance(product.type, TensorType)
     values = {name: patches.attr(name) for name in ("window", "strides", "dilation")} | {"padding": pads}
-    return convolved(e, values, x, packed(e, values, weight, 1), 1, bias, product.type.shape)
+    kernel = packed(e, values, weight, 1)
+    if dtype is SI32:
+        left, right = in_bytes(e, x), in_bytes(e, kernel)
+        if left is None or right is None or left[0].dtype is not UI8:  # others ONNX Runtime lacks
+            return None
+        x, kernel, bias = left[0], right[0], points(left[1], right[1])
+    return convolved(e, values, x, kernel, 1, bias, product.type.shape)
 
 
 @idiom("dot_general")
@@ -247,95 +255,13 @@ def _convolution(e: Emitter, op: Op) -> Out | None:
 def _convolution_with_bias(e: Emitter, op: Op) -> Out | None:
     """A convolution, and a number per channel."""
     for product, more in (op.operands, op.operands[::-1]):
-        if not _only_here(e, product) or _made(product, "dot_general") is None:
+        if not _only_here(e, product) or made_by(product, "dot_general") is None:
             continue
-        spread = _made(more, "broadcast_to")
+        spread = made_by(more, "broadcast_to")
         bias = e.tensor(spread.operands[0]) if spread is not None else None
         if bias is not None and bias.rank == 1 and bias.shape[0] == e.shape[-1] != 1:
             return _convolved(e, product, (bias,))
     return None
-
-
-# ---- recurrence
-
-
-@cache
-def _lstm(gates: TensorType, cell: TensorType) -> tuple[list[Value], list[Operand]]:
-    """A step of an LSTM: its parameters (products of the inputs, state, cell, weights of the states), its state and its cell."""
-    graph = Graph("step")
-    matrix = tensor(F32, (gates.shape[-1], cell.shape[-1]))
-    given = [graph.input(name, t.dtype, t.shape) for name, t in (("g", gates), ("h", cell), ("c", cell), ("r", matrix))]
-    new = lstm_cell(given[0] + recur(given[1], given[3]), given[2], [sigmoid, tanh, tanh])
-    return graph.region.params, [x.operand for x in new]
-
-
-@idiom("scan")
-def _recurrent(e: Emitter, op: Op) -> tuple[Out, ...] | None:
-    """`LSTM` of one direction: its step is the body, and the products of the inputs are before it."""
-    (body,) = op.regions
-    count, params, results = op.attr("carry_count"), body.params, body.results
-    cell = params[0].type
-    if not e.as_onnx or len(results) != count + 1 or results[-1] is not results[0] or not _plain(cell):
-        return None
-    for k in range(count, len(params)):
-        gates = params[k].type
-        if not _plain(gates) or gates.static_shape[1] != 4 * cell.static_shape[1]:
-            continue
-        holes, made = _lstm(gates, cell)
-        bound = matched(made[0], results[0], holes)
-        bound = matched(made[1], results[1], holes, bound) if bound is not None else None
-        if bound is None or [bound[x] for x in holes[:3]] != [params[k], params[0], params[1]]:
-            continue
-        inputs = _inputs(e, op.operands[k])
-        if inputs is not None and list(results[2:count]) == params[2:count] and (matrix := bound[holes[3]]) in params[2:count]:
-            return _lstm_node(e, op, inputs, e.tensor(op.operands[params.index(matrix)]))
-    return None
-
-
-def _plain(t: Type | None) -> TypeGuard[TensorType]:
-    """Whether it is the type of a matrix of f32."""
-    return isinstance(t, TensorType) and t.rank == 2 and t.dtype is F32 and t.is_static
-
-
-def _inputs(e: Emitter, x: Operand) -> tuple[Out, Out, Out, bool] | None:
-    """Inputs [T, B, I], weights [4 H, I] and bias [4 H] whose products are the gates `x`, and whether their order is reversed."""
-    take = _made(x, "take")
-    at = _known(e, take.operands[1]) if take is not None else None
-    if take is not None and (at is None or not np.array_equal(at, np.arange(at.size)[::-1])):
-        return None
-    total = _made(take.operands[0] if take is not None else x, "add")
-    for product, more in (total.operands, total.operands[::-1]) if total is not None else ():
-        dot, spread = _made(product, "dot_general"), _made(more, "broadcast_to")
-        if dot is None or spread is None or dot.attr("batch_lhs") or e.tensor(dot.operands[0]).rank != 3:
-            continue
-        source, weight, bias = (e.tensor(v) for v in (*dot.operands, spread.operands[0]))
-        sums = [a % v.rank for v, side in ((source, "lhs"), (weight, "rhs")) for a in dot.attr(f"contract_{side}")]
-        if weight.rank == 2 and bias.rank == 1 and sums == [2, 1]:
-            return source, weight, bias, take is not None
-    return None
-
-
-def _lstm_node(e: Emitter, op: Op, inputs: tuple[Out, Out, Out, bool], matrix: Out) -> tuple[Out, ...]:
-    x, weight, bias, turned = inputs
-    h, c, *kept = map(e.tensor, op.operands[: op.attr("carry_count")])
-    (time, batch, _), (rows, hidden) = x.shape, matrix.shape
-    zeros = e.expand(e.scalar(0, F32), (rows,))
-    biases = e.reshape(
-        e("Concat", e.reshape(bias, (1, rows)), e.reshape(zeros, (1, rows)), axis=0, shape=(2, rows)), (1, (2, rows))
-    )
-    weight, matrix, h, c = (e.reshape(v, (1, *v.shape)) for v in (weight, matrix, h, c))
-    types = [tensor(F32, s) for s in ((time, 1, batch, hidden), (1, batch, hidden), (1, batch, hidden))]
-    direction = "reverse" if turned else "forward"
-    y, *last = e.node("LSTM", [x, weight, matrix, biases, "", h, c], types, hidden_size=hidden, direction=direction)
-    y = e.reshape(y, (time, batch, hidden))
-    y = e.picked(y, 0, _backwards(time)) if turned else y
-    return (*(e.reshape(v, (batch, hidden)) for v in last), *kept, y)
-
-
-def _backwards(count: Dim) -> Array:
-    """The indices of all elements, the last first."""
-    assert isinstance(count, int)
-    return np.arange(count)[::-1]
 
 
 # ---- means and pools
@@ -346,8 +272,8 @@ def _mean(e: Emitter, op: Op) -> Out | None:
     """A sum divided by the number of its terms: a reduction, or a window reduction."""
     result = None
     for sum_, y in (op.operands, op.operands[::-1]) if op.defn.short == "mul" else (op.operands,):
-        total = _made(sum_, "reduce_sum", "reduce_window")
-        counts = _known(e, y)
+        total = made_by(sum_, "reduce_sum", "reduce_window")
+        counts = known(e, y)
         if total is not None and counts is not None and (total.attr("accum_dtype") or _dtype(op)) is _dtype(op) in (F32, F64):
             result = total, np.asarray(counts, np.float64) if op.defn.short == "div" else 1 / np.asarray(counts, np.float64)
     if result is None:
@@ -450,14 +376,79 @@ def _gathered(e: Emitter, op: Op) -> Out | None:
     return e(name, e.tensor(x), e.cast(e.tensor(plain), SI64), axis=axis, shape=e.shape)
 
 
+@idiom("sub")
+def _centered(e: Emitter, op: Op) -> Out | None:
+    """8-bit integers without their zero point."""
+    x, zero = map(e.tensor, op.operands)
+    zero = zero if zero.spread is None else zero.spread
+    small = x.widened
+    if small is None or any(d != 1 for d in zero.shape):
+        return None
+    point, number = zero.widened, zero.array.item() if zero.array is not None else None
+    if number is not None and small.dtype.min <= number <= small.dtype.max:
+        point = e.scalar(number, small)
+    if point is None or point.dtype is not small.dtype:
+        return None
+    y: Out = e("Sub", x, zero, shape=e.shape)
+    y.centered = small, e.reshape(point, ())
+    return y
+
+
+def _ranged() -> tuple[Example, list[Operand]]:
+    """Bytes by the range of floats, which may be read in another shape for it; the bytes, the scale and the zero point."""
+    graph = Graph("ranged")
+    made = by_range(*(graph.input(name, "f64", (2, 3)) for name in "xy"))
+    return Example(graph.returns(made[0]).main), [y.operand for y in made]
+
+
+_RANGED = _ranged()
+
+
+def _by_range(e: Emitter, op: Op, block: Region) -> None:
+    """`DynamicQuantizeLinear`: bytes, their scale and their zero point."""
+    example, (_, scale, zero) = _RANGED
+    if not e.as_onnx or _dtype(op) is not UI8 or (bound := example.search.solve(op)) is None:
+        return
+    x, y = (bound[p] for p in example.kernel.params)
+    if not (_same_elements(x, y) and isinstance(zero, Value) and zero.op is not None and isinstance(scale, Value)):
+        return
+    point = bound[zero.op.values()[0]]
+    outs: list[Out] = []
+
+    def made(k: int) -> Out:
+        if not outs:
+            source = e.tensor(x)
+            outs.extend(e.node("DynamicQuantizeLinear", [source], [tensor(UI8, source.shape), tensor(F32), tensor(UI8)]))
+            outs[0].ranged = source, outs[1]
+        return outs[k]
+
+    for v in (bound[scale], *(op.result for op in block.body if op.defn is zero.op.defn and op.operands[0] is point)):
+        if isinstance(v, Value) and v.type in (tensor(F32), tensor(UI8)):
+            e.parts[v] = partial(made, 1 if v.type is tensor(F32) else 2)
+    e.parts[op.result] = partial(made, 0)
+
+
+GROUPS[_RANGED[0].root.name] = [_by_range]
+
+
+def _same_elements(x: Operand, y: Operand) -> bool:
+    """Whether both have the same elements, in some order."""
+    sources = []
+    for v in (x, y):
+        while (op := made_by(v, "reshape", "transpose")) is not None:
+            v = op.operands[0]
+        sources.append(v)
+    return sources[0] is sources[1]
+
+
 @idiom("quantize")
 def _quantized(e: Emitter, op: Op) -> Out | None:
     """A quotient in f32, rounded to whole numbers."""
-    quotient, target = _made(op.operands[0], "div"), op.attr("output_dtype")
+    quotient, target = made_by(op.operands[0], "div"), op.attr("output_dtype")
     plain = set(op.attr("scales")) == {1.0} and quantizes(e, "QuantizeLinear", target)
     if quotient is None or _dtype(quotient) is not F32 or not plain:
         return None
-    x, scale = e.tensor(quotient.operands[0]), _known(e, quotient.operands[1])
+    x, scale = e.tensor(quotient.operands[0]), known(e, quotient.operands[1])
     if scale is None or scale.size != max(scale.shape, default=1) or not (scale > 0).all():
         return None
     axis = _axis(scale.shape, x.rank) if scale.size > 1 else op.attr("axis")
@@ -470,7 +461,7 @@ def _quantized(e: Emitter, op: Op) -> Out | None:
 def _dequantized(e: Emitter, op: Op) -> Out | None:
     """Integers of 32 bits as floats, times a scale; others have an op."""
     for x, y in (op.operands, op.operands[::-1]):
-        cast, scale = _made(x, "cast"), _known(e, y)
+        cast, scale = made_by(x, "cast"), known(e, y)
         if cast is None or scale is None or _dtype(op) is not F32 or scale.size != max(scale.shape, default=1):
             continue
         q = e.tensor(cast.operands[0])

@@ -183,14 +183,15 @@ def _cast(e: Emitter, op: Op, x: Out) -> Out:
 
 
 def converted(e: Emitter, x: Out, target: DType, exact: bool = False) -> Out:
-    """`x` converted by PTIR's cast table: to integers it saturates, and NaN gives 0. With `lossy`, unless
-    `exact`, by ONNX's `Cast`, which leaves values out of range open."""
+    """`x` converted by PTIR's cast table: to integers it saturates, and NaN gives 0. With `lossy`, and of floats
+    that were in a model, by ONNX's `Cast`, which leaves values out of range open, unless `exact`."""
     source = x.dtype
     if source is target:
         return x
     if x.spread is not None and not x.made:
         return e.expand(converted(e, x.spread, target), x.shape)
-    if not target.is_integer or source is I1 or (e.lossy and not exact):
+    open_ = e.lossy or (e.as_onnx and source.is_float and target.bits > 4)
+    if not target.is_integer or source is I1 or (open_ and not exact):
         return e.cast(x, target)
     if source.is_integer:
         low, high = max(target.min, source.min), min(target.max, source.max)
@@ -363,8 +364,7 @@ def _cumulative(e: Emitter, op: Op, x: Out) -> Out:
 def _dot(e: Emitter, op: Op, x: Out, y: Out) -> Out:
     source, out = x.dtype, e.type.dtype
     accum = op.attr("accum_dtype") or default_accum(source)
-    integer = source in (SI8, UI8) and accum is SI32
-    if not integer and not (source is F16 and accum is F32 and out is F16):
+    if not (source is F16 and accum is F32 and out is F16):
         x, y = converted(e, x, accum), converted(e, y, accum)
     batch, contract = vocabulary.axes(op.attr("batch_lhs"), x.rank), vocabulary.axes(op.attr("contract_lhs"), x.rank)
     other_batch, other = vocabulary.axes(op.attr("batch_rhs"), y.rank), vocabulary.axes(op.attr("contract_rhs"), y.rank)
@@ -380,9 +380,38 @@ def _dot(e: Emitter, op: Op, x: Out, y: Out) -> Out:
     if len(k) != 1 or len(n) != 1:
         right = e.reshape(right, [*lead, k, n])
     shape = (*left.shape[:-1], *right.shape[-1:])
-    product = e("MatMulInteger", left, right, shape=shape, result=SI32) if integer else e("MatMul", left, right, shape=shape)
+    a, b = (in_bytes(e, v) if accum is SI32 else None for v in (left, right))
+    if a is not None and b is not None:
+        product = e("MatMulInteger", a[0], b[0], *points(a[1], b[1]), shape=shape, result=SI32)
+    else:
+        product = e("MatMul", left, right, shape=shape)
     product = product if shape == e.shape and len(n) == 1 else e.reshape(product, e.shape)
     return converted(e, product, out)
+
+
+def in_bytes(e: Emitter, x: Out, dtype: DType = UI8) -> tuple[Out, Out] | None:
+    """8-bit integers and their zero point, whose difference is `x` of si32; None where there are none. Those of a constant have
+    the dtype `dtype`."""
+    if x.centered is not None:
+        return x.centered
+    if x.widened is not None and x.widened.dtype in (SI8, UI8):
+        return x.widened, e.scalar(0, x.widened)
+    if x.array is not None and x.array.size:
+        low, high = int(x.array.min()), int(x.array.max())
+        zero = 0 if dtype.min <= low and high <= dtype.max else dtype.min - low
+        fits = dtype.min <= zero <= dtype.max and high + zero <= dtype.max
+        return (e.constant(x.array + zero, dtype), e.scalar(zero, dtype)) if fits else None
+    source = x.moved[0] if x.moved is not None else x.laid
+    found = in_bytes(e, source, dtype) if source is not None else None
+    if found is None:
+        return None
+    return e.transpose(found[0], x.moved[1]) if x.moved is not None else e.reshape(found[0], x.shape), found[1]
+
+
+def points(left: Out, right: Out) -> list[Out | None]:
+    """The zero points of two operands, without those at the end that are 0."""
+    found = [None if v.array is not None and not v.array.any() else v for v in (left, right)]
+    return found if found[1] is not None else [v for v in found if v is not None]
 
 
 @lowers("layer_norm")
@@ -922,10 +951,10 @@ def packed(e: Emitter, values: Mapping[str, Attribute], weight: Out, groups: int
 
 
 def convolved(
-    e: Emitter, values: Mapping[str, Attribute], x: Out, kernel: Out, groups: int, bias: Sequence[Out], shape: Shape
+    e: Emitter, values: Mapping[str, Attribute], x: Out, kernel: Out, groups: int, bias: Sequence[Out | None], shape: Shape
 ) -> Out:
     """A convolution of x [N, places…, C] to this shape: transposes to channels-first and back are around it. `padding` has a
-    pair for each axis."""
+    pair for each axis. 8-bit integers have zero points for a bias."""
     n = len(values["window"])
     first = e.transpose(x, [0, n + 1, *range(1, n + 1)])
     low, high = values["padding"][::2], values["padding"][1::2]
@@ -938,7 +967,8 @@ def convolved(
             "dilations": values["dilation"],
             "pads": [*low, *high],
         }
-        y = e("Conv", first, kernel, *bias, shape=shape, **_unusual(how, groups))
+        name = "ConvInteger" if x.dtype.is_integer else "Conv"
+        y = e(name, first, kernel, *bias, shape=shape, result=SI32, **_unusual(how, groups))
     return e.transpose(y, [0, *range(2, n + 2), 1])
 
 
@@ -950,7 +980,7 @@ def _unusual(how: Mapping[str, Sequence[int]], groups: int) -> dict[str, Attribu
 
 
 def _transposed(
-    e: Emitter, values: Mapping[str, Attribute], x: Out, kernel: Out, groups: int, bias: Sequence[Out], shape: Shape
+    e: Emitter, values: Mapping[str, Attribute], x: Out, kernel: Out, groups: int, bias: Sequence[Out | None], shape: Shape
 ) -> Out | None:
     """`ConvTranspose`: a convolution of elements that are spread apart, by the flipped weights. None for any other."""
     if x.padded is None or x.dtype is not F32 or any(n != 1 for n in values["strides"]):

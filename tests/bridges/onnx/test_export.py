@@ -430,6 +430,69 @@ def test_a_recurrent_network_comes_back(direction: str, state: bool) -> None:
     assert "LSTM" not in ops(made(ptir.from_onnx(other))) and "Scan" in ops(made(ptir.from_onnx(other)))
 
 
+_CELLS: list[tuple[str, dict[str, Any], str]] = [  # what an operator has, and its operands after the weights
+    ("LSTM", {}, "b n h c p"), ("LSTM", {"input_forget": 1}, "b n h c"), ("LSTM", {}, ""), ("GRU", {}, "b n h"), ("GRU", {}, ""),
+    ("GRU", {"linear_before_reset": 1}, "b"), ("GRU", {"linear_before_reset": 1}, "b n"), ("GRU", {"linear_before_reset": 1}, ""),
+    ("RNN", {}, "b n"), ("RNN", {}, ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(("name", "attrs", "operands"), _CELLS, ids=[f"{n}{len(a)}-{o}" for n, a, o in _CELLS])
+def test_every_recurrent_operator_comes_back(name: str, attrs: dict[str, Any], operands: str, direction: str) -> None:
+    from tests.bridges.onnx.test_import import model, node, noise
+
+    n, gates = 1 + (direction == "bidirectional"), {"LSTM": 4, "GRU": 3, "RNN": 1}[name]
+    shapes = {"w": (gates * 3, 5), "r": (gates * 3, 3), "b": (gates * 6,), "h": (2, 3), "c": (2, 3), "p": (9,)}
+    weights = {k: noise(n, *shape) for k, shape in shapes.items() if k in ["w", "r", *operands.split()]}
+    weights |= {"n": np.array([4, 2], np.int32)} if "n" in operands else {}
+    given = [k if k in weights else "" for k in ("w", "r", "b", "n", "h", "c", "p")[: 7 if name == "LSTM" else 5]]
+    cell = node(name, "x", "y l", direction=direction, hidden_size=3, **attrs)
+    cell.input.extend(given)
+    m, x = model([cell], {"x": [4, 2, 5]}, ["y", "l"], weights), noise(4, 2, 5)
+    for output in m.graph.output:
+        output.ClearField("type")
+    for p in (ptir.from_onnx(m), ptir.optimize(ptir.from_onnx(m))):
+        again = made(p)
+        assert ops(again).count(name) == n and not {"Scan", "Gemm", "MatMul"}.intersection(ops(again))
+        for a, b in zip(runtime.run(again, {"x": x}).values(), runtime.run(m, {"x": x}).values(), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("zero", [0, 7])
+@pytest.mark.parametrize("kind", ["MatMulInteger", "ConvInteger", "DynamicQuantizeLSTM"])
+def test_a_product_of_bytes_comes_back(kind: str, zero: int) -> None:
+    """The range of the floats is found once, though they are read in two shapes."""
+    from tests.bridges.onnx.test_import import model, node, noise
+
+    rng = np.random.default_rng(zero)
+    weights: dict[str, Any] = {"t": np.array([-1, 2, 6] if kind == "MatMulInteger" else [1, 2, 2, 6])}
+    if kind == "DynamicQuantizeLSTM":
+        shapes = {"w": (1, 5, 64), "r": (1, 16, 64)}
+        weights = {k: rng.integers(-100, 100, shape).astype(np.int8) for k, shape in shapes.items()}
+        weights |= {"s": np.array([0.01], np.float32), "z": np.array([zero], np.int8), "b": noise(1, 128)}
+        nodes = [node(kind, "x w r b", "y", domain="com.microsoft", hidden_size=16)]
+        nodes[0].input.extend(["", "", "", "", "s", "z", "s", "z"])
+        extents = [4, 1, 5]
+    else:
+        weights |= {"z": np.array(zero, np.uint8)}
+        weights["w"] = rng.integers(0, 255, (6, 64) if kind == "MatMulInteger" else (3, 2, 3, 3)).astype(np.uint8)
+        nodes = [node("Reshape", "x t", "s"), node("DynamicQuantizeLinear", "s", "q a o"), node(kind, "q w o z", "p")]
+        if kind == "ConvInteger":
+            nodes[-1].attribute.extend(node(kind, "", "p", pads=[1, 1, 1, 1]).attribute)
+        nodes += [node("Cast", "p", "f", to=1), node("Mul", "f a", "y")]
+        extents = [4, 6, 1]
+    m, x = model(nodes, {"x": extents}, ["y"], weights, opset=17), noise(*extents)
+    m.graph.output[0].ClearField("type")
+    if kind == "DynamicQuantizeLSTM":
+        m.opset_import.add(domain="com.microsoft", version=1)
+    for p in (ptir.from_onnx(m), ptir.optimize(ptir.from_onnx(m))):
+        again = made(p)
+        biases = {"Reshape", "Add", "Concat"}
+        assert set(ops(again)) - biases == {n.op_type for n in nodes} - biases
+        np.testing.assert_allclose(runtime.run(again, {"x": x})["y"], runtime.run(m, {"x": x})["y"], rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", ["f32", "si32", "f16"])
 def test_repeated_elements_are_a_resize_and_others_a_slice_or_gather(dtype: str) -> None:
     """Which is exact. ONNX Runtime resizes no f16."""

@@ -102,6 +102,24 @@ def dequantize(node: Node) -> Tensor:
     return out if out.dtype is target else out.cast(target)
 
 
+def by_range(x: Tensor, ranged: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Floats as bytes, whose range is that of `ranged` (by default `x`) and 0: the bytes, the scale and the zero point."""
+    given = x if ranged is None else ranged
+    axes = list(range(given.rank))
+    low, high = given.reduce_min(axes).minimum(0.0), given.reduce_max(axes).maximum(0.0)
+    scale = (high - low) / 255.0
+    scale = scale.compare_eq(0.0).select(1.0, scale)
+    zero = bounded(-low / scale, 0.0, 255.0).round_even()
+    steps = (x / scale.broadcast_to(x.shape)).round_even() + zero.broadcast_to(x.shape)
+    return bounded(steps, 0.0, 255.0).cast(UI8), scale, zero.cast(UI8)
+
+
+@handles("DynamicQuantizeLinear")
+def dynamic_quantize(node: Node) -> list[Tensor]:
+    """DynamicQuantizeLinear; a range of one number has the scale 1, as in ONNX Runtime."""
+    return list(by_range(node[0]))
+
+
 def centered(x: Tensor, zero: Tensor | None, shape: list[int] | None = None) -> Tensor:
     """Integers minus their zero point, in si32; `shape` is that of one zero point per index of an axis."""
     si32 = x.cast(SI32)

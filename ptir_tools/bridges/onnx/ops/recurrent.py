@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptir_tools.bridges.onnx.ops.elementwise import Map, bounded, relu, sigmoid, softplus
+from ptir_tools.bridges.onnx.ops.quantize import by_range, centered
 from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
 from ptir_tools.bridges.onnx.table import DOMAIN, Node, fixed, handles, refused, stretched
 from ptir_tools.core.arrays import numpy_dtype
-from ptir_tools.core.dtypes import F32, SI32, SI64, UI8
+from ptir_tools.core.dtypes import F32, SI32, SI64
 from ptir_tools.core.lazy import np
+from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
@@ -55,15 +57,9 @@ def recur(x: Tensor, matrix: Tensor, factor: Tensor | None = None, point: Tensor
     of columns of 8-bit integers, the tensor is quantized first, and multiplied by the columns."""
     if factor is None or point is None:
         return x.dot_general(matrix, contract_lhs=[x.rank - 1], contract_rhs=[1])
-    axes = list(range(x.rank))
-    low, high = x.reduce_min(axes).minimum(0.0), x.reduce_max(axes).maximum(0.0)
-    scale = (high - low) / 255.0
-    scale = scale.compare_eq(0.0).select(1.0, scale)
-    zero = bounded(-low / scale, 0.0, 255.0).round_even()
-    steps = (x / scale.broadcast_to(x.shape)).round_even() + zero.broadcast_to(x.shape)
-    whole = bounded(steps, 0.0, 255.0).cast(UI8).cast(SI32) - zero.cast(SI32).broadcast_to(x.shape)
+    whole, scale, zero = by_range(x)
     columns = matrix.cast(SI32) - stretched(point.cast(SI32), matrix.shape)
-    total = whole.dot_general(columns, contract_lhs=[x.rank - 1], contract_rhs=[0]).cast(F32)
+    total = centered(whole, zero).dot_general(columns, contract_lhs=[x.rank - 1], contract_rhs=[0]).cast(F32)
     return total * stretched(factor * stretched(scale, factor.shape), total.shape)
 
 
@@ -93,22 +89,73 @@ def _weights(node: Node, count: int) -> list[list[list[Tensor]]]:
     return result
 
 
-def lstm_cell(
-    gates: Tensor,
-    cell: Tensor,
-    maps: Sequence[Map],
-    seen: Sequence[Tensor] = (),
-    limited: Map = lambda x: x,
-    coupled: bool = False,
-) -> list[Tensor]:
-    """The state and the cell of an LSTM after a step. `seen` are its peepholes."""
-    i, o, f, c = _parts(gates, 4, 1)
-    pi, po, pf = seen or (None,) * 3
-    i = maps[0](limited(i + pi * cell if pi is not None else i))
-    f = 1.0 - i if coupled else maps[0](limited(f + pf * cell if pf is not None else f))
-    result = f * cell + i * maps[1](limited(c))
-    o = maps[0](limited(o + po * result if po is not None else o))
-    return [o * maps[2](result), result]
+class Cell(NamedTuple):
+    """One step of a recurrent operator."""
+
+    kind: str
+    maps: Sequence[Map]
+    weights: int = 1  # operands that are weights of states: the matrix; if it is quantized, scales and zero points, too
+    linear: bool = False  # of a GRU: the reset gate is applied after the product
+    inner: bool = False  # there is a bias for that product
+    peepholes: bool = False
+    coupled: bool = False
+    clip: float | None = None
+    lengths: bool = False  # each row of a batch has its own number of steps
+
+    @property
+    def states(self) -> int:
+        """The number of states."""
+        return 2 if self.kind == "LSTM" else 1
+
+    @property
+    def gates(self) -> int:
+        """The number of gates."""
+        return {"RNN": 1, "GRU": 3, "LSTM": 4}[self.kind]
+
+    def step(self, *params: Tensor) -> list[Tensor]:
+        """The next states, what stays the same, and the output. `params` are the states; the weights, the inner bias, three
+        peepholes and the numbers of steps, as far as the cell has them; the products of the inputs; the number of the step."""
+        held, rest, (gate, now) = params[: self.states], list(params[self.states : -2]), params[-2:]
+        weights = [rest.pop(0) for _ in range(self.weights)]
+        inner = rest.pop(0) if self.inner else None
+        peepholes = [stretched(rest.pop(0), held[0].shape) for _ in range(3 * self.peepholes)]
+        if self.kind == "LSTM":
+            new = self._lstm(gate, held, weights, peepholes)
+        elif self.kind == "GRU":
+            new = self._gru(gate, held[0], weights, inner)
+        else:
+            new = [self.maps[0](self._limited(gate + recur(held[0], *weights)))]
+        out, h = new[0], held[0]
+        if self.lengths:
+            on = (now.broadcast_to(rest[0].shape) < rest[0]).reshape([rest[0].shape[0], 1])
+            on = stretched(on, h.shape)
+            out = on.select(new[0], h.block.full(0.0, h))
+            new = [on.select(a, b) for a, b in zip(new, held, strict=True)]
+        return [*new, *params[self.states : -2], out]
+
+    def _limited(self, x: Tensor) -> Tensor:
+        return bounded(x, -self.clip, self.clip) if self.clip else x
+
+    def _gru(self, gate: Tensor, h: Tensor, weights: list[Tensor], inner: Tensor | None) -> list[Tensor]:
+        parts, rows = _parts(gate, 3, 1), _parts(weights[0], 3, 0)
+        z, reset = (self.maps[0](self._limited(parts[i] + recur(h, rows[i]))) for i in (0, 1))
+        if self.linear:
+            product = recur(h, rows[2])
+            product = reset * (product + stretched(inner, product.shape) if inner is not None else product)
+        else:
+            product = recur(reset * h, rows[2])
+        candidate = self.maps[1](self._limited(parts[2] + product))
+        return [(1.0 - z) * candidate + z * h]
+
+    def _lstm(self, gate: Tensor, held: Sequence[Tensor], weights: list[Tensor], seen: Sequence[Tensor]) -> list[Tensor]:
+        h, cell = held
+        i, o, f, c = _parts(gate + recur(h, *weights), 4, 1)
+        pi, po, pf = seen or (None,) * 3
+        i = self.maps[0](self._limited(i + pi * cell if pi is not None else i))
+        f = 1.0 - i if self.coupled else self.maps[0](self._limited(f + pf * cell if pf is not None else f))
+        result = f * cell + i * self.maps[1](self._limited(c))
+        o = self.maps[0](self._limited(o + po * result if po is not None else o))
+        return [o * self.maps[2](result), result]
 
 
 @handles("RNN", "GRU", "LSTM")
@@ -166,48 +213,11 @@ def _direction(
     at = node.iota([whole.shape[0]], SI64, 0)
     if turned:
         whole, at = reversed_(whole, 0), reversed_(at, 0)
-    inner = _parts(of_h, 3, 0)[2] if kind == "GRU" and linear and of_h is not None else None
+    inner = [_parts(of_h, 3, 0)[2]] if kind == "GRU" and linear and of_h is not None else []
     peepholes = _parts(_row(node[7], k), 3, 0) if kind == "LSTM" and node.has(7) else []
-    kept = [
-        *weights[1],
-        *([inner] if inner is not None else []),
-        *peepholes,
-        *([lengths.cast(SI64)] if lengths is not None else []),
-    ]
-    n, clip, coupled = len(states), node.given("clip"), bool(node.attr("input_forget", 0))
-
-    def limited(v: Tensor) -> Tensor:
-        return bounded(v, -clip, clip) if clip else v
-
-    def step(*params: Tensor) -> list[Tensor]:
-        held, rest, (gate, now) = params[:n], list(params[n:-2]), params[-2:]
-        matrix, *scales = (rest.pop(0) for _ in weights[1])
-        h = held[0]
-        if kind == "RNN":
-            new = [maps[0](limited(gate + recur(h, matrix)))]
-        elif kind == "GRU":
-            add = rest.pop(0) if inner is not None else None
-            parts, rows = _parts(gate, 3, 1), _parts(matrix, 3, 0)
-            z, reset = (maps[0](limited(parts[i] + recur(h, rows[i]))) for i in (0, 1))
-            if linear:
-                product = recur(h, rows[2])
-                product = reset * (product + stretched(add, product.shape) if add is not None else product)
-            else:
-                product = recur(reset * h, rows[2])
-            candidate = maps[1](limited(parts[2] + product))
-            new = [(1.0 - z) * candidate + z * h]
-        else:
-            seen = [stretched(rest.pop(0), held[1].shape) for _ in peepholes]
-            new = lstm_cell(gate + recur(h, matrix, *scales), held[1], maps, seen, limited, coupled)
-        out = new[0]
-        if lengths is not None:
-            limit = rest.pop(0)
-            on = (now.broadcast_to(limit.shape) < limit).reshape([limit.shape[0], 1])
-            on = stretched(on, h.shape)
-            out = on.select(new[0], h.block.full(0.0, h))
-            new = [on.select(a, b) for a, b in zip(new, held, strict=True)]
-        return [*new, *params[n:-2], out]
-
-    result = node.block.scan([*states, *kept], [whole, at], step)
-    states_out = result[n + len(kept)]
-    return [reversed_(states_out, 0) if turned else states_out, *(result[i] for i in range(n))]
+    kept = [*weights[1], *inner, *peepholes, *([lengths.cast(SI64)] if lengths is not None else [])]
+    coupled, clip = bool(node.attr("input_forget", 0)), node.given("clip")
+    cell = Cell(kind, maps, len(weights[1]), linear, bool(inner), bool(peepholes), coupled, clip, lengths is not None)
+    result = node.block.scan([*states, *kept], [whole, at], cell.step)
+    states_out = result[len(states) + len(kept)]
+    return [reversed_(states_out, 0) if turned else states_out, *(result[i] for i in range(len(states)))]

@@ -25,6 +25,7 @@ _PER_AXIS = {
     "reduce_window": ("window_dims", "strides", "padding", "base_dilation", "window_dilation"),
 }
 _SPREADS = ("ptir.broadcast_to", "ptir.constant")
+_PATCHES = "ptir.extract_patches"
 _CONVOLUTIONS = (".conv2d.nhwc.", ".depthwise_conv2d.nhwc.")
 Perm = tuple[int, ...]
 
@@ -107,7 +108,8 @@ class Group:
             source = x.op.operands[0]
             inner = self.before(source) if isinstance(source, Value) else None
             return perm if inner is None else composed(inner, perm)
-        return (0, 2, 3, 1) if self.first and x.op is not None and _convolves(x.op) else None
+        n = helpers.rank(x)
+        return (0, *range(2, n), 1) if self.first and x.op is not None and _convolves(x.op) else None
 
     def after(self, rw: Rewriter, x: Value, user: Op) -> Perm | None:
         """The permutation by which `user`, which is outside, reads `x`."""
@@ -115,8 +117,8 @@ class Group:
             read = {self.after(rw, user.result, u) for u in rw.users_of(user.result)} if self.first else {None}
             inner = read.pop() if len(read) == 1 and not rw.is_result(user.result) else None
             return perm if inner is None else composed(perm, inner)
-        reads = self.first and _convolves(user) and user.operands[0] is x
-        return (0, 3, 1, 2) if reads else None
+        reads = self.first and (_convolves(user) or user.defn.name == _PATCHES) and user.operands[0] is x
+        return (0, (n := helpers.rank(x)) - 1, *range(1, n - 1)) if reads else None
 
     def best(self, rw: Rewriter) -> Perm | None:
         """The order of axes with the fewest moved bytes, of those the one where fewer enter, and of those the one with the fewest
@@ -193,10 +195,15 @@ def _reduce(rw: Rewriter, op: Op, x: Value, perm: Perm) -> None:
     given["axes"] = tuple(sorted(perm.index(a) for a in axes))
     made = rw.insert_before(op, create(op.defn, [x], given))
     kept = [a for a in perm if a not in axes]
-    rw.replace_all_uses(op.result, rw.build(op, "transpose", made, perm=tuple(kept.index(a) for a in sorted(kept))))
+    back = tuple(kept.index(a) for a in sorted(kept))
+    rw.replace_all_uses(op.result, made if kept == sorted(kept) else rw.build(op, "transpose", made, perm=back))
 
 
 def _convolves(op: Op) -> bool:
+    """Whether `op` is a convolution: a custom call, or a product with patches."""
+    if op.defn.name == "ptir.dot_general":
+        x = op.operands[0]
+        return isinstance(x, Value) and x.op is not None and x.op.defn.name == _PATCHES
     return op.defn.name == "ptir.custom_call" and any(name in op.attr("target") for name in _CONVOLUTIONS)
 
 

@@ -177,7 +177,7 @@ def _groups(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]] | 
 def _of_reshape(op: OpView) -> bool:
     inner = op.defined_by(op.x, "reshape")
     groups = None if inner is None else _groups(helpers.shape(inner.x), helpers.shape(op.x))
-    if inner is None or groups is None:
+    if inner is None or groups is None or not op.has_one_use(op.x):  # what others read as well is no detour
         return False
     gone, axes = set(_reduced_axes(op)), list[int]()
     for left, right in groups:
@@ -189,10 +189,7 @@ def _of_reshape(op: OpView) -> bool:
     extents = helpers.shape(inner.x)
     if axes and tuple(1 if a in axes else d for a, d in enumerate(extents)) == helpers.shape(op.root):
         return op.replace(_rebuilt(op, inner.x, axes, True))
-    kept = tuple(d for a, d in enumerate(extents) if a not in axes)
-    if not axes or (kept != helpers.shape(op.root) and not op.has_one_use(op.x)):
-        return False
-    return op.replace(_reshaped(op, _rebuilt(op, inner.x, axes, False)))
+    return bool(axes) and op.replace(_reshaped(op, _rebuilt(op, inner.x, axes, False)))
 
 
 @rewrites(*_EXTREMES, operands=["ptir.reshape"], effect=Effect.NAN_PAYLOAD)
