@@ -273,13 +273,32 @@ def _quotient(op: str, left: Sum[A], right: Sum[A]) -> Sum[A]:
 
 
 def _taken_out(left: Sum[A], right: Sum[A]) -> tuple[Sum[A], Sum[A]]:
-    """Two sums: the terms of `left` that the only term of `right` divides, divided by it, and the other terms."""
-    if left == right:
-        return Sum(1, {}), Sum(0, {})
+    """Two sums: the terms of `left` that the only term of `right` divides, divided by it, and the other terms. Where `right` has
+    more terms: all of `left`, divided, if `right` divides it; else nothing, and `left`."""
     (by, n), *others = right.monomials
-    divided = [(m, c) for m, c in left.monomials if not (others or c % n or Counter(by) - Counter(m))]
+    if others:
+        whole = _divided(left, right)
+        return (Sum(0, {}), left) if whole is None else (whole, Sum(0, {}))
+    divided = [(m, c) for m, c in left.monomials if not (c % n or Counter(by) - Counter(m))]
     rest = [t for t in left.monomials if t not in divided]
     return collect((tuple((Counter(m) - Counter(by)).elements()), c // n) for m, c in divided), collect(rest)
+
+
+def _divided(left: Sum[A], right: Sum[A]) -> Sum[A] | None:
+    """The sum whose product with `right` is `left`; None where there is none. It is found from the highest powers down."""
+    atoms = sorted({a for p in (left, right) for m, _ in p.monomials for a in m}, key=str)
+
+    def powers(t: tuple[Monomial[A], int]) -> list[int]:
+        return [t[0].count(a) for a in atoms]
+
+    (by, n), whole = max(right.monomials, key=powers), Sum[A](0, {})
+    while left.monomials:
+        m, c = max(left.monomials, key=powers)
+        if c % n or Counter(by) - Counter(m):
+            return None
+        part = term(tuple((Counter(m) - Counter(by)).elements()), c // n)
+        whole, left = whole + part, left - part * right
+    return whole
 
 
 def larger(left: Sum[A], right: Sum[A]) -> Sum[A]:

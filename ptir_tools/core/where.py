@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from ptir_tools.core import extents
 from ptir_tools.core.dialect import Program, clone
-from ptir_tools.core.expressions import symbols_in
+from ptir_tools.core.expressions import of_dim, symbols_in
 from ptir_tools.core.ir import MEASURES, Function, Op, Region, operand_type
 from ptir_tools.core.symbols import DERIVED, Lookup, mentioned, rewrite_types, substitute, symbolic
 from ptir_tools.core.types import POISON, UNKNOWN, UNTYPED, Dim, Sym, TensorType, TupleType, Type, sym
@@ -50,17 +50,26 @@ def expressions_in(blocks: Iterable[Region]) -> list[Sym]:
 
 
 def spelled(program: Program) -> Program:
-    """A copy in which every expression is a plain symbol, with the tables of the functions; the program itself if it has none."""
+    """A copy in which every expression is a plain symbol, with the tables of the functions; the program itself if it has none.
+    A table keeps what no type uses if it can be negative, since the program must not run then."""
     if not expressions_in(program.blocks()) and not any(DERIVED in f.attrs for f in program.functions):
         return program
     result = clone(program)
     names = _names(result)
-    tables = [{names[s].name: s for s in expressions_in(blocks_of(f))} for f in result.functions]
+    tables = [_table(f, names) for f in result.functions]
     for block in result.blocks():
         rewrite_types(block, lambda s: names.get(s, s))
     for f, table in zip(result.functions, tables, strict=True):
         f.attrs[DERIVED] = table
     return result
+
+
+def _table(function: Function, names: Mapping[Sym, Sym]) -> dict[str, Sym]:
+    """The names of the expressions in a function's types, and its checks: others in its table that may be negative."""
+    used = expressions_in(blocks_of(function))
+    others = ((name, d) for name, d in function.attrs.get(DERIVED, {}).items() if isinstance(d, Sym) and d not in used)
+    checks = {name: d for name, d in others if extents.bounds(of_dim(d))[0] < 0}
+    return {names[s].name: s for s in used} | checks
 
 
 def _names(program: Program) -> dict[Sym, Sym]:

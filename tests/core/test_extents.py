@@ -106,3 +106,16 @@ def test_equal_expressions_are_one_extent() -> None:
 def test_what_is_no_expression(wrong: str) -> None:
     with pytest.raises(Violation):
         parse(wrong)
+
+
+@pytest.mark.parametrize(
+    ("quotient", "wanted"),
+    [
+        ("(64 * ?F - 384) floordiv (?F - 6)", "64"),
+        ("(?F * ?F - 36) floordiv (?F - 6)", "?F + 6"),
+        ("(?B * ?T + ?B + 2 * ?T + 2) floordiv (?T + 1)", "?B + 2"),
+        ("(2 * ?B * ?T + ?B) floordiv (2 * ?T + 2)", "(2 * ?B * ?T + ?B) floordiv (2 * ?T + 2)"),
+    ],
+)
+def test_a_sum_that_divides_leaves_no_quotient(quotient: str, wanted: str) -> None:
+    assert text(to_dim(parse(quotient))) == wanted

@@ -104,3 +104,18 @@ def test_a_scale_out_of_range_stays(scale: str) -> None:
 def test_a_convolution_that_is_an_output_too_keeps_its_weights() -> None:
     source = text(CASES["added"]).replace(f"-> {T} {{", f"-> ({T}, {T}) {{").replace("return %y", "return %y, %a")
     assert "mul" in ops(ptir.optimize(ptir.read(source), FOLDED))
+
+
+def test_a_take_from_a_symbolic_extent_stays() -> None:
+    program = ptir.read("""func @f(%x: tensor<f32, 1x?Tx3>) -> tensor<f32, 1x4x3> {
+  %i = constant() value[dense<[0, 0, 1, 2]>] -> tensor<si32, 4>
+  %t = transpose(%x) perm[1, 0, 2] -> tensor<f32, ?Tx1x3>
+  %c = take(%t, %i) -> tensor<f32, 4x1x3>
+  %u = transpose(%c) perm[1, 0, 2] -> tensor<f32, 1x4x3>
+  %y = neg(%u) -> tensor<f32, 1x4x3>
+  return %y
+}
+""")
+    x = np.arange(12, dtype=np.float32).reshape(1, 4, 3)
+    (got,) = ptir.run(ptir.optimize(program, "layout"), [x]).values()
+    np.testing.assert_array_equal(got, -x[:, [0, 0, 1, 2]])

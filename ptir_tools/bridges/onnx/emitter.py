@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from math import prod
 
 from ptir_tools.bridges.onnx.protocols import Attribute
@@ -32,6 +33,7 @@ from ptir_tools.core.dtypes import (
     UI64,
     DType,
 )  # fmt: skip
+from ptir_tools.core.expressions import Atom, Poly
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.records import dataclass, field, replace
@@ -539,6 +541,8 @@ class Emitter:
         if isinstance(d, int):
             return self.ints([d])
         source = self._source(d)
+        if source is None and d.poly is not None:
+            return self._sum(d.poly)
         if source is None:
             raise refused(f"the extent {d} is not that of a value before this op", f"bind it: --bind {d.name}=8")
         x, axis = source
@@ -551,6 +555,25 @@ class Emitter:
                 y = self("Gather", self("Shape", x, shape=(x.rank,)), self.ints([axis]), shape=(1,))
             x.body.measured[d], self.body = y, here
         return x.body.measured[d]
+
+    def _sum(self, p: Poly) -> Out:
+        """An expression of extents as a vector of one si64."""
+        if p.value is not None:
+            return self.ints([p.value])
+        terms = []
+        for m, n in p.monomials:
+            factors = [self._factor(a) for a in m] + ([self.ints([n])] if n != 1 or not m else [])
+            terms.append(reduce(lambda x, y: self("Mul", x, y), factors))
+        return reduce(lambda x, y: self("Add", x, y), terms)
+
+    def _factor(self, a: Atom[str]) -> Out:
+        if isinstance(a, str):
+            return self.extent(sym(a))
+        left, right = self._sum(a.left), self._sum(a.right)
+        if a.op == "max":
+            return self("Max", left, right)
+        rest = self("Mod", left, right)  # of the sign of `right`, which is positive
+        return rest if a.op == "%" else self("Div", self("Sub", left, rest), right)
 
     def extents(self, shape: Sequence[Extent], free: bool = False) -> Out:
         """A vector of extents; with `free`, one symbolic extent may be -1."""

@@ -37,14 +37,16 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, unknown_name
 from ptir_tools.core.dialect import BIND, SHAPES, Options, Program
 from ptir_tools.core.dtypes import SI64, DType
+from ptir_tools.core.expressions import of_dim
 from ptir_tools.core.files import is_below, open_data
 from ptir_tools.core.ir import Element, Literal, Operand, Value
 from ptir_tools.core.lazy import lazy, np, regex
 from ptir_tools.core.limits import Expansion, LimitExceeded, current, require_memory
 from ptir_tools.core.source import Loc, Source, pack
 from ptir_tools.core.spelling import proposed
+from ptir_tools.core.symbols import DERIVED
 from ptir_tools.core.typed import TYPE_CHECKING, cast
-from ptir_tools.core.types import Dim, Sym, sym, tensor
+from ptir_tools.core.types import Dim, Sym, TensorType, sym, tensor
 from ptir_tools.core.violations import Place as Piece
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir import GIVEN, PLACEHOLDERS
@@ -178,6 +180,7 @@ class Importer:
         self.inputs: dict[str, str] = {}  # parameters by their names in the model
         self.counts: dict[Operand, list[Size]] = {}  # the integers and extents that tensors of another dtype hold
         self.declared: dict[str, onnx.TypeProto.Tensor] = {}  # types of values by name, as the file has them
+        self.squeezed: dict[Sym, Loc] = {}  # the symbols of axes that a Squeeze drops when they are 1, and where
         self.bounded: dict[Operand, Bounded] = {}  # tensors with rows that do not count
         self.graph = Graph()
         self.graph.caller = self.place  # type: ignore[assignment]
@@ -188,7 +191,39 @@ class Importer:
         self.poisoned = _Poisoned()
 
     def program(self) -> Program | None:
-        """The program, or None after errors."""
+        """The program, or None after errors.
+
+        A Squeeze without axes drops an axis with a symbol only when that is 1. The axis stays, and the symbol must be 2 or more,
+        unless the model needs that it is dropped: an output has too many axes, or nodes do not fit. Then the symbol is 1.
+        """
+        before, errors = len(self.diagnostics.items), self.diagnostics.errors
+        program = self._program()
+        if not self.squeezed or (program is not None and not self._outputs_have_more_axes(program)):
+            if program is not None and self.squeezed:
+                table: dict[str, Dim] = program.main.attrs.setdefault(DERIVED, {})
+                for d in self.squeezed:
+                    table[f"{spelled(str(of_dim(d)))}_is_not_1"] = extents.dim(extents.of(d) - 2)
+            return program
+        found = self.diagnostics.items[before:], self.diagnostics.errors
+        self.diagnostics.items[before:], self.diagnostics.errors = [], errors
+        ones = {d.name: 1 for d in self.squeezed if d.poly is None}
+        for name, loc in ((d.name, loc) for d, loc in self.squeezed.items() if d.poly is None):
+            message = f"Squeeze without axes drops the axis of `{name}`, as the outputs have too many axes otherwise: {name} is 1"
+            self.diagnostics.warning("InvalidModel", message, loc)
+        options = self.options.having(bind={**self.options[BIND], **ones})
+        again = Importer(self.model, self.source, self.diagnostics, options).program() if ones else None
+        if again is None:
+            self.diagnostics.items[before:], self.diagnostics.errors = found
+        return again or program
+
+    def _outputs_have_more_axes(self, program: Program) -> bool:
+        """Whether an output has more axes than the model declares."""
+        declared = [v.type.tensor_type for v in self.model.graph.output]
+        ranks = [len(t.shape.dim) if t.HasField("shape") else math.inf for t in declared]
+        types = zip(program.main.result_types, ranks, strict=False)
+        return any(isinstance(t, TensorType) and t.rank > rank for t, rank in types)
+
+    def _program(self) -> Program | None:
         graph = self.model.graph
         known = ((v.name, _tensor_of(v)) for v in (*graph.value_info, *graph.output))
         self.declared = {name: t for name, t in known if t is not None}

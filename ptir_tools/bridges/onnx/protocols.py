@@ -12,7 +12,7 @@ from ptir_tools.core.limits import Expansion
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Loc, Source
 from ptir_tools.core.typed import TYPE_CHECKING, Any, Protocol, TypeAlias
-from ptir_tools.core.types import Dim
+from ptir_tools.core.types import Dim, Sym
 from ptir_tools.dialects.ptir.builder.build import Block, Tensor
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class Importer(Protocol):
     def place(self) -> Place: ...
     @property
     def counts(self) -> dict[Operand, list[Size]]: ...
+    @property
+    def squeezed(self) -> dict[Sym, Loc]: ...
     @property
     def bounded(self) -> dict[Operand, Bounded]: ...
     def array(self, proto: onnx.TensorProto) -> Array: ...

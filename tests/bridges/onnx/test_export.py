@@ -157,6 +157,22 @@ def test_an_older_operator_set_is_refused_with_one_that_has_the_operator() -> No
         ptir.to_onnx(p, opset=12)
 
 
+@pytest.mark.parametrize(
+    "count",
+    ["?A - 2", "2 * ?A * ?B + 1", "(?A + 1) floordiv 2", "?A ceildiv 3", "max(?A, ?B)", "min(?A, 2 * ?B)", "(?A + 5) mod ?B"],
+)
+def test_an_extent_that_no_operand_has_is_computed(count: str) -> None:
+    p = ptir.read(f"""func @f(%x: tensor<f32, ?A>, %z: tensor<f32, ?B>) -> tensor<si64, ?N> where ?N = {count} {{
+  %i = iota() axis[0] -> tensor<si64, ?N>
+  return %i
+}}
+""")
+    model = made(p)
+    for a, b in ((3, 2), (4, 5), (7, 3), (2, 1)):
+        given = {"x": np.zeros(a, np.float32), "z": np.zeros(b, np.float32)}
+        np.testing.assert_array_equal(runtime.run(model, given)["i"], ptir.run(p, given)["i"])
+
+
 # ---- names, types, shapes
 
 

@@ -485,6 +485,37 @@ def test_two_slices_of_one_symbol_have_one_extent() -> None:
     assert ptir.run(program, {"x": noise(3, 1)})["y"].shape == (3, 0)
 
 
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize("fewer", [0, 2])
+def test_as_many_as_a_symbol_are_sorted(largest: int, fewer: int) -> None:
+    """`x.sort()` of torch is a TopK of the whole axis."""
+    weights = {"one": np.array([1]), "less": np.array([fewer])}
+    nodes = [node("Shape", "x", "s"), node("Gather", "s one", "n"), node("Sub", "n less", "k"),
+             node("TopK", "x k", "y at", axis=1, largest=largest)]  # fmt: skip
+    m = model(nodes, {"x": ["B", "T", 2]}, ["y", "at"], weights)
+    x = np.round(noise(3, 7, 2) * 2)  # some are equal
+    same(m, {"x": x})
+
+
+def test_a_squeeze_without_axes_drops_no_symbol_but_1() -> None:
+    """The program runs for other numbers, and never with an axis that ONNX would drop."""
+    m = model([node("Squeeze", "x", "s"), node("Neg", "s", "y")], {"x": ["B", 1, 3]}, ["y"])
+    program = same(m, {"x": noise(2, 1, 3)})
+    for again in (program, ptir.read(ptir.write(program)), ptir.optimize(program)):
+        with pytest.raises(ptir.Rejected, match="B_is_not_1"):
+            ptir.run(again, [noise(1, 1, 3)])
+    same(m, {"x": noise(1, 1, 3)}, bind={"B": 1})
+
+
+def test_an_output_with_fewer_axes_shows_that_a_symbol_is_1() -> None:
+    m = model([node("Squeeze", "x", "s"), node("Neg", "s", "y")], {"x": ["B", 1, 3]}, ["y"])
+    m.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", F, ["N"]))
+    program = same(m, {"x": noise(1, 1, 3)})
+    assert str(program.main.result_types[0]) == "tensor<f32, 3>"
+    with pytest.raises(ptir.UsageError, match="got shape"):
+        ptir.run(program, [noise(2, 1, 3)])
+
+
 def test_padding_other_axes_than_a_dynamic_one() -> None:
     for mode in ("reflect", "edge", "wrap"):
         m = model([node("Pad", "x p", "y", mode=mode)], {"x": ["B", 5]}, ["y"], {"p": np.array([0, 2, 0, 1])})

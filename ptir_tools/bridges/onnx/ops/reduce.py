@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 from ptir_tools.bridges.extents import of
 from ptir_tools.bridges.onnx.ops.elementwise import sqrt
-from ptir_tools.bridges.onnx.ops.shape import reversed_
+from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
 from ptir_tools.bridges.onnx.ops.window import counted
 from ptir_tools.bridges.onnx.table import HANDLERS, Node, axis, back, handles, stretched, wide
 from ptir_tools.core.dtypes import I1, SI64, UI8
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 Reduced = Callable[[Tensor, list[int], bool], Tensor]
@@ -101,7 +102,13 @@ def cumulative(node: Node) -> Tensor:
 def top_k(node: Node) -> list[Tensor]:
     """TopK: the largest or smallest elements and their indices, best first, also where `sorted` leaves the order open."""
     x = node[0]
-    k, a = node.integer(1) if node.opset >= 10 else node.attr("k"), axis(node.attr("axis"), x.rank)
+    largest, a = bool(node.attr("largest", 1)), axis(node.attr("axis"), x.rank)
+    count = node.dims(1) if node.opset >= 10 else [node.attr("k")]
     node.idle("sorted")
-    result = x.top_k(k, axis=a, largest=bool(node.attr("largest", 1)), indices_dtype=SI64)
-    return [result[0], result[1]]
+    if len(count) != 1:
+        raise Violation("InvalidModel", f"operand 1 of TopK has {len(count)} elements; one is wanted")
+    if isinstance(k := count[0], int):
+        result = x.top_k(k, axis=a, largest=largest, indices_dtype=SI64)
+        return [result[0], result[1]]
+    result = node.op("sort", [x, node.iota(x.shape, SI64, a)], axis=a, keys=1, descending=largest)
+    return [y if k == of(x.shape[a]) else cut(y, a, 0, k) for y in (result[0], result[1])]

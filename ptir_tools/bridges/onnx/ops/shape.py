@@ -13,10 +13,10 @@ from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, fixed, handles, 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import I1, SI32, SI64
-from ptir_tools.core.extents import product
+from ptir_tools.core.extents import may_be_equal, product
 from ptir_tools.core.ir import Literal, Operand, Value
 from ptir_tools.core.lazy import np
-from ptir_tools.core.types import Dim
+from ptir_tools.core.types import Dim, Sym
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.rewrite.constants import literal_of
@@ -100,6 +100,9 @@ def squeeze(node: Node) -> Tensor:
     """Squeeze: without axes of extent 1."""
     x = node[0]
     axes = node.axes(1, x.rank)
+    if axes is None:
+        importer = node.scope.importer
+        importer.squeezed.update((d, importer.place.loc) for d in x.shape if isinstance(d, Sym) and may_be_equal(d, 1))
     gone = [i for i, d in enumerate(x.shape) if d == 1] if axes is None else axes
     return x.reshape([d for i, d in enumerate(x.shape) if i not in gone])
 

@@ -239,7 +239,7 @@ def _member(op: Op) -> bool:
         return same and helpers.static(*op.operands)
     if op.defn.family == "reduce":
         return bool(op.attr("keepdims")) and helpers.static(op.operands[0])
-    return _along(op) is not None
+    return _along(op) is not None and helpers.static(*_read(op))
 
 
 def groups(body: Sequence[Op], first: bool) -> list[Group]:
