@@ -27,7 +27,7 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 ENGINES = ("reference", "numpy", "native")
-F, I64 = 1, 7  # numbers of dtypes
+F, I32, I64, BOOL = 1, 6, 7, 9  # numbers of dtypes
 
 
 def model(
@@ -514,6 +514,43 @@ def test_an_output_with_fewer_axes_shows_that_a_symbol_is_1() -> None:
     assert str(program.main.result_types[0]) == "tensor<f32, 3>"
     with pytest.raises(ptir.UsageError, match="got shape"):
         ptir.run(program, [noise(2, 1, 3)])
+
+
+def _while(limit: str, step: int = 1, carried: str = "n") -> Any:
+    """A loop of TensorFlow's form: `while i < n: a += rows[i]; i += step`, which stacks the sums. `n` is an extent of `x`."""
+    typed = [("k", I64), ("on", BOOL), ("i", I32), ("n", I32), ("a", F)]
+    held = [helper.make_tensor_value_info(name, dtype, [3] if name == "a" else []) for name, dtype in typed]
+    nodes = [node("Add", "i one", "i2"), node("Gather", "x i", "row"), node("Add", "a row", "a2"), node("Identity", "a2", "b"),
+             node("Cast", "i2", "l", to=F), node("Cast", limit, "r", to=F), node("Less", "l r", "go"),
+             node("Identity", carried, "n2"), node("Mul", "n two", "n3")]  # fmt: skip
+    outs = [helper.make_tensor_value_info(name, dtype, None) for name, dtype in
+            (("go", BOOL), ("i2", I32), ("n2", I32), ("a2", F), ("b", F))]  # fmt: skip
+    body = helper.make_graph(nodes, "body", held, outs, [numpy_helper.from_array(np.int32(step), "one")])
+    return [node("Shape", "x", "s"), node("Cast", "s", "s32", to=I32), node("Gather", "s32 zero", "rows"),
+            node("Cast", "rows", "rf", to=F), node("Less", "start rf", "first"),
+            node("Loop", "_ first zero rows init", "i_end n_end y stack", body=body)]  # fmt: skip
+
+
+@pytest.mark.parametrize("limit", ["n", "rows"])
+def test_a_loop_that_counts_to_an_extent_is_a_scan(limit: str) -> None:
+    weights = {"zero": np.int32(0), "start": np.float32(0), "two": np.int32(2), "init": np.zeros(3, np.float32)}
+    m = model(_while(limit), {"x": ["T", 3]}, ["y", "stack"], weights)
+    program = same(m, {"x": noise(5, 3)})
+    assert "scan" in {op.defn.short for op in program.main.body}
+    assert ptir.run(program, {"x": noise(0, 3)})["stack"].shape == (0, 3)
+
+
+@pytest.mark.parametrize("changed", [{"step": 2}, {"carried": "n3"}])
+def test_a_loop_whose_counter_or_limit_changes_otherwise_is_refused(changed: dict[str, Any]) -> None:
+    weights = {"zero": np.int32(0), "start": np.float32(0), "two": np.int32(2), "init": np.zeros(3, np.float32)}
+    with pytest.raises(ptir.Rejected, match="of Loop"):
+        ptir.from_onnx(model(_while("n", **changed), {"x": ["T", 3]}, ["y", "stack"], weights))
+
+
+def test_a_loop_that_begins_by_another_comparison_is_refused() -> None:
+    weights = {"zero": np.int32(0), "start": np.float32(1), "two": np.int32(2), "init": np.zeros(3, np.float32)}
+    with pytest.raises(ptir.Rejected, match="of Loop"):
+        ptir.from_onnx(model(_while("n"), {"x": ["T", 3]}, ["y", "stack"], weights))
 
 
 def test_padding_other_axes_than_a_dynamic_one() -> None:

@@ -9,6 +9,7 @@ from itertools import count as counting
 from ptir_tools.bridges.extents import Extent, Size
 from ptir_tools.bridges.onnx.ops.elementwise import logical
 from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
+from ptir_tools.bridges.onnx.ops.trips import trips
 from ptir_tools.bridges.onnx.protocols import Attribute, Datum, Items, Scope
 from ptir_tools.bridges.onnx.table import Node, axis, fixed, handles, refused
 from ptir_tools.core import arrays
@@ -213,6 +214,8 @@ def loop(node: Node) -> Sequence[Datum]:
     carries = [node.datum(i) for i in range(2, len(node))]
     stacked = len(body.output) - 1 - len(carries)
     known = condition is None or not isinstance(condition, Tensor)
+    if not known and count is None and (steps := trips(node, body)) is not None:
+        return _counted_loop(node, body, steps, stacked, ends=True)
     if known and condition is not None and not bool(node.known(1).reshape(())):
         count = np.array(0)
     if isinstance(count, np.ndarray) and known:
@@ -240,8 +243,9 @@ def loop(node: Node) -> Sequence[Datum]:
     return _while_loop(node, body, count, condition)
 
 
-def _counted_loop(node: Node, body: onnx.GraphProto, steps: Size, stacked: int) -> list[Tensor]:
-    """A loop with a trip count as a `scan` over the iteration numbers. Raises _Failed if its condition may end it earlier."""
+def _counted_loop(node: Node, body: onnx.GraphProto, steps: Size, stacked: int, ends: bool = False) -> list[Tensor]:
+    """A loop with a trip count as a `scan` over the iteration numbers. Raises _Failed if its condition may end it earlier, which
+    `ends` rules out."""
     carries = [node[i] for i in range(2, len(node))]
     region = Region(node, body)
     extent = steps.dim if isinstance(steps, Extent) else max(int(steps), 0)
@@ -255,8 +259,8 @@ def _counted_loop(node: Node, body: onnx.GraphProto, steps: Size, stacked: int) 
             own = (*held[: len(carries)], at)
             built = region.build(body, len(own), lambda xs: [xs[-1], np.array(True), *xs[:-1]])
             out = built(*own, *held[len(carries) :])
-            ends = region.inner.values.get(body.output[0].name)
-            if isinstance(ends, Tensor) or not bool(np.asarray(ends).reshape(())):
+            on = region.inner.values.get(body.output[0].name)
+            if not ends and (isinstance(on, Tensor) or not bool(np.asarray(on).reshape(()))):
                 result.error(
                     "UnsupportedOnnx", "the condition of the Loop is computed in its body", node.scope.importer.place.loc
                 )
