@@ -151,7 +151,7 @@ def wrapped(value: int, dtype: str) -> int:
 
 def shifted(op: str, x: int, by: int, dtype: str) -> int:
     bits = np.iinfo(NUMPY[dtype]).bits
-    by = by % (1 << bits)
+    by = min(by % (1 << bits), bits)
     if op == "shift_right_arithmetic":
         signed = x - (1 << bits) if x % (1 << bits) >> (bits - 1) and x >= 0 else x
         return wrapped(signed >> min(by, bits - 1), dtype)
@@ -193,13 +193,48 @@ def test_bits(target: str, dtype: str) -> None:
         np.testing.assert_array_equal(found, of_bits(op, dtype, x, by), err_msg=op)
 
 
-@pytest.mark.slow
 def test_bits_of_64() -> None:
     x, y = edges("si64", 6, 1), edges("si64", 6, 2)
-    for op in ("bitwise_xor", "popcount", "count_leading_zeros"):
-        arity = 2 if op == "bitwise_xor" else 1
-        found = translated_result(source(op, "si64", arity, "6", "si64, 6"), "mind", [x, y][:arity], lossy=False, check=False)
-        np.testing.assert_array_equal(found, of_bits(op, "si64", x, y), err_msg=op)
+    for op in ON_BITS:
+        by = np.array([0, 1, 7, 63, 64, -1]) if op.startswith("shift") else y
+        arity = 1 if op in ("bitwise_not", "popcount", "count_leading_zeros") else 2
+        found = translated_result(source(op, "si64", arity, "6", "si64, 6"), "mind", [x, by][:arity], lossy=False, check=False)
+        np.testing.assert_array_equal(found, of_bits(op, "si64", x, by), err_msg=op)
+
+
+def of_pair(op: str, a: int, b: int, dtype: str) -> int:
+    """An op on two integers of 8 bits, by Python's integers."""
+    if op in ON_BITS:
+        return of_bits(op, dtype, [a], [b])[0]
+    whole = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1) if op in ("div", "rem") else 0
+    number = {
+        "div": whole,
+        "rem": a - whole * b,
+        "mod": a % b if op == "mod" else 0,
+        "maximum": max(a, b),
+        "sub": a - b,
+        "compare_lt": a < b,
+        "compare_eq": a == b,
+    }
+    return wrapped(int(number[op]), dtype)
+
+
+@pytest.mark.parametrize("dtype", ["si8", "ui8"])
+@pytest.mark.parametrize("op", [*ON_BITS, "div", "rem", "mod", "maximum", "sub", "compare_lt", "compare_eq"])
+def test_all_pairs_of_8_bits(op: str, dtype: str) -> None:
+    """In Tiny, which carries them as i32."""
+    least, most = np.iinfo(NUMPY[dtype]).min, np.iinfo(NUMPY[dtype]).max
+    every = np.arange(least, most + 1).astype(NUMPY[dtype])
+    x, y = (v.reshape(-1) for v in np.meshgrid(every, every))
+    if op in ("div", "rem", "mod"):
+        x, y = x[y != 0], y[y != 0]
+    arity = 1 if op in ("bitwise_not", "popcount", "count_leading_zeros") else 2
+    if arity == 1:
+        x = y = every
+    out = "i1" if op.startswith("compare") else dtype
+    text = source(op, dtype, arity, str(len(x)), f"{out}, {len(x)}")
+    found = translated_result(text, "tiny", [x, y][:arity], lossy=False, check=False)
+    np.testing.assert_array_equal(found, [of_pair(op, int(a), int(b), dtype) for a, b in zip(x, y, strict=True)])
 
 
 def test_powers_of_integers() -> None:
@@ -218,7 +253,12 @@ def test_quotients_by_one_number(target: str, dtype: str, op: str) -> None:
     """As Python's integers, at both ends of the range and around multiples."""
     low, high = np.iinfo(NUMPY[dtype]).min, np.iinfo(NUMPY[dtype]).max
     x = [0, 1, -1, 2, -2, 3, -3, 5, -5, 6, 7, -7, 100, -100, 1000003, -1000003, low, high, low + 1, high - 1]
-    for n in (1, -1, 2, -2, 3, -3, 7, -7, 64, -4096, 1000, 1 << 20, low):
+    divisors = (1, -1, 2, -2, 3, -3, 7, -7, 64, -4096, 1000, 1 << 20, (1 << 23) - 1, -(1 << 23), (1 << 23) + 1, high, low)
+    if target == "mind":
+        divisors = tuple(n for n in divisors if n not in ((1 << 23) + 1, high, (1 << 23) - 1))  # they have large prime factors
+    for n in divisors:
+        for whole in (n, high // n * n, low // n * n, 1000 * n):
+            x += [v for v in (whole - 1, whole, whole + 1) if low <= v <= high]
         whole = [abs(v) // abs(n) * (1 if (v < 0) == (n < 0) else -1) for v in x]
         wanted = {"div": whole, "rem": [v - q * n for v, q in zip(x, whole, strict=True)], "mod": [v % n for v in x]}[op]
         number = f"dense<{n}> : tensor<{dtype}, {len(x)}>"

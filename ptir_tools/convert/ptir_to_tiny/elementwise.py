@@ -15,7 +15,7 @@ from ptir_tools.core.extremes import MAXIMUM
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.tiny.immediates import immediate
-from ptir_tools.rewrite.expression import Term, maximum
+from ptir_tools.rewrite.expression import Term, maximum, minimum, select
 from ptir_tools.rewrite.vocabulary import tensor_type
 
 
@@ -82,24 +82,25 @@ def _reciprocal(emit: TinyEmit, op: Op, x: Data) -> Value:
 def _division(emit: TinyEmit, op: Op, x: Data, y: Data) -> Value:
     if emit.type.dtype.is_float:
         return emit.last("FDIV", *with_a_node(emit, (x, y)))
-    quotient, back, _ = divided(*_integers(emit, x, y))
-    return emit.settled(quotient - back)
+    first, *more = _divided(emit, op, x, y)[0]
+    return emit.settled(sum(more, first))
 
 
-def _integers(emit: TinyEmit, x: Data, y: Data) -> tuple[Term, Term]:
-    """The dividend and the divisor, with a note on a divisor 0."""
+def _divided(emit: TinyEmit, op: Op, x: Data, y: Data) -> tuple[list[Term], Term, Term]:
+    """The parts of a quotient of integers, what the last of them leaves a remainder of, and the divisor. A divisor 0 is noted."""
     a, b = map(emit.term, with_a_node(emit, (x, y)))
     if isinstance(b.operand, Value):
         emit.note("integers are divided: a divisor 0 gives any number")
-    return a, b
+    ranges = [emit.ranges.of(v) for v in op.operands]
+    parts, left = divided(a, b, all(r is not None and max(map(abs, r)) < 1 << 24 for r in ranges))
+    return parts, left, emit.term(emit.operand(y))
 
 
 def _left_over(emit: TinyEmit, op: Op, x: Data, y: Data) -> tuple[Term, Term]:
     """The remainder of integer division toward zero, and the divisor. Raises Violation for floats."""
     require(not emit.type.dtype.is_float, NOT_TRANSLATABLE, "Tiny has remainders of integers only")
-    a, b = _integers(emit, x, y)
-    _, back, left = divided(a, b)
-    return left + back * emit.term(emit.operand(y)), emit.term(emit.operand(y))
+    parts, left, b = _divided(emit, op, x, y)
+    return left - parts[-1] * b, b
 
 
 def _remainder(emit: TinyEmit, op: Op, x: Data, y: Data) -> Value:
@@ -110,7 +111,10 @@ def _remainder(emit: TinyEmit, op: Op, x: Data, y: Data) -> Value:
 def _modulo(emit: TinyEmit, op: Op, x: Data, y: Data) -> Value:
     """The remainder, and the divisor once more where that has the other sign."""
     left, b = _left_over(emit, op, x, y)
-    return emit.settled(left + maximum(-(sign(left) * sign(b)), 0) * b)
+    if isinstance(b.operand, Value):
+        return emit.settled(left + maximum(-(sign(left) * sign(b)), 0) * b)
+    other = (minimum if splat_of(b.operand) > 0 else maximum)(left, 0)
+    return emit.settled(select(cast(other, I1), left + b, left))
 
 
 def in_range(rule: Rule) -> Rule:

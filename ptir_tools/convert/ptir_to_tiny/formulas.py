@@ -93,9 +93,20 @@ def sign(x: Term) -> Term:
     return x.number((value > 0) - (value < 0))
 
 
-def divided(a: Term, b: Term) -> tuple[Term, Term, Term]:
-    """An integer quotient, its excess over the quotient toward zero, and the remainder. The fp32 quotient, corrected by that of
-    its remainder, is off by at most 1, which the signs tell. A divisor 0, an error in PTIR, gives any number."""
+_EXACT = 1 << 24  # up to it every integer is one of fp32, and a rounded quotient is no greater integer than the quotient
+
+
+def divided(a: Term, b: Term, small: bool = False) -> tuple[list[Term], Term]:
+    """The parts whose sum is an integer quotient, and what the last part leaves a remainder of, with `b`. `small`: both are below
+    2**24 in magnitude. Else the first part is a quotient in fp32, the second that of what it leaves. By a small number, a first
+    part that is too small by little leaves what is small enough. Otherwise both are off by at most 1, which the signs tell. A
+    divisor 0, an error in PTIR, gives any number."""
+    if small:
+        return [cast(cast(a, F32) / cast(b, F32), SI32)], a
+    if not isinstance(b.operand, Value) and abs(n := splat_of(b.operand)) <= _EXACT // 2:
+        first = cast(cast(a, F32) * ((1 - 2**-21) / n), SI32)
+        left = a - first * b
+        return [first, cast(cast(left, F32) / cast(b, F32), SI32)], left
     floats = cast(b, F32)
 
     def step(a: Term) -> tuple[Term, Term]:
@@ -105,8 +116,8 @@ def divided(a: Term, b: Term) -> tuple[Term, Term, Term]:
     first, left = step(a)
     second, left = step(left)
     side, turn = sign(a), sign(b)
-    off = maximum(-(side * sign(left)), 0)  # 1 where the signs differ
-    return first + second, off * (side * turn), left
+    off = minimum(side * sign(left), 0)  # -1 where the signs differ
+    return [first, second, off * (side * turn)], left
 
 
 def wrapped(x: Term, dtype: DType) -> Term:

@@ -273,4 +273,8 @@ RULES: dict[str, Rule] = {
 }  # fmt: skip
 
 
-PATTERNS: dict[str, tuple[Pattern, ...]] = {"EXP2": (exp,), "MIN": (clamp,), **FORMULAS, **WINDOWS}
+PATTERNS: dict[str, tuple[Pattern, ...]] = {
+    "EXP2": (exp,),
+    "MIN": (clamp,),
+    **{uop: (*FORMULAS.get(uop, ()), *WINDOWS.get(uop, ())) for uop in FORMULAS | WINDOWS},
+}

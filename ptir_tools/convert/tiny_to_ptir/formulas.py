@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from ptir_tools.convert.emitter import Match, Pattern
+from ptir_tools.convert.emitter import Match, Pattern, Rule
 from ptir_tools.convert.patterns import splat_of
 from ptir_tools.convert.ptir_to_tiny.convert import convert
 from ptir_tools.core.builder import single_function
@@ -48,32 +48,49 @@ def _pattern(function: str) -> Pattern:
     return pattern
 
 
-def division(op: Op, options: Options) -> Match | None:
-    """A quotient of i32 by a node or by one number."""
-    if tensor_type(op.result).dtype is not SI32:
+def _division(*functions: str) -> Pattern:
+    """Quotients and remainders of i32 by a node or by one number."""
+
+    def pattern(op: Op, options: Options) -> Match | None:
+        y = _divisor(op) if tensor_type(op.result).dtype is SI32 else None
+        if y is None:
+            return None
+        for function in functions:
+            params, last = formula(function, SI32, splat_of(y) if isinstance(y, Literal) else None)
+            found = matched(last.result, op.result, params)
+            if found is not None and (len(params) < 2 or found[params[1]] is y):
+                return Match((found[params[0]], y), _full(function))
         return None
-    second = _made_by(_made_by(op.operands[0], "ADD"), "CAST", 1)
-    quotient = _made_by(_made_by(second, "FDIV"), "CAST")
-    product = _made_by(_made_by(quotient, "SUB"), "MUL", 1)
-    if product is None:
-        return None
-    y = product.operands[1]
-    params, last = formula("div", SI32, splat_of(y) if isinstance(y, Literal) else None)
-    found = matched(last.result, op.result, params)
-    if found is None:
-        return None
-    return Match((found[params[0]], y), lambda emit, op, x, y: emit.last("div", emit.full(x), emit.full(y)))
+
+    return pattern
 
 
-def _made_by(x: Op | Operand | None, uop: str, at: int = 0) -> Op | None:
-    """The defining node of `x`, or of operand `at` of the node `x`, where it is of this UOp."""
-    x = x.operands[at] if isinstance(x, Op) else x
-    result = x.op if isinstance(x, Value) else None
+def _full(function: str) -> Rule:
+    return lambda emit, op, x, y: emit.last(function, emit.full(x), emit.full(y))
+
+
+def _divisor(op: Op) -> Operand | None:
+    """b of the nearest `a - q * b` above `op`, of which formulas of quotients have one at most six nodes up."""
+    level = [op]
+    for _ in range(6):
+        for node in level:
+            product = _made_by(node, "MUL", 1) if node.defn.short == "SUB" else None
+            if product is not None:
+                return product.operands[1]
+        level = [x.op for node in level for x in node.operands if isinstance(x, Value) and x.op is not None]
+    return None
+
+
+def _made_by(x: Op, uop: str, at: int) -> Op | None:
+    """The defining node of operand `at` of the node `x`, where it is of this UOp."""
+    operand = x.operands[at]
+    result = operand.op if isinstance(operand, Value) else None
     return result if result is not None and result.defn.short == uop else None
 
 
 FORMULAS: dict[str, tuple[Pattern, ...]] = {
     "MUL": (_pattern("exp"),),
-    "SUB": (division,),
-    "WHERE": tuple(map(_pattern, ("log", "tanh", "erf"))),
+    "ADD": (_division("div", "mod"),),
+    "SUB": (_division("rem"),),
+    "WHERE": (_division("mod"), *map(_pattern, ("log", "tanh", "erf"))),
 }

@@ -14,7 +14,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.dialects.ptir.builder.site import Site, cast
 from ptir_tools.rewrite.constants import scalar_of
-from ptir_tools.rewrite.expression import compare_eq, compare_ne, minimum, select
+from ptir_tools.rewrite.expression import compare_eq, compare_ne, select
 
 Pair = Callable[[Tensor, Tensor], Tensor]
 Rule = Callable[[Site, Tensor], Tensor]
@@ -130,11 +130,10 @@ def shift(site: Site, x: Tensor, by: Tensor) -> Tensor:
     if one is not None:
         index = int(one) if 0 <= one < n else n
         steps = range(index, index + 1)
-    elif by.dtype.min:
-        far = select(by < 0, True, by >= n)
-        place = cast(select(far, n, by), SI32)
     else:
-        place = cast(minimum(by, n), SI32)
+        least = by.dtype.min
+        far = (by + least if least else by) >= n + least  # without signs a negative number is far, too
+        place = cast(select(far, n, by), by.dtype if by.dtype in (SI32, site.widest) else SI32)
     if kind == "shift_left":
         powers = _wrapped([1 << k if k < n else 0 for k in steps], x.dtype)
         return x * (int(powers[0]) if one is not None else site.constant(powers, x.dtype).take(place))
