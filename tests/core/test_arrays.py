@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptir_tools.core import arrayfiles, arrays
+from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dtypes import (
     BF16,
     CF32,
@@ -184,6 +185,15 @@ def test_the_names_of_an_archive_are_not_listed_for_every_reference(tmp_path: Pa
     archive = arrayfiles.Archive(str(path))
     assert archive.names is archive.names and list(archive.names) == ["a", "b"]
     assert isinstance(archive.names, KeysView)
+
+
+def test_the_only_array_of_an_archive_needs_no_key(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.npz", tmp_path / "two.npz"
+    np.savez(one, a=np.arange(3))
+    np.savez(two, a=np.arange(3), b=np.arange(2))
+    assert arrayfiles.load(str(one)).tolist() == [0, 1, 2] and arrayfiles.load(str(two), "b").tolist() == [0, 1]
+    with pytest.raises(UsageError, match="holds a, b; name one"):
+        arrayfiles.load(str(two))
 
 
 @pytest.mark.parametrize(("more", "fits"), [(0, True), (1, False), (2, False)])

@@ -134,6 +134,40 @@ def test_random_indices_know_the_range_of_what_is_padded_and_joined() -> None:
     assert set(np.unique(found)) == set(range(5))  # up to 5 are added, and 10 elements are there
 
 
+@pytest.mark.parametrize("first", [0, 5])
+@pytest.mark.parametrize("op", ["add", "sub"])
+def test_random_indices_that_two_inputs_make_reach_every_element(op: str, first: int) -> None:
+    """The table begins at `first`."""
+    text = (
+        "func @f(%a: tensor<si32, 90>, %b: tensor<si32, 90>, %x: tensor<f32, 6>) -> tensor<f32, 90> {\n"
+        f"  %c = constant() value[dense<{first}>] -> tensor<si32, 90>\n"
+        f"  %j = {op}(%a, %b) -> tensor<si32, 90>\n  %k = sub(%j, %c) -> tensor<si32, 90>\n"
+        "  %y = take(%x, %k) -> tensor<f32, 90>\n  return %y\n}\n"
+    )
+    found = random_inputs(ptir_tools.read(text), 0)
+    made = found["a"] + found["b"] if op == "add" else found["a"] - found["b"]
+    assert set(np.unique(made)) == set(range(first, first + 6))
+    assert len(np.unique(found["a"])) > 1 < len(np.unique(found["b"]))
+
+
+@pytest.mark.parametrize("first", [-4, 0, 7])
+@pytest.mark.parametrize("op", ["add(%a, %d)", "sub(%a, %d)", "sub(%d, %a)", "mul(%a, %d)", "mul(%d, %a)", "div(%a, %d)"])
+def test_random_indices_made_of_one_input_and_known_numbers_are_inside(op: str, first: int) -> None:
+    """The table begins at `first`; the known numbers are 1, 2 and 3."""
+    text = (
+        "func @f(%a: tensor<si32, 3>, %x: tensor<f32, 40>) -> tensor<f32, 3> {\n"
+        "  %d = constant() value[dense<[1, 2, 3]>] -> tensor<si32, 3>\n"
+        f"  %c = constant() value[dense<{first}>] -> tensor<si32, 3>\n"
+        f"  %j = {op} -> tensor<si32, 3>\n  %k = sub(%j, %c) -> tensor<si32, 3>\n"
+        "  %y = take(%x, %k) -> tensor<f32, 3>\n  return %y\n}\n"
+    )
+    program = ptir_tools.read(text)
+    drawn = [random_inputs(program, seed) for seed in range(60)]
+    for inputs in drawn:
+        run(program, inputs)
+    assert len(np.unique([x["a"] for x in drawn])) > 5
+
+
 def test_needs_pass_through_regions():
     program, b, (x, i) = build((F32, (3,)), (SI32, (6, 4)))
     body = Region("r0")

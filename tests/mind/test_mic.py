@@ -115,6 +115,14 @@ def test_what_is_wrong_has_a_code(text: str, code: str) -> None:
     assert code in {d.code for d in raised.value.diagnostics}
 
 
+def test_what_is_written() -> None:
+    """A reshape has the type of its result; mic@1 gives the others none of their own."""
+    lines = ("mic@1", "T0 [f32;2,3]", "T1 [f32;3,2]", "T2 f32", "N0 const.tensor T0", "N1 reshape N0 [3,2] T1", "N2 relu N1 T2",
+             "N3 sum N2 [0] kd=1 T2", "O N3", "")  # fmt: skip
+    text = "\n".join(lines)
+    assert ptir.write(ptir.read(text), "mic") == text
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_what_is_written_reads_back(seed: int) -> None:
     """Bytes and numbers are the same; what mic@1 cannot express is refused."""

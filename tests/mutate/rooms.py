@@ -49,6 +49,8 @@ ROOMS: dict[str, tuple[Part, ...]] = {
               " rewrite/rule_files passes/param_fold tools/timing rewrite/greedy_driver rewrite/rewriting"),
     ),
     "typerules": (
+        _part(f"{_D}/ptir/ops/needs.py",
+              "engines/inputs"),
         _part(f"{_D}/ptir/ops/*.py",
               "ptir/ops_rules ptir/ops_shape ptir/ops_reduce ptir/ops_elementwise ptir/ops_control ptir/ops_custom"
               " ptir/ops_laws rewrite/folds passes/simplify"),

@@ -152,6 +152,13 @@ def test_accesses_that_meet_several_iterations_later(distance, step, forward):
     agree(source, with_events(source), 0, 2, 7, 15)
 
 
+def test_a_loop_from_a_number_that_is_given() -> None:
+    """It may have no iteration, so what is behind it waits for what is before it."""
+    source = apart(32, 32, True).replace("%i = %c0 to %n step", "%i = %n to %c4 step")
+    source = source.replace("%c1 = pto.constant 1 : index", "%c1 = pto.constant 1 : index\n    %c4 = pto.constant 4 : index")
+    agree(source, with_events(source), 0, 3, 4, 9)
+
+
 def test_what_no_iteration_meets_needs_no_wait():
     """Loads in place, and loads before those of earlier stores."""
     for source in (apart(0, 32, True), apart(0, 40, False), apart(40, 40, False)):

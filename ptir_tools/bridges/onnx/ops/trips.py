@@ -1,7 +1,7 @@
 """The number of steps of a Loop that only its condition ends, where that compares a counter with a number that does not change.
 
-Converters of TensorFlow write `while i < n` so: the body adds 1 to a carried `i`, and its condition is a Less of `i` and `n`, or an
-And of several. The first condition, outside of the Loop, must compare the first `i` with the same `n`.
+Converters of TensorFlow write `while i < n` so: the body adds 1 to a carried `i`, and its condition is a Less of `i` and `n`, or
+an And of several. The first condition, outside of the Loop, must compare the first `i` with the same `n`.
 """
 
 from __future__ import annotations

@@ -81,14 +81,15 @@ def _sum(low: int, high: int, other: Range | None, first: bool) -> Range:
 def _difference(low: int, high: int, other: Range | None, first: bool) -> Range:
     if other is not None:
         return (low + other[1], high + other[0]) if first else (other[1] - high, other[0] - low)
-    return (max(low, high // 2), high) if first else (0, high // 2)
+    half = (high - low) // 2
+    return (low + half, high) if first else (0, half)
 
 
 def _product(low: int, high: int, other: Range | None, first: bool) -> Range:
     if other is None:
         return max(low, 0), isqrt(max(high, 0))
     if other[0] > 0:
-        return -(-low // other[1]) if low > 0 else -(-low // other[0]), high // other[1]
+        return -(-low // other[0]) if low > 0 else -(-low // other[1]), high // other[1]
     return max(low, 0), high
 
 
@@ -97,7 +98,7 @@ def _quotient(low: int, high: int, other: Range | None, first: bool) -> Range:
         return 1, max(high, 1)
     if other is None or other[0] < 1:
         return low, high
-    return low * other[1], high * other[0] + other[0] - 1
+    return low * other[low > 0], high * other[0] + other[0] - 1 if high >= 0 else high * other[1]
 
 
 SUM, DIFFERENCE, PRODUCT, QUOTIENT = map(arithmetic, (_sum, _difference, _product, _quotient))
