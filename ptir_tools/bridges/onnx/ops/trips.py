@@ -82,6 +82,7 @@ def _at_first(
 def _number(scope: Scope, name: str, makers: Makers) -> Size | None:
     """The integer or extent that a value is known to be, or that of which it is a copy; None for another value."""
     for known in (name, _source(name, makers)):
-        if known in scope.values and len(sizes := scope.importer.counted(scope.values[known]) or ()) == 1:
+        sizes = scope.importer.counted(scope.values.get(known))
+        if sizes is not None and len(sizes) == 1:
             return sizes[0]
     return None
