@@ -43,8 +43,18 @@ def lookup_in(program: Program, numbers: Mapping[str, int]) -> Lookup:
 
 
 def numbered(numbers: Mapping[str, int]) -> Lookup:
-    """The `lookup` of `substitute` that puts numbers into expressions."""
-    return lambda s: s if s is UNKNOWN else _value(s, numbers)
+    """The `lookup` of `substitute` that puts numbers into expressions. `numbers` may grow."""
+    found: dict[Sym, Dim] = {}
+
+    def lookup(s: Sym) -> Dim:
+        if s is UNKNOWN or s in found:
+            return found.get(s, s)
+        result = _value(s, numbers)
+        if isinstance(result, int):
+            found[s] = result
+        return result
+
+    return lookup
 
 
 def _value(s: Sym, numbers: Mapping[str, int]) -> Dim:

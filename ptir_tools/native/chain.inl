@@ -227,6 +227,7 @@ PTIR_INLINE void run(const ptir_ready *code, size_t length, size_t from, size_t 
                 UNARY(erf, quick_erf(x))
                 UNARY(reciprocal, 1.0f / x)
                 UNARY(rsqrt, inverse_root(x))
+                UNARY(round_even, round_even(x))
                 UNARY(nearest_f16, nearest_f16(x))
                 UNARY(nearest_bf16, nearest_bf16(x))
 #if HAS_SCALING

@@ -23,6 +23,13 @@ PTIR_INLINE floats pick(ints mask, floats a, floats b) { return (floats)((mask &
 PTIR_INLINE floats one_where(ints mask) { return (floats)(mask & ONE); }
 PTIR_INLINE floats absolute(floats x) { return (floats)((ints)x & MAGNITUDE); }
 
+/* The nearest integer, ties to even; a result of 0 has the sign of x. */
+PTIR_INLINE floats round_even(floats x)
+{
+    const floats size = absolute(x), near = (size + 0x1p23f) - 0x1p23f;
+    return (floats)((ints)pick(size < 0x1p23f, near, size) | ((ints)x & ~MAGNITUDE));
+}
+
 PTIR_INLINE int is_any(ints mask)
 {
     if (W > 8)

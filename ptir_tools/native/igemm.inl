@@ -149,6 +149,20 @@ PTIR_INLINE void imicro(int32_t *restrict out, size_t stride, const uint32_t *re
         }
 }
 
+/* One row of the micro-kernel, in four sums that do not wait for each other. */
+PTIR_INLINE void irow(int32_t *restrict out, const uint32_t *restrict a, const uint32_t *restrict b, int32_t row_add,
+                      const int32_t *columns_add, size_t steps, int vectors)
+{
+    ints sum[4][NRV];
+    memset(sum, 0, sizeof sum);
+    for (size_t k = 0; k < steps; k += 4)
+        for (size_t s = 0; s < smallest(4, steps - k); s++, b += vectors * W)
+            for (int v = 0; v < vectors; v++)
+                sum[s][v] = IDOT(sum[s][v], a[(k + s) * MR], *(const words_of_pack *)(b + v * W));
+    for (int v = 0; v < vectors; v++)
+        *(ints *)(out + v * W) = sum[0][v] + sum[1][v] + (sum[2][v] + sum[3][v]) + *(const ints *)(columns_add + v * W) + row_add;
+}
+
 static void iblock(int32_t *out, size_t stride, const uint32_t *a, const uint32_t *b, const int32_t *rows_add,
                    const int32_t *columns_add, size_t m, size_t n, size_t steps, int add, int32_t *spare)
 {
@@ -161,10 +175,14 @@ static void iblock(int32_t *out, size_t stride, const uint32_t *a, const uint32_
 #define MICRO(vectors, ahead)                                                                                          \
     imicro(is_whole ? to : spare, step, a + i * steps, b + j * steps, rows_add + i, columns_add + j, steps, is_whole && add, vectors, ahead)
 #define PANEL(vectors) MICRO(vectors, 0)
-            if (!i && j + 2 * NR <= n) /* prefetch the next panel, which is not in a near cache */
+#define ROW(vectors) irow(spare, a + i * steps, b + j * steps, rows_add[i], columns_add + j, steps, vectors)
+            if (rows == 1)
+                BY_VECTORS(width, ROW)
+            else if (!i && j + 2 * NR <= n) /* prefetch the next panel, which is not in a near cache */
                 MICRO(NRV, NR * steps);
             else
                 BY_VECTORS(width, PANEL)
+#undef ROW
 #undef PANEL
 #undef MICRO
             for (size_t r = 0; !is_whole && r < rows; r++)

@@ -161,7 +161,7 @@ void ptir_run_scores(const ptir_attention *x, float *scores, size_t step, size_t
 #define PTIR_OPS(X)                                                                                                    \
     X(load) X(add) X(sub) X(mul) X(div) X(reverse_sub) X(reverse_div) X(maximum) X(minimum) X(compare_lt)              \
     X(compare_le) X(compare_eq) X(compare_ge) X(compare_gt) X(compare_ne) X(neg) X(abs) X(exp) X(log) X(tanh) X(erf)   \
-    X(rsqrt) X(reciprocal) X(nearest_f16) X(nearest_bf16) X(select) X(clamp) X(store) X(reduce_sum) X(reduce_max)      \
+    X(rsqrt) X(reciprocal) X(round_even) X(nearest_f16) X(nearest_bf16) X(select) X(clamp) X(store) X(reduce_sum) X(reduce_max)      \
     X(reduce_min) X(on_elements) X(on_rows)
 #define PTIR_ENUM(name) PTIR_##name,
 enum { PTIR_OPS(PTIR_ENUM) PTIR_OP_COUNT };

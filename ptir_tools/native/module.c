@@ -826,6 +826,27 @@ static void widened(uint64_t *to, const char *from, Py_ssize_t step, size_t n, c
 #undef WIDEN
 }
 
+/* Convert floats to the integers of the format `to`: truncated, and those out of range to the nearest one; NaN is 0. */
+static void truncated(uint64_t *made, const char *from, Py_ssize_t step, size_t n, char format, char to)
+{
+    const int is_signed = strchr("bhilq", to) != NULL, bits = strchr("bB", to) ? 8 : strchr("hH", to) ? 16 : strchr("iI", to) ? 32 : 64;
+    const double end = 2.0 * (double)((uint64_t)1 << (bits - is_signed - 1)), low = is_signed ? -end : 0.0;
+    for (size_t i = 0; i < n; i++) {
+        double x;
+        float narrow;
+        if (format == 'f')
+            memcpy(&narrow, from + (Py_ssize_t)i * step, sizeof narrow), x = (double)narrow;
+        else
+            memcpy(&x, from + (Py_ssize_t)i * step, sizeof x);
+        if (x >= end)
+            made[i] = UINT64_MAX >> (64 - bits + is_signed);
+        else if (x >= low)
+            made[i] = is_signed ? (uint64_t)(int64_t)x : (uint64_t)x;
+        else
+            made[i] = x < low ? (uint64_t)(int64_t)low : 0;
+    }
+}
+
 static void narrowed(char *to, const uint64_t *from, Py_ssize_t step, size_t n, char format)
 {
 #define NARROW(type, value)                                                                                            \
@@ -878,7 +899,10 @@ static void integer_axes(const call *c, char *to, const char *one, const char *o
     for (Py_ssize_t i = 0; i < n; i += SOME) {
         uint64_t result[SOME], a[SOME], b[SOME];
         size_t here = smallest(SOME, (size_t)(n - i));
-        widened(a, one + i * step[1], step[1], here, x->format[0]);
+        if (x->format[0] == 'f' || x->format[0] == 'd')
+            truncated(a, one + i * step[1], step[1], here, x->format[0], out->format[0]);
+        else
+            widened(a, one + i * step[1], step[1], here, x->format[0]);
         widened(b, other + i * step[2], step[2], here, y->format[0]);
         integers_of(c->with.number, result, a, b, here);
         narrowed(to + i * step[0], result, step[0], here, out->format[0]);
@@ -892,13 +916,13 @@ static void run_integers(const call *c, ptir_watch *watch)
 }
 
 PyDoc_STRVAR(integers_doc, "integers(out, x, y, number): an elementwise operation of INTEGER_OPS on integers and bools that wrap, all of one\n"
-                           "shape; a copy may be to floats. No operand is of 64 bits without a sign where signs count.");
+                           "shape; a copy may be to floats, or from floats, which are truncated and kept in range. No operand is of 64 bits without a sign where signs count.");
 
 static int integers(call *c, PyObject *const *args)
 {
     long op = PyLong_AsLong(args[3]);
     c->run = run_integers, c->with.number = (int)op;
-    if (PyErr_Occurred() || !takes(c, args[0], 0, "bBhHiIlLqQ?fd", 1) || !takes(c, args[1], 0, "bBhHiIlLqQ?", 0) ||
+    if (PyErr_Occurred() || !takes(c, args[0], 0, "bBhHiIlLqQ?fd", 1) || !takes(c, args[1], 0, op == INTEGER_copyto ? "bBhHiIlLqQ?fd" : "bBhHiIlLqQ?", 0) ||
         !takes(c, args[2], 0, "bBhHiIlLqQ?", 0))
         return 0;
     int fits = op >= 0 && op < INTEGER_COUNT;

@@ -77,7 +77,7 @@ class Group:
             rows_only = shape in self.row_shapes and any(self.kinds.get(x) == ROWS for x in op.values())
             return ROWS if rows_only and self.agrees(op) else None
         if kernel.role == "reduce":
-            return ROWS if self.is_row_reduction(op) else None
+            return ROWS if self.shape and self.is_row_reduction(op) else None
         if kernel.role in ("reshape", "repeat") and any(x in self.kinds for x in op.values()):
             return self.respelled(op, shape)
         return None
@@ -145,7 +145,7 @@ def started(op: Op) -> Group | None:
         return None
     domain = op.operands[0] if role(op) == "reduce" else op.result
     shape = shape_of(operand_type(domain))
-    if not shape or prod(shape) == 0:
+    if prod(shape) == 0 or (role(op) == "reduce" and not shape):
         return None
     group = Group(domain)
     return group if group.accepts(op) else None

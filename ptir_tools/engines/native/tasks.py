@@ -7,6 +7,7 @@ from functools import cache, partial
 from itertools import accumulate, pairwise
 
 from ptir_tools.core.arrays import Array
+from ptir_tools.core.dtypes import DType
 from ptir_tools.core.extremes import MAXIMUM, MINIMUM
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
@@ -14,6 +15,7 @@ from ptir_tools.engines.native import rows, threads
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.numpy import control, movement
 from ptir_tools.engines.numpy.frame import Frame
+from ptir_tools.engines.numpy.integers import truncate
 from ptir_tools.engines.numpy.steps import Running, Step, run_declared
 from ptir_tools.engines.thresholds import at
 
@@ -85,7 +87,14 @@ def _makers() -> dict[Callable[..., object], Callable[..., Task | None]]:
         threads.in_turn: lambda steps: _several(steps, 1),
         threads.run_parts: lambda helpers, parts: _several(parts, helpers + 1),
     }
-    return made | {np.copyto: _copy, np.concatenate: _joined, control.choose: _choose, control.loop: _loop, control.walk: _walk}
+    return made | {
+        truncate: _truncated,
+        np.copyto: _copy,
+        np.concatenate: _joined,
+        control.choose: _choose,
+        control.loop: _loop,
+        control.walk: _walk,
+    }
 
 
 def _task(step: Step) -> Task | None:
@@ -136,6 +145,14 @@ def _copied(out: Array, x: Array) -> Task:
 
 def _words(x: Array) -> Array:
     return x.view(np.dtype(f"u{x.itemsize}"))
+
+
+def _truncated(x: Array, out: Array, target: DType) -> Task | None:
+    """Few floats to integers by the cast table."""
+    if out.dtype.kind not in "iu" or out.size > at.copied or not _is_apart(x, out):
+        return None
+    made: Task = kernels().task("integers", out, x.reshape(out.shape), out, kernels().INTEGER_OPS.index("copyto"))
+    return made
 
 
 def _integers(name: str, *arguments: Array) -> Task | None:

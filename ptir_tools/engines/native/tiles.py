@@ -18,7 +18,7 @@ from ptir_tools.engines.thresholds import at
 
 def assemble(group: fusion.Group, look: Look, outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
     """The steps that run a fusion group: inputs by `look`, each value of `outs` written to its array."""
-    rows, columns = prod(group.shape[:-1]), group.shape[-1]
+    rows, columns = prod(group.shape[:-1]), group.shape[-1] if group.shape else 1
     if columns == 1 and not group.reduces:
         rows, columns = 1, rows
     steps: list[Step] = []

@@ -167,6 +167,14 @@ def _cast(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) ->
     return [(_cast_declared, (ins[0], source, target, outs[0]))]
 
 
+def _bitcast(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    """A copy of elements of the same width."""
+    source, target = tensor_of(op).dtype, op.attr("dtype")
+    if source.bits != target.bits or source.bits < 8:
+        return declared(op, ins, outs, shop)
+    return [(np.copyto, (outs[0], ins[0].view(outs[0].dtype)))]
+
+
 def _cast_declared(x: Array, source: DType, target: DType, out: Array) -> None:
     np.copyto(out, cast_array(x, source, target))
 
@@ -213,4 +221,5 @@ BUILDERS: dict[str, Builder] = {
     "log1p": _floats_only(_real_only("log1p")),
     "select": _select,
     "cast": _cast,
+    "bits": _bitcast,
 }

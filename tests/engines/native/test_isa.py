@@ -44,7 +44,8 @@ from ptir_tools import _native as native
 
 rng = np.random.default_rng(3)
 room = np.empty(native.IGEMM_SCRATCH, np.float32)
-sizes = [*itertools.product((1, 7, 9), (0, 1, 3, 4, 5), (1, 15, 49, 64)), (193, 513, 50), (9, 1030, 1030), (9, 5, 1057)]
+sizes = [*itertools.product((1, 7, 9), (0, 1, 3, 4, 5), (1, 15, 49, 64)), (193, 513, 50)]
+sizes += [(1, 514, 1030), (9, 1030, 1030), (9, 5, 1057)]
 for left, right, turned in itertools.product((np.int8, np.uint8), (np.int8, np.uint8), range(4)):
     for m, k, n in sizes:
         shapes = [(2, k, m) if turned & 1 else (2, m, k), (2, n, k) if turned & 2 else (2, k, n)]

@@ -220,6 +220,40 @@ def test_copies_of_integers_to_other_dtypes(source, target):
         np.testing.assert_array_equal(out, x.astype(target))
 
 
+@pytest.mark.parametrize("source", "fd")
+@pytest.mark.parametrize("target", DTYPES[:-1], ids=str)
+def test_floats_are_truncated_and_kept_in_range(source, target):
+    ends = [int(np.iinfo(target).min), int(np.iinfo(target).max)]
+    near = [np.nextafter(np.dtype(source).type(e), way) for e in ends for way in (-np.inf, np.inf)]
+    x = np.array([*near, *ends, np.nan, np.inf, -np.inf, 0.9, -0.9, -0.0, 1.5, -1.5, 126.99, 1e30, -1e30], source)
+    out = np.empty(x.shape, target)
+    tasks._truncated(x, out, None)()
+    assert out.tolist() == [0 if np.isnan(v) else max(ends[0], min(ends[1], int(np.clip(v, -1e30, 1e30)))) for v in x]
+
+
+def test_ops_on_numbers_need_no_python_in_a_loop(python_steps):
+    """As in a step that is quantized by its range; the numbers are those of NumPy."""
+    g = ptir.Graph()
+    x = g.input("x", "f32", (50, 7))
+
+    def body(total, row):
+        scale = (row.reduce_max([0]) - row.reduce_min([0]).minimum(0.0)) / 255.0
+        scale = scale.compare_eq(0.0).select(1.0, scale)
+        steps = (row / scale.broadcast_to([7])).round_even().cast("ui8")
+        return total + scale, steps.bitcast("si8").cast("f32")
+
+    done = g.scan([g.constant(np.float32(0))], [x], body)
+    program = g.returns(done[0], done[1])
+    given = np.random.default_rng(0).uniform(-1, 3, (50, 7)).astype(np.float32)
+    total, made = run(program, [given], ON_NATIVE).values()
+    scale = (given.max(1) - np.minimum(given.min(1), 0)) / np.float32(255)
+    with np.errstate(invalid="ignore"):
+        wanted = np.clip(np.rint(given / scale[:, None]), 0, 255).astype(np.uint8).view(np.int8).astype(np.float32)
+    np.testing.assert_array_equal(made, wanted)
+    np.testing.assert_allclose(total, scale.sum(), rtol=1e-5)
+    assert python_steps == []
+
+
 @pytest.mark.parametrize("starts", ["bHilqQ"])
 def test_windows_are_moved_into_the_array(starts):
     x = np.arange(5 * 7, dtype=np.float32).reshape(5, 7)

@@ -76,6 +76,7 @@ UNARY = {
     "erf": (ERF, 7),
     "rsqrt": (lambda x: 1 / np.sqrt(x), 2),
     "reciprocal": (lambda x: 1 / x, 1),
+    "round_even": (np.rint, 0),
 }
 
 

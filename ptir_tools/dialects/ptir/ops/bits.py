@@ -170,7 +170,7 @@ def bitcast_type(x: TensorType, *, dtype: DType) -> TensorType:
     return x.with_dtype(dtype).with_shape(x.shape[:-1])
 
 
-@op("ptir.bitcast", infer=bitcast_type, traits=PURE, error=errors.bits)
+@op("ptir.bitcast", infer=bitcast_type, traits=PURE, error=errors.bits, inplace=InPlace("bits"))
 def bitcast(x: Array, *, dtype: DType, result: Result) -> Array:
     """The bits of `x` as `dtype`; of equal width, element by element. Extension.
 

@@ -8,7 +8,7 @@ from ptir_tools.core import arrays, errors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import divisor, op, signed
 from ptir_tools.core.dtypes import I1
-from ptir_tools.core.ir import Algebra, Asks, InPlace
+from ptir_tools.core.ir import Algebra, Asks, InPlace, Kernel
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import require
@@ -38,7 +38,13 @@ def ceil(x: Array, *, result: Result) -> Array:
     return compute(result, np.ceil, x)
 
 
-@unary("ptir.round_even", infer=of_float, algebra=ODD_STEPS, inplace=InPlace("float-ufunc", "rint"))
+@unary(
+    "ptir.round_even",
+    infer=of_float,
+    algebra=ODD_STEPS,
+    inplace=InPlace("float-ufunc", "rint"),
+    kernel=Kernel("map", "round_even", exact=True),
+)
 def round_even(x: Array, *, result: Result) -> Array:
     """The nearest integer, ties to even. Extension."""
     return compute(result, np.rint, x)
