@@ -271,7 +271,7 @@ def test_flags_order_what_events_order_at_length(share):
 def test_the_judge_sees_flags_that_are_gone():
     """A flag is taken out that is set and waited for in one place; many are for ops that have nothing to do with each other."""
     found = tried = 0
-    for seed in range(12, 15):
+    for seed in range(12, 16):
         lines, given = flagged(generated(seed))
         for k, (a, b) in enumerate(pairwise(lines)):
             if a.startswith("set_flag[") and b == a.replace("set_flag", "wait_flag"):

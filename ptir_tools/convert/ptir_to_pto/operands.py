@@ -12,14 +12,16 @@ from ptir_tools.convert.ranges import Ranges
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F32, FP8_E4M3, SI32, SI64, DType
 from ptir_tools.core.expressions import constant, of_dim, to_dim
-from ptir_tools.core.ir import Attribute, Literal, Op, Operand, Value, operand_type
-from ptir_tools.core.records import dataclass
+from ptir_tools.core.ir import Literal, Op, Operand, operand_type
 from ptir_tools.core.types import Dim, Shape, TensorType, TupleType, Type, tensor
 from ptir_tools.core.violations import require
+from ptir_tools.dialects.ptir.builder.build import Tensor
+from ptir_tools.dialects.ptir.builder.site import Site
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops import scalars as numbers
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.rewrite.constants import element_of
+from ptir_tools.rewrite.expression import Number
 from ptir_tools.rewrite.rewriter import Rewriter
 
 INDICES = (SI32, SI64)
@@ -114,48 +116,35 @@ def identity_of(short: str, dtype: DType) -> bytes:
     return filled(n, tensor(dtype)).data or b""
 
 
-@dataclass(slots=True, frozen=True)
-class Place:
-    """The place before an op that is expanded."""
+class Place(Site):
+    """The place before an op that is expanded. Numbers are splat literals."""
 
-    root: Op
-    rw: Rewriter
-    target: Target
-    ranges: Ranges
+    def __init__(self, root: Op, rw: Rewriter, target: Target, ranges: Ranges) -> None:
+        super().__init__(root, rw)
+        self.target = target
+        self.ranges = ranges
 
-    def op(self, short: str, *operands: Operand | float, **attrs: Attribute) -> Value:
-        """A new op. A number among the operands has the type of the last other one."""
-        like = next((x for x in reversed(operands) if not isinstance(x, (int, float))), None)
-        given = [self.number(x, like) if isinstance(x, (int, float)) else x for x in operands]
-        return self.rw.build(self.root, short, *given, **attrs)
+    def filled(self, value: Number, t: TensorType) -> Tensor:
+        """One number for all elements; an integer wraps to the dtype."""
+        assert not isinstance(value, complex)
+        return self(filled(value, t))
 
-    def number(self, n: float, like: Operand | None) -> Literal:
-        """A number in the type of `like`."""
-        assert like is not None
-        return filled(n, tensor_of(like))
-
-    def concat(self, parts: Sequence[Operand], axis: int) -> Value:
-        """The parts one after the other along an axis."""
-        return self.rw.build(self.root, "concat", parts, axis=axis)
-
-    def cast(self, x: Operand, dtype: DType) -> Operand:
-        """`x` converted to other elements."""
-        return x if dtype_of(x) is dtype and not isinstance(x, Literal) else self.op("cast", x, dtype=dtype)
-
-    def transposed(self, x: Operand, perm: Sequence[int]) -> Operand:
-        """`x` with its axes reordered."""
-        return x if list(perm) == sorted(perm) else self.op("transpose", x, perm=tuple(perm))
-
-    def fill(self, t: TensorType, data: bytes) -> Literal:
-        """A splat literal."""
-        return Literal(t, data, True)
-
-    def table(self, values: Sequence[object], dtype: DType, name: str) -> Operand:
+    def table(self, values: Sequence[object], dtype: DType, name: str) -> Tensor:
         """Constants of f32 or si32; a literal where all are equal."""
         code = "<f" if dtype.is_float else "<i"
         literal = Literal(tensor(dtype, (len(values),)), b"".join(pack(code, v) for v in values))
         if element_of(literal) is not None:
-            return literal
+            return self(literal)
         result = self.rw.materialize_constant(self.root, literal)
         result.name = name
-        return result
+        return self(result)
+
+
+def cast(x: Tensor, dtype: DType) -> Tensor:
+    """`x` converted to other elements."""
+    return x if x.dtype is dtype and not isinstance(x.operand, Literal) else x.cast(dtype)
+
+
+def transposed(x: Tensor, perm: Sequence[int]) -> Tensor:
+    """`x` with its axes reordered."""
+    return x if list(perm) == sorted(perm) else x.transpose(perm)

@@ -16,10 +16,11 @@ from ptir_tools.convert.ptir_to_pto.preparation import Preparation, Rule
 from ptir_tools.convert.ranges import Ranges
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
-from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Value, operand_type, result_names
+from ptir_tools.core.ir import Element, Function, Op, Operand, Value, operand_type, result_names
 from ptir_tools.core.types import TensorType, TupleType
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects.ptir.composites.express import FUNCTIONS, SPECIAL
+from ptir_tools.dialects.ptir.builder.build import Tensor
+from ptir_tools.dialects.ptir.composites.express import EXACT, FUNCTIONS, SPECIAL
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.rewrite.driver import GreedyConfig, apply_patterns_and_fold_greedily
 from ptir_tools.rewrite.pattern_set import PatternSet
@@ -27,7 +28,7 @@ from ptir_tools.rewrite.patterns import Effect, Pattern
 from ptir_tools.rewrite.rewriter import Rewriter
 
 # What replaces an op, per element where it makes a tuple; None where tiles have the op as it is.
-Expand = Callable[..., Operand | Sequence[Operand] | None]
+Expand = Callable[..., Tensor | Sequence[Tensor] | None]
 
 
 def prepared(
@@ -61,7 +62,7 @@ EXPANSIONS: dict[str, Expand] = {
     "bitcast": integers.bitcast,
     "nextafter": integers.next_after,
     "reduce_precision": integers.reduced_precision,
-    "sign": reductions.sign,
+    "sign": EXACT["sign"],
     "is_finite": reductions.finite,
     "gather": ordering.gather,
     "top_k": ordering.top_k,
@@ -105,19 +106,19 @@ class Expansion(Pattern):
         if not _held_by_tiles(root):
             return False
         try:
-            result = self.rule(Place(root, rw, self.target, self.ranges), root, *root.operands)
+            site = Place(root, rw, self.target, self.ranges)
+            made = self.rule(site, *site.operands)
         except Violation as violation:
             self.refused[root] = violation
             return False
-        if result is None:
+        if made is None:
             return False
-        if not isinstance(result, (Value, Element, Literal)) and not isinstance(root.result.type, TupleType):
-            (result,) = result
-        if isinstance(result, (Value, Element, Literal)):
-            self.ranges.carry(root.result, result)
-            rw.replace(root, result)
+        results = [x.operand for x in ([made] if isinstance(made, Tensor) else made)]
+        if not isinstance(root.result.type, TupleType):
+            self.ranges.carry(root.result, results[0])
+            rw.replace(root, results[0])
             return True
-        if not rw.replace_elements(root.result, result):
+        if not rw.replace_elements(root.result, results):
             return False
         rw.erase(root)
         return True

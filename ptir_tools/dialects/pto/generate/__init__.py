@@ -47,8 +47,7 @@ DTYPES = (F32, F16, BF16, SI8, SI16, SI32, UI8, UI16, UI32, UI64, FP8_E4M3, FP8_
 SIDES = (1, 8, 16, 32, 64)
 _GUESSES = 6000  # at most, per op
 _WANTED = 12  # signatures per op, at most
-_SLOT_BYTES = 1 << 13  # of a slot of a ring
-_ALIGN = 512  # of other addresses
+_ALIGN = 512  # of addresses
 _NESTED = 4  # steps of a block in a loop or a branch, at most
 _CAPACITY = {place: min(t.capacity[place] for t in TARGETS.values()) for place in next(iter(TARGETS.values())).capacity}
 _RECENT = 64  # tiles that later steps may use
@@ -227,12 +226,12 @@ class _Kernel(Emitting):
         old = [m.address for m in self.tiles if m.value.type is t and m.address is not None] if not k and not self.depth else []
         return self.choices.one(old) if old and self.choices.flag() else self.fresh_address(t, home=home)
 
-    def fresh_address(self, t: TileType, count: int = 1, home: str | None = None) -> tuple[str, int]:
-        """The first address of unused bytes: for one tile, or for `count` slots of a ring. A tile without a location is at `home`
-        (Vec). Raises Violation if the space is full."""
+    def fresh_address(self, t: TileType, home: str | None = None) -> tuple[str, int]:
+        """The first address of unused bytes. A tile without a location is at `home` (Vec). Raises Violation if the space is
+        full."""
         places = [t.loc] if t.loc else list(_CAPACITY)  # a later pass may choose any location
         start = max(self.free.get(place, 0) for place in places)
-        size = -(-tile_bytes(t) // _ALIGN) * _ALIGN if count == 1 else count * _SLOT_BYTES
+        size = -(-tile_bytes(t) // _ALIGN) * _ALIGN
         if start + size > _CAPACITY[t.loc or home or "Vec"]:
             raise Violation("OutOfBounds", "there is no room")
         self.free.update(dict.fromkeys(places, start + size))
@@ -292,91 +291,25 @@ class _Kernel(Emitting):
         self.block, self.tiles, self.depth = outer, tiles, self.depth - 1
 
     def branch(self, size: int) -> None:
-        """Emit a branch, at times with a tile as its result."""
+        """Emit a branch."""
         self.wait_for_all()
         ways = [Region(isolated=False), Region(isolated=False)]
         condition = self.argument(scalar(I1), "p")
         for r in ways:
             self.inside(r, size)
-        t = self.choices.one([tile(F32, (8, 8)), tile(F16, (16, 16))])
-        if self.choices.flag():
-            for r in ways:
-                outer, tiles, self.block = self.block, self.tiles, r
-                self.tiles, self.memory = [], []
-                self.addresses, before = False, self.addresses
-                end = self.load(t)
-                e = end.events[0] if end.events else None
-                if e is not None:
-                    self.emit(create(OPS["pto.sync"], [[e]]))
-                r.results, r.result_types = [end.value], [t]
-                self.block, self.tiles, self.memory, self.addresses = outer, tiles, [], before
-        op = create(OPS["pto.scf.if"], (condition,), regions=ways)
-        self.emit(op, "t")
-        self.tiles += [_Tile(v) for v in op.results]
+        self.emit(create(OPS["pto.scf.if"], (condition,), regions=ways), "t")
 
     def loop(self, size: int) -> None:
-        """Emit a loop, at times with a ring of addresses, or with a carried tile and its event."""
+        """Emit a loop. What loops carry, and addresses that depend on counters, are in `loops`."""
         self.wait_for_all()
         trips = self.choices.number(0, 5)
         upper = self.argument(INDEX_TYPE, "n") if self.choices.flag() else self.index(trips)
         bounds = [self.index(0), upper, self.index(self.choices.number(1, 2))]
-        counter = Value(INDEX_TYPE, self.name("i"))
-        body = Region(params=[counter], isolated=False)
-        inits: list[Operand] = []
-        carried = None
-        if self.choices.flag():
-            t = tile(F32, (8, 8))
-            outside, self.addresses, was = self.addresses, False, self.asynchronous
-            self.asynchronous = True
-            start = self.load(t)
-            self.addresses, self.asynchronous = outside, was
-            if start.events:
-                carried = (Value(t, self.name("t")), Value(start.events[0].type, self.name("e")))
-                inits = [start.value, start.events[0]]
-                body.params += carried
-        self.counters.append(counter)
+        self.counters.append(Value(INDEX_TYPE, self.name("i")))
+        body = Region(params=self.counters[-1:], isolated=False)
         self.inside(body, size)
-        outer, tiles, self.block = self.block, self.tiles, body
-        if self.choices.flag() and self.addresses:
-            self.ring(counter)
-        if carried:
-            self.reload(body, carried)
-        self.block, self.tiles = outer, tiles
         self.counters.pop()
-        op = self.emit(create(OPS["pto.scf.for"], (*bounds, inits), regions=[body]), "t")
-        if carried:
-            self.tiles.append(_Tile(op.results[0], [op.results[1]]))
-
-    def reload(self, body: Region, carried: tuple[Value, Value]) -> None:
-        """Use the carried tile, and load the next one."""
-        before, after = carried
-        t = before.type
-        signal = OPS["pto.tile.exp"]
-        used = create(signal, ([before], [], [after]), {"to": t, "event": None})
-        source = self.argument(memref(F32, (8, 8)), "r")
-        zero = [self.index(0), self.index(0)]
-        again = create(OPS["pto.tile.load"], ([source], zero, [], []), {"to": t, "event": after.type})
-        for op in (used, again):
-            self.emit(op, "t")
-        body.results, body.result_types = list(again.results), [v.type for v in again.results]
-
-    def ring(self, counter: Value) -> None:
-        """Load and use a tile at the address of a slot, which depends on the counter."""
-        t = tile(F32, (8, 8))
-        slots = self.choices.number(2, 4)
-        try:
-            _, start = self.fresh_address(t, slots)
-        except Violation:
-            return
-        slot = self.emit(create(OPS["pto.remsi"], (counter, self.index(slots))), "s").result
-        offset = self.emit(create(OPS["pto.muli"], (slot, self.index(_SLOT_BYTES))), "s").result
-        at = self.emit(create(OPS["pto.addi"], (offset, self.index(start))), "s").result
-        source = self.argument(memref(F32, (8, 8)), "r")
-        zero = [self.index(0), self.index(0)]
-        op = self.emit(create(OPS["pto.tile.load"], ([source], zero, [], []), {"to": t, "event": event("TLOAD")}), "t")
-        self.emit(create(OPS["pto.tile.assign"], (op.result, at)))
-        used = create(OPS["pto.tile.abs"], ([op.result], [], [op.results[1]]), {"to": t, "event": None})
-        self.emit(used, "t")
+        self.emit(create(OPS["pto.scf.for"], (*bounds, []), regions=[body]), "t")
 
     def arithmetic(self) -> None:
         """Emit a scalar op of the table on constants."""
