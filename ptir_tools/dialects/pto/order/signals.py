@@ -324,8 +324,10 @@ class _Placement:
         return set(behind) if is_while(op) else set(head)
 
     def branch(self, op: Op, flags: set[_FlagKey]) -> set[_FlagKey]:
-        self.accesses_unknown = True
-        ends = [self.block(r, set(flags)) for r in op.regions]
+        ends = []
+        for r in op.regions:
+            self.accesses_unknown = True  # what the other block has a barrier for, this one has not
+            ends.append(self.block(r, set(flags)))
         common = set.intersection(*ends)
         for r, end in zip(op.regions, ends, strict=True):
             self.wait(r, sorted(end - common))
