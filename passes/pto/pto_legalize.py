@@ -20,9 +20,9 @@ from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import F32, INDEX, SI32
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value, create, operand_type
 from ptir_tools.core.types import tensor
+from ptir_tools.dialects.pto.carried import carried_addresses
 from ptir_tools.dialects.pto.facts import element_types
 from ptir_tools.dialects.pto.legality import compares, on_columns, scalar_first
-from ptir_tools.dialects.pto.memory.bindings import carried_addresses
 from ptir_tools.dialects.pto.memory.info import infer
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.structure import has_addresses, is_assign, value_of

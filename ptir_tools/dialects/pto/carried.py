@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ptir_tools.core.ir import Op, Operand, Region, Value
+from ptir_tools.core.ir import Function, Op, Operand, Region, Value
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import Type
-from ptir_tools.dialects.pto.structure import is_for, is_while
+from ptir_tools.dialects.pto.affine import constant
+from ptir_tools.dialects.pto.structure import is_assign, is_for, is_while, value_of
+from ptir_tools.dialects.pto.types import TileType
 
 
 @dataclass(slots=True, frozen=True)
@@ -61,3 +63,15 @@ def _merge(found: dict[Value, list[Value]], names: list[Value]) -> None:
         if (other := found.get(v, [v])) is not whole:
             whole += other
             found.update(dict.fromkeys(other, whole))
+
+
+def carried_addresses(function: Function) -> dict[Operand, int]:
+    """The addresses of tiles that loops and branches give, where all tiles that they are given have one constant address."""
+    bound = {value_of(op.operands[0]): constant(op.operands[1]) for op in function.ops() if is_assign(op)}
+    homes = {home for op in function.ops() for one in carried(op) for home in one.homes}
+    made: dict[Operand, int] = {}
+    for v, names in classes(function, TileType).items():
+        ends = {bound.get(n) for n in names if n in bound or n not in homes}
+        if len(names) > 1 and len(ends) == 1 and (at := ends.pop()) is not None:
+            made[v] = at
+    return made

@@ -8,7 +8,7 @@ from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Function, Op, operand_type
 from ptir_tools.core.violations import Violation, operand, operands, require, result
 from ptir_tools.dialects.pto import FORMS, HAZARDS, ROOM, legality
-from ptir_tools.dialects.pto.memory import bindings, bounds, capacity, info
+from ptir_tools.dialects.pto.memory import bounds, capacity, info
 from ptir_tools.dialects.pto.order import hazards
 from ptir_tools.dialects.pto.targets import target_of
 from ptir_tools.dialects.pto.types import type_text
@@ -23,7 +23,6 @@ def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
     tiles = {f: info.infer(f, target) for f in program.functions}
     for function in program.functions:
         info.check(function, tiles[function], diagnostics)
-        bindings.check(function, diagnostics)
         bounds.check(function, diagnostics)
     if target is not None:
         for function in program.functions:

@@ -6,8 +6,9 @@ walk. One op is complete before another starts exactly when the other's clock ha
 of a clock may depend on the condition (`decisions`). Two ops are a hazard when both run and are not ordered under some
 conditions.
 
-The same walk reports two errors of program order. `TileOverwritten` is the use of a tile whose bytes were overwritten.
-`EventIdReused` is an event id that is set again before it was waited for.
+The same walk reports three errors of program order. `TileOverwritten` is the use of a tile whose bytes were overwritten,
+`TileMoved` an assignment of an address to a tile that has another one. `EventIdReused` is an event id that is set again before it
+was waited for.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from operator import attrgetter
 from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Function, Op, Operand, Value, operand_type
-from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.core.typed import Any, TypeVar
 from ptir_tools.core.violations import Place, Violation, attribute, operand
 from ptir_tools.dialects.pto.affine import constant, linear
@@ -74,13 +75,14 @@ class TaskAccess:
 
 @dataclass(slots=True, eq=False)
 class _Tile:
-    """One execution of a tile's definition: the task (None for an argument), the valid region, the address range, and the number
-    of the last write on the chip by then."""
+    """One execution of a tile's definition: the task (None for an argument), the valid region, the address range, which the op
+    `bound` gives, and the number of the last write on the chip by then."""
 
     value: Value
     task: Task | None
     valid: Alternatives
     home: Access | None = None
+    bound: Op | None = None
     number: int = 0
 
 
@@ -103,6 +105,7 @@ class _Findings:
     overwrites: dict[tuple[Op, Op], tuple[Value, bool, bool]] = field(default_factory=dict)
     reused: dict[tuple[Op, Op], tuple[int, str, str, Value]] = field(default_factory=dict)
     outside: dict[Op, tuple[str, str]] = field(default_factory=dict)
+    moved: dict[Op, tuple[int, Op, bool]] = field(default_factory=dict)  # the address before, where it is from, whether certain
     needed: set[tuple[Op, int]] = field(default_factory=set)  # waits that order something in some iteration
     idle: set[tuple[Op, int]] = field(default_factory=set)  # waits that order nothing in some iteration
     unplaced: set[Op] = field(default_factory=set)  # assignments to addresses that are not known
@@ -132,7 +135,8 @@ class HazardAnalysis:
         self.target = target
         self.runs: dict[Function, HazardWalk] = {}
         self.reported: set[object] = set()
-        self.assigned: dict[Value, tuple[Op, TileType]] = {}
+        self.assigned: dict[Value, Op] = {}  # tiles that get an address in the block that makes them
+        self.tiles: dict[Value, TileType] = {}  # of functions with addresses
         called: dict[Function, list[Function]] = {}
         self.later: dict[Op, set[Value]] = {}  # per assignment, values of its address that are defined after the tile
         self.ordered: set[Function] = set()  # those with events or addresses, and those that call them
@@ -140,8 +144,12 @@ class HazardAnalysis:
             ops = list(function.ops())
             called[function] = callees(ops, program)
             bound = [*filter(is_assign, ops)]
-            types = infer(function, target) if bound else {}
-            self.assigned.update({(v := value_of(op.operands[0])): (op, types[v]) for op in bound})
+            self.tiles |= infer(function, target) if bound else {}
+            for block in (function, *(r for op in ops for r in op.regions)) if bound else ():
+                own = {*block.params, *(v for op in block.body for v in op.results)}
+                for op in filter(is_assign, block.body):
+                    if (v := value_of(op.operands[0])) in own:
+                        self.assigned.setdefault(v, op)
             places = {op: n for n, op in enumerate(ops)} if bound else {}
             for op in bound:
                 tile = op.operands[0]
@@ -206,6 +214,11 @@ def _report(run: HazardWalk, function: Function, diagnostics: Diagnostics) -> No
         diagnostics.violation(lost, user.loc, user, Severity.ERROR if certain else Severity.WARNING)
     for op, (code, message) in new("outside", found.outside):
         diagnostics.violation(Violation(code, message, at=operand(1)), op.loc, op)
+    for op, (before, by, certain) in new("moved", found.moved):
+        name, verb = value_of(op.operands[0]).name, "lies" if certain else "may lie"
+        message = f"%{name} is bound to {constant(op.operands[1])}, and {verb} at {before}; binding moves nothing"
+        moved = Violation("TileMoved", message, at=operand(1), labels=[(by.loc, f"{before} here")])
+        diagnostics.violation(moved, op.loc, op, Severity.ERROR if certain else Severity.WARNING)
     for (second, first), (eid, source, target, v) in new("reused", found.reused):
         message = f"eid {eid} from {source} to {target} is set again before %{v.name}, which has the same id, was waited for"
         hint = "use another id, or leave ids to `ptir opt -p pto-allocate-event-ids`"
@@ -318,8 +331,8 @@ class HazardWalk(Walk):
         self.windows: dict[Value, Windows[TaskAccess]] = {}  # per memref argument, or space: its accesses so far
         self.writes = 0  # on the chip
         self.bound: list[TaskAccess] = []  # tiles that no op makes, which get an address
-        self.assigned = whole.assigned
-        self.placed = bool(self.assigned)
+        self.placed = bool(whole.tiles)
+        self.first: dict[Op, Number] = {}  # the condition under which an assignment is first reached
         self.leaves_open = False  # whether another walk through the same function ends with running ops
         self.asynchronous: dict[Op, Task] = {}  # the last task of each op
         self.waited = [0] * len(PIPES)  # per pipe, the last task that something waited for
@@ -373,6 +386,7 @@ class HazardWalk(Walk):
                 mine.overwrites[pair] = over
         mine.reused = theirs.reused | mine.reused
         mine.outside = theirs.outside | mine.outside
+        mine.moved |= {op: x for op, x in theirs.moved.items() if op not in mine.moved or x[2]}
         mine.needed |= theirs.needed
         mine.idle |= theirs.idle
         mine.unplaced |= theirs.unplaced
@@ -391,6 +405,7 @@ class HazardWalk(Walk):
             or f.overwrites
             or f.reused
             or f.outside
+            or f.moved
             or f.unplaced
             or self.unproved
             or self.decisions.narrowed
@@ -609,7 +624,8 @@ class HazardWalk(Walk):
         for v in op.results:
             if not isinstance(v.type, TileType):
                 continue
-            tile = _Tile(v, task, self.result_valid(op, role), self.home(v))
+            by = self.whole.assigned.get(v)
+            tile = _Tile(v, task, self.result_valid(op, role), by and self.home(by), by)
             self.known[v] = ((ALWAYS, tile),)
             if tile.home is not None and not self.is_alias(op, tile.home):  # else the same bytes under another type
                 self.access(task, tile.home, clock, self.path_condition, writes=True)
@@ -633,11 +649,9 @@ class HazardWalk(Walk):
         sources = [tile.home for _, tile in self.options(op.operands[0])]
         return any(x is not None and x.root is home.root and x.starts == home.starts for x in sources)
 
-    def home(self, v: Value) -> Access | None:
-        """The address range of a tile; None when no address is assigned to it."""
-        if (found := self.assigned.get(v)) is None:
-            return None
-        op, t = found
+    def home(self, op: Op) -> Access:
+        """The address range that an assignment gives a tile."""
+        t = self.whole.tiles[value_of(op.operands[0])]
         later = self.whole.later.get(op, ())  # their expressions are of the iteration before
         known = {x: n for x, n in self.index.items() if x not in later} if later else self.index
         address = linear(op.operands[1], known)
@@ -666,16 +680,34 @@ class HazardWalk(Walk):
             self.found.outside.setdefault(op, ("Misaligned", message))
 
     def assign_address(self, op: Op) -> None:
-        """An assignment to a tile that no op makes: an argument, or a value carried by a loop."""
+        """An assignment. It gives an address to a tile that no op of its block makes, and does not move any other."""
         v = value_of(op.operands[0])
         if not self.options(v) and v.op is None:
             self.known[v] = ((ALWAYS, _Tile(v, None, _UNKNOWN)),)
-        for _, tile in self.options(v):
-            if tile.home is None and (home := self.home(v)) is not None:
+        first, address = self.first.setdefault(op, self.path_condition), constant(op.operands[1])
+        moved: Number = NEVER
+        ways: list[tuple[Number, _Tile]] = []
+        others: list[_Tile] = []
+        for when, tile in self.options(v):
+            here = self.both(when, self.path_condition)
+            if tile.home is None and here != NEVER:
+                if here != when:  # where this path is not taken, it has no address
+                    ways.append((self.both(when, self.decisions.negated(here)), tile))
+                    tile = replace(tile)
                 self.writes += 1
-                tile.home, tile.number = home, self.writes
-                task = Task(op, 0, 0, ZERO, self.path_condition)
-                self.bound.append(TaskAccess(task, 0, home, True, self.path_condition, self.writes))
+                tile.home, tile.bound, tile.number = self.home(op), op, self.writes
+                self.bound.append(TaskAccess(Task(op, 0, 0, ZERO, here), 0, tile.home, True, here, self.writes))
+                ways.append((here, tile))
+                continue
+            ways.append((when, tile))
+            if address is not None and tile.home is not None and tile.home.starts[0].value not in (None, address):
+                moved = self.decisions.either(here, ALWAYS, moved)
+                others += [tile] if here != NEVER else []
+        self.known[v] = tuple(ways)
+        if others and (op not in self.found.moved or not self.found.moved[op][2]):
+            at, certain = others[0], self.both(first, self.decisions.negated(moved)) == NEVER
+            assert at.home is not None and at.bound is not None
+            self.found.moved[op] = (at.home.starts[0].const, at.bound, certain)
 
     # Event ids
 

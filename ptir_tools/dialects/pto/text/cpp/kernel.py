@@ -12,8 +12,8 @@ from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Loc
 from ptir_tools.core.typed import cast
 from ptir_tools.dialects.pto.affine import Linear, atom, constant, number
+from ptir_tools.dialects.pto.carried import carried_addresses
 from ptir_tools.dialects.pto.facts import Extents, facts
-from ptir_tools.dialects.pto.memory.bindings import carried_addresses
 from ptir_tools.dialects.pto.memory.info import infer
 from ptir_tools.dialects.pto.memory.spare import end_of_tiles, spare_bytes
 from ptir_tools.dialects.pto.order.signals import Signals, signals_of
