@@ -128,13 +128,11 @@ class Preparation:
             self.diagnostics.warning("ConstantsLeft", f"{len(left)} {what} not written: {named}", self.main.loc, help=help)
 
     def block(self, block: Region) -> None:
-        """Build the live ops of a block."""
-        needed = _needed(block)
-        self.indices |= _places(block, needed)
+        """Build the ops of a block."""
+        self.indices |= _places(block)
         for op in block.body:
-            if op in needed:
-                self.b.loc = op.loc
-                self.op(op)
+            self.b.loc = op.loc
+            self.op(op)
 
     @contextmanager
     def inside(self, block: Region) -> Iterator[None]:
@@ -563,13 +561,12 @@ class Preparation:
         return x if perm == sorted(perm) else self.b.op("transpose", x, perm=tuple(perm))
 
 
-def _places(block: Region, needed: Container[Op]) -> set[Value]:
+def _places(block: Region) -> set[Value]:
     """The si64 values that are only used in indices, comparisons, and other such values."""
     users: dict[Value, list[Op]] = {}
     for op in block.body:
-        if op in needed:
-            for x in op.values():
-                users.setdefault(x, []).append(op)
+        for x in op.values():
+            users.setdefault(x, []).append(op)
     values: set[Value] = set()
     for v in (*(op.result for op in reversed(block.body)), *block.params):
         wide = isinstance(v.type, TensorType) and v.type.dtype is SI64 and v not in block.results
@@ -589,18 +586,6 @@ def _leaf_names(t: Type, name: str) -> list[str]:
     if not isinstance(t, TupleType):
         return [name]
     return [leaf for i, element in enumerate(t.elements) for leaf in _leaf_names(element, f"{name}.{i}")]
-
-
-def _needed(block: Region) -> set[Op]:
-    """The live ops of a block."""
-    ops: set[Op] = set()
-    todo = values_of(block.results)
-    while todo:
-        x = todo.pop()
-        if isinstance(x, Value) and x.op is not None and x.op not in ops:
-            ops.add(x.op)
-            todo.extend(x.op.values())
-    return ops
 
 
 def _fits(op: Op, operands: Sequence[Operand]) -> bool:

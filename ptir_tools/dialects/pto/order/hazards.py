@@ -625,7 +625,7 @@ class HazardWalk(Walk):
             if not isinstance(v.type, TileType):
                 continue
             by = self.whole.assigned.get(v)
-            tile = _Tile(v, task, self.result_valid(op, role), by and self.home(by), by)
+            tile = _Tile(v, task, self.result_valid(op, role), None if by is None else self.home(by), by)
             self.known[v] = ((ALWAYS, tile),)
             if tile.home is not None and not self.is_alias(op, tile.home):  # else the same bytes under another type
                 self.access(task, tile.home, clock, self.path_condition, writes=True)
