@@ -51,6 +51,11 @@ class Signal(NamedTuple):
     eid: int = 0
 
     @property
+    def core(self) -> str:
+        """The core that executes it."""
+        return self.target.core if self.kind == WAIT else self.source.core
+
+    @property
     def inter(self) -> bool:
         """Whether it goes from one core to the other."""
         return self.source.core != self.target.core

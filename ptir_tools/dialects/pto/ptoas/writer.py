@@ -28,19 +28,16 @@ from ptir_tools.dialects.pto.pipes import is_tile_op
 from ptir_tools.dialects.pto.ptoas import table
 from ptir_tools.dialects.pto.ptoas.types import LAYOUTS, PADS
 from ptir_tools.dialects.pto.rules import group
-from ptir_tools.dialects.pto.structure import callees, is_call, is_view
-from ptir_tools.dialects.pto.targets import A3, target_of
+from ptir_tools.dialects.pto.structure import callees, is_call, is_view, tiles_of
+from ptir_tools.dialects.pto.targets import A3, Target, target_of
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.addresses import addresses_first
 from ptir_tools.dialects.pto.text.assembly import refused
-from ptir_tools.dialects.pto.text.cpp.kernel import NOTHING, Kernel
-from ptir_tools.dialects.pto.text.cpp.memory import sizes, strides
 from ptir_tools.dialects.pto.text.cpp.spelling import function_name, identifier, sides, unit_dims
-from ptir_tools.dialects.pto.text.writer import grouped
+from ptir_tools.dialects.pto.text.kernel import NOTHING, STEP, Kernel, own_operands, sizes, strides
 from ptir_tools.dialects.pto.types import INDEX_TYPE, EventType, MemRefType, ScalarType, TileType, scalar
 from ptir_tools.dialects.pto.valid import Extreme, of_shape
 
-STEP = "  "
 _SPELLED = {layout: pair for pair, layout in LAYOUTS.items()}
 _PADS = {pad: code for code, pad in PADS.items()}
 _LOCS = {"Scale": "scaling", "ScaleLeft": "scaling", "ScaleRight": "scaling"}
@@ -62,82 +59,68 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
     target, cores, old = target_of(program, options) or A3, cores_of(program), options[DIALECT_VERSION] == _OLD
     made, called = list[str](), {g for f in program.functions for g in callees(f.ops(), program)}
     for f in program.functions:
-        text = _Function(Kernel(f, program, target, cores, diagnostics), old)
-        made += text.lines(f not in called and len(program.functions) > 1)
+        made += _Text(f, program, target, cores, diagnostics, old).text(f not in called and len(program.functions) > 1)
     if not diagnostics.errors:
         yield f'module attributes {{pto.target_arch = "{target.name}"}} {{\n' if not old else "module {\n"
         yield from made
         yield "}\n"
 
 
-class _Function:
-    """The text of one function. `kernel` knows its names, addresses and valid regions, as for C++."""
+class _Text(Kernel):
+    """The text of one function."""
 
-    def __init__(self, kernel: Kernel, old: bool) -> None:
-        self.kernel = kernel
+    def __init__(
+        self, function: Function, program: Program, target: Target, cores: tuple[str, ...], diagnostics: Diagnostics, old: bool
+    ) -> None:
+        super().__init__(function, program, target, cores, diagnostics)
         self.old = old
         self.head: list[str] = []  # constants, views and buffers, before the ops
-        self.body: list[str] = []
         self.numbers: dict[tuple[str, DType], str] = {}
         self.buffers: dict[tuple[object, ...], str] = {}
         self.seen: dict[Value, tuple[str, str]] = {}  # the buffer of a tile, with its type
         self.views: dict[Value, _View] = {}
         self.counts: dict[str, int] = {}
         self.depth = 2
-        self.core = ""
-        self.flags = any(isinstance(v.type, EventType) for op in kernel.function.ops() for v in op.results)
+        self.flags = any(isinstance(v.type, EventType) for op in function.ops() for v in op.results)
 
     # Lines
 
-    def lines(self, entry: bool) -> list[str]:
+    def text(self, entry: bool) -> list[str]:
         """The lines of the function."""
-        f, params = self.kernel.function, list[str]()
+        f, params = self.function, list[str]()
         for p in f.params:
-            params.append(f"%{self.kernel.name(p)}: {self.parameter_type(p)}")
+            params.append(f"%{self.name(p)}: {self.parameter_type(p)}")
             if isinstance(p.type, MemRefType):
                 params += self.view(p, p.type)
             elif isinstance(p.type, TileType):
                 self.refuse("a tile is no parameter of a kernel", f.loc)
         self.block(f)
-        self.section("")
+        self.part()
         marked = " attributes {pto.entry}" if entry else ""
-        inner = STEP * 2
         return [
             f"{STEP}func.func @{function_name(f)}({', '.join(params)}){marked} {{\n",
-            *(f"{inner}{line}\n" for line in self.head),
-            *(f"{line}\n" for line in self.body),
-            f"{inner}return\n{STEP}}}\n",
+            *(f"{STEP * 2}{line.rstrip()}\n" for line in self.head),
+            *self.lines,
+            f"{STEP * 2}return\n{STEP}}}\n",
         ]
 
-    def line(self, text: str, core: str = "") -> None:
-        """One more line, in the part of a core if the function is for both."""
-        self.section(core if len(self.kernel.signals.cores) > 1 else "")
-        self.body.append(f"{STEP * self.depth}{text}")
-
-    def section(self, core: str) -> None:
-        """End the part of a core and begin that of another; without one, ops are in none."""
-        if core == self.core:
-            return
+    def begin_part(self, core: str) -> None:
         if self.old:
-            self.refuse(f"dialect {_OLD} has no ops of two cores in one function", self.kernel.function.loc)
-        if self.core:
-            self.depth -= 1
-            self.body.append(f"{STEP * self.depth}}}")
-        self.core = core
-        if core:
-            self.body.append(f"{STEP * self.depth}pto.section.{'cube' if core == CUBE else 'vector'} {{")
-            self.depth += 1
+            self.refuse(f"dialect {_OLD} has no ops of two cores in one function", self.function.loc)
+        self.lines.append(f"{STEP * self.depth}pto.section.{'cube' if core == CUBE else 'vector'} {{\n")
+        self.depth += 1
 
-    def refuse(self, why: str, at: int, help: str | None = None) -> None:
-        self.kernel.refuse(why, at, help)
+    def end_part(self) -> None:
+        self.depth -= 1
+        self.lines.append(f"{STEP * self.depth}}}\n")
 
     def unused(self, name: str) -> str:
         """A name that nothing else has: `part`, `part_1`, …"""
         found = name
-        while found in self.kernel.taken:
+        while found in self.taken:
             self.counts[name] = self.counts.get(name, 0) + 1
             found = f"{name}_{self.counts[name]}"
-        self.kernel.taken.add(found)
+        self.taken.add(found)
         return found
 
     # Numbers
@@ -171,7 +154,7 @@ class _Function:
         if isinstance(v, Extreme):
             a, b = map(self.index, v.sides)
             return self.computed("maxsi" if v.largest else "minsi", a, b)
-        return f"%{self.kernel.name(v)}"
+        return f"%{self.name(v)}"
 
     def computed(self, op: str, a: str, b: str, kind: str = "index") -> str:
         name = self.unused("at")
@@ -185,7 +168,7 @@ class _Function:
         assert isinstance(x, Value)
         if x.op is not None and x.op.defn.is_constant:
             return self.constant(x.op.attr("value"), "" if x.type is INDEX_TYPE else identifier(x.name))
-        return f"%{self.kernel.name(x)}"
+        return f"%{self.name(x)}"
 
     def kind(self, x: Operand) -> str:
         """The type of a scalar operand."""
@@ -201,22 +184,22 @@ class _Function:
 
     def view(self, p: Value, t: MemRefType) -> list[str]:
         """The view of a parameter; the parameters that its extents are, where none is."""
-        name, more, extents = self.kernel.name(p), list[str](), list[Linear]()
-        known = {q.name: q for q in self.kernel.function.params}
+        name, more, extents = self.name(p), list[str](), list[Linear]()
+        known = {q.name: q for q in self.function.params}
         for k, d in enumerate(t.shape):
             if isinstance(d, int) or (d.name or "") in known:
-                extents.append(number(d) if isinstance(d, int) else self.kernel.number(known[d.name or ""]))
+                extents.append(number(d) if isinstance(d, int) else self.number(known[d.name or ""]))
                 continue
             text = self.unused(f"{name}_{k}")
-            extents.append(self.kernel.called(text))
+            extents.append(self.called(text))
             more.append(f"%{text}: index")
         self.views[p] = _View(f"%{self.unused(f'{name}_view')}", (number(0),) * t.rank, t.dtype)
-        outer, self.body, self.depth = self.body, [], 0
-        shape, steps = (", ".join(map(self.index, x)) for x in (extents, strides(self.kernel, t, extents)))
+        outer, self.lines, self.depth = self.lines, self.head, 0
+        shape, steps = (", ".join(map(self.index, x)) for x in (extents, strides(self, t, extents)))
         comma, layout = ("" if self.old else ","), " {layout = #pto.layout<dn>}" if t.layout == "DN" and not self.old else ""
         made = f"pto.make_tensor_view %{name}, shape = [{shape}]{comma} strides = [{steps}]{layout}"
-        self.head += [*self.body, f"{self.views[p].view} = {made} : {self.view_type(t.rank, t.dtype)}"]
-        self.body, self.depth = outer, 2
+        self.head.append(f"{self.views[p].view} = {made} : {self.view_type(t.rank, t.dtype)}")
+        self.lines, self.depth = outer, 2
         return more
 
     def view_type(self, rank: int, dtype: DType) -> str:
@@ -226,9 +209,9 @@ class _Function:
         """A window of a window; its elements are side by side."""
         source, offsets, _, steps = op.defn.split(op.attrs, op.operands)
         found = self.window_of(source, op)
-        if any(self.kernel.number(s) != number(1) for s in steps):
+        if any(self.number(s) != number(1) for s in steps):
             self.refuse("a view with steps has no form in the assembler's text", op.loc)
-        starts = tuple(a + self.kernel.number(o) for a, o in zip(found.starts, offsets, strict=False))
+        starts = tuple(a + self.number(o) for a, o in zip(found.starts, offsets, strict=False))
         self.views[op.result] = found._replace(starts=starts)
 
     def window_of(self, x: Operand, op: Op) -> _View:
@@ -239,13 +222,13 @@ class _Function:
 
     def window(self, op: Op, moved: Value) -> tuple[str, str]:
         """The part of a view that a load or store moves, with its type."""
-        if unit_dims(self.kernel.tiles[moved]):
+        if unit_dims(self.tiles[moved]):
             self.refuse("a tile whose last dimension has one element has no window in the assembler's text", op.loc)
         found = self.window_of(memory_of(op), op)
-        extents: Sequence[Linear] = sizes(self.kernel, op, moved)
+        extents: Sequence[Linear] = sizes(self, op, moved)
         extents = [*[number(1)] * (len(found.starts) - len(extents)), *extents]
         at = zip(found.starts, group(op, "indices"), strict=False)
-        starts = ", ".join(self.index(a + self.kernel.number(x)) for a, x in at)
+        starts = ", ".join(self.index(a + self.number(x)) for a, x in at)
         text = "x".join([*("?" if n.value is None else str(n.value) for n in extents), DTYPE_TEXT[found.dtype]])
         kind = f"!pto.{'tile_view' if self.old else 'partition_tensor_view'}<{text}>"
         name = f"%{self.unused('part')}"
@@ -259,7 +242,7 @@ class _Function:
     def buffer(self, v: Value, op: Op | None = None) -> tuple[str, str]:
         """The buffer of a tile and its type; one that `op` fills is made before it."""
         if (found := self.seen.get(v)) is None:
-            t, valid = self.kernel.tiles[v], self.kernel.valid.get(v, NOTHING)
+            t, valid = self.tiles[v], self.valid.get(v, NOTHING)
             self.seen[v] = found = self.made(t, valid, self.address(v), identifier(v.name), self.pad_of(op))
         return found
 
@@ -269,14 +252,10 @@ class _Function:
 
     def address(self, v: Value) -> Linear:
         """Where a tile is."""
-        op = self.kernel.addresses.get(v)
-        if op is not None:
-            return self.kernel.number(op.operands[1])
-        at = self.kernel.carried.get(v)
-        if at is None:
-            loc = v.op.loc if v.op is not None else self.kernel.function.loc
+        if (at := self.place(v)) is None:
+            loc = v.op.loc if v.op is not None else self.function.loc
             self.refuse(f"%{v.name} has no address", loc, "bind tiles first: `ptir opt -p pto`")
-        return number(at or 0)
+        return number(0) if at is None else at
 
     def made(self, t: TileType, valid: Extents, address: Linear, name: str, pad: str | None = None) -> tuple[str, str]:
         """A buffer: in the head if all about it is a number, else here."""
@@ -296,7 +275,7 @@ class _Function:
             self.buffers[key] = name
             self.head.append(made)
         else:
-            self.section("")
+            self.part()
             self.line(made)
         return name, text
 
@@ -325,28 +304,28 @@ class _Function:
     def block(self, block: Region) -> None:
         """The ops of a block, with flags."""
         for op in addresses_first(block):
-            self.signals(self.kernel.signals.before.get(op))
+            self.flags_at(self.signals.before.get(op))
             self.op(op)
-            self.signals(self.kernel.signals.behind.get(op))
-        self.signals(self.kernel.signals.ends.get(block))
+            self.flags_at(self.signals.behind.get(op))
+        self.flags_at(self.signals.ends.get(block))
 
-    def signals(self, found: Sequence[Signal] | None) -> None:
+    def flags_at(self, found: Sequence[Signal] | None) -> None:
         """Flags and barriers, if the program has an order of its own."""
         for s in (found or ()) if self.flags else ():
             source, waiting = f"<PIPE_{s.source.pipe}>", f"<PIPE_{s.target.pipe}>"
-            core = s.source.core if s.kind in (SET, BARRIER) else s.target.core
             if s.kind == BARRIER:
-                self.line(f"pto.barrier {source}", core)
+                self.line(f"pto.barrier {source}", s.core)
             elif s.inter:
-                self.line(f"pto.sync.{'set' if s.kind == SET else 'wait'} {source if s.kind == SET else waiting}, {s.eid}", core)
+                text = f"set {source}" if s.kind == SET else f"wait {waiting}"
+                self.line(f"pto.sync.{text}, {s.eid}", s.core)
             else:
-                self.line(f"pto.{s.kind}[{source}, {waiting}, <EVENT_ID{s.eid}>]", core)
+                self.line(f"pto.{s.kind}[{source}, {waiting}, <EVENT_ID{s.eid}>]", s.core)
 
     def op(self, op: Op) -> None:
         """One op."""
         short = op.defn.short
         if (flow := _FLOW.get(short)) is not None:
-            self.section("")
+            self.part()
             flow(self, op)
         elif is_call(op):
             self.call(op)
@@ -359,7 +338,7 @@ class _Function:
 
     def call(self, op: Op) -> None:
         """A call, which is given pointers, and extents that are not in their types."""
-        callee = self.kernel.program.function(op.attr("callee"))
+        callee = self.program.function(op.attr("callee"))
         assert isinstance(callee, Function)
         given, types = list[str](), list[str]()
         known = {q.name for q in callee.params}
@@ -367,7 +346,7 @@ class _Function:
             given.append(self.operand(x))
             types.append(self.parameter_type(p))
             if isinstance(p.type, MemRefType):
-                if x not in self.kernel.function.params:
+                if x not in self.function.params:
                     self.refuse("a view is passed as memory", op.loc)
                 if any(not isinstance(d, int) and (d.name or "") not in known for d in p.type.shape):
                     self.refuse("memory of unknown extents is passed to a function", op.loc)
@@ -375,7 +354,7 @@ class _Function:
 
     def scalar_op(self, op: Op) -> None:
         """A scalar op of arith."""
-        name, kind, short = f"%{self.kernel.name(op.result)}", scalar_text(op.result.type), op.defn.short
+        name, kind, short = f"%{self.name(op.result)}", scalar_text(op.result.type), op.defn.short
         given = ", ".join(map(self.operand, op.operands))
         attrs, source = op.defn.named(op.attrs), self.kind(op.operands[0])
         if "predicate" in attrs:
@@ -387,14 +366,14 @@ class _Function:
 
     def tile_op(self, op: Op) -> None:
         """An op that reads and writes buffers."""
-        own, core = facts(op), self.kernel.signals.units[op].core
+        own, core = facts(op), self.signals.units[op].core
         tiles = [v for v in op.results if isinstance(v.type, TileType)]
         name = table.written_name(op.defn)
         if name is None or len(tiles) > 1:
             self.refuse(f"{op.defn.short} has no form in the assembler's text", op.loc)
             return
         for v in tiles:
-            self.kernel.valid[v] = self.kernel.region(op, v)
+            self.valid[v] = self.region(op, v)
         if own.renames:
             self.renamed(op, tiles[0])
             return
@@ -426,24 +405,20 @@ class _Function:
 
     def stored(self, op: Op, v: Value) -> tuple[str, str]:
         """The buffer of a tile that is stored; one with a smaller valid region if the store moves only that."""
-        moved = tuple(sizes(self.kernel, op, v))
-        whole = self.kernel.valid.get(v, NOTHING)
+        moved = tuple(sizes(self, op, v))
+        whole = self.valid.get(v, NOTHING)
         if moved in (whole, whole[1:]):
             return self.buffer(v)
-        return self.made(self.kernel.tiles[v], (number(1), *moved)[-2:], self.address(v), identifier(v.name))
+        return self.made(self.tiles[v], (number(1), *moved)[-2:], self.address(v), identifier(v.name))
 
     def operands(self, op: Op) -> list[Operand]:
         """The operands of an op in the assembler's order: without the tile that it is written over, unless it adds to it."""
-        own, found = facts(op), [x for part, given in grouped(op).items() if part not in ("valid", "wait") for x in given]
-        tiles = [x for x in found if isinstance(operand_type(x), TileType)]
-        if own.over is not None and not own.renames:
-            over = tiles[own.over]
-            assert isinstance(over, Value)
+        at = facts(op).over
+        if at is not None and not facts(op).renames:
+            over = tiles_of(op)[at]
             if self.buffer(over)[0] != self.buffer(op.result)[0] and self.address(over) != self.address(op.result):
                 self.refuse(f"{op.defn.short} is written over %{over.name}, which is at another address", op.loc)
-            if not own.form.accumulates:
-                found.remove(over)
-        return found
+        return own_operands(op)
 
     def given(self, x: Operand) -> tuple[str, str]:
         """An operand and its type."""
@@ -460,20 +435,20 @@ class _Function:
         first, t = self.buffer(source)
         name, other = self.buffer(v, op)
         if self.old and name != first:
-            self.line(f"pto.treshape ins({first} : {t}) outs({name} : {other})", self.kernel.signals.units[op].core)
+            self.line(f"pto.treshape ins({first} : {t}) outs({name} : {other})", self.signals.units[op].core)
 
     def scratch(self, op: Op) -> list[tuple[str, str]]:
         """The tiles that the library needs for an op, after all others."""
-        if not (wanted := spares(op, self.kernel.tiles)):
+        if not (wanted := spares(op, self.tiles)):
             return []
-        start = self.kernel.end
+        start = self.end
         if start is None:
             self.refuse("the op needs scratch, and where the tiles of Vec end is not known", op.loc)
         at, found = start or 0, list[tuple[str, str]]()
         for t in wanted:
             found.append(self.made(t, of_shape(sides(t)), number(at), "tmp"))
             at += aligned(tile_bytes(t))
-        if at > self.kernel.target.capacity["Vec"]:
+        if at > self.target.capacity["Vec"]:
             self.refuse("there is no room for the scratch of the op in Vec", op.loc)
         return found
 
@@ -483,7 +458,7 @@ class _Function:
         """The ops of a nested block, and what it yields."""
         self.depth += 1
         self.block(block)
-        self.section("")
+        self.part()
         kept = [x for x in block.results if is_scalar(x)]
         if kept:
             types = ", ".join(map(self.kind, kept))
@@ -500,8 +475,8 @@ class _Function:
         """Tiles that are given others: the same buffer, with the same valid region."""
         for v, x in zip(to, values, strict=True):
             if isinstance(v.type, TileType) and isinstance(x, Value):
-                given = self.kernel.valid.get(x, NOTHING)
-                if self.kernel.valid.setdefault(v, given) != given or any(n.value is None for n in given):
+                given = self.valid.get(x, NOTHING)
+                if self.valid.setdefault(v, given) != given or any(n.value is None for n in given):
                     self.refuse(f"%{v.name} is carried, and its valid region is not always the same", op.loc)
                 self.seen.setdefault(v, self.buffer(x))
                 if self.address(v) != self.address(x):
@@ -510,7 +485,7 @@ class _Function:
     def results(self, op: Op) -> tuple[str, str]:
         """The names that an op with blocks defines, and its types."""
         kept = self.kept(op.results, op)
-        names = ", ".join(f"%{self.kernel.name(v)}" for v in kept)
+        names = ", ".join(f"%{self.name(v)}" for v in kept)
         return f"{names} = " if kept else "", ", ".join(scalar_text(v.type) for v in kept)
 
     def loop(self, op: Op) -> None:
@@ -519,12 +494,12 @@ class _Function:
         counter, *carried = op.regions[0].params
         head, types = self.results(op)
         pairs = zip(carried, inits, strict=True)
-        given = ", ".join(f"%{self.kernel.name(v)} = {self.operand(x)}" for v, x in pairs if isinstance(v.type, ScalarType))
+        given = ", ".join(f"%{self.name(v)} = {self.operand(x)}" for v, x in pairs if isinstance(v.type, ScalarType))
         more = f" iter_args({given}) -> ({types})" if given else ""
         bounds = f"{self.operand(lower)} to {self.operand(upper)} step {self.operand(step)}"
         of = "" if scalar_text(counter.type) == "index" else f" : {scalar_text(counter.type)}"
         self.carry(carried, inits, op)
-        self.line(f"{head}scf.for %{self.kernel.name(counter)} = {bounds}{more}{of} {{")
+        self.line(f"{head}scf.for %{self.name(counter)} = {bounds}{more}{of} {{")
         self.inner(op.regions[0])
         self.line("}")
         self.carry(carried, op.regions[0].results, op)
@@ -536,7 +511,7 @@ class _Function:
         self.line(f"{head}scf.if {self.operand(op.operands[0])}{f' -> ({types})' if types else ''} {{")
         self.inner(op.regions[0])
         other = op.regions[1]
-        if other.body or other.results or (self.flags and other in self.kernel.signals.ends):
+        if other.body or other.results or (self.flags and other in self.signals.ends):
             self.line("} else {")
             self.inner(other)
         self.line("}")
@@ -550,18 +525,18 @@ class _Function:
         head, types = self.results(op)
         kept = self.kept(before.params, op)
         pairs = zip(before.params, op.operands, strict=True)
-        given = ", ".join(f"%{self.kernel.name(v)} = {self.operand(x)}" for v, x in pairs if v in kept)
+        given = ", ".join(f"%{self.name(v)} = {self.operand(x)}" for v, x in pairs if v in kept)
         self.line(f"{head}scf.while ({given}) : ({', '.join(scalar_text(v.type) for v in kept)}) -> ({types}) {{")
         self.depth += 1
         self.carry(before.params, op.operands, op)
         self.block(before)
-        self.section("")
+        self.part()
         scalars = [x for x in passed if is_scalar(x)]
         more = f" {', '.join(map(self.operand, scalars))} : {types}" if scalars else ""
         self.line(f"scf.condition({self.operand(condition)}){more}")
         self.depth -= 1
         self.line("} do {")
-        if label := ", ".join(f"%{self.kernel.name(v)}: {scalar_text(v.type)}" for v in self.kept(body.params, op)):
+        if label := ", ".join(f"%{self.name(v)}: {scalar_text(v.type)}" for v in self.kept(body.params, op)):
             self.line(f"^bb0({label}):")
         self.carry(body.params, passed, op)
         self.inner(body)
@@ -570,10 +545,10 @@ class _Function:
         self.carry(op.results, passed, op)
 
 
-_FLOW: dict[str, Callable[[_Function, Op], None]] = {
-    "scf.for": _Function.loop,
-    "scf.if": _Function.branch,
-    "scf.while": _Function.repeat,
+_FLOW: dict[str, Callable[[_Text, Op], None]] = {
+    "scf.for": _Text.loop,
+    "scf.if": _Text.branch,
+    "scf.while": _Text.repeat,
 }
 
 

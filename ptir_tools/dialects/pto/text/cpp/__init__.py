@@ -37,7 +37,7 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
     for f in program.functions:
         kernel = Kernel(f, program, target, cores, diagnostics)
         heads.append(heading(kernel, f not in called))
-        texts.append(list(body(kernel)))
+        texts.append(body(kernel))
     if diagnostics.errors:
         return
     yield "#include <pto/pto-inst.hpp>\n\nusing namespace pto;\n"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value, operand_type
-from ptir_tools.dialects.pto.order.signals import BARRIER, CUBE, SET, Signal
+from ptir_tools.dialects.pto.order.signals import BARRIER, SET, Signal
 from ptir_tools.dialects.pto.pipes import is_tile_op
 from ptir_tools.dialects.pto.structure import is_view
 from ptir_tools.dialects.pto.targets import A3, Target
@@ -15,9 +15,8 @@ from ptir_tools.dialects.pto.text.cpp.instructions import instruction
 from ptir_tools.dialects.pto.text.cpp.kernel import Kernel
 from ptir_tools.dialects.pto.text.cpp.scalars import expression
 from ptir_tools.dialects.pto.text.cpp.spelling import function_name, literal, value_type
+from ptir_tools.dialects.pto.text.kernel import STEP
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
-
-STEP = "  "
 
 
 def heading(kernel: Kernel, is_kernel: bool) -> str:
@@ -29,45 +28,44 @@ def heading(kernel: Kernel, is_kernel: bool) -> str:
     return f"{'__global__ ' if is_kernel else ''}AICORE void {function_name(kernel.function)}({', '.join(parts)})"
 
 
-def body(kernel: Kernel) -> Iterator[str]:
+def body(kernel: Kernel) -> list[str]:
     """The lines of a function."""
-    return _merged(_block(kernel, kernel.function))
+    _block(kernel, kernel.function)
+    kernel.part()
+    return kernel.lines
 
 
-def _line(kernel: Kernel, text: str) -> str:
-    return f"{STEP * kernel.depth}{text}\n"
-
-
-def _block(kernel: Kernel, block: Region) -> Iterator[str]:
+def _block(kernel: Kernel, block: Region) -> None:
     for op in addresses_first(block):
-        yield from _flags(kernel, kernel.signals.before.get(op))
-        yield from _op(kernel, op)
-        yield from _flags(kernel, kernel.signals.behind.get(op))
-    yield from _flags(kernel, kernel.signals.ends.get(block))
+        _flags(kernel, kernel.signals.before.get(op))
+        _op(kernel, op)
+        _flags(kernel, kernel.signals.behind.get(op))
+    _flags(kernel, kernel.signals.ends.get(block))
 
 
-def _op(kernel: Kernel, op: Op) -> Iterator[str]:
+def _op(kernel: Kernel, op: Op) -> None:
     short = op.defn.short
     if (flow := _FLOW.get(short)) is not None:
-        yield from flow(kernel, op)
+        flow(kernel, op)
     elif is_view(op):
-        yield _line(kernel, memory.view(kernel, op))
+        kernel.line(memory.view(kernel, op))
     elif is_tile_op(op.defn):
         lines, calls = instruction(kernel, op)
-        yield from (_line(kernel, line) for line in lines)
-        yield from _on(kernel, kernel.signals.units[op].core, calls)
+        for line in lines:
+            kernel.line(line)
+        for line in calls:
+            kernel.line(line, kernel.signals.units[op].core)
     elif op.results:
         made = literal(op.attr("value")) if op.defn.is_constant else expression(kernel, op)
-        yield _line(kernel, f"const {value_type(op.result.type)}{kernel.name(op.result)} = {made};")
+        kernel.line(f"const {value_type(op.result.type)}{kernel.name(op.result)} = {made};")
 
 
-# Flags and cores
+# Flags
 
 
-def _flags(kernel: Kernel, found: Sequence[Signal] | None) -> Iterator[str]:
+def _flags(kernel: Kernel, found: Sequence[Signal] | None) -> None:
     for s in found or ():
-        core = s.source.core if s.kind in (SET, BARRIER) else s.target.core
-        yield from _on(kernel, core, [_flag(s, kernel.target)])
+        kernel.line(_flag(s, kernel.target), s.core)
 
 
 def _flag(s: Signal, target: Target) -> str:
@@ -83,96 +81,63 @@ def _flag(s: Signal, target: Target) -> str:
     return f"set_intra_block({source}, {s.eid});" if s.kind == SET else f"wait_intra_block({waiting}, {s.eid});"
 
 
-def _on(kernel: Kernel, core: str, lines: Sequence[str]) -> Iterator[str]:
-    """Lines for one core."""
-    mixed = len(kernel.signals.cores) > 1
-    if mixed:
-        yield f"#if defined({'__DAV_CUBE__' if core == CUBE else '__DAV_VEC__'})\n"
-    yield from (_line(kernel, line) for line in lines)
-    if mixed:
-        yield "#endif\n"
-
-
-def _merged(lines: Iterator[str]) -> Iterator[str]:
-    """Lines, with adjacent parts for one core as one."""
-    core, open_, inside = "", False, False
-    for line in lines:
-        if line.startswith("#if"):
-            if open_ and line != core:
-                yield "#endif\n"
-            if not open_ or line != core:
-                yield line
-            core, open_, inside = line, True, True
-        elif line == "#endif\n":
-            inside = False
-        else:
-            if open_ and not inside:
-                yield "#endif\n"
-                open_ = False
-            yield line
-    if open_:
-        yield "#endif\n"
-
-
 # Control flow
 
 
-def _inner(kernel: Kernel, *parts: Iterator[str]) -> Iterator[str]:
-    """Lines that are indented once more. Their generators read the depth."""
+def _inner(kernel: Kernel, block: Region, to: Sequence[Value]) -> None:
+    """The lines of a nested block, with the assignments of its results."""
     kernel.depth += 1
-    for part in parts:
-        yield from part
+    _block(kernel, block)
+    _assign(kernel, to, block.results)
     kernel.depth -= 1
 
 
-def _loop(kernel: Kernel, op: Op) -> Iterator[str]:
+def _loop(kernel: Kernel, op: Op) -> None:
     """`for`; the values that it carries are declared before it."""
     lower, upper, step, *inits = op.operands
     block = op.regions[0]
     counter, *carried = block.params
-    yield from _start(kernel, carried, inits, op)
+    _start(kernel, carried, inits, op)
     t, i = value_type(counter.type), kernel.name(counter)
     test = f"{t}{i} = {kernel.scalar(lower)}; {i} < {kernel.scalar(upper)}; {i} += {kernel.scalar(step)}"
-    yield _line(kernel, f"for ({test}) {{")
-    yield from _inner(kernel, _block(kernel, block), _assign(kernel, carried, block.results))
-    yield _line(kernel, "}")
-    yield from _start(kernel, op.results, carried, op)
+    kernel.line(f"for ({test}) {{")
+    _inner(kernel, block, carried)
+    kernel.line("}")
+    _start(kernel, op.results, carried, op)
 
 
-def _branch(kernel: Kernel, op: Op) -> Iterator[str]:
+def _branch(kernel: Kernel, op: Op) -> None:
     """`if`; its results are declared before it."""
-    yield from _open(kernel, op.results)
-    yield _line(kernel, f"if ({kernel.scalar(op.operands[0])}) {{")
+    _open(kernel, op.results)
+    kernel.line(f"if ({kernel.scalar(op.operands[0])}) {{")
     for k, r in enumerate(op.regions):
         if k and (r.body or r.results or r in kernel.signals.ends):
-            yield _line(kernel, "} else {")
-        yield from _inner(kernel, _block(kernel, r), _assign(kernel, op.results, r.results))
-    yield _line(kernel, "}")
+            kernel.line("} else {")
+        _inner(kernel, r, op.results)
+    kernel.line("}")
 
 
-def _repeat(kernel: Kernel, op: Op) -> Iterator[str]:
+def _repeat(kernel: Kernel, op: Op) -> None:
     """`while (true)` with a break after its first block."""
     before, after = op.regions
     condition, *given = before.results
-
-    def lines() -> Iterator[str]:
-        yield from _block(kernel, before)
-        yield from _assign(kernel, op.results, given)
-        yield _line(kernel, f"if (!{kernel.scalar(condition)}) {{")
-        yield _line(kernel, f"{STEP}break;")
-        yield _line(kernel, "}")
-        yield from _start(kernel, after.params, given, op)
-        yield from _block(kernel, after)
-        yield from _assign(kernel, before.params, after.results)
-
-    yield from _start(kernel, before.params, op.operands, op)
-    yield from _open(kernel, op.results)
-    yield _line(kernel, "while (true) {")
-    yield from _inner(kernel, lines())
-    yield _line(kernel, "}")
+    _start(kernel, before.params, op.operands, op)
+    _open(kernel, op.results)
+    kernel.line("while (true) {")
+    kernel.depth += 1
+    _block(kernel, before)
+    _assign(kernel, op.results, given)
+    kernel.line(f"if (!{kernel.scalar(condition)}) {{")
+    kernel.line(f"{STEP}break;")
+    kernel.line("}")
+    _start(kernel, after.params, given, op)
+    _block(kernel, after)
+    _assign(kernel, before.params, after.results)
+    kernel.depth -= 1
+    kernel.line("}")
 
 
-def _invoke(kernel: Kernel, op: Op) -> Iterator[str]:
+def _invoke(kernel: Kernel, op: Op) -> None:
     """A call. Extents that are not in the type of a memref are arguments, too."""
     callee = kernel.program.function(op.attr("callee"))
     assert isinstance(callee, Function)
@@ -186,7 +151,7 @@ def _invoke(kernel: Kernel, op: Op) -> Iterator[str]:
         given += [kernel.text(n) for n, d in zip(found.extents, p.type.shape, strict=False) if not isinstance(d, int)]
         if p.type.strides is None and isinstance(view, MemRefType) and view.strides is not None:
             kernel.refuse("a view is passed as memory without strides", op.loc)
-    yield _line(kernel, f"{function_name(callee)}({', '.join(given)});")
+    kernel.line(f"{function_name(callee)}({', '.join(given)});")
 
 
 _FLOW = {"scf.for": _loop, "scf.if": _branch, "scf.while": _repeat, "func.call": _invoke}
@@ -199,27 +164,27 @@ def _type(kernel: Kernel, v: Value) -> str:
     return f"{kernel.tile(v)} " if isinstance(v.type, TileType) else value_type(v.type)
 
 
-def _start(kernel: Kernel, to: Sequence[Value], values: Sequence[Operand], op: Op) -> Iterator[str]:
+def _start(kernel: Kernel, to: Sequence[Value], values: Sequence[Operand], op: Op) -> None:
     """Declare variables with values."""
     for v, x in zip(to, values, strict=True):
         if isinstance(v.type, MemRefType):
             kernel.refuse("memory that a loop carries has no strides in C++", op.loc)
         elif not isinstance(v.type, EventType):
             given = kernel.scalar(x)
-            yield _line(kernel, f"{_type(kernel, v)}{kernel.name(v)} = {given};")
+            kernel.line(f"{_type(kernel, v)}{kernel.name(v)} = {given};")
             kernel.carry(v)
 
 
-def _open(kernel: Kernel, to: Sequence[Value]) -> Iterator[str]:
+def _open(kernel: Kernel, to: Sequence[Value]) -> None:
     """Declare variables without values."""
     for v in to:
         if not isinstance(v.type, EventType):
             size = "(1, 1)" if isinstance(v.type, TileType) else ""
-            yield _line(kernel, f"{_type(kernel, v)}{kernel.name(v)}{size};")
+            kernel.line(f"{_type(kernel, v)}{kernel.name(v)}{size};")
             kernel.carry(v)
 
 
-def _assign(kernel: Kernel, to: Sequence[Value], values: Sequence[Operand]) -> Iterator[str]:
+def _assign(kernel: Kernel, to: Sequence[Value], values: Sequence[Operand]) -> None:
     """Assign to variables, all at once."""
     pairs = [(v, x) for v, x in zip(to, values, strict=True) if v is not x and not isinstance(v.type, EventType)]
     names = {kernel.name(v) for v, _ in pairs}
@@ -227,6 +192,7 @@ def _assign(kernel: Kernel, to: Sequence[Value], values: Sequence[Operand]) -> I
     if len(pairs) > 1 and not names.isdisjoint(given):
         for k, (v, _) in enumerate(pairs):
             name = kernel.fresh(f"{kernel.name(v)}_next")
-            yield _line(kernel, f"{_type(kernel, v)}{name} = {given[k]};")
+            kernel.line(f"{_type(kernel, v)}{name} = {given[k]};")
             given[k] = name
-    yield from (_line(kernel, f"{kernel.name(v)} = {x};") for (v, _), x in zip(pairs, given, strict=True))
+    for (v, _), x in zip(pairs, given, strict=True):
+        kernel.line(f"{kernel.name(v)} = {x};")

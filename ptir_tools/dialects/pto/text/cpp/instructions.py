@@ -20,10 +20,10 @@ from ptir_tools.dialects.pto.order.signals import BARRIER
 from ptir_tools.dialects.pto.pipes import is_tile_op, opcodes_of
 from ptir_tools.dialects.pto.rules import group
 from ptir_tools.dialects.pto.structure import tiles_of
-from ptir_tools.dialects.pto.text.cpp.kernel import NOTHING, Kernel
+from ptir_tools.dialects.pto.text.cpp.kernel import Kernel
 from ptir_tools.dialects.pto.text.cpp.memory import global_tensor
 from ptir_tools.dialects.pto.text.cpp.spelling import element, sides, tile_type, value_type
-from ptir_tools.dialects.pto.text.writer import grouped
+from ptir_tools.dialects.pto.text.kernel import NOTHING, own_operands
 from ptir_tools.dialects.pto.types import MemRefType, TileType, tile, type_text
 from ptir_tools.dialects.pto.valid import of_shape
 
@@ -89,9 +89,7 @@ def _call(kernel: Kernel, op: Op) -> Lines:
 
 def _called(kernel: Kernel, op: Op, scratch: Sequence[str] = ()) -> str:
     own, attrs = facts(op), op.defn.named(op.attrs)
-    operands = [x for part, given in grouped(op).items() if part not in ("valid", "wait") for x in given]
-    if own.over is not None and not own.form.accumulates:
-        operands.remove([x for x in operands if isinstance(operand_type(x), TileType)][own.over])
+    operands = own_operands(op)
     results = [kernel.name(v) for v in op.results if isinstance(v.type, TileType)]
     given = [*results, *map(kernel.scalar, operands), *scratch]
     template = ""

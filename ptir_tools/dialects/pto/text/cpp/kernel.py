@@ -1,8 +1,6 @@
-"""What is known of a function while its C++ is written: names, addresses, valid regions and windows of memory."""
+"""A function while its C++ is written: also its windows of memory, masks and scratch."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program
@@ -11,20 +9,15 @@ from ptir_tools.core.ir import Function, Literal, Op, Operand, Value
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Loc
 from ptir_tools.core.typed import cast
-from ptir_tools.dialects.pto.affine import Linear, atom, constant, number
-from ptir_tools.dialects.pto.carried import carried_addresses
+from ptir_tools.dialects.pto.affine import Linear, number
 from ptir_tools.dialects.pto.facts import Extents, facts
-from ptir_tools.dialects.pto.memory.info import infer
-from ptir_tools.dialects.pto.memory.spare import end_of_tiles, spare_bytes
-from ptir_tools.dialects.pto.order.signals import Signals, signals_of
-from ptir_tools.dialects.pto.structure import is_assign, tiles_of
+from ptir_tools.dialects.pto.memory.spare import spare_bytes
+from ptir_tools.dialects.pto.order.signals import CUBE
 from ptir_tools.dialects.pto.targets import Target
-from ptir_tools.dialects.pto.text.assembly import NOT_TRANSLATABLE
-from ptir_tools.dialects.pto.text.cpp.spelling import RESERVED, element, identifier, literal, sides, tile_type, unit_dims
-from ptir_tools.dialects.pto.types import INDEX_TYPE, TileType, type_text
-from ptir_tools.dialects.pto.valid import Extreme, everywhere, of_shape, stated
-
-NOTHING: Extents = (number(0), number(0))  # the region of a tile about which something else was reported
+from ptir_tools.dialects.pto.text import kernel
+from ptir_tools.dialects.pto.text.cpp.spelling import element, literal, sides, tile_type
+from ptir_tools.dialects.pto.types import TileType
+from ptir_tools.dialects.pto.valid import Extreme
 
 
 class Window(NamedTuple):
@@ -35,65 +28,29 @@ class Window(NamedTuple):
     strides: Extents
 
 
-class Kernel:
+class Kernel(kernel.Kernel):
     """The state of one function."""
 
     def __init__(
         self, function: Function, program: Program, target: Target, cores: tuple[str, ...], diagnostics: Diagnostics
     ) -> None:
-        self.function = function
-        self.program = program
-        self.target = target
-        self.diagnostics = diagnostics
-        self.signals: Signals = signals_of(function, program, target, cores)
-        self.tiles = infer(function, target)
-        self.names: dict[Value, str] = {}
-        self.taken: set[str] = set(RESERVED)
-        self.valid: dict[Value, Extents] = {}  # rows and columns
+        super().__init__(function, program, target, cores, diagnostics)
         self.windows: dict[Value, Window] = {}
-        self.addresses = {op.operands[0]: op for op in function.ops() if is_assign(op)}
-        self.carried = carried_addresses(function)
         self.masks = {v for op in function.ops() if facts(op).form.packs for v in op.results}
         self.scratched = 0  # ops that used scratch so far
-        self.end = end_of_tiles(function, self.tiles)
         self.shared = False  # whether scratch tiles overlap the target's scratch
         if self.end is not None and target.scratch is not None and any(facts(op).scratch for op in function.ops()):
             self.shared = self.end + spare_bytes(function, self.tiles, None) > target.scratch[0]
-        self.depth = 1
 
-    def refuse(self, why: str, at: Loc, help: str | None = None) -> None:
-        """Report what has no C++."""
-        self.diagnostics.error(NOT_TRANSLATABLE, why, at, help=help)
+    def begin_part(self, core: str) -> None:
+        self.lines.append(f"#if defined({'__DAV_CUBE__' if core == CUBE else '__DAV_VEC__'})\n")
 
-    # Names and numbers
-
-    def name(self, v: Value) -> str:
-        """The name of a value."""
-        if (found := self.names.get(v)) is None:
-            self.names[v] = found = self.fresh(identifier(v.name))
-        return found
-
-    def fresh(self, name: str) -> str:
-        """A name that nothing else has."""
-        while name in self.taken:
-            name += "_"
-        self.taken.add(name)
-        return name
+    def end_part(self) -> None:
+        self.lines.append("#endif\n")
 
     def scalar(self, x: Operand) -> str:
         """A scalar, index or tile where it is used."""
         return self.name(x) if isinstance(x, Value) else literal(cast("Literal", x))
-
-    def number(self, x: Operand) -> Linear:
-        """An index as an expression: a constant, or its name."""
-        known = constant(x)
-        return atom(cast("Value", x)) if known is None else number(known)
-
-    def called(self, text: str) -> Linear:
-        """The number that the C++ `text` gives."""
-        v = Value(INDEX_TYPE, text)
-        self.names[v] = text
-        return atom(v)
 
     def text(self, x: Linear) -> str:
         """An expression in C++."""
@@ -117,9 +74,7 @@ class Kernel:
 
     def address(self, v: Operand) -> str | None:
         """The address of a tile."""
-        if (op := self.addresses.get(v)) is not None:
-            return self.text(self.number(op.operands[1]))
-        return str(self.carried[v]) if v in self.carried else None
+        return None if (at := self.place(v)) is None else self.text(at)
 
     def tile(self, v: Value, op: Op | None = None) -> str:
         """The type of a tile, which `op` makes."""
@@ -157,31 +112,3 @@ class Kernel:
         if isinstance(v.type, TileType):
             name = self.name(v)
             self.valid[v] = (self.called(f"{name}.GetValidRow()"), self.called(f"{name}.GetValidCol()"))
-
-    def regions(self, op: Op) -> list[Extents]:
-        """The valid regions of the tile operands."""
-        return [self.valid.get(x, NOTHING) for x in tiles_of(op)]
-
-    def region(self, op: Op, v: Value) -> Extents:
-        """Rows and columns that are valid in a result: those that the op or its type states, else by the rule of the op."""
-        t = v.type
-        assert isinstance(t, TileType)
-        if (given := stated(op, t, self.number)) is not None:
-            return self.flat(given, t, op)
-        whole = of_shape(sides(t))
-        made = (facts(op).valid or everywhere)(op, self.regions(op), whole, self.number)
-        if any(isinstance(a, Value) and not a.name for e in made for a in e.terms):
-            self.refuse(f"the valid region of %{v.name} is not known: state `valid`", op.loc)
-            return whole
-        return made
-
-    def flat(self, given: Sequence[Linear], t: TileType, op: Op) -> Extents:
-        """A valid region of any rank as rows and columns."""
-        *outer, columns = given[: len(given) - unit_dims(t)]
-        leading = [number(d) if isinstance(d, int) else None for d in t.shape[: t.rank - unit_dims(t) - 1]]
-        if len(outer) > 1 and any(d != number(1) for d in leading[:-1]) and outer[1:] != leading[1:]:
-            self.refuse(f"the valid region of {type_text(t)} is not rows and columns", op.loc)
-        rows = number(1)
-        for n in outer:
-            rows = rows * n
-        return rows, columns

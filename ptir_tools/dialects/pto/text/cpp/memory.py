@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from ptir_tools.core.ir import Op, Operand, Value, operand_type
 from ptir_tools.core.source import Loc
 from ptir_tools.dialects.pto.affine import Linear, number
-from ptir_tools.dialects.pto.facts import Extents
-from ptir_tools.dialects.pto.ops.memory import is_load, memory_of, touches_memory
+from ptir_tools.dialects.pto.ops.memory import memory_of, touches_memory
 from ptir_tools.dialects.pto.rules import group
 from ptir_tools.dialects.pto.structure import tiles_of
-from ptir_tools.dialects.pto.text.cpp.kernel import NOTHING, Kernel, Window
-from ptir_tools.dialects.pto.text.cpp.spelling import element, sides, unit_dims, value_type
-from ptir_tools.dialects.pto.types import MemRefType, TileType, type_text
-from ptir_tools.dialects.pto.valid import of_shape, stated
+from ptir_tools.dialects.pto.text.cpp.kernel import Kernel, Window
+from ptir_tools.dialects.pto.text.cpp.spelling import element, unit_dims, value_type
+from ptir_tools.dialects.pto.text.kernel import sizes, strides
+from ptir_tools.dialects.pto.types import MemRefType, TileType
 
 RANK = 5  # of a global tensor
 
@@ -34,22 +33,6 @@ def parameter(kernel: Kernel, p: Value) -> Iterator[str]:
             extents.append(kernel.called(text))
             yield f"int64_t {text}"
     kernel.windows[p] = Window(name, tuple(extents), strides(kernel, t, extents))
-
-
-def strides(kernel: Kernel, t: MemRefType, extents: list[Linear]) -> Extents:
-    """The strides of an argument."""
-    at = kernel.function.loc
-    if t.strides is not None:
-        if not all(isinstance(s, int) for s in (*t.strides, t.offset or 0)):
-            kernel.refuse("an argument's strides are numbers", at)
-        return of_shape(t.strides)
-    if t.layout not in (None, "ND", "DN"):
-        kernel.refuse(f"memory of layout {t.layout} has no strides", at)
-    made, step = list[Linear](), number(1)
-    for size in extents if t.layout == "DN" else reversed(extents):
-        made.append(step)
-        step = step * size
-    return tuple(made if t.layout == "DN" else reversed(made))
 
 
 def view(kernel: Kernel, op: Op) -> str:
@@ -111,23 +94,3 @@ def _dimensions(kernel: Kernel, op: Op, base: Window, memref: MemRefType, tile: 
         lead = memref.rank - kernel.tiles[tile].rank
         found, steps = ([*x[:lead], *x[-last:], *x[lead:-last]] for x in (found, steps))
     return list(zip(found, steps, strict=True))
-
-
-def sizes(kernel: Kernel, op: Op, tile: Value) -> list[Linear]:
-    """The extents of a window: the valid region that the op or the type states, else that of the tile."""
-    t = tile.type
-    assert isinstance(t, TileType)
-    if (given := stated(op, t, kernel.number)) is not None:
-        return list(given)
-    if is_load(op):
-        return list(of_shape(t.shape))
-    rows, columns = kernel.valid.get(tile, NOTHING)
-    if t.rank == 1:
-        return [columns]
-    shape, last = t.shape[: t.rank - unit_dims(t)], [number(1)] * unit_dims(t)
-    leading = shape[:-2]
-    if all(d == 1 for d in leading):
-        return [*[number(1)] * len(leading), rows, columns, *last]
-    if (rows, columns) != of_shape(sides(t)):
-        kernel.refuse(f"what is valid in {type_text(t)} is not a window", op.loc)
-    return [*of_shape(shape[:-1]), columns, *last]
