@@ -86,6 +86,7 @@ def check_window(
     extent: Dim,
     what: str,
     places: Sequence[Place | None] = (None, None, None),
+    of: str = "memref",
 ) -> None:
     """Check 0 <= offset and offset + (size - 1) * step < extent, where they are known. `places` are those of offset, size,
     step."""
@@ -106,7 +107,7 @@ def check_window(
     steps = f" * {step}" if step != 1 else ""
     shown = f"{start} + {size}{steps} > {extent}" if step == 1 else f"{start} + {size - 1}{steps} >= {extent}"
     blamed = at_offset if at_size is None or (offset is not None and offset >= extent) else at_size
-    raise Violation("OutOfBounds", f"{what} leaves the memref: {shown} in dimension {d}", at=blamed)
+    raise Violation("OutOfBounds", f"{what} leaves the {of}: {shown} in dimension {d}", at=blamed)
 
 
 def view_type(parent: MemRefType, shape: Shape, offsets: Sequence[int | None], steps: Sequence[int | None]) -> MemRefType:
@@ -227,10 +228,10 @@ def check_access(op: Op) -> None:
     for d, (x, size, extent) in enumerate(zip(rules.group(op, "indices"), window(op), shape, strict=True)):
         start = constant(x)
         if start is None or size is None or not isinstance(extent, int) or start < 0 or start + size > extent:
-            check_window(d, start, size, 1, extent, op.defn.short.removeprefix("tile."), _index(d))
+            check_window(d, start, size, 1, extent, op.defn.short.removeprefix("tile."), index_place(d))
 
 
-def _index(d: int) -> tuple[Place, None, None]:
+def index_place(d: int) -> tuple[Place, None, None]:
     """The place of the start of an access in dimension `d`; its size is that of a type."""
     return group("indices", d), None, None
 
@@ -293,7 +294,7 @@ def slices(target: Array, indices: Many, extents: Sequence[int], what: str) -> t
     starts = [int(i) for i in indices]
     extents = [*[1] * (len(starts) - len(extents)), *extents]
     for d, (start, size) in enumerate(zip(starts, extents, strict=True)):
-        check_window(d, start, size, 1, target.shape[d], what, _index(d))
+        check_window(d, start, size, 1, target.shape[d], what, index_place(d))
     return tuple(slice(start, start + size) for start, size in zip(starts, extents, strict=True))
 
 

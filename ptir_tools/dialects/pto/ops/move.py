@@ -12,8 +12,8 @@ from ptir_tools.core.declare import Many, always
 from ptir_tools.core.dtypes import F16, F32, SI8, SI32, DType
 from ptir_tools.core.ir import MOVEMENT, Op, operand_type
 from ptir_tools.core.lazy import np
-from ptir_tools.core.types import Type
-from ptir_tools.core.violations import Violation, group, require
+from ptir_tools.core.types import Dim, Type
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.pto import elements, needs, rules
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.facts import Extents, Facts, Form, Numbers, Tiles, ValidRule
@@ -180,24 +180,18 @@ def _check_window(op: Op, part: Type, whole: Type, what: str) -> None:
     assert isinstance(part, TileType) and isinstance(whole, TileType)
     for d, (x, size, extent) in enumerate(zip(rules.group(op, "indices"), part.shape, whole.shape, strict=True)):
         if isinstance(size, int):
-            check_offset(d, constant(x), size, extent, what)
+            _check_offset(d, constant(x), size, extent, what)
 
 
-def check_offset(d: int, offset: int | None, size: int, extent: object, what: str = "extract") -> None:
-    """Check offset + size <= extent, where they are known."""
-    start = offset or 0
-    at = group("indices", d)
-    require(start >= 0, "OutOfBounds", f"{what} starts at {start} in dimension {d}", at=at)
-    if isinstance(extent, int):
-        message = f"{what} leaves the tile: {start} + {size} > {extent} in dimension {d}"
-        require(start + size <= extent, "OutOfBounds", message, at=at)
+def _check_offset(d: int, offset: int | None, size: int, extent: Dim, what: str) -> None:
+    memory.check_window(d, offset, size, 1, extent, what, memory.index_place(d), "tile")
 
 
 def extract(x: Tile, indices: Many, *, to: TileType) -> kit.Filling:
     """A window of a tile: `%l = pto.tile.extract %m[%r, %c] : T -> T2`. PTO IR 6.2."""
     starts, shape = [int(i) for i in indices], static_shape(to)
     for d, (start, size) in enumerate(zip(starts, shape, strict=True)):
-        check_offset(d, start, size, x.values.shape[d])
+        _check_offset(d, start, size, x.values.shape[d], "extract")
     if any(v <= s for v, s in zip(x.valid, starts, strict=True)):
         raise Violation("OutOfBounds", f"extract at {starts} takes nothing of the valid region {list(x.valid)}")
 
@@ -300,7 +294,7 @@ def _window(x: Tile, indices: Many, into: Tile, what: str) -> tuple[slice, ...]:
     """The window of `into` for the valid region of `x`. Raises Violation("OutOfBounds") where its shape does not fit."""
     starts = [int(i) for i in indices]
     for d, (start, size) in enumerate(zip(starts, x.shape, strict=True)):
-        check_offset(d, start, size, into.shape[d], what)
+        _check_offset(d, start, size, into.shape[d], what)
     return tuple(slice(s, s + v) for s, v in zip(starts, x.valid, strict=True))
 
 

@@ -55,48 +55,23 @@ def hold(r: Reader, held: dict[Storage, Value | None]) -> None:
 
 
 def branch(r: Reader, node: Node) -> None:
-    """`scf.if`: it gives the buffers that it writes, next to its own results. Raises Violation."""
+    """`scf.if`: it gives the buffers that it writes, next to its own results. A result that is a view must be the same in both
+    blocks. Raises Violation."""
     r.loc = node.loc
-    condition = r.scalar(node.token("SSA"))
+    condition, names = r.scalar(node.token("SSA")), defined(node)
     carried = carried_by(r, node, r.flow.after[id(node)])
     start = {s: s.held for s in r.every}
     blocks = node.parts("block")
-    regions, ends = [], []
-    for k, name in enumerate(("then", "otherwise")):
-        region = Region(name, isolated=False, loc=node.loc)
+    regions, ends = [Region(name, isolated=False, loc=node.loc) for name in ("then", "otherwise")], list[list[Known]]()
+    for k, region in enumerate(regions):
         hold(r, start)
         r.yielded = []
         if k < len(blocks):
             inside(r, blocks[k], region)
+        require(len(r.yielded) == len(names), "TypeMismatch", f"{len(names)} results, a block gives {len(r.yielded)}")
         ends.append(r.yielded)
-        own = at_end(r, region, carried)
-        region.results = [*plain_results(r, region), *own]
-        regions.append(region)
-    finish(r, node, condition, regions, carried, ends, start)
-
-
-def plain_results(r: Reader, region: Region) -> list[Value]:
-    """The values that a block has ended with, without views."""
-    outer, r.region = r.region, region
-    found = [plain(r, x) for x in r.yielded if not isinstance(x, View)]
-    r.region = outer
-    return found
-
-
-def finish(
-    r: Reader, node: Node, condition: Value, regions: list[Region], carried: list[Storage], ends: list[list[Known]],
-    start: dict[Storage, Value | None],
-) -> None:  # fmt: skip
-    """The op of a branch. A result that is a view must be the same in both blocks. Raises Violation."""
-    names = defined(node)
-    for known in ends:
-        require(len(known) == len(names), "TypeMismatch", f"{len(names)} results, a block gives {len(known)}")
-    for region in regions:
-        region.result_types = [operand_type(x) for x in region.results]
-    hold(r, start)
-    made = create(OPS["pto.scf.if"], [condition], {}, regions=regions, loc=node.loc)
-    r.region.body.append(made)
-    results = list(made.results)
+        region.results = list(given(r, region, [x for x in r.yielded if not isinstance(x, View)], carried))
+    results = finished(r, node, "pto.scf.if", [condition], regions, start)
     for name, first, second in zip(names, *ends, strict=True):
         if not isinstance(first, View):
             give(r, name, first, results.pop(0))
@@ -104,7 +79,29 @@ def finish(
         same = isinstance(second, View) and same_view(first, second)
         require(same, "UnknownOp", f"`{name}` is one of two views, which cannot be read", at=name)
         r.bind(name, first)
-    settle(r, carried, results, start)
+    settle(r, carried, results)
+
+
+def given(r: Reader, region: Region, yielded: Sequence[Known], carried: list[Storage], count: int | None = None) -> list[Value]:
+    """What a block gives: the values that it has ended with (`count` of them), and what bytes hold then. Raises Violation."""
+    right = count is None or len(yielded) == count
+    require(right, "TypeMismatch", f"the block gives {len(yielded)} values, {count} are expected")
+    outer, r.region = r.region, region
+    found = [*(plain(r, x) for x in yielded), *(r.seen(s, s.type) for s in carried)]
+    r.region = outer
+    return found
+
+
+def finished(
+    r: Reader, node: Node, name: str, arguments: Sequence[Argument], regions: list[Region], start: dict[Storage, Value | None]
+) -> list[Value]:
+    """The results of the op of a loop or branch, after which bytes hold what they did at its start. Raises Violation."""
+    for region in regions:
+        region.result_types = [operand_type(x) for x in region.results]
+    hold(r, start)
+    made = create(OPS[name], arguments, {}, regions=regions, loc=node.loc)
+    r.region.body.append(made)
+    return list(made.results)
 
 
 def give(r: Reader, name: str, x: Known, value: Value) -> None:
@@ -117,7 +114,7 @@ def give(r: Reader, name: str, x: Known, value: Value) -> None:
         r.bind(name, value)
 
 
-def settle(r: Reader, carried: list[Storage], results: list[Value], start: dict[Storage, Value | None]) -> None:
+def settle(r: Reader, carried: list[Storage], results: list[Value]) -> None:
     """Let bytes hold what a loop or branch gives for them. What others hold is known if no block has written them."""
     for s, value in zip(carried, results, strict=True):
         value.name = r.value_name(s.name)
@@ -126,45 +123,44 @@ def settle(r: Reader, carried: list[Storage], results: list[Value], start: dict[
 
 def loop(r: Reader, node: Node) -> None:
     """`scf.for`. Raises Violation."""
-    r.loc = node.loc
-    lower, upper, step = (r.named(r.index(t)) for t in node.tokens() if t.type == "SSA")
+    bounds = [r.named(r.index(t)) for t in node.tokens() if t.type == "SSA"]
     names, inits = bindings(r, [x for part in node.parts("carried") for x in part.parts("binding")])
-    carried = carried_by(r, node, r.flow.after[id(node)] | r.flow.before[id(node)])
-    first = [*(plain(r, x) for x in inits), *(r.seen(s, s.type) for s in carried)]
-    start = {s: s.held for s in r.every}
-    region = Region("body", isolated=False, loc=node.loc)
     counter = str(node.token("BINDING")).rstrip(" \t\r\n=")
-    region.params = [Value(INDEX_TYPE, r.value_name(counter[1:]))]
-    before = dict(r.known)
-    r.bind(counter, region.params[0])
-    enter(r, region, names, inits, carried)
-    inside(r, node.parts("block")[0], region)
-    region.results = [*ended(r, region, len(names)), *at_end(r, region, carried)]
-    r.known = before
-    leave(r, node, "pto.scf.for", [lower, upper, step, first], [region], inits, carried, start)
+    carry(r, node, "pto.scf.for", bounds, [(counter, names)], inits)
 
 
 def repeat(r: Reader, node: Node) -> None:
     """`scf.while`. Raises Violation."""
-    r.loc = node.loc
     names, inits = bindings(r, node.parts("binding"))
-    carried = carried_by(r, node, r.flow.after[id(node)] | r.flow.before[id(node)])
-    first = [*(plain(r, x) for x in inits), *(r.seen(s, s.type) for s in carried)]
-    start = {s: s.held for s in r.every}
-    before = dict(r.known)
-    test, body = (Region(name, isolated=False, loc=node.loc) for name in ("before", "body"))
-    enter(r, test, names, inits, carried)
-    inside(r, node.parts("block")[0], test)
-    condition, *given = ended(r, test, 1 + len(defined(node)))
-    test.results = [condition, *given, *at_end(r, test, carried)]
     label = node.part("label")
     params = [str(x.token("SSA")) for part in (label.parts("parameters") if label else ()) for x in part.parts("parameter")]
-    r.known = dict(before)
-    enter(r, body, params, given, carried)
-    inside(r, node.parts("block")[1], body)
-    body.results = [*ended(r, body, len(inits)), *at_end(r, body, carried)]
+    carry(r, node, "pto.scf.while", [], [("", names), ("", params)], inits)
+
+
+def carry(r: Reader, node: Node, name: str, bounds: list[Value], blocks: list[tuple[str, list[str]]], inits: list[Known]) -> None:
+    """The op of a loop. Each of its blocks has a counter, or none, and the names of its other parameters. The first of two blocks
+    gives a condition, too. Raises Violation."""
+    carried = carried_by(r, node, r.flow.after[id(node)] | r.flow.before[id(node)])
+    first = [*(plain(r, x) for x in inits), *(r.seen(s, s.type) for s in carried)]
+    start, before, count, passed = {s: s.held for s in r.every}, r.known, len(inits), inits
+    regions = []
+    for k, (counter, names) in enumerate(blocks):
+        region = Region("before" if k == 0 and len(blocks) > 1 else "body", isolated=False, loc=node.loc)
+        r.known = dict(before)
+        if counter:
+            region.params = [Value(INDEX_TYPE, r.value_name(counter[1:]))]
+            r.bind(counter, region.params[0])
+        enter(r, region, names, passed, carried)
+        inside(r, node.parts("block")[k], region)
+        tests = k == 0 and len(blocks) > 1
+        region.results = list(given(r, region, r.yielded, carried, 1 + len(defined(node)) if tests else count))
+        passed = list(region.results[1 : 1 + len(defined(node))]) if tests else passed
+        regions.append(region)
     r.known = before
-    leave(r, node, "pto.scf.while", [first], [test, body], given, carried, start)
+    results = finished(r, node, name, [*bounds, first], regions, start)
+    for result, x in zip(defined(node), passed, strict=True):
+        give(r, result, x, results.pop(0))
+    settle(r, carried, results)
 
 
 def bindings(r: Reader, nodes: list[Node]) -> tuple[list[str], list[Known]]:
@@ -190,39 +186,6 @@ def enter(r: Reader, region: Region, names: list[str], inits: Sequence[Known], c
     for s in carried:
         s.held = Value(s.type, r.value_name(s.name))
         region.params.append(s.held)
-
-
-def ended(r: Reader, region: Region, count: int) -> list[Value]:
-    """The values that a block has ended with. Raises Violation."""
-    require(len(r.yielded) == count, "TypeMismatch", f"the block gives {len(r.yielded)} values, {count} are expected")
-    outer, r.region = r.region, region
-    found = [plain(r, x) for x in r.yielded]
-    r.region = outer
-    return found
-
-
-def at_end(r: Reader, region: Region, carried: list[Storage]) -> list[Value]:
-    """What bytes hold at the end of a block. Raises Violation."""
-    outer, r.region = r.region, region
-    found = [r.seen(s, s.type) for s in carried]
-    r.region = outer
-    return found
-
-
-def leave(
-    r: Reader, node: Node, name: str, arguments: Sequence[Argument], regions: list[Region], inits: Sequence[Known],
-    carried: list[Storage], start: dict[Storage, Value | None],
-) -> None:  # fmt: skip
-    """The op of a loop, with its results bound. Raises Violation."""
-    for region in regions:
-        region.result_types = [operand_type(x) for x in region.results]
-    hold(r, start)
-    made = create(OPS[name], arguments, {}, regions=regions, loc=node.loc)
-    r.region.body.append(made)
-    results = list(made.results)
-    for result, x in zip(defined(node), inits, strict=True):
-        give(r, result, x, results.pop(0))
-    settle(r, carried, results, start)
 
 
 def same_view(a: View, b: View) -> bool:
