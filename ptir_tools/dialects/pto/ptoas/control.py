@@ -153,8 +153,9 @@ def carry(r: Reader, node: Node, name: str, bounds: list[Value], blocks: list[tu
         enter(r, region, names, passed, carried)
         inside(r, node.parts("block")[k], region)
         tests = k == 0 and len(blocks) > 1
-        region.results = list(given(r, region, r.yielded, carried, 1 + len(defined(node)) if tests else count))
-        passed = list(region.results[1 : 1 + len(defined(node))]) if tests else passed
+        made = given(r, region, r.yielded, carried, 1 + len(defined(node)) if tests else count)
+        region.results = list(made)
+        passed = list(made[1 : 1 + len(defined(node))]) if tests else passed
         regions.append(region)
     r.known = before
     results = finished(r, node, name, [*bounds, first], regions, start)
