@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from functools import reduce
 
-from ptir_tools.bridges.extents import Extent, Size, dim, poly
+from ptir_tools.bridges.extents import Extent, Size, dim, of, poly
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import SI64, DType
 from ptir_tools.core.expressions import Atom, Poly
@@ -14,6 +14,8 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.typed import TypeGuard
 from ptir_tools.core.types import sym, tensor
 from ptir_tools.dialects.ptir.builder.build import Block, Tensor
+
+_LONG = 1 << 16  # an axis that is reversed by computed places, not by a constant
 
 
 def measured(block: Block, x: Size, dtype: DType = SI64) -> Tensor:
@@ -61,6 +63,21 @@ def along(x: Tensor, axis: int, start: Size, count: Size, step: int) -> Tensor:
     elif start:
         places = places + int(start)
     return x.taken(places, axis)
+
+
+def picked_at(x: Tensor, axis: int, places: object) -> Tensor:
+    """The elements at constant indices along an axis."""
+    return x.taken(x.block.constant(np.asarray(places, np.int64)), axis)
+
+
+def reversed_along(x: Tensor, axis: int) -> Tensor:
+    """`x` reversed along an axis. A scalar is its own reverse."""
+    n = x.shape[axis] if x.rank else 1
+    if isinstance(n, int) and n <= 1:
+        return x
+    if not isinstance(n, int) or n > _LONG:
+        return along(x, axis, of(n) - 1, of(n), -1)
+    return picked_at(x, axis, np.arange(n - 1, -1, -1))
 
 
 def every(d: Sequence[object]) -> TypeGuard[Sequence[Size]]:

@@ -9,10 +9,28 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import np
+from ptir_tools.core.source import Loc, Source
 from ptir_tools.core.types import Dim, Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.builder.build import Block, Tensor
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.rewrite.expression import Number
+
+
+def results_of(x: Tensor) -> list[Tensor]:
+    """The results of an op: the elements of a tuple, or the one tensor."""
+    return [x] if isinstance(x.type, TensorType) else [*x]
+
+
+class Place:
+    """The source location that appended ops get: that of the op at work."""
+
+    def __init__(self, source: Source | None = None) -> None:
+        self.source = source
+        self.loc: Loc = 0
+
+    def place(self, _: object) -> Loc:
+        """The location of the op at work."""
+        return self.loc
 
 
 class Node:

@@ -164,15 +164,6 @@ def _mod(node: Node, x: Array, y: Array) -> Array | None:
     return None if (y == 0).any() else called(np.mod, x, y).astype(x.dtype)
 
 
-def _pow(node: Node, x: Array, y: Array) -> Array | list[Array] | None:
-    """A power; of integers as ONNX's reference computes it."""
-    return _same(np.power)(node, x, y) if x.dtype.kind == "f" else _by_reference(node, x, y)
-
-
-def _cast(node: Node, x: Array) -> Array | None:
-    return cast(x, dtype_of(node.attr("to")))
-
-
 def cast(x: Array, target: DType) -> Array | None:
     """A constant array in another dtype; None when it is not folded."""
     if x.dtype == object:
@@ -192,10 +183,6 @@ def _cumsum(node: Node, x: Array, axis: Array) -> Array | None:
     turned = np.flip(x, a) if node.attr("reverse") else x
     total = np.cumsum(turned, a, dtype=x.dtype)
     return np.flip(total, a) if node.attr("reverse") else total
-
-
-def _gather(node: Node, x: Array, at: Array) -> Array | None:
-    return called(np.take, x, at.astype(np.int64), axis=node.attr("axis")) if x.ndim else None
 
 
 def _gather_elements(node: Node, x: Array, at: Array) -> Array:
@@ -237,14 +224,6 @@ def _axes(node: Node, axes: Array | None) -> tuple[int, ...] | None:
     given = node.attr("axes") if axes is None else axes
     wanted(given is None or np.ndim(given) == 1)
     return None if given is None else tuple(int(a) for a in given)
-
-
-def _unsqueeze(node: Node, x: Array, axes: Array | None = None) -> Array:
-    return called(np.expand_dims, x, _axes(node, axes) or ())
-
-
-def _squeeze(node: Node, x: Array, axes: Array | None = None) -> Array:
-    return called(np.squeeze, x, _axes(node, axes))
 
 
 def _integers(shape: Array) -> list[int] | None:
@@ -291,10 +270,6 @@ def _range(_: Node, start: Array, limit: Array, delta: Array) -> Array | None:
     return result.astype(start.dtype)
 
 
-def _concat(node: Node, *xs: Array) -> Array | None:
-    return called(np.concatenate, xs, axis=node.attr("axis", 1))
-
-
 def _split(node: Node, x: Array, sizes: Array | None = None) -> list[Array]:
     a, given = node.attr("axis", 0), node.given("split")
     wanted(-x.ndim <= a < x.ndim)
@@ -311,14 +286,6 @@ def _expand(_: Node, x: Array, shape: Array) -> Array | None:
     if (dims := _integers(shape)) is None:
         return None
     return called(np.broadcast_to, x, called(np.broadcast_shapes, x.shape, tuple(dims)))
-
-
-def _where(_: Node, which: Array, x: Array, y: Array) -> Array | None:
-    return called(np.where, which, x, y)
-
-
-def _transpose(node: Node, x: Array) -> Array | None:
-    return called(np.transpose, x, node.attr("perm"))
 
 
 # Operators on integers and flags, as shapes and indices need them; ONNX's reference computes them.
@@ -349,17 +316,24 @@ def _by_reference(node: Node, *xs: Array) -> list[Array] | None:
 
 FOLDS: dict[str, Fold] = {
     **dict.fromkeys(_REFERENCE, _by_reference),
-    "Add": _same(np.add), "Sub": _same(np.subtract), "Mul": _same(np.multiply), "Div": _div, "Mod": _mod, "Pow": _pow,
+    "Add": _same(np.add), "Sub": _same(np.subtract), "Mul": _same(np.multiply), "Div": _div, "Mod": _mod,
     "Neg": _same(np.negative), "Abs": _same(np.abs), "Min": _same(_reducing(MINIMUM)),
     "Max": _same(_reducing(MAXIMUM)), "Floor": _same(np.floor), "Ceil": _same(np.ceil),
     "Sqrt": _same(np.sqrt), "Relu": _same(lambda x: MAXIMUM(x, x.dtype.type(0))),
     "Identity": lambda node, x: x, "And": _flags(np.logical_and), "Or": _flags(np.logical_or),
     "Not": _flags(np.logical_not), "Xor": _flags(np.logical_xor), "Equal": _equal, "Less": _flags(np.less),
     "LessOrEqual": _flags(np.less_equal), "Greater": _flags(np.greater), "GreaterOrEqual": _flags(np.greater_equal),
-    "Cast": _cast, "Gather": _gather,
-    "GatherElements": _gather_elements, "Slice": _slice, "Unsqueeze": _unsqueeze, "Squeeze": _squeeze, "Reshape": _reshape,
+    "GatherElements": _gather_elements, "Slice": _slice, "Reshape": _reshape,
     "ReduceSum": _reduced(np.sum), "ReduceProd": _reduced(np.prod),
     "ReduceMax": _reduced(MAXIMUM.reduce), "ReduceMin": _reduced(MINIMUM.reduce),
-    "ConstantOfShape": _filled, "Range": _range, "Concat": _concat, "Split": _split, "Expand": _expand, "Where": _where,
-    "Transpose": _transpose, "CumSum": _cumsum,
+    "ConstantOfShape": _filled, "Range": _range, "Split": _split, "Expand": _expand,
+    "CumSum": _cumsum,
+    "Pow": lambda node, x, y: (_same(np.power) if x.dtype.kind == "f" else _by_reference)(node, x, y),  # of integers as ONNX does
+    "Cast": lambda node, x: cast(x, dtype_of(node.attr("to"))),
+    "Gather": lambda node, x, at: called(np.take, x, at.astype(np.int64), axis=node.attr("axis")) if x.ndim else None,
+    "Unsqueeze": lambda node, x, axes=None: called(np.expand_dims, x, _axes(node, axes) or ()),
+    "Squeeze": lambda node, x, axes=None: called(np.squeeze, x, _axes(node, axes)),
+    "Concat": lambda node, *xs: called(np.concatenate, xs, axis=node.attr("axis", 1)),
+    "Where": lambda node, which, x, y: called(np.where, which, x, y),
+    "Transpose": lambda node, x: called(np.transpose, x, node.attr("perm")),
 }  # fmt: skip

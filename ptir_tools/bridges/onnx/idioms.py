@@ -12,7 +12,7 @@ from math import isfinite, prod
 
 from ptir_tools.bridges.onnx.emitter import Emitter, Out, Tree
 from ptir_tools.bridges.onnx.lowerings import convolved, in_bytes, linear, packed, points, quantizes
-from ptir_tools.bridges.onnx.ops.elementwise import ACTIVATIONS, Attributes, bounded, sqrt
+from ptir_tools.bridges.onnx.ops.elementwise import ACTIVATIONS, Attributes, bounded
 from ptir_tools.bridges.onnx.ops.quantize import by_range
 from ptir_tools.bridges.onnx.protocols import Attribute
 from ptir_tools.core.arrays import Array
@@ -22,6 +22,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir.builder.build import Graph, Tensor
+from ptir_tools.dialects.ptir.composites.rounding import sqrt
 from ptir_tools.dialects.ptir.kernels.examples import Example
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
@@ -100,8 +101,13 @@ def _quotient(n: Attributes, x: Tensor) -> Tensor:
     return 1.0 / (exp(-x) + 1.0)
 
 
+def _zero_first(n: Attributes, x: Tensor) -> Tensor:
+    """The square root as a product, with its two special cases."""
+    return select(compare_eq(x, 0), x, select(compare_eq(x, float("inf")), x, x * rsqrt(x)))
+
+
 def _infinity_first(n: Attributes, x: Tensor) -> Tensor:
-    """The square root with its two special cases in the other order."""
+    """The same with the cases in the other order."""
     return select(compare_eq(x, float("inf")), x, select(compare_eq(x, 0), x, x * rsqrt(x)))
 
 
@@ -119,7 +125,7 @@ ACTIVATED = (
     Activation("Softsign", dtypes=(F32,)),
     Activation("ThresholdedRelu", ("alpha",), (F32,)),
     Activation("Sigmoid", dtypes=_ALL, forms=(ACTIVATIONS["Sigmoid"], _logistic, _quotient)),
-    Activation("Sqrt", dtypes=_ALL, forms=(lambda n, x: sqrt(x), _infinity_first)),
+    Activation("Sqrt", dtypes=_ALL, forms=(lambda n, x: sqrt(x), _zero_first, _infinity_first)),
     Activation("IsNaN", dtypes=_ALL, forms=(lambda n, x: compare_ne(x, x),)),
     Activation("Clip", ("low", "high"), _ALL, operands=True, forms=(
         lambda n, x: x.maximum(n.attr("low")).minimum(n.attr("high")),

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ptir_tools.bridges import extents
 from ptir_tools.bridges.extent_ops import measured
 from ptir_tools.bridges.extents import Size
+from ptir_tools.bridges.node import Place
 from ptir_tools.bridges.onnx.folding import fold
 from ptir_tools.bridges.onnx.ops import bounded, contrib
 from ptir_tools.bridges.onnx.protocols import Attribute, Bounded, Datum, Items, Scope
@@ -28,6 +29,7 @@ from ptir_tools.bridges.onnx.table import (
     NUMBERS,
     REFUSED,
     WIDER,
+    Broadcasting,
     Node,
     dtype_of,
     refused,
@@ -50,7 +52,7 @@ from ptir_tools.core.types import Dim, Sym, TensorType, sym, tensor
 from ptir_tools.core.violations import Place as Piece
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir import GIVEN, PLACEHOLDERS
-from ptir_tools.dialects.ptir.builder.build import Block, Graph, Tensor
+from ptir_tools.dialects.ptir.builder.build import Block, Tensor
 
 if TYPE_CHECKING:
     import onnx
@@ -65,24 +67,12 @@ _INTEGERS_STAY = ("Add", "Ceil", "Concat", "Floor", "Gather", "Mul", "Neg", "Res
 _BINDING = 1 << 12  # the most elements of an array that is folded
 
 
-# The exceptions of handlers for a node whose operands or attributes do not fit its operator, or which are faults of a handler.
-_FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+# What a handler may raise for operands or lists of other lengths than its operator has. ONNX says then what is wrong.
+_UNFIT = (LookupError, ValueError)
 
 
 class _Poisoned(Exception):
     """A node reads a refused value."""
-
-
-class Place:
-    """The source location of appended ops: the line of their node."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.loc: Loc = 0
-
-    def place(self, _: object) -> Loc:
-        """The location of the node at work."""
-        return self.loc
 
 
 class Values(Scope):
@@ -182,7 +172,7 @@ class Importer:
         self.declared: dict[str, onnx.TypeProto.Tensor] = {}  # types of values by name, as the file has them
         self.squeezed: dict[Sym, Loc] = {}  # the symbols of axes that a Squeeze drops when they are 1, and where
         self.bounded: dict[Operand, Bounded] = {}  # tensors with rows that do not count
-        self.graph = Graph()
+        self.graph = Broadcasting()
         self.graph.caller = self.place  # type: ignore[assignment]
         self.widened: dict[int, tuple[Array, str]] = {}  # constants of dtypes that PTIR has not, by identity
         self.expansion = Expansion(0)
@@ -229,6 +219,11 @@ class Importer:
         self.declared = {name: t for name, t in known if t is not None}
         self._list(graph)
         self._named_once(graph)
+        newest, opset = onnx.defs.onnx_opset_version(), _opsets(self.model).get("", 1)
+        if not 1 <= opset <= newest:
+            message = f"the model is of operator set {opset}, and the package `onnx` {onnx.__version__} knows 1 to {newest}"
+            self.diagnostics.error("UnsupportedOnnx", message, None, help="pip install -U onnx")
+            return None
         scope = Values(self, self.graph, _opsets(self.model), {}, True)
         given = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
         given -= {*self.options[GIVEN], *self.constants}  # an initializer that is an input, too, is its default
@@ -263,7 +258,7 @@ class Importer:
         return program
 
     def _named_once(self, graph: onnx.GraphProto) -> None:
-        """Report names that two values or two outputs have, and an operator set that the package `onnx` lacks."""
+        """Report names that two values or two outputs have."""
         defined = [(v.name, self._guard(v.name)) for v in graph.input]
         defined += [(name, self.locs[id(node)]) for node in graph.node for name in node.output if name]
         for what, names in (("values", defined), ("outputs", [(v.name, 0) for v in graph.output])):
@@ -275,10 +270,6 @@ class Importer:
         for name, count in Counter(t.name for t in graph.initializer).items():
             if count > 1:
                 self.diagnostics.error("InvalidModel", f"two initializers are called `{name}`", None)
-        newest, opset = onnx.defs.onnx_opset_version(), _opsets(self.model).get("", 1)
-        if not 1 <= opset <= newest:
-            message = f"the model is of operator set {opset}, and the package `onnx` {onnx.__version__} knows 1 to {newest}"
-            self.diagnostics.error("UnsupportedOnnx", message, None, help="pip install -U onnx")
 
     def _guard(self, name: str) -> Loc:
         return self.locs.get(hash(name), 0)
@@ -473,7 +464,7 @@ class Importer:
                     "UnsupportedOnnx", f"{proto.op_type}: {unknown}", self.place.loc, help="give the symbols with --bind"
                 )
                 outputs = None
-            except _FAULTS:
+            except _UNFIT:
                 if not (message := self._malformed(proto, scope)):
                     raise  # a fault of this toolkit: ONNX finds nothing wrong
                 self.diagnostics.error("InvalidModel", message, self.place.loc)
@@ -567,7 +558,7 @@ class Importer:
             raise Violation("InvalidModel", f"the model imports no operators of domain `{domain}`, of which {proto.op_type} is")
         schema = _schema(proto.op_type, opset, domain)
         if schema is not None:
-            _check(schema, proto, opset)
+            _check(schema, proto, opset, attrs)
         defaults = DEFAULTS.get((domain, proto.op_type), {}) if schema is None else _defaults(schema)
 
         def fresh() -> Node:
@@ -802,13 +793,14 @@ def _opsets(model: onnx.ModelProto) -> dict[str, int]:
 
 
 def _schema(op: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
+    """The schema of an operator; the newest one where the operator set is older than it, as models of other tools have it."""
     try:
         return onnx.defs.get_schema(op, opset, domain)
     except onnx.defs.SchemaError:
-        return None
+        return onnx.defs.get_schema(op, domain) if onnx.defs.has(op, domain) else None
 
 
-def _check(schema: onnx.defs.OpSchema, proto: onnx.NodeProto, opset: int) -> None:
+def _check(schema: onnx.defs.OpSchema, proto: onnx.NodeProto, opset: int, attrs: Mapping[str, Attribute]) -> None:
     """Check the number of operands, and the names and types of attributes. Raises Violation."""
     what = f"{proto.op_type} of operator set {opset}"
     if not schema.min_input <= len(proto.input) <= schema.max_input:
@@ -825,8 +817,7 @@ def _check(schema: onnx.defs.OpSchema, proto: onnx.NodeProto, opset: int) -> Non
         if int(a.type) != int(declared.type.value):
             given, wanted = (onnx.AttributeProto.AttributeType.Name(int(t)).lower() for t in (a.type, declared.type.value))
             raise Violation("InvalidModel", f"the attribute `{a.name}` of {what} is {wanted}, not {given}")
-    names = {a.name for a in proto.attribute}
-    if missing := [k for k, a in schema.attributes.items() if a.required and k not in names]:
+    if missing := [k for k, a in schema.attributes.items() if a.required and k not in attrs]:
         raise Violation("InvalidModel", f"{what} needs the attribute `{missing[0]}`")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ptir_tools.bridges.extents import Size
+from ptir_tools.bridges.node import Place
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Operand
@@ -36,12 +37,6 @@ class Bounded:
 
 Datum: TypeAlias = Tensor | Array | Items | None  # an array is known while reading; None is an operand that is left out
 Attribute = Any  # of a node: a number, text, proto or list of these, as the schema of its operator says
-
-
-class Place(Protocol):
-    """The source location of appended ops."""
-
-    loc: Loc
 
 
 class Importer(Protocol):

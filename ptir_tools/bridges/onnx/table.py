@@ -8,33 +8,12 @@ from ptir_tools.bridges import extents
 from ptir_tools.bridges import node as context
 from ptir_tools.bridges.onnx.protocols import Attribute, Datum, Items, Scope
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.dtypes import (
-    BF16,
-    CF32,
-    CF64,
-    F16,
-    F32,
-    F64,
-    FP8_E4M3,
-    FP8_E5M2,
-    I1,
-    SI4,
-    SI8,
-    SI16,
-    SI32,
-    SI64,
-    UI4,
-    UI8,
-    UI16,
-    UI32,
-    UI64,
-    DType,
-)  # fmt: skip
+from ptir_tools.core.dtypes import BF16, F16, F32, FP8_E4M3, FP8_E5M2, PTIR_DTYPES, SI4, UI4, DType
 from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.typed import TYPE_CHECKING, TypeVar
 from ptir_tools.core.types import Dim, Shape, Sym
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects.ptir.builder.build import Tensor
+from ptir_tools.dialects.ptir.builder.build import Graph, Tensor
 
 if TYPE_CHECKING:
     import onnx
@@ -49,11 +28,10 @@ HANDLERS: dict[tuple[str, str], Handler] = {}  # by domain and operator
 DEFAULTS: dict[tuple[str, str], Mapping[str, object]] = {}  # of the attributes of operators for which `onnx` has no schema
 REFUSED: dict[tuple[str, str], str] = {}  # why an operator has no handler
 
-# The numbers of onnx.TensorProto.DataType.
-DTYPES: dict[int, DType] = {
-    1: F32, 2: UI8, 3: SI8, 4: UI16, 5: SI16, 6: SI32, 7: SI64, 9: I1, 10: F16, 11: F64, 12: UI32, 13: UI64, 14: CF32, 15: CF64,
-    16: BF16, 17: FP8_E4M3, 19: FP8_E5M2, 21: UI4, 22: SI4,
-}  # fmt: skip
+# The dtypes by their numbers in onnx.TensorProto.DataType, from 0 on; `-` is one that PTIR lacks.
+_NUMBERED = "- f32 ui8 si8 ui16 si16 si32 si64 - i1 f16 f64 ui32 ui64 cf32 cf64 bf16 fp8_e4m3 - fp8_e5m2 - ui4 si4"
+_NAMED = {d.name: d for d in PTIR_DTYPES}
+DTYPES = {number: _NAMED[name] for number, name in enumerate(_NUMBERED.split()) if name != "-"}
 NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
 NAMES = {
     8: "strings", 18: "float8e4m3fnuz", 20: "float8e5m2fnuz", 23: "float4e2m1", 24: "float8e8m0", 25: "uint2", 26: "int2",
@@ -300,16 +278,26 @@ def stretched(x: Tensor, shape: Shape) -> Tensor:
 
 def together(*xs: Tensor) -> list[Tensor]:
     """Tensors broadcast to one shape, as ONNX does it."""
+    if all(x.shape == xs[0].shape for x in xs):
+        return list(xs)
     shape = one_shape(*(x.shape for x in xs))
     return [stretched(x, shape) for x in xs]
 
 
+class Broadcasting(Graph):
+    """A program under construction whose elementwise ops broadcast their operands, as those of ONNX do."""
+
+    def fitted(self, operands: list[Tensor]) -> list[Tensor]:
+        """The operands broadcast to one shape. Raises Violation when they do not fit."""
+        return together(*operands)
+
+
 def paired(node: Node) -> list[Tensor]:
-    """The two operands of a node, broadcast. Before operator set 7 only the second is, and only with `broadcast`: its axes are
+    """The two operands of a node. Before operator set 7 only the second is broadcast, and only with `broadcast`: its axes are
     those of the first from `axis` on, or the last ones. Raises Violation when they do not fit."""
     x, y = node[0], node[1]
     if node.opset >= 7:
-        return together(x, y)
+        return [x, y]
     at, n = node.given("axis"), x.rank
     if node.attr("broadcast", 0):
         y = y.reshape([]) if all(d == 1 for d in y.shape) else y
@@ -317,10 +305,15 @@ def paired(node: Node) -> list[Tensor]:
         if 0 <= first <= n - y.rank:
             y = y.reshape([*[1] * first, *y.shape, *[1] * (n - first - y.rank)])
         if y.rank == n and one_shape(x.shape, y.shape) == x.shape:
-            return [x, stretched(y, x.shape)]
+            return [x, y]
     elif n == y.rank and all(d == e or isinstance(d, Sym) or isinstance(e, Sym) for d, e in zip(x.shape, y.shape, strict=True)):
-        return together(x, y)
+        return [x, y]
     raise Violation("InvalidModel", f"{node[1].type} does not fit {x.type}: axis is {at}, broadcast {node.attr('broadcast', 0)}")
+
+
+def plus(x: Tensor, y: Tensor | None) -> Tensor:
+    """The sum with `y`, where there is one, broadcast to the shape of `x`. Raises Violation when it does not fit."""
+    return x if y is None else x + stretched(y, x.shape)
 
 
 def wide(x: Tensor) -> Tensor:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from types import FrameType
 
+from ptir_tools.bridges.node import Place
 from ptir_tools.bridges.stablehlo import faults, portable, quantized  # declared before a program is read
 from ptir_tools.bridges.stablehlo import ops as ops
 from ptir_tools.bridges.stablehlo.checks import Checks
@@ -46,19 +46,6 @@ _VERSIONED = regex(r"^[^\S\n]*\"?vhlo\.func_v\d", re.MULTILINE)
 CALLS = ("call", "func.call")
 
 
-class _Here:
-    """The source location of the current op, which appended ops get."""
-
-    source = None
-
-    def __init__(self) -> None:
-        self.loc: Loc = 0
-
-    def place(self, _: FrameType | None) -> Loc:
-        """The place of the op at hand."""
-        return self.loc
-
-
 class Reader:
     """Reads the functions of one text."""
 
@@ -67,7 +54,7 @@ class Reader:
     ) -> None:
         self.diagnostics, self.options, self.handlers, self.text = diagnostics, options, handlers, source.text
         self.functions: dict[str, FunctionText] = {}
-        self.here = _Here()
+        self.here = Place()
         self.calls: list[str] = []  # the functions that are being inlined
         self.reported: set[Loc] = set()
         self.meshes: dict[str, dict[str, int]] = {}  # the extents of their axes

@@ -123,10 +123,6 @@ def _compare(symbolic: SymbolicElements, site: Site, a: Array, b: Array) -> Arra
     return each(lambda x, y: decided(symbolic, direction, x, y), a, b)
 
 
-def _select(symbolic: SymbolicElements, site: Site, flag: Array, a: Array, b: Array) -> Array:
-    return each(_chosen, flag, a, b)
-
-
 def _chosen(flag: Element, x: Element, y: Element) -> Element:
     if isinstance(flag, bool):
         return x if flag else y
@@ -146,10 +142,6 @@ def _logic(stop: bool) -> Rule:
         return (not stop) if isinstance(a, bool) and isinstance(b, bool) else None
 
     return _elementwise(apply, lazy=True)
-
-
-def _convert(symbolic: SymbolicElements, site: Site, x: Array) -> Array:
-    return each(lambda e: int(e) if isinstance(e, bool) and site.dtype is not I1 else e, x)
 
 
 def _slice(symbolic: SymbolicElements, site: Site, x: Array) -> Array | None:
@@ -186,8 +178,8 @@ _TABLE: dict[str, Rule] = {
     "and": _logic(False),
     "or": _logic(True),
     "compare": _compare,
-    "select": _select,
-    "convert": _convert,
+    "select": lambda m, site, flag, a, b: each(_chosen, flag, a, b),
+    "convert": lambda m, site, x: each(lambda e: int(e) if isinstance(e, bool) and site.dtype is not I1 else e, x),
     "slice": _slice,
     "reshape": lambda m, site, x: x.reshape(site.type.static_shape),
     "broadcast_in_dim": _broadcast,

@@ -76,6 +76,17 @@ def entry(handler: Handler, values: bool = False, spelled: Mapping[str, str] | N
     return Entry(handler, least, None if many else len(fixed), spelled or {}, values)
 
 
+def formula(*names: str) -> Callable[[H], H]:
+    """Register a formula, a function of the operands alone, as the handler of ops."""
+
+    def register(function: H) -> H:
+        count = len(signature(function).parameters)
+        HANDLERS.update(dict.fromkeys(names, Entry(lambda site, *xs: function(*xs), count, count, {}, False)))
+        return function
+
+    return register
+
+
 def refuses(reason: str, *names: str) -> None:
     """Register the reason why ops have no handler."""
     REFUSED.update(dict.fromkeys(names, reason))

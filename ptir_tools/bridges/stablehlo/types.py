@@ -5,28 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from ptir_tools.core.dtypes import (
-    BF16,
-    CF32,
-    CF64,
-    F16,
-    F32,
-    F64,
-    FP8_E4M3,
-    FP8_E5M2,
-    I1,
-    SI4,
-    SI8,
-    SI16,
-    SI32,
-    SI64,
-    UI4,
-    UI8,
-    UI16,
-    UI32,
-    UI64,
-    DType,
-)  # fmt: skip
+from ptir_tools.core.dtypes import CF32, CF64, FP8_E4M3, FP8_E5M2, PTIR_DTYPES, SI64, DType
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.records import dataclass
@@ -37,14 +16,9 @@ from ptir_tools.core.violations import Violation
 UNSUPPORTED = "UnsupportedStableHLO"
 
 # Each dtype with its name in StableHLO. Signless integers are signed, except i1.
-SPELLING: dict[DType, str] = {
-    I1: "i1", SI4: "i4", UI4: "ui4", SI8: "i8", UI8: "ui8", SI16: "i16", UI16: "ui16", SI32: "i32", UI32: "ui32", SI64: "i64",
-    UI64: "ui64", FP8_E4M3: "f8E4M3FN", FP8_E5M2: "f8E5M2", BF16: "bf16", F16: "f16", F32: "f32", F64: "f64",
-    CF32: "complex<f32>", CF64: "complex<f64>",
-}  # fmt: skip
-DTYPES: dict[str, DType] = {name: dtype for dtype, name in SPELLING.items()} | {
-    "index": SI64, "si4": SI4, "si8": SI8, "si16": SI16, "si32": SI32, "si64": SI64,
-}  # fmt: skip
+_OTHERS = {FP8_E4M3: "f8E4M3FN", FP8_E5M2: "f8E5M2", CF32: "complex<f32>", CF64: "complex<f64>"}
+SPELLING = {dtype: _OTHERS.get(dtype) or dtype.name.removeprefix("s") for dtype in PTIR_DTYPES}
+DTYPES = {name: dtype for dtype, name in SPELLING.items()} | {d.name: d for d in PTIR_DTYPES if d.is_signed} | {"index": SI64}
 _TENSOR = regex(r"tensor<((?:\s*(?:\d+|\?)\s*x)*)(.+)>\Z", re.DOTALL)
 _STEP = r"-?\d[\d.eE+-]*(?::-?\d+)?"
 _QUANTIZED = regex(

@@ -32,12 +32,12 @@ else:
 LOWERINGS: dict[str, Lowering] = {}
 
 
-def lowers(*names: str) -> Callable[[Lowering], Lowering]:
-    """Declare the lowering of the ops `names`."""
+def lowers(*names: str) -> Callable[[Callable[..., object]], object]:
+    """Declare the lowering of the ops `names`: a function of the op, the trace and the operands."""
 
-    def declare(lowering: Lowering) -> Lowering:
-        LOWERINGS.update({f"ptir.{name}": lowering for name in names})
-        return lowering
+    def declare(function: Callable[..., object]) -> object:
+        LOWERINGS.update({f"ptir.{name}": lambda op, xs, t: function(op, t, *xs) for name in names})
+        return function
 
     return declare
 
@@ -121,89 +121,35 @@ def maps(name: str, function: Callable[..., X]) -> None:
     LOWERINGS[f"ptir.{name}"] = lowering
 
 
-def _away(x: X) -> X:
-    return lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO)
-
-
 def _even(x: X) -> X:
     return lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)
 
 
-_FUNCTIONS: dict[str, Callable[..., X]] = {
-    "neg": lambda x: -x,
-    "abs": lambda x: jnp.abs(x),
-    "exp": lambda x: jnp.exp(x),
-    "log": lambda x: jnp.log(x),
-    "tanh": lambda x: jnp.tanh(x),
-    "erf": lambda x: lax.erf(x),
-    "rsqrt": lambda x: 1 / jnp.sqrt(x),
-    "reciprocal": lambda x: 1 / x,
-    "add": lambda x, y: x + y,
-    "sub": lambda x, y: x - y,
-    "mul": lambda x, y: x * y,
-    "maximum": lambda x, y: jnp.maximum(x, y),
-    "minimum": lambda x, y: jnp.minimum(x, y),
-    "clamp": lambda x, lo, hi: jnp.minimum(jnp.maximum(x, lo), hi),
-    "compare_lt": lambda x, y: x < y,
-    "compare_le": lambda x, y: x <= y,
-    "compare_eq": lambda x, y: x == y,
-    "compare_ge": lambda x, y: x >= y,
-    "compare_gt": lambda x, y: x > y,
-    "compare_ne": lambda x, y: x != y,
-    "sin": lambda x: jnp.sin(x),
-    "cos": lambda x: jnp.cos(x),
-    "tan": lambda x: jnp.tan(x),
-    "asin": lambda x: jnp.arcsin(x),
-    "acos": lambda x: jnp.arccos(x),
-    "atan": lambda x: jnp.arctan(x),
-    "atan2": lambda y, x: lax.atan2(y, x),
-    "sinh": lambda x: jnp.sinh(x),
-    "cosh": lambda x: jnp.cosh(x),
-    "asinh": lambda x: jnp.arcsinh(x),
-    "acosh": lambda x: jnp.arccosh(x),
-    "atanh": lambda x: jnp.arctanh(x),
-    "log1p": lambda x: jnp.log1p(x),
-    "expm1": lambda x: jnp.expm1(x),
-    "cbrt": lambda x: jnp.cbrt(x),
-    "erf_inv": lambda x: lax.erf_inv(x),
-    "lgamma": lambda x: lax.lgamma(x),
-    "digamma": lambda x: lax.digamma(x),
-    "floor": lambda x: jnp.floor(x),
-    "ceil": lambda x: jnp.ceil(x),
-    "round_even": _even,
-    "round_away": _away,
-    "sign": lambda x: jnp.where(x == 0, x, jnp.sign(x)),
-    "is_finite": lambda x: jnp.isfinite(x),
-    "bitwise_and": lambda x, y: x & y,
-    "bitwise_or": lambda x, y: x | y,
-    "bitwise_xor": lambda x, y: x ^ y,
-    "bitwise_not": lambda x: ~x,
-    "real": lambda x: jnp.real(x),
-    "imag": lambda x: jnp.imag(x),
-    "complex": lambda x, y: lax.complex(x, y),
-}
-for _name, _function in _FUNCTIONS.items():
-    maps(_name, _function)
+# Functions of `jax.numpy` and of `jax.lax` that are one op, element by element.
+_OF_NUMPY = {
+    "neg": "negative", "abs": "abs", "exp": "exp", "log": "log", "tanh": "tanh", "add": "add",
+    "sub": "subtract", "mul": "multiply", "maximum": "maximum", "minimum": "minimum", "compare_lt": "less",
+    "compare_le": "less_equal", "compare_eq": "equal", "compare_ge": "greater_equal", "compare_gt": "greater",
+    "compare_ne": "not_equal", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "arcsin", "acos": "arccos", "atan": "arctan",
+    "sinh": "sinh", "cosh": "cosh", "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh", "log1p": "log1p",
+    "expm1": "expm1", "cbrt": "cbrt", "floor": "floor", "ceil": "ceil", "is_finite": "isfinite", "bitwise_and": "bitwise_and",
+    "bitwise_or": "bitwise_or", "bitwise_xor": "bitwise_xor", "bitwise_not": "bitwise_not", "real": "real", "imag": "imag",
+}  # fmt: skip
+_OF_LAX = ("erf", "atan2", "erf_inv", "lgamma", "digamma", "complex")
+for _name, _called in _OF_NUMPY.items():
+    maps(_name, lambda *xs, called=_called: getattr(jnp, called)(*xs))
+for _name in _OF_LAX:
+    maps(_name, lambda *xs, called=_name: getattr(lax, called)(*xs))
+maps("reciprocal", lambda x: 1 / x)
+maps("rsqrt", lambda x: 1 / jnp.sqrt(x))
+maps("clamp", lambda x, lo, hi: jnp.minimum(jnp.maximum(x, lo), hi))
+maps("round_even", _even)
+maps("round_away", lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO))
+maps("sign", lambda x: jnp.where(x == 0, x, jnp.sign(x)))
 
 
-@lowers("select")
-def _select(op: Op, xs: Sequence[X], t: Tracing) -> X:
-    which, x, y = xs
-    return jnp.where(which, x, y)
-
-
-@lowers("cast")
-def _cast(op: Op, xs: Sequence[X], t: Tracing) -> X:
-    return cast(xs[0], dtype_of(op), op.attr("dtype"))
-
-
-@lowers("stop_gradient")
-def _stop_gradient(op: Op, xs: Sequence[X], t: Tracing) -> X:
-    return lax.stop_gradient(xs[0])
-
-
-def _divided(function: Callable[[X, X], X]) -> Lowering:
-    def lowering(op: Op, xs: Sequence[X], t: Tracing) -> X:
+def _divided(function: Callable[[X, X], X]) -> Callable[..., X]:
+    def lowering(op: Op, t: Tracing, *xs: X) -> X:
         dtype = dtype_of(op)
         x, y = (_in_one_rounding(wide(v, dtype)) for v in xs)
         if dtype.is_integer:
@@ -225,7 +171,7 @@ lowers("mod")(_divided(_mod))
 
 
 @lowers("pow")
-def _pow(op: Op, xs: Sequence[X], t: Tracing) -> X:
+def _pow(op: Op, t: Tracing, *xs: X) -> X:
     dtype = dtype_of(op)
     x, y = (wide(v, dtype) for v in xs)
     if not dtype.is_integer:
@@ -254,8 +200,8 @@ def _of_bits(bits: X, dtype: DType) -> X:
     return narrow(bits, dtype) if dtype.bits == 4 else lax.bitcast_convert_type(bits, arrays.numpy_dtype(dtype))
 
 
-def _shift(function: Callable[[X, X, DType], X]) -> Lowering:
-    def lowering(op: Op, xs: Sequence[X], t: Tracing) -> X:
+def _shift(function: Callable[[X, X, DType], X]) -> Callable[..., X]:
+    def lowering(op: Op, t: Tracing, *xs: X) -> X:
         dtype = dtype_of(op)
         x, by = (_unsigned(v, dtype) for v in xs)
         return _of_bits(function(x, by, dtype), dtype)
@@ -275,20 +221,15 @@ lowers("shift_right_logical")(_shift(lambda x, by, d: jnp.where(by < d.bits, x >
 lowers("shift_right_arithmetic")(_shift(_arithmetic))
 
 
-@lowers("popcount")
-def _popcount(op: Op, xs: Sequence[X], t: Tracing) -> X:
-    return narrow(lax.population_count(_unsigned(xs[0], dtype_of(op))), dtype_of(op))
-
-
 @lowers("count_leading_zeros")
-def _zeros(op: Op, xs: Sequence[X], t: Tracing) -> X:
+def _zeros(op: Op, t: Tracing, *xs: X) -> X:
     dtype = dtype_of(op)
     result = lax.clz(_unsigned(xs[0], dtype))
     return narrow(result - (4 if dtype.bits == 4 else 0), dtype)
 
 
 @lowers("bitcast")
-def _bitcast(op: Op, xs: Sequence[X], t: Tracing) -> X:
+def _bitcast(op: Op, t: Tracing, *xs: X) -> X:
     source, target = dtype_of(op), result_of(op).dtype
     if 4 not in (source.bits, target.bits) or source.bits == target.bits == 4:
         same = source.bits == 4
@@ -303,7 +244,7 @@ def _bitcast(op: Op, xs: Sequence[X], t: Tracing) -> X:
 
 
 @lowers("nextafter")
-def _nextafter(op: Op, xs: Sequence[X], t: Tracing) -> X:
+def _nextafter(op: Op, t: Tracing, *xs: X) -> X:
     dtype = dtype_of(op)
     word = f"uint{dtype.bits}"
     a, b = (wide(x, dtype) for x in xs)
@@ -317,7 +258,7 @@ def _nextafter(op: Op, xs: Sequence[X], t: Tracing) -> X:
 
 
 @lowers("reduce_precision")
-def _reduce_precision(op: Op, xs: Sequence[X], t: Tracing) -> X:
+def _reduce_precision(op: Op, t: Tracing, *xs: X) -> X:
     dtype = dtype_of(op)
     own, word = dtype.precision - 1, f"uint{dtype.bits}"
     exponents, exponent_bits, drop = (
@@ -342,8 +283,8 @@ def _reduce_precision(op: Op, xs: Sequence[X], t: Tracing) -> X:
 # ---- reductions
 
 
-def _accumulated(kind: str, combine: Callable[..., X]) -> Lowering:
-    def lowering(op: Op, xs: Sequence[X], t: Tracing) -> X:
+def _accumulated(kind: str, combine: Callable[..., X]) -> Callable[..., X]:
+    def lowering(op: Op, t: Tracing, *xs: X) -> X:
         source, out = dtype_of(op), result_of(op).dtype
         accum = op.attr("accum_dtype") or default_accum(source)
         x = wide(cast(xs[0], source, accum), accum)
@@ -361,8 +302,8 @@ lowers("reduce_max")(_accumulated("max", lambda x, **how: jnp.max(x, **how)))
 lowers("reduce_min")(_accumulated("min", lambda x, **how: jnp.min(x, **how)))
 
 
-def _over_bits(combine: Callable[[X, X], X], start: int) -> Lowering:
-    def lowering(op: Op, xs: Sequence[X], t: Tracing) -> X:
+def _over_bits(combine: Callable[[X, X], X], start: int) -> Callable[..., X]:
+    def lowering(op: Op, t: Tracing, *xs: X) -> X:
         out = result_of(op)
         x = wide(xs[0], out.dtype)
         first = jnp.asarray(start, widest("int")).astype(x.dtype)
@@ -378,14 +319,14 @@ lowers("reduce_xor")(_over_bits(lambda a, b: a ^ b, 0))
 
 
 @lowers("argmax", "argmin")
-def _located(op: Op, xs: Sequence[X], t: Tracing) -> X:
+def _located(op: Op, t: Tracing, *xs: X) -> X:
     find = lax.argmax if op.defn.short == "argmax" else lax.argmin
     x = wide(xs[0], dtype_of(op))
     return find(x, op.attr("axis") % x.ndim, arrays.numpy_dtype(op.attr("output_dtype"))).reshape(result_of(op).static_shape)
 
 
 @lowers("cumsum", "cumprod", "cummax", "cummin")
-def _cumulative(op: Op, xs: Sequence[X], t: Tracing) -> X:
+def _cumulative(op: Op, t: Tracing, *xs: X) -> X:
     dtype, kind = dtype_of(op), op.defn.short.removeprefix("cum")
     run = {"sum": lax.cumsum, "prod": lax.cumprod, "max": lax.cummax, "min": lax.cummin}[kind]
     x = wide(xs[0], dtype)
@@ -399,7 +340,7 @@ def _cumulative(op: Op, xs: Sequence[X], t: Tracing) -> X:
 
 
 @lowers("dot_general")
-def _dot(op: Op, xs: Sequence[X], t: Tracing) -> X:
+def _dot(op: Op, t: Tracing, *xs: X) -> X:
     source, out = dtype_of(op), result_of(op).dtype
     accum = op.attr("accum_dtype") or default_accum(source)
     x, y = (wide(cast(v, source, accum), accum) for v in xs)
@@ -410,7 +351,7 @@ def _dot(op: Op, xs: Sequence[X], t: Tracing) -> X:
 
 
 @lowers("layer_norm")
-def _layer_norm(op: Op, xs: Sequence[X], t: Tracing) -> X:
+def _layer_norm(op: Op, t: Tracing, *xs: X) -> X:
     dtype, axis = dtype_of(op), op.attr("feature_axis")
     x, gamma, beta = (wide(v, dtype) for v in xs)
     along = [-1 if i == axis % x.ndim else 1 for i in range(x.ndim)]
@@ -422,57 +363,21 @@ def _layer_norm(op: Op, xs: Sequence[X], t: Tracing) -> X:
 # ---- constants and movement
 
 
-@lowers("constant")
-def _constant(op: Op, xs: Sequence[X], t: Tracing) -> X:
-    return jnp.asarray(arrays.from_literal(op.attrs[0]))
-
-
 @lowers("iota")
-def _iota(op: Op, xs: Sequence[X], t: Tracing) -> X:
+def _iota(op: Op, t: Tracing, *xs: X) -> X:
     out = result_of(op)
     count = lax.broadcasted_iota(widest("int"), out.static_shape, op.attr("axis") % out.rank)
     return narrow(count, out.dtype) if out.dtype.is_integer else count.astype(arrays.numpy_dtype(out.dtype))
 
 
-@lowers("reshape")
-def _reshape(op: Op, xs: Sequence[X], t: Tracing) -> X:
-    return jnp.reshape(xs[0], result_of(op).static_shape)
-
-
-@lowers("broadcast_to")
-def _broadcast(op: Op, xs: Sequence[X], t: Tracing) -> X:
-    return jnp.broadcast_to(xs[0], result_of(op).static_shape)
-
-
-@lowers("transpose")
-def _transpose(op: Op, xs: Sequence[X], t: Tracing) -> X:
-    return jnp.transpose(xs[0], vocabulary.axes(op.attr("perm"), xs[0].ndim))
-
-
-@lowers("slice")
-def _slice(op: Op, xs: Sequence[X], t: Tracing) -> X:
-    starts, sizes = op.attr("starts"), op.attr("sizes")
-    return lax.slice(xs[0], starts, [a + n for a, n in zip(starts, sizes, strict=True)])
-
-
-@lowers("concat")
-def _concat(op: Op, xs: Sequence[X], t: Tracing) -> X:
-    return jnp.concatenate(xs, op.attr("axis"))
-
-
 @lowers("pad")
-def _pad(op: Op, xs: Sequence[X], t: Tracing) -> X:
+def _pad(op: Op, t: Tracing, *xs: X) -> X:
     fill = jnp.asarray(scalars.element(op.attr("pad_value"), dtype_of(op)))
     return lax.pad(xs[0], fill, list(zip(op.attr("low"), op.attr("high"), op.attr("interior"), strict=True)))
 
 
-@lowers("tile")
-def _tile(op: Op, xs: Sequence[X], t: Tracing) -> X:
-    return jnp.tile(xs[0], op.attr("repeats"))
-
-
 @lowers("extract_patches")
-def _patches(op: Op, xs: Sequence[X], t: Tracing) -> X:
+def _patches(op: Op, t: Tracing, *xs: X) -> X:
     (x,), out = xs, result_of(op).static_shape
     fill = jnp.asarray(scalars.element(op.attr("pad_value"), dtype_of(op)))
     x = lax.pad(x, fill, [(0, 0, 0), *((low, high, 0) for low, high in op.attr("padding")), (0, 0, 0)])
@@ -488,7 +393,7 @@ def _patches(op: Op, xs: Sequence[X], t: Tracing) -> X:
 
 
 @lowers("reduce_window")
-def _window(op: Op, xs: Sequence[X], t: Tracing) -> X:
+def _window(op: Op, t: Tracing, *xs: X) -> X:
     source, kind = dtype_of(op), op.attr("reduce")
     accum = op.attr("accum_dtype") or default_accum(source)
     x = wide(cast(xs[0], source, accum), accum)
@@ -502,6 +407,28 @@ def _window(op: Op, xs: Sequence[X], t: Tracing) -> X:
     return cast(narrow(total, accum), accum, source)
 
 
+# Ops without a check, which are one expression.
+_PLAIN: dict[str, Callable[..., X]] = {
+    "select": lambda op, which, x, y: jnp.where(which, x, y),
+    "cast": lambda op, x: cast(x, dtype_of(op), op.attr("dtype")),
+    "stop_gradient": lambda op, x: lax.stop_gradient(x),
+    "popcount": lambda op, x: narrow(lax.population_count(_unsigned(x, dtype_of(op))), dtype_of(op)),
+    "constant": lambda op: jnp.asarray(arrays.from_literal(op.attrs[0])),
+    "reshape": lambda op, x: jnp.reshape(x, result_of(op).static_shape),
+    "broadcast_to": lambda op, x: jnp.broadcast_to(x, result_of(op).static_shape),
+    "transpose": lambda op, x: jnp.transpose(x, vocabulary.axes(op.attr("perm"), x.ndim)),
+    "slice": lambda op, x: lax.slice(x, op.attr("starts"), np.add(op.attr("starts"), op.attr("sizes"))),
+    "concat": lambda op, *xs: jnp.concatenate(xs, op.attr("axis")),
+    "tile": lambda op, x: jnp.tile(x, op.attr("repeats")),
+    "dynamic_slice": lambda op, x, start: lax.dynamic_slice(x, _started(x, start, op), op.attr("sizes")) if x.ndim else x,
+    "dynamic_update_slice": lambda op, x, update, start: (
+        lax.dynamic_update_slice(x, update, _started(x, start, op)) if x.ndim else update
+    ),
+}
+for _name, _function in _PLAIN.items():
+    lowers(_name)(lambda op, t, *xs, function=_function: function(op, *xs))
+
+
 # ---- indices
 
 
@@ -512,8 +439,7 @@ def _bounded(index: X, extent: int, t: Tracing) -> X:
 
 
 @lowers("take")
-def _take(op: Op, xs: Sequence[X], t: Tracing) -> X:
-    x, index = xs
+def _take(op: Op, t: Tracing, x: X, index: X) -> X:
     if not x.shape[0]:
         t.fails_where(jnp.ones(index.shape, bool))
         return jnp.zeros(result_of(op).static_shape, x.dtype)
@@ -521,8 +447,7 @@ def _take(op: Op, xs: Sequence[X], t: Tracing) -> X:
 
 
 @lowers("gather")
-def _gather(op: Op, xs: Sequence[X], t: Tracing) -> X:
-    x, index = xs
+def _gather(op: Op, t: Tracing, x: X, index: X) -> X:
     axis = op.attr("axis") % x.ndim
     if not x.shape[axis] or not index.size:
         t.fails_where(jnp.ones(index.shape, bool))
@@ -530,20 +455,8 @@ def _gather(op: Op, xs: Sequence[X], t: Tracing) -> X:
     return jnp.take_along_axis(x, _bounded(index, x.shape[axis], t), axis, mode="clip")
 
 
-def _started(x: X, start: X, sizes: Sequence[int]) -> list[X]:
-    return [jnp.clip(start[k], 0, n - size) for k, (n, size) in enumerate(zip(x.shape, sizes, strict=True))]
-
-
-@lowers("dynamic_slice")
-def _dynamic_slice(op: Op, xs: Sequence[X], t: Tracing) -> X:
-    x, start = xs
-    return lax.dynamic_slice(x, _started(x, start, op.attr("sizes")), op.attr("sizes")) if x.ndim else x
-
-
-@lowers("dynamic_update_slice")
-def _dynamic_update_slice(op: Op, xs: Sequence[X], t: Tracing) -> X:
-    x, update, start = xs
-    return lax.dynamic_update_slice(x, update, _started(x, start, op.attr("sizes"))) if x.ndim else update
+def _started(x: X, start: X, op: Op) -> list[X]:
+    return [jnp.clip(start[k], 0, n - size) for k, (n, size) in enumerate(zip(x.shape, op.attr("sizes"), strict=True))]
 
 
 def _placed(x: X, at: Sequence[X], updates: X, kind: str, dtype: DType) -> X:
@@ -579,8 +492,7 @@ def _placed_bits(x: X, at: Sequence[X], updates: X, kind: str, dtype: DType) -> 
 
 
 @lowers("scatter_reduce")
-def _scatter_reduce(op: Op, xs: Sequence[X], t: Tracing) -> X:
-    x, index, updates = xs
+def _scatter_reduce(op: Op, t: Tracing, x: X, index: X, updates: X) -> X:
     axis = op.attr("axis") % x.ndim
     at = [lax.broadcasted_iota(widest("int"), index.shape, k) for k in range(x.ndim)]
     at[axis] = _bounded(index.astype(widest("int")), x.shape[axis], t)
@@ -588,8 +500,7 @@ def _scatter_reduce(op: Op, xs: Sequence[X], t: Tracing) -> X:
 
 
 @lowers("scatter_add", "scatter")
-def _scatter(op: Op, xs: Sequence[X], t: Tracing) -> X:
-    x, indices, updates = xs
+def _scatter(op: Op, t: Tracing, x: X, indices: X, updates: X) -> X:
     kind, drop = (op.attr("reduce"), op.attr("drop")) if op.defn.short == "scatter" else ("add", False)
     window = sorted(a % updates.ndim for a in op.attr("update_window_dims"))
     inserted = vocabulary.axes(op.attr("inserted_window_dims"), max(x.ndim, 1))
@@ -614,8 +525,7 @@ def _scatter(op: Op, xs: Sequence[X], t: Tracing) -> X:
 
 
 @lowers("segment_reduce")
-def _segment_reduce(op: Op, xs: Sequence[X], t: Tracing) -> X:
-    data, ids = xs
+def _segment_reduce(op: Op, t: Tracing, data: X, ids: X) -> X:
     source, kind = dtype_of(op), op.attr("kind")
     accum = op.attr("accum_dtype") or default_accum(source)
     x = wide(cast(data, source, accum), accum)
@@ -639,7 +549,7 @@ def _sorted(xs: Sequence[X], axis: int, keys: int, descending: bool) -> tuple[X,
 
 
 @lowers("sort")
-def _sort(op: Op, xs: Sequence[X], t: Tracing) -> object:
+def _sort(op: Op, t: Tracing, *xs: X) -> object:
     keys, axis = op.attr("keys"), op.attr("axis") % xs[0].ndim
     known = [wide(x, dtype_of(op, i)) for i, x in enumerate(xs[:keys])]
     place = lax.broadcasted_iota(widest("int"), xs[0].shape, axis)
@@ -649,7 +559,7 @@ def _sort(op: Op, xs: Sequence[X], t: Tracing) -> object:
 
 
 @lowers("top_k")
-def _top_k(op: Op, xs: Sequence[X], t: Tracing) -> Data:
+def _top_k(op: Op, t: Tracing, *xs: X) -> Data:
     (x,), axis = xs, op.attr("axis") % xs[0].ndim
     place = lax.broadcasted_iota(widest("int"), x.shape, axis)
     order = _sorted([wide(x, dtype_of(op)), place], axis, 1, op.attr("largest"))[-1]
@@ -682,29 +592,17 @@ def _from_steps(q: X, dtype: DType, axis: int | None, scales: Sequence[float], z
     return (real - _along(zeros, real, axis, 0)) * _along(scales, real, axis, 1)
 
 
-@lowers("quantize")
-def _quantize(op: Op, xs: Sequence[X], t: Tracing) -> X:
-    source, out = dtype_of(op), op.attr("output_dtype")
-    if not op.attr("scales"):
-        return cast(xs[0], source, out)
-    return _to_steps(xs[0].astype(widest("float")), op.attr("axis"), op.attr("scales"), op.attr("zero_points"), out)
-
-
-@lowers("dequantize")
-def _dequantize(op: Op, xs: Sequence[X], t: Tracing) -> X:
-    source, out = dtype_of(op), result_of(op).dtype
-    if not op.attr("scales"):
-        return cast(xs[0], source, out)
-    return _from_steps(xs[0], source, op.attr("axis"), op.attr("scales"), op.attr("zero_points")).astype(arrays.numpy_dtype(out))
-
-
-@lowers("requantize")
-def _requantize(op: Op, xs: Sequence[X], t: Tracing) -> X:
-    source, out, axis = dtype_of(op), op.attr("output_dtype"), op.attr("axis")
-    if not op.attr("scales") and not op.attr("output_scales"):
-        return cast(xs[0], source, out)
-    real = _from_steps(xs[0], source, axis, op.attr("scales"), op.attr("zero_points"))
-    return _to_steps(real, axis, op.attr("output_scales"), op.attr("output_zero_points"), out)
+@lowers("quantize", "dequantize", "requantize")
+def _quantized(op: Op, t: Tracing, x: X) -> X:
+    source, out, axis, kind = dtype_of(op), result_of(op).dtype, op.attr("axis"), op.defn.short
+    to = "output_" if kind == "requantize" else ""
+    if not op.attr("scales") and not op.attr(f"{to}scales"):
+        return cast(x, source, out)
+    known = op.attr("scales"), op.attr("zero_points")
+    real = x.astype(widest("float")) if kind == "quantize" else _from_steps(x, source, axis, *known)
+    if kind == "dequantize":
+        return real.astype(arrays.numpy_dtype(out))
+    return _to_steps(real, axis, op.attr(f"{to}scales"), op.attr(f"{to}zero_points"), out)
 
 
 # ---- control flow
@@ -716,7 +614,7 @@ def packed(op: Op, results: Sequence[Data]) -> Data:
 
 
 @lowers("cond")
-def _cond(op: Op, xs: Sequence[object], t: Tracing) -> object:
+def _cond(op: Op, t: Tracing, *xs: X) -> object:
     holds, fails = map(t.region, op.regions)
     results, failed = lax.cond(xs[0], holds, fails, *xs[1:])
     t.fails_where(failed)
@@ -724,7 +622,7 @@ def _cond(op: Op, xs: Sequence[object], t: Tracing) -> object:
 
 
 @lowers("while")
-def _while(op: Op, xs: Sequence[Data], t: Tracing) -> Data:
+def _while(op: Op, t: Tracing, *xs: X) -> Data:
     test, body = map(t.region, op.regions)
 
     def step(state: Data) -> Data:
@@ -742,7 +640,7 @@ def _while(op: Op, xs: Sequence[Data], t: Tracing) -> Data:
 
 
 @lowers("scan")
-def _scan(op: Op, xs: Sequence[Data], t: Tracing) -> Data:
+def _scan(op: Op, t: Tracing, *xs: X) -> Data:
     count, body = op.attr("carry_count"), t.region(op.regions[0])
 
     def step(state: Data, row: Data) -> Data:

@@ -1077,20 +1077,54 @@ def test_a_dynamic_slice_is_read_back_as_written() -> None:
             assert x.tolist() == y.tolist()
 
 
-def test_a_fault_of_a_handler_is_not_one_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "fault", [AttributeError, AssertionError, IndexError, KeyError, TypeError, ValueError, ZeroDivisionError]
+)
+def test_a_fault_of_a_handler_is_not_one_of_the_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: type[Exception]
+) -> None:
     from ptir_tools.bridges.onnx import ops
     from ptir_tools.bridges.onnx.table import HANDLERS
 
     assert ops.__name__  # which registers the handlers
 
     def broken(node: Any) -> Any:
-        return node.missing
+        raise fault("planted")
 
     monkeypatch.setitem(HANDLERS, ("", "Neg"), broken)
-    with pytest.raises(AttributeError):
-        ptir.from_onnx(model([node("Neg", "x", "y")], {"x": [2]}, ["y"]))
-    with pytest.raises(ptir.Rejected, match=r"TENSOR|type"):  # ONNX itself finds this one wrong
-        ptir.from_onnx(model([node("Neg", "x", "y")], {"x": (TensorProto.BOOL, [2])}, ["y"]))
+    sound = model([node("Neg", "x", "y")], {"x": [2]}, ["y"])
+    wrong = model([node("Neg", "x", "y")], {"x": (TensorProto.BOOL, [2])}, ["y"])
+    with pytest.raises(fault, match="planted"):
+        ptir.from_onnx(sound)
+    if issubclass(fault, (LookupError, ValueError)):  # ONNX itself finds the other model wrong
+        with pytest.raises(ptir.Rejected, match=r"TENSOR|type"):
+            ptir.from_onnx(wrong)
+    else:
+        with pytest.raises(fault, match="planted"):
+            ptir.from_onnx(wrong)
+    onnx.save(sound, tmp_path / "m.onnx")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    ran = run_ptir("verify", tmp_path / "m.onnx")
+    assert ran.status == 70 and ran.err.startswith(f"error: internal error: {fault.__name__}: ")
+    (kept,) = set(tmp_path.iterdir()) - {tmp_path / "m.onnx"}
+    assert str(kept) in ran.err and "planted" in kept.read_text()
+
+
+def test_an_operator_that_is_newer_than_the_operator_set_has_its_newest_attributes() -> None:
+    """As ONNX Runtime writes it: LayerNormalization came with set 17, and its axis is the last one by default."""
+    x, gamma = noise(2, 3), noise(3)
+    old = model([node("LayerNormalization", "x g", "y")], {"x": [2, 3], "g": [3]}, ["y"], opset=13)
+    centered = x - x.mean(1, keepdims=True)
+    (y,) = ptir.run(ptir.from_onnx(old), [x, gamma]).values()
+    np.testing.assert_allclose(y, centered / np.sqrt((centered**2).mean(1, keepdims=True) + 1e-5) * gamma, rtol=1e-5)
+
+
+def test_vectors_of_indices_of_operator_set_11() -> None:
+    """GatherND had no batch axes then."""
+    m = model([node("GatherND", "x i", "y")], {"x": [2, 3], "i": (I64, [4, 2])}, ["y"], opset=11)
+    x, at = noise(2, 3), np.array([[0, 1], [1, 2], [1, 0], [0, 0]])
+    (y,) = ptir.run(ptir.from_onnx(m), [x, at]).values()
+    assert y.tolist() == x[at[:, 0], at[:, 1]].tolist()
 
 
 def test_a_fault_of_a_fold_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

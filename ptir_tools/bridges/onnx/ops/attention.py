@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 
 from ptir_tools.bridges.extents import Extent, dim, of
+from ptir_tools.bridges.onnx.ops.elementwise import centered, scalar
 from ptir_tools.bridges.onnx.ops.matrix import matmul
 from ptir_tools.bridges.onnx.ops.normalize import rounded_norm
-from ptir_tools.bridges.onnx.ops.quantize import centered
 from ptir_tools.bridges.onnx.ops.shape import cut
-from ptir_tools.bridges.onnx.table import DOMAIN, Node, back, fixed, handles, refused, stretched, wide
+from ptir_tools.bridges.onnx.table import DOMAIN, Node, back, fixed, handles, plus, refused, stretched, wide
 from ptir_tools.core.dtypes import F32, SI32, SI64
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Dim
@@ -32,16 +32,16 @@ def weighted(
         scores = (scores / softcap).tanh() * softcap
     scores = scores.reshape([b, heads, s, t])
     for bias in biases:
-        scores = scores + stretched(bias, scores.shape)
+        scores = plus(scores, bias)
     most = scores.reduce_max([3], keepdims=True)
     if sink is not None:
         sink = stretched(sink, most.shape)
         most = most.maximum(sink)
-    powers = (scores - most.broadcast_to(scores.shape)).exp()
+    powers = (scores - most).exp()
     total = powers.reduce_sum([3], keepdims=True)
     if sink is not None:
         total = total + (sink - most).exp()
-    parts = (powers / total.broadcast_to(scores.shape)).reshape([b, groups, count, s, t])
+    parts = (powers / total).reshape([b, groups, count, s, t])
     result = parts.dot_general(v, batch_lhs=[0, 1], batch_rhs=[0, 1], contract_lhs=[4], contract_rhs=[2])
     return result.reshape([b, heads, s, v.shape[3]])
 
@@ -61,7 +61,7 @@ def merge_heads(x: Tensor) -> Tensor:
 def allowed(flag: Tensor, otherwise: float) -> Tensor:
     """0 where `flag` is true, else `otherwise`."""
     like = flag.cast(F32)
-    return flag.select(*(flag.block.full(x, like) for x in (0.0, otherwise)))
+    return flag.select(flag.block.full(0.0, like), otherwise)
 
 
 def places(node: Node, shape: Sequence[Dim], at: int) -> Tensor:
@@ -71,10 +71,8 @@ def places(node: Node, shape: Sequence[Dim], at: int) -> Tensor:
 
 def causal(node: Node, s: Dim, t: Dim) -> Tensor:
     """The causal mask [1, 1, S, T]: whether a query may attend to a key. The last query attends to all keys."""
-    first = node.scope.measured(of(t) - of(s)).reshape([1, 1, 1, 1])
     shape = (1, 1, s, t)
-    seen = places(node, shape, 2) + first.broadcast_to(shape)
-    return places(node, shape, 3).compare_le(seen)
+    return places(node, shape, 3) <= places(node, shape, 2) + node.scope.measured(of(t) - of(s)).reshape([1, 1, 1, 1])
 
 
 def masked(node: Node, mask: Tensor, b: Dim, s: Dim, t: Dim, otherwise: float) -> Tensor:
@@ -83,12 +81,10 @@ def masked(node: Node, mask: Tensor, b: Dim, s: Dim, t: Dim, otherwise: float) -
     if mask.rank == 1:
         if mask.shape[0] != b:
             raise refused(f"{node.name} with a mask of {mask.type}")
-        shape = (b, 1, 1, t)
-        count = mask.cast(SI64).reshape([b, 1, 1, 1]).broadcast_to(shape)
-        return allowed(places(node, shape, 3).compare_lt(count), otherwise)
+        return allowed(places(node, (b, 1, 1, t), 3) < mask.cast(SI64).reshape([b, 1, 1, 1]), otherwise)
     if mask.rank == 4:
         raise refused(f"{node.name} with a mask of {mask.type}")
-    flags = mask.compare_ne(mask.block.full(0, mask))
+    flags = mask.compare_ne(0)
     return allowed(flags.reshape([b, 1, 1, t] if mask.rank == 2 else [b, 1, s, t]), otherwise)
 
 
@@ -114,36 +110,33 @@ def multi_head_attention(node: Node) -> list[Tensor | None]:
             width = fixed(part.shape[1]) * fixed(part.shape[3])
             if i and node[1].rank == 4:
                 break  # keys and values of rank 4 include their bias
-            own = cut(bias, 0, at, width).reshape([1, part.shape[1], 1, part.shape[3]])
-            parts[i] = part + own.broadcast_to(part.shape)
+            parts[i] = part + cut(bias, 0, at, width).reshape([1, part.shape[1], 1, part.shape[3]])
             at += width
     if any(node.datum(i) is not None for i in (8, 9)):
         raise refused("MultiHeadAttention with a cache that is written in place")
     if node.wants(3):
         raise refused("the scores of MultiHeadAttention")
     q, k, v = parts
-    before = [node[i] if node.datum(i) is not None else None for i in (6, 7)]
-    k, v = appended(before[0], k), appended(before[1], v)
-    (b, _, s, _), t = q.shape, k.shape[2]
-    biases = []
-    if node.datum(4) is not None:
-        biases.append(masked(node, node[4], b, s, t, node.attr("mask_filter_value", -10000.0)))
-    if node.datum(5) is not None:
-        biases.append(wide(node[5]))
-    if node.attr("unidirectional", 0):
-        biases.append(allowed(causal(node, s, t), LOWEST))
-    scale = node.attr("scale", 0.0) or 1 / math.sqrt(fixed(q.shape[3]))
-    y = merge_heads(weighted(wide(q), wide(k), wide(v), biases, scale))
-    return [back(y, x), k, v, None]
+    k, v = appended(node.get(6), k), appended(node.get(7), v)
+    return [back(attended(node, q, k, v, 4, 5), x), k, v, None]
+
+
+def attended(node: Node, q: Tensor, k: Tensor, v: Tensor, mask: int, bias: int | None) -> Tensor:
+    """The attention of all heads, side by side; `mask` and `bias` are operand positions."""
+    (b, _, s, d), t = q.shape, k.shape[2]
+    given, added = node.get(mask), None if bias is None else node.get(bias)
+    biases = [] if given is None else [masked(node, given, b, s, t, node.attr("mask_filter_value", -10000.0))]
+    biases += [] if added is None else [wide(added)]
+    biases += [allowed(causal(node, s, t), LOWEST)] if node.attr("unidirectional", 0) else []
+    scale = node.attr("scale", 0.0) or 1 / math.sqrt(fixed(d))
+    return merge_heads(weighted(wide(q), wide(k), wide(v), biases, scale))
 
 
 @handles("Attention", domain=DOMAIN)
 def attention(node: Node) -> list[Tensor | None]:
     """Attention: the projection of an input to queries, keys and values, then their attention."""
     x = node[0]
-    y = matmul(x, node[1])
-    if node.datum(2) is not None:
-        y = y + stretched(node[2], y.shape)
+    y = plus(matmul(x, node[1]), node.get(2))
     if node.datum(6) is not None or node.attr("past_present_share_buffer", 0) or node.attr("do_rotary", 0):
         raise refused("Attention with a cache that is written in place, or with rotary positions")
     return projected(node, y, 3, 4, 5)
@@ -155,14 +148,14 @@ def quantized_attention(node: Node) -> list[Tensor | None]:
     if node.attr("past_present_share_buffer", 0) or node.attr("do_rotary", 0):
         raise refused("QAttention with a cache that is written in place, or with rotary positions")
     total = matmul(centered(node[0], node.get(6)), centered(node[1], node.get(7)))
-    steps = stretched(node[3].reshape([]), node[4].shape) * node[4]
-    y = total.cast(F32) * stretched(steps.reshape([]) if steps.shape == (1,) else steps, total.shape)
-    return projected(node, y + stretched(node[2], y.shape), 5, 8, None)
+    steps = node[3].reshape([]) * node[4]
+    y = total.cast(F32) * scalar(steps)
+    return projected(node, plus(y, node[2]), 5, 8, None)
 
 
 def projected(node: Node, y: Tensor, mask: int, past: int, bias: int | None) -> list[Tensor | None]:
     """Attention of queries, keys and values that are side by side in `y`. The other arguments are operand positions."""
-    heads, (b, s, width) = node.attr("num_heads"), y.shape
+    heads, width = node.attr("num_heads"), y.shape[2]
     sizes = node.attr("qkv_hidden_sizes") or [fixed(width) // 3] * 3
     starts = [sum(sizes[:i]) for i in range(3)]
     q, k, v = (heads_of(cut(y, 2, at, n), heads) for at, n in zip(starts, sizes, strict=True))
@@ -170,14 +163,7 @@ def projected(node: Node, y: Tensor, mask: int, past: int, bias: int | None) -> 
         held = node[past]
         layers = [cut(held, 0, i, 1).reshape(held.shape[1:]) for i in (0, 1)]
         k, v = appended(layers[0], k), appended(layers[1], v)
-    t, filler = k.shape[2], node.attr("mask_filter_value", -10000.0)
-    biases = [masked(node, node[mask], b, s, t, filler)] if node.datum(mask) is not None else []
-    if bias is not None and node.datum(bias) is not None:
-        biases.append(wide(node[bias]))
-    if node.attr("unidirectional", 0):
-        biases.append(allowed(causal(node, s, t), LOWEST))
-    scale = node.attr("scale", 0.0) or 1 / math.sqrt(fixed(q.shape[3]))
-    out = back(merge_heads(weighted(wide(q), wide(k), wide(v), biases, scale)), y)
+    out = back(attended(node, q, k, v, mask, bias), y)
     if not node.wants(1):
         return [out, None]
     return [out, y.block.op("concat", [x.reshape([1, *x.shape]) for x in (k, v)], axis=0)]
@@ -204,22 +190,22 @@ def group_query_attention(node: Node) -> list[Tensor | None]:
     else:
         parts += [node[1], node[2]]
     q, k, v = (heads_of(part, n) for part, n in zip(parts, (heads, groups, groups), strict=True))
-    (b, _, s, d), past = q.shape, [node[i] if node.datum(i) is not None else None for i in (3, 4)]
+    (b, _, s, d), past = q.shape, [node.get(i) for i in (3, 4)]
     held = past[0].shape[2] if past[0] is not None else 0
     counts = node.scope.importer.counted(node.datum(6))
     total = node.dims(6)[0] if counts is None else counts[0]
     t = dim(total) if isinstance(total, Extent) or not isinstance(held, int) else max(total, held)
     lengths = node[5].reshape([b]).cast(SI64)
-    before = lengths + 1 - stretched(node.scope.measured(s), (b,))
+    before = lengths + 1 - node.scope.measured(s)
     if isinstance(total, Extent) or not isinstance(s, int) or s == total:  # the first positions begin at 0, also in shorter rows
         first = node.op("compare_eq", *(node.scope.measured(n) for n in (s, total)))
-        before = first.broadcast_to((b,)).select(node.block.full(0, before), before)
+        before = first.select(0, before)
     if node.attr("do_rotary", 0):
-        at = node[9].cast(SI64) if node.datum(9) is not None else _broadcast_rows(before, (b, s)) + places(node, (b, s), 1)
+        at = node[9].cast(SI64) if node.datum(9) is not None else before.reshape([b, 1]) + places(node, (b, s), 1)
         q, k = (rotated(node, y, at, node[7], node[8]) for y in (q, k))
     present = [_update_cache(node, old, new, before, t) for old, new in zip(past, (k, v), strict=True)]
     shape = (b, 1, s, t)
-    seen = _broadcast_rows(before, shape) + places(node, shape, 2)
+    seen = before.reshape([b, 1, 1, 1]) + places(node, shape, 2)
     column = places(node, shape, 3)
     flag = column.compare_le(seen)
     if (window := node.attr("local_window_size")) >= 0:
@@ -237,28 +223,21 @@ def group_query_attention(node: Node) -> list[Tensor | None]:
     return [back(merge_heads(y), x), *present, None]
 
 
-def _broadcast_rows(v: Tensor, shape: Sequence[Dim]) -> Tensor:
-    """A number per row, broadcast to a shape."""
-    return v.reshape([v.shape[0], *(1 for _ in shape[1:])]).broadcast_to(shape)
-
-
 def _update_cache(node: Node, past: Tensor | None, new: Tensor, before: Tensor, t: Dim) -> Tensor:
     """The cache after this step, [B, heads, T, D]: in each row the first `before` old elements, then the new ones, then zeros."""
     b, heads, s, d = new.shape
     source = appended(past, new)
     old = past.shape[2] if past is not None else 0
     shape = (b, t)
-    column, start = places(node, shape, 1), _broadcast_rows(before, shape)
+    column, start = places(node, shape, 1), before.reshape([b, 1])
     fresh = column - start
-    size, gone = (stretched(node.scope.measured(n), shape) for n in (s, old))
-    zero = column - column
-    held = column.minimum((gone - 1).maximum(zero))
-    added = gone + fresh.maximum(zero).minimum(size - 1)
-    at = column.compare_lt(start).select(held, added)
+    size, gone = (node.scope.measured(n) for n in (s, old))
+    held = column.minimum((gone - 1).maximum(0))
+    added = gone + fresh.maximum(0).minimum(size - 1)
+    at = (column < start).select(held, added)
     whole = (b, heads, t, d)
     result = source.gather(at.reshape([b, 1, t, 1]).broadcast_to(whole), axis=2)
-    inside = fresh.compare_lt(size).reshape([b, 1, t, 1]).broadcast_to(whole)
-    return inside.select(result, node.block.full(0.0, result))
+    return (fresh < size).reshape([b, 1, t, 1]).select(result, 0.0)
 
 
 def rotated(node: Node, x: Tensor, at: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -286,10 +265,8 @@ def embed_norm(node: Node) -> list[Tensor | None]:
     ids = node[0]
     b, s = ids.shape
     total = node[2].take(ids)
-    if node.datum(8) is not None:
-        total = total + stretched(node[3].take(node[8]), total.shape)
-    else:
-        total = total + stretched(node[3].take(node.iota([s], SI32, 0)).reshape([1, s, total.shape[2]]), total.shape)
+    places_ = node.get(8)
+    total = plus(total, node[3].take(node.iota([s], SI32, 0) if places_ is None else places_))
     if node.datum(1) is not None:
         total = total + node[4].take(node[1])
     y = rounded_norm(total, node[5], node[6], node.attr("epsilon", 1e-12))

@@ -7,6 +7,7 @@ Operators that work row by row keep the count; others are refused. An output `y`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from ptir_tools.bridges.onnx.protocols import Bounded, Datum
 from ptir_tools.bridges.onnx.table import Node, axis, fixed, handles, refused, stretched
@@ -29,15 +30,9 @@ _REDUCING = ("ArgMax", "ArgMin", "ReduceMax", "ReduceMean", "ReduceMin", "Reduce
 def first_of(flags: Tensor) -> tuple[Tensor, Tensor]:
     """The places where `flags`, [n], are set, in order and then 0; and their count, a scalar si64."""
     places = flags.block.iota(flags.shape, SI64, 0)
-    unset = flags.select(stretched_to(flags, 0), stretched_to(flags, 1))
-    order = flags.block.op("sort", [unset, places], axis=0, keys=1)[1]
+    order = flags.block.op("sort", [flags.compare_eq(False).cast(SI32), places], axis=0, keys=1)[1]
     count = flags.cast(SI64).reduce_sum([0])
-    return (places < stretched(count.reshape([1]), flags.shape)).select(order, places * 0), count
-
-
-def stretched_to(like: Tensor, number: int) -> Tensor:
-    """`number` in si32, in the shape of `like`."""
-    return stretched(like.block.constant([number], SI32), like.shape)
+    return (places < count).select(order, 0), count
 
 
 def _held(node: Node, x: Tensor, a: int, count: Tensor) -> Tensor:
@@ -54,7 +49,7 @@ def nonzero(node: Node) -> Tensor:
     places, count = first_of(flat if flat.dtype is I1 else flat.compare_ne(0))
     rows: list[Tensor] = []
     for d in reversed(x.shape):
-        size = stretched((node.scope.measured(d)).reshape([1]), (n,))
+        size = node.scope.measured(d)
         rows.insert(0, places.rem(size))
         places = places / size
     return _held(node, node.concat([row.reshape([1, n]) for row in rows], 0), 1, count)
@@ -79,7 +74,7 @@ def non_max_suppression(node: Node) -> Tensor:
     if not steps:
         return node.constant(np.zeros((0, 3), np.int64))
     corners = _corners(boxes, bool(node.attr("center_point_box")))
-    alive = scores.compare_eq(scores) if not node.has(4) else scores > stretched(node[4].reshape([1, 1, 1]), scores.shape)
+    alive = scores.compare_eq(scores) if not node.has(4) else scores > node[4].reshape([])
     limit = node[3].reshape([1, 1, 1]) if node.has(3) else node.constant(np.zeros((1, 1, 1), np.float32))
     size = stretched(corners[4].reshape([batch, 1, n]), scores.shape)
 
@@ -90,20 +85,19 @@ def non_max_suppression(node: Node) -> Tensor:
     def step(*params: Tensor) -> list[Tensor]:
         left, score, area, most_shared, *sides, _ = params
         whole, block = score.shape, score.block
-        zero = block.full(0.0, score)
-        best = left.select(score, block.full(float("-inf"), score)).argmax(2)  # [batch, classes]; of equal scores the first
+        best = left.select(score, -inf).argmax(2)  # [batch, classes]; of equal scores the first
         at = block.iota(whole, best.dtype, 2).compare_eq(spread(best, whole))
         chosen = left.bitwise_and(at).cast(SI32).reduce_max([2])
 
         def own(x: Tensor) -> Tensor:
-            return spread(at.select(x, zero).reduce_sum([2]), whole)
+            return spread(at.select(x, 0.0).reduce_sum([2]), whole)
 
         low, left_side, high, right = (spread(x, whole) for x in sides)
-        width = (high.minimum(own(high)) - low.maximum(own(low))).maximum(zero)
-        shared = width * (right.minimum(own(right)) - left_side.maximum(own(left_side))).maximum(zero)
+        width = (high.minimum(own(high)) - low.maximum(own(low))).maximum(0.0)
+        shared = width * (right.minimum(own(right)) - left_side.maximum(own(left_side))).maximum(0.0)
         union = own(area) + area - shared
-        positive = (shared > zero).bitwise_and(union > zero)
-        overlaps = (shared / positive.select(union, zero + 1.0)) > stretched(most_shared, whole)
+        positive = (shared > 0.0).bitwise_and(union > 0.0)
+        overlaps = shared / positive.select(union, 1.0) > most_shared
         gone = positive.bitwise_and(overlaps).bitwise_and(spread(chosen, whole).compare_ne(0)).bitwise_or(at)
         return [left.bitwise_and(gone.bitwise_not()), score, area, most_shared, *sides, best.cast(SI64), chosen]
 
@@ -112,10 +106,10 @@ def non_max_suppression(node: Node) -> Tensor:
     best, chosen = (found[len(held) + k].transpose([1, 2, 0]) for k in (0, 1))  # [batch, classes, steps]
     count = product(best.shape)
     places, total = first_of(chosen.reshape([count]).compare_ne(0))
-    live = node.iota([count], SI64, 0) < stretched(total.reshape([1]), (count,))
+    live = node.iota([count], SI64, 0) < total
     columns = [node.iota(best.shape, SI64, 0), node.iota(best.shape, SI64, 1), best]
     rows = [x.reshape([count]).take(places) for x in columns]
-    rows = [live.select(x, x * 0).reshape([count, 1]) for x in rows]
+    rows = [live.select(x, 0).reshape([count, 1]) for x in rows]
     return _held(node, node.concat(rows, 1), 0, total)
 
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from ptir_tools.bridges.onnx.ops.elementwise import ACTIVATIONS, gelu, sigmoid
+from ptir_tools.bridges.onnx.ops.elementwise import ACTIVATIONS, bounded, centered, scalar, sigmoid
 from ptir_tools.bridges.onnx.ops.matrix import gemm, matmul
 from ptir_tools.bridges.onnx.ops.normalize import rounded_norm, scaled_rms
-from ptir_tools.bridges.onnx.ops.quantize import centered, dequantize, quantize, requantized, scalar
+from ptir_tools.bridges.onnx.ops.quantize import dequantize, quantize, requantized
 from ptir_tools.bridges.onnx.ops.shape import cut
 from ptir_tools.bridges.onnx.ops.window import conv
 from ptir_tools.bridges.onnx.table import (
@@ -20,15 +20,15 @@ from ptir_tools.bridges.onnx.table import (
     back,
     fixed,
     handles,
+    plus,
     refused,
-    stretched,
-    together,
     wide,
 )
 from ptir_tools.core.dtypes import F32, SI32, UI8
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects.ptir.builder.build import Tensor
+from ptir_tools.dialects.ptir.composites import layers
 
 if TYPE_CHECKING:
     import onnx
@@ -120,8 +120,7 @@ DEFAULTS[DOMAIN, "RotaryEmbedding"] = {"scale": 1.0}
 @handles("BiasGiven", domain=DOMAIN)
 def bias_given(node: Node) -> Tensor:
     """The sum with an optional bias; an internal operator of these functions."""
-    bias = node.get(1)
-    return node[0] if bias is None else node[0] + stretched(bias, node[0].shape)
+    return plus(node[0], node.get(1))
 
 
 @handles("QLinearConcat", domain=DOMAIN)
@@ -129,11 +128,10 @@ def qlinear_concat(node: Node) -> Tensor:
     """QLinearConcat: quantized tensors joined, in the quantization of the first two operands."""
     parts = []
     for i in range(2, len(node), 3):
-        zero = node[i + 2].cast(SI32).reshape([])
-        whole = node[i].cast(SI32) - stretched(zero, node[i].shape)
-        parts.append(whole.cast(F32) * stretched(node[i + 1].reshape([]), whole.shape))
+        whole = node[i].cast(SI32) - node[i + 2].cast(SI32).reshape([])
+        parts.append(whole.cast(F32) * node[i + 1].reshape([]))
     whole = node.concat(parts, node.attr("axis") % parts[0].rank)
-    return requantized(whole / stretched(node[0].reshape([]), whole.shape), node[1])
+    return requantized(whole / node[0].reshape([]), node[1])
 
 
 @handles("QGemm", domain=DOMAIN, alpha=1.0, transA=0, transB=0)
@@ -143,26 +141,22 @@ def qgemm(node: Node) -> Tensor:
     if node.attr("transB", 0):
         b = b.transpose([1, 0])
     b = centered(b, node.get(5))
-    total = matmul(a.transpose([1, 0]) if node.attr("transA", 0) else a, b)
-    if node.datum(6) is not None:
-        total = total + stretched(node[6], total.shape)
-    scale = scalar(node[1]) * node.attr("alpha")
-    numbers = total.cast(F32) * stretched(stretched(scale, scalar(node[4]).shape) * scalar(node[4]), total.shape)
+    total = plus(matmul(a.transpose([1, 0]) if node.attr("transA", 0) else a, b), node.get(6))
+    alpha: float = node.attr("alpha")
+    numbers = total.cast(F32) * (scalar(node[1]) * alpha * scalar(node[4]))
     if node.datum(7) is None:
         return numbers
-    return requantized(numbers / stretched(scalar(node[7]), total.shape), node[8])
+    return requantized(numbers / scalar(node[7]), node[8])
 
 
 @handles("Gelu", "FastGelu", "BiasGelu", "QuickGelu", domain=DOMAIN)
 def gelus(node: Node) -> Tensor:
     """Gelu in its forms, of the sum with an optional bias."""
-    x = node[0]
-    if node.datum(1) is not None:
-        x = x + stretched(node[1], x.shape)
+    x = plus(node[0], node.get(1))
     y = wide(x)
     if node.name == "QuickGelu":
         return back(y * sigmoid(node.attr("alpha", 1.702) * y), x)
-    return back(gelu(y, "tanh" if node.name == "FastGelu" else "none"), x)
+    return back(layers.gelu_tanh(y) if node.name == "FastGelu" else layers.gelu(y), x)
 
 
 @handles("FusedMatMul", domain=DOMAIN, alpha=1.0, transA=0, transB=0)
@@ -198,8 +192,9 @@ def fused_gemm(node: Node) -> Tensor:
 def _apply_activation(node: Node, y: Tensor, params: Sequence[float | None]) -> Tensor:
     """The activation that the node names, with parameters in the order of ONNX's attributes."""
     kind = node.attr("activation", "")
-    if kind == "Clip":
-        return y.block.op("minimum", y.block.op("maximum", y, params[0]), params[1])
+    known = [p for p in params if p is not None]
+    if kind == "Clip" and len(known) > 1:
+        return bounded(y, known[0], known[1])
     if kind in ("", "Tanh"):
         return y.tanh() if kind else y
     if kind not in _FUSED:
@@ -212,12 +207,9 @@ def _apply_activation(node: Node, y: Tensor, params: Sequence[float | None]) -> 
 @handles("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=DOMAIN)
 def skip_norm(node: Node) -> list[Tensor | None]:
     """SkipLayerNormalization: the sum of input, skip and bias, normalized along the last axis. The fourth output is the sum."""
-    x, skip = together(node[0], node[1])
+    x, skip = node[0], node[1]
     simple = node.name == "SkipSimplifiedLayerNormalization"
-    total = x + skip
-    bias = 3 if simple else 4
-    if node.datum(bias) is not None:
-        total = total + stretched(node[bias], total.shape)
+    total = plus(x + skip, node.get(3 if simple else 4))
     if node.wants(1) or node.wants(2):
         raise refused(f"the mean and deviation of {node.name}")
     epsilon, gamma = node.attr("epsilon", 1e-12), node[2]
@@ -245,11 +237,11 @@ def matmul_bits(node: Node) -> Tensor:
     else:
         packed = zero.dtype is UI8
         each = _unpack(zero.reshape([n, -1]), bits) if packed else zero.reshape([n, blocks])
-        whole = whole - stretched(cut(each, 1, 0, blocks).cast(F32).reshape([n, blocks, 1]), whole.shape)
+        whole = whole - cut(each, 1, 0, blocks).cast(F32).reshape([n, blocks, 1])
     scale = wide(node[2]).reshape([n, blocks, 1])
-    weight = cut((whole * stretched(scale, whole.shape)).reshape([n, blocks * block]), 1, 0, k)
+    weight = cut((whole * scale).reshape([n, blocks * block]), 1, 0, k)
     y = back(wide(x).dot_general(weight, contract_lhs=[x.rank - 1], contract_rhs=[1]), x)
-    return y if node.datum(5) is None else y + stretched(node[5], y.shape)
+    return plus(y, node.get(5))
 
 
 def _unpack(x: Tensor, bits: int) -> Tensor:

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count as counting
 
+from ptir_tools.bridges.extent_ops import reversed_along
 from ptir_tools.bridges.extents import Extent, Size
+from ptir_tools.bridges.node import results_of
 from ptir_tools.bridges.onnx.ops.elementwise import logical
-from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
+from ptir_tools.bridges.onnx.ops.shape import cut
 from ptir_tools.bridges.onnx.ops.trips import trips
 from ptir_tools.bridges.onnx.protocols import Attribute, Datum, Items, Scope
 from ptir_tools.bridges.onnx.table import Node, axis, fixed, handles, refused
@@ -165,7 +167,7 @@ def if_(node: Node) -> Sequence[Datum]:
         raise _mismatched(violation, "the branches of If give different types") from None
     except _Failed as failed:
         out = _one_branch(node, failed, pred.reshape([]), carried, (branch(yes), branch(no)))
-    return _elements(out, node.outputs)
+    return results_of(out)
 
 
 def _one_branch(node: Node, failed: _Failed, pred: Tensor, carried: Sequence[Tensor], branches: Sequence[Build]) -> Tensor:
@@ -200,10 +202,6 @@ def _squeezing(yes: onnx.GraphProto, no: onnx.GraphProto) -> onnx.GraphProto | N
     that the extent is 1."""
     kinds = [[n.op_type for n in graph.node if n.op_type != "Constant"] for graph in (yes, no)]
     return {0: yes, 1: no}[kinds.index(["Squeeze"])] if sorted(kinds) == [["Identity"], ["Squeeze"]] else None
-
-
-def _elements(out: Tensor, count: int) -> list[Tensor]:
-    return [out] if count == 1 else [out[i] for i in range(count)]
 
 
 @handles("Loop")
@@ -271,7 +269,7 @@ def _counted_loop(node: Node, body: onnx.GraphProto, steps: Size, stacked: int, 
         except Violation as violation:
             result.violation(violation, node.scope.importer.place.loc)
             raise _Failed(result) from None
-    elements = _elements(output, len(carried) + stacked)
+    elements = results_of(output)
     return [*elements[: len(carries)], *elements[len(carried) :]]
 
 
@@ -394,7 +392,7 @@ def _scanned(node: Node, xs: list[Tensor], more: dict[str, Attribute]) -> list[T
     with _read(node, "what a Scan carries changes its type"):
         result = node.block.scan(carried, inputs, step)
     outputs = len(body.output) - len(carries)
-    elements = _elements(result, len(carried) + outputs)
+    elements = results_of(result)
     stacks = elements[len(carried) :]
     out_axes, out_turned = attrs.get("scan_output_axes") or [0] * outputs, attrs.get("scan_output_directions") or [0] * outputs
     moved = [_placed(x, axis(a, x.rank), bool(t)) for x, a, t in zip(stacks, out_axes, out_turned, strict=True)]
@@ -403,11 +401,11 @@ def _scanned(node: Node, xs: list[Tensor], more: dict[str, Attribute]) -> list[T
 
 def _first(x: Tensor, a: int, turned: bool) -> Tensor:
     y = x if a == 0 else x.transpose([a, *(i for i in range(x.rank) if i != a)])
-    return reversed_(y, 0) if turned else y
+    return reversed_along(y, 0) if turned else y
 
 
 def _placed(x: Tensor, a: int, turned: bool) -> Tensor:
-    y = reversed_(x, 0) if turned else x
+    y = reversed_along(x, 0) if turned else x
     if a == 0:
         return y
     order = list(range(1, x.rank))

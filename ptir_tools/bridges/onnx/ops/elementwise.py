@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
+from functools import partial, reduce
 
 from ptir_tools.bridges.extents import as_dims, settled, vector
 from ptir_tools.bridges.onnx import folding
 from ptir_tools.bridges.onnx.protocols import Attribute, Datum
-from ptir_tools.bridges.onnx.table import HANDLERS, Node, back, dtype_of, fixed, handles, paired, refused, together, wide
+from ptir_tools.bridges.onnx.table import (
+    HANDLERS,
+    Node,
+    back,
+    dtype_of,
+    fixed,
+    handles,
+    paired,
+    refused,
+    stretched,
+    together,
+    wide,
+)
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, UI8, DType
 from ptir_tools.core.typed import Protocol
-from ptir_tools.dialects.ptir.builder.build import Block, Tensor
+from ptir_tools.dialects.ptir.builder.build import Tensor
+from ptir_tools.dialects.ptir.composites import layers
+from ptir_tools.dialects.ptir.composites.rounding import sqrt
 
 Map = Callable[[Tensor], Tensor]
 
@@ -53,47 +69,20 @@ def boolean(node: Node) -> Tensor:
 @handles("Not")
 def invert(node: Node) -> Tensor:
     """Not."""
-    return flags(node, node[0], False)
-
-
-def flags(node: Node, x: Tensor, value: bool) -> Tensor:
-    """Whether each i1 equals `value`."""
-    return x.compare_eq(node.block.full(value, x))
-
-
-def _sqrt(x: Tensor) -> Tensor:
-    """The square root. `x * rsqrt(x)` would be NaN at zero and infinity."""
-    special = (x.compare_eq(0), x.compare_eq(math.inf))
-    return special[0].select(x, special[1].select(x, x * x.rsqrt()))
-
-
-@handles("Sqrt")
-def root(node: Node) -> Tensor:
-    """The square root."""
-    return back(_sqrt(wide(node[0])), node[0])
-
-
-def sqrt(x: Tensor) -> Tensor:
-    """The square root of a float."""
-    return _sqrt(x)
+    return node[0].compare_eq(False)
 
 
 @handles("Max", "Min")
 def extremum(node: Node) -> Tensor:
     """Max or Min of the operands."""
-    first, *rest = together(*node.all())
-    for x in rest:
-        first = node.op("maximum" if node.name == "Max" else "minimum", first, x)
-    return first
+    return reduce(partial(node.op, "maximum" if node.name == "Max" else "minimum"), together(*node.all()))
 
 
 @handles("Sum", "Mean")
 def summed(node: Node) -> Tensor:
     """Sum or Mean of the operands."""
     xs = together(*node.all())
-    total = wide(xs[0])
-    for x in xs[1:]:
-        total = total + wide(x)
+    total = reduce(operator.add, map(wide, xs))
     return back(total if node.name == "Sum" else total / float(len(xs)), xs[0])
 
 
@@ -124,7 +113,7 @@ _POWERS: dict[float, Map] = {
     1.0: lambda x: x,
     2.0: lambda x: x * x,
     3.0: lambda x: x * x * x,
-    0.5: _sqrt,
+    0.5: sqrt,
     -1.0: lambda x: x.reciprocal(),
     -0.5: lambda x: x.rsqrt(),
 }
@@ -133,13 +122,13 @@ _POWERS: dict[float, Map] = {
 @handles("Mod")
 def modulo(node: Node) -> Tensor:
     """Mod: the remainder has the sign of the divisor, or with `fmod` that of `x`."""
-    return node.op("rem" if node.attr("fmod") else "mod", *together(node[0], node[1]))
+    return node.op("rem" if node.attr("fmod") else "mod", node[0], node[1])
 
 
 @handles("BitShift")
 def shift(node: Node) -> Tensor:
     """BitShift, left or right; a signed integer keeps its sign."""
-    x, y = together(node[0], node[1])
+    x, y = node[0], node[1]
     right = "shift_right_arithmetic" if x.dtype.is_signed else "shift_right_logical"
     return node.op("shift_left" if node.attr("direction") == "LEFT" else right, x, y)
 
@@ -158,8 +147,7 @@ def bitcast(node: Node) -> Tensor:
 @handles("Where")
 def where(node: Node) -> Tensor:
     """Where."""
-    which, x, y = together(node[0], node[1], node[2])
-    return which.select(x, y)
+    return node[0].select(node[1], node[2])
 
 
 @handles("Clip")
@@ -172,7 +160,7 @@ def clip(node: Node) -> Tensor:
             bounds[k] = node.constant(number, x.dtype)
     for bound, op in zip(bounds, ("maximum", "minimum"), strict=True):
         if bound is not None:
-            x = node.op(op, *together(x, bound if bound.rank == 0 else bound.reshape([])))
+            x = node.op(op, x, bound.reshape([]) if bound.rank else bound)
     return x
 
 
@@ -183,8 +171,7 @@ def sigmoid(x: Tensor) -> Tensor:
 
 def softplus(x: Tensor) -> Tensor:
     """log(1 + exp(x)), without overflow."""
-    e = (-x.abs()).exp()
-    return x.maximum(0.0) + e.log1p()
+    return x.maximum(0.0) + (-x.abs()).exp().log1p()
 
 
 def relu(x: Tensor) -> Tensor:
@@ -192,37 +179,13 @@ def relu(x: Tensor) -> Tensor:
     return x.maximum(0)
 
 
-def expm1(x: Tensor) -> Tensor:
-    """exp(x) - 1, exact for small `x`."""
-    return x.expm1()
-
-
-def positive(x: Tensor, yes: Tensor, no: Tensor) -> Tensor:
-    """`yes` where `x > 0`, else `no`."""
-    return (x > 0).select(yes, no)
-
-
 def bounded(x: Tensor, low: float, high: float) -> Tensor:
     """`x` in [low, high]."""
     return x.maximum(low).minimum(high)
 
 
-def gelu(x: Tensor, approximate: str) -> Tensor:
-    """x times the normal distribution at x, or its approximation."""
-    if approximate == "tanh":
-        return 0.5 * x * (1.0 + (math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))).tanh())
-    return 0.5 * x * (1.0 + (x * math.sqrt(0.5)).erf())
-
-
-def mish(x: Tensor) -> Tensor:
-    """x tanh(softplus(x))."""
-    return x * softplus(x).tanh()
-
-
 class Attributes(Protocol):
-    """The attributes of an activation, and the block that gets its ops."""
-
-    block: Block
+    """The attributes of an activation."""
 
     def attr(self, name: str) -> Attribute:
         """A number, or a tensor of equal numbers."""
@@ -230,20 +193,21 @@ class Attributes(Protocol):
 
 # Activations: a function of the attributes and the widened operand. They are written by the same formulas (`idioms.py`).
 ACTIVATIONS: dict[str, Callable[[Attributes, Tensor], Tensor]] = {
-    "Celu": lambda n, x: relu(x) + (n.attr("alpha") * expm1(x / n.attr("alpha"))).minimum(0.0),
-    "Elu": lambda n, x: positive(x, x, n.attr("alpha") * expm1(x)),
-    "Gelu": lambda n, x: gelu(x, n.attr("approximate")),
+    "Celu": lambda n, x: relu(x) + (n.attr("alpha") * (x / n.attr("alpha")).expm1()).minimum(0.0),
+    "Elu": lambda n, x: (x > 0).select(x, n.attr("alpha") * x.expm1()),
+    "Gelu": lambda n, x: layers.gelu_tanh(x) if n.attr("approximate") == "tanh" else layers.gelu(x),
     "HardSigmoid": lambda n, x: bounded(n.attr("alpha") * x + n.attr("beta"), 0.0, 1.0),
     "HardSwish": lambda n, x: x * bounded(x / 6.0 + 0.5, 0.0, 1.0),
     "LeakyRelu": lambda n, x: (x < 0).select(n.attr("alpha") * x, x),
-    "Mish": lambda n, x: mish(x),
+    "Mish": lambda n, x: x * softplus(x).tanh(),
     "Relu": lambda n, x: relu(x),
-    "Selu": lambda n, x: n.attr("gamma") * positive(x, x, n.attr("alpha") * expm1(x)),
+    "Selu": lambda n, x: n.attr("gamma") * (x > 0).select(x, n.attr("alpha") * x.expm1()),
     "Sigmoid": lambda n, x: sigmoid(x),
     "Softplus": lambda n, x: softplus(x),
     "Softsign": lambda n, x: x / (x.abs() + 1.0),
+    "Sqrt": lambda n, x: sqrt(x),
     "Swish": lambda n, x: x * sigmoid(n.attr("alpha") * x),
-    "ThresholdedRelu": lambda n, x: (x > n.attr("alpha")).select(x, n.block.full(0.0, x)),
+    "ThresholdedRelu": lambda n, x: (x > n.attr("alpha")).select(x, 0.0),
 }
 
 
@@ -260,9 +224,8 @@ def shrink(node: Node) -> Tensor:
     """Shrink: moved toward zero by `bias`; zero within `lambd`."""
     x, bias, lambd = node[0], node.attr("bias"), node.attr("lambd")
     number = (lambda v: v) if x.dtype.is_float else int
-    zero = node.block.full(0, x)
     low = x < number(-lambd) if x.dtype.is_signed or x.dtype.is_float else None
-    high = (x > number(lambd)).select(x - number(bias), zero)
+    high = (x > number(lambd)).select(x - number(bias), 0)
     return high if low is None else low.select(x + number(bias), high)
 
 
@@ -272,10 +235,7 @@ def prelu(node: Node) -> Tensor:
     x, slope = node[0], node[1]
     if node.opset < 7 and slope.rank == 1 and slope.shape != (1,) and x.rank > 1:
         slope = slope.reshape([slope.shape[0], *[1] * (x.rank - 2)])
-    x, slope = together(x, slope)
-    if not (x.dtype.is_signed or x.dtype.is_float):
-        return x
-    return (x < 0).select(slope * x, x)
+    return (x < 0).select(slope * x, x) if x.dtype.is_signed or x.dtype.is_float else x
 
 
 @handles("IsNaN")
@@ -338,6 +298,20 @@ def wrapped(x: Tensor, target: DType) -> Tensor:
     half, size = 1 << (target.bits - 1), 1 << target.bits
     low = x.bitwise_and(_mask(x, size - 1)).cast(SI64)  # 0 ≤ low < size
     return ((low >= half).select(low - size, low) if target.is_signed else low).cast(target)
+
+
+def centered(x: Tensor, zero: Tensor | None, shape: list[int] | None = None) -> Tensor:
+    """Integers minus their zero point, in si32; `shape` is that of one zero point per index of an axis."""
+    if zero is None:
+        return x.cast(SI32)
+    z = zero.cast(SI32)
+    z = z.reshape(shape) if shape is not None and z.rank == 1 and z.shape != (1,) else scalar(z)
+    return x.cast(SI32) - stretched(z, x.shape)
+
+
+def scalar(z: Tensor) -> Tensor:
+    """A tensor of shape [1] as rank 0."""
+    return z.reshape([]) if z.shape == (1,) else z
 
 
 def _mask(x: Tensor, bits: int) -> Tensor:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ptir_tools.bridges.extent_ops import picked_at
 from ptir_tools.bridges.onnx.ops.bounded import compressed
-from ptir_tools.bridges.onnx.ops.shape import along, cut, expanded
-from ptir_tools.bridges.onnx.table import Node, axis, fixed, handles, refused, refuses, stretched
+from ptir_tools.bridges.onnx.ops.shape import cut, expanded
+from ptir_tools.bridges.onnx.table import Node, axis, back, fixed, handles, refused, refuses
 from ptir_tools.core.dtypes import I1, SI32, SI64, UI8
 from ptir_tools.core.extents import product
 from ptir_tools.core.lazy import np
@@ -37,11 +38,7 @@ def normalized(node: Node, i: int, extent: Dim) -> Tensor:
 
 def wrapped_indices(at: Tensor, extent: Dim, node: Node) -> Tensor:
     """Indices from 0 on: those below zero count from the end of an axis of `extent`."""
-    if isinstance(extent, int):
-        total = at + extent
-    else:
-        size = node.scope.measured(extent)
-        total = at + stretched(size if at.dtype is SI64 else size.cast(at.dtype), at.shape)
+    total = at + extent if isinstance(extent, int) else at + back(node.scope.measured(extent), at)
     return (at < 0).select(total, at)
 
 
@@ -83,7 +80,7 @@ def flat_places(node: Node, at: Tensor, shape: tuple[Dim, ...], a: int) -> Tenso
 
 def scaled(node: Node, x: Tensor, n: Dim) -> Tensor:
     """si64 elements times an extent."""
-    return x * n if isinstance(n, int) else x * stretched(node.scope.measured(n), x.shape)
+    return x * n if isinstance(n, int) else x * node.scope.measured(n)
 
 
 @handles("GatherElements")
@@ -148,14 +145,14 @@ def _nd_places(node: Node, at: Tensor, shape: tuple[Dim, ...], first: int) -> tu
 @handles("GatherND")
 def gather_nd(node: Node) -> Tensor:
     """GatherND: slices at index vectors."""
-    x, at, b = node[0], node[1], node.attr("batch_dims")
+    x, at, b = node[0], node[1], node.attr("batch_dims", 0)
     places, rest = _nd_places(node, at, x.shape, b)
     depth = fixed(at.shape[-1]) if at.rank else 0
     if not b:
         return (x if depth == 1 else x.reshape([product(x.shape[:depth]), *rest])).take(places)
     batch, rows = x.shape[:b], product(x.shape[b : b + depth])
     lead = scaled(node, node.iota([product(batch)], SI64, 0), rows)
-    places = places + stretched(lead.reshape([*batch, *[1] * (places.rank - b)]), places.shape)
+    places = places + lead.reshape([*batch, *[1] * (places.rank - b)])
     flat = x.reshape([product((*batch, rows)), product(tuple(rest))])
     return flat.take(places).reshape([*places.shape, *rest])
 
@@ -167,7 +164,7 @@ def scatter_nd(node: Node) -> Tensor:
     places, rest = _nd_places(node, at, x.shape, 0)
     length = product(tuple(rest))
     column = places.reshape([-1, 1])
-    each = stretched(scaled(node, column, length), (column.shape[0], length)) + node.iota([column.shape[0], length], SI64, 1)
+    each = scaled(node, column, length) + node.iota([column.shape[0], length], SI64, 1)
     return scattered(node, x, each, updates)
 
 
@@ -177,7 +174,7 @@ def compress(node: Node) -> Tensor:
     whole = node.attr("axis") is None
     x = node[0].reshape([product(node[0].shape)]) if whole else node[0]
     a = 0 if whole else axis(node.attr("axis"), x.rank)
-    return compressed(node, x, a) if node.array(1) is None else along(x, a, np.flatnonzero(node.known(1)))
+    return compressed(node, x, a) if node.array(1) is None else picked_at(x, a, np.flatnonzero(node.known(1)))
 
 
 @handles("TensorScatter")
@@ -186,9 +183,9 @@ def tensor_scatter(node: Node) -> Tensor:
     x, updates, a = node[0], node[1], axis(node.attr("axis", -2), node[0].rank)
     at = node.iota(updates.shape, SI64, a)
     if node.has(2):
-        at = at + stretched(node[2].cast(SI64).reshape([-1, *[1] * (x.rank - 1)]), at.shape)
+        at = at + node[2].cast(SI64).reshape([-1, *[1] * (x.rank - 1)])
     if node.attr("mode", "linear") == "circular":
-        at = at.mod(node.block.full(fixed(x.shape[a]), at))
+        at = at.mod(fixed(x.shape[a]))
     return x.scatter_reduce(at, updates, axis=a, reduce="replace")
 
 
@@ -201,9 +198,8 @@ def one_hot(node: Node) -> Tensor:
     at = x if x.dtype is SI64 else x.cast(SI64)
     at = expanded((at < 0).select(at + depth, at), [a])
     shape = tuple(depth if i == a else d for i, d in enumerate(at.shape))
-    hit = stretched(at, shape).compare_eq(node.iota(shape, SI64, a))
-    off, on = (stretched(values.slice([k], [1]), shape) for k in (0, 1))
-    return hit.select(on, off)
+    off, on = (values.slice([k], [1]) for k in (0, 1))
+    return at.compare_eq(node.iota(shape, SI64, a)).select(on, off)
 
 
 @handles("ReverseSequence")
@@ -212,6 +208,6 @@ def reverse_sequence(node: Node) -> Tensor:
     x, lengths = node[0], node[1]
     b, t = node.attr("batch_axis"), node.attr("time_axis")
     at = node.iota(x.shape, SI64, t)
-    length = stretched(lengths.cast(SI64).reshape([-1 if i == b else 1 for i in range(x.rank)]), x.shape)
+    length = lengths.cast(SI64).reshape([-1 if i == b else 1 for i in range(x.rank)])
     turned = (at < length).select(length - at - 1, at)
     return x.gather(turned, axis=t)

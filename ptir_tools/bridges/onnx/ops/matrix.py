@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ptir_tools.bridges.onnx.ops.elementwise import centered
 from ptir_tools.bridges.onnx.ops.shape import cut, expanded
-from ptir_tools.bridges.onnx.table import Node, back, fixed, handles, one_shape, refused, stretched, wide
-from ptir_tools.core.dtypes import SI32, DType
+from ptir_tools.bridges.onnx.table import Node, back, fixed, handles, one_shape, plus, refused, stretched, wide
+from ptir_tools.core.dtypes import DType
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 
@@ -62,7 +63,7 @@ def gemm(node: Node) -> Tensor:
         c = node[2]
         if node.attr("beta") != 1:
             c = back(wide(c) * _number(node.attr("beta"), c), c)
-        out = out + stretched(c, out.shape)
+        out = plus(out, c)
     return out
 
 
@@ -149,13 +150,7 @@ def _contract(x: Tensor, a: str, y: Tensor, b: str, later: str) -> tuple[Tensor,
 @handles("MatMulInteger")
 def matmul_integer(node: Node) -> Tensor:
     """MatMulInteger: the product of 8-bit integers in 32 bits, with zero points subtracted."""
-    a, b = node[0].cast(SI32), node[1].cast(SI32)
-    if node.has(2):
-        zero = node[2].cast(SI32)
-        a = a - stretched(zero.reshape([zero.shape[0], 1]) if zero.rank == 1 and zero.shape != (1,) else zero, a.shape)
-    if node.has(3):
-        b = b - stretched(node[3].cast(SI32), b.shape)
-    return matmul(a, b)
+    return matmul(centered(node[0], node.get(2), [-1, 1]), centered(node[1], node.get(3)))
 
 
 @handles("Det")

@@ -5,34 +5,23 @@ from __future__ import annotations
 from math import prod
 
 from ptir_tools.bridges.extents import of
-from ptir_tools.bridges.onnx.ops.elementwise import sqrt
 from ptir_tools.bridges.onnx.ops.shape import reshaped
 from ptir_tools.bridges.onnx.ops.window import mean
-from ptir_tools.bridges.onnx.table import DTYPES, Node, axis, back, handles, refused, stretched, wide
+from ptir_tools.bridges.onnx.table import DTYPES, Node, axis, back, handles, plus, refused, stretched, wide
 from ptir_tools.core.dtypes import F32, SI64
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
-
-
-def softmax(x: Tensor, a: int) -> Tensor:
-    """exp(x - max) divided by its sum."""
-    e = (x - stretched(x.reduce_max([a], keepdims=True), x.shape)).exp()
-    return e / stretched(e.reduce_sum([a], keepdims=True), x.shape)
-
-
-def log_softmax(x: Tensor, a: int) -> Tensor:
-    """The logarithm of `softmax`, computed directly."""
-    shifted = x - stretched(x.reduce_max([a], keepdims=True), x.shape)
-    return shifted - stretched(shifted.exp().reduce_sum([a], keepdims=True).log(), x.shape)
+from ptir_tools.dialects.ptir.composites import layers
+from ptir_tools.dialects.ptir.composites.rounding import sqrt
 
 
 def hardmax(x: Tensor, a: int) -> Tensor:
     """Hardmax: 1 at the first maximum, 0 elsewhere."""
-    best = stretched(x.argmax(axis=a, keepdims=True, output_dtype=SI64), x.shape)
-    return x.block.op("iota", list(x.shape), SI64, a).compare_eq(best).cast(x.dtype)
+    best = x.argmax(axis=a, keepdims=True, output_dtype=SI64)
+    return x.block.iota(x.shape, SI64, a).compare_eq(best).cast(x.dtype)
 
 
-_SOFT = {"Softmax": softmax, "LogSoftmax": log_softmax, "Hardmax": hardmax}
+_SOFT = {"Softmax": layers.softmax, "LogSoftmax": layers.log_softmax, "Hardmax": hardmax}
 
 
 @handles("Softmax", "LogSoftmax", "Hardmax")
@@ -49,7 +38,7 @@ def soft(node: Node) -> Tensor:
 def centered(x: Tensor, axes: list[int]) -> tuple[Tensor, Tensor, Tensor]:
     """`x` minus its mean, the mean, and the biased variance."""
     average = mean(x, axes)
-    rest = x - stretched(average, x.shape)
+    rest = x - average
     return rest, average, mean(rest * rest, axes)
 
 
@@ -76,9 +65,8 @@ def layer_norm(node: Node) -> list[Tensor]:
     source = x if x.dtype.bits > stash.bits else x.cast(stash) if x.dtype is not stash else x
     rest, average, variance = centered(source, list(range(a, x.rank)))
     scale = (variance + epsilon).rsqrt()
-    y = back(rest * stretched(scale, x.shape), x) * stretched(node[1], x.shape)
-    y = y + stretched(node[2], x.shape) if node.has(2) else y
-    return [y, *(v if v.dtype is stash else v.cast(stash) for v in (average, scale))]
+    y = back(rest * scale, x) * stretched(node[1], x.shape)
+    return [plus(y, node.get(2)), *(v if v.dtype is stash else v.cast(stash) for v in (average, scale))]
 
 
 def rounded_norm(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
@@ -100,8 +88,7 @@ def scaled_rms(x: Tensor, gamma: Tensor, epsilon: float, axes: list[int]) -> Ten
     """`x` divided by its root mean square over `axes`, times `gamma`."""
     source = wide(x)
     scale = (mean(source * source, axes) + epsilon).rsqrt()
-    y = back(source * stretched(scale, x.shape), gamma)
-    return y * stretched(gamma, x.shape)
+    return back(source * scale, gamma) * stretched(gamma, x.shape)
 
 
 def _per_channel(v: Tensor, x: Tensor) -> Tensor:
@@ -139,7 +126,7 @@ def instance_norm(node: Node) -> Tensor:
     """InstanceNormalization, per sample and channel."""
     x = wide(node[0])
     rest, _, variance = centered(x, list(range(2, x.rank)))
-    y = rest * stretched((variance + node.attr("epsilon")).rsqrt(), x.shape)
+    y = rest * (variance + node.attr("epsilon")).rsqrt()
     return back(y * _per_channel(wide(node.ranked(1, 1)), x) + _per_channel(wide(node.ranked(2, 1)), x), node[0])
 
 
@@ -157,7 +144,7 @@ def group_norm(node: Node) -> Tensor:
     node.ranked(1, 1), node.ranked(2, 1)
     split = reshaped(x, [of(x.shape[0]), groups, channels // groups, *map(of, x.shape[2:])])
     rest, _, variance = centered(split, list(range(2, split.rank)))
-    y = (rest * stretched((variance + node.attr("epsilon")).rsqrt(), split.shape)).reshape(x.shape)
+    y = (rest * (variance + node.attr("epsilon")).rsqrt()).reshape(x.shape)
     scale, bias = wide(node[1]), wide(node[2])
     if node.opset < 21:
         scale, bias = (stretched(v.reshape([groups, 1]), (groups, channels // groups)).reshape([channels]) for v in (scale, bias))
@@ -171,9 +158,8 @@ def lp_norm(node: Node) -> Tensor:
     a = axis(node.attr("axis"), x.rank)
     magnitude = x.abs() if node.attr("p") == 1 else x * x
     norm = magnitude.reduce_sum([a], keepdims=True)
-    norm = stretched(norm if node.attr("p") == 1 else sqrt(norm), x.shape)
-    zero = norm.compare_eq(0.0)
-    return back(zero.select(node.block.full(0.0, x), x / norm), node[0])
+    norm = norm if node.attr("p") == 1 else sqrt(norm)
+    return back(norm.compare_eq(0.0).select(0.0, x / norm), node[0])
 
 
 @handles("LRN")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from math import inf
 
 from ptir_tools.bridges.extents import of
-from ptir_tools.bridges.onnx.ops.elementwise import bounded, converted
+from ptir_tools.bridges.onnx.ops.elementwise import bounded, centered, converted, scalar
 from ptir_tools.bridges.onnx.ops.matrix import matmul
 from ptir_tools.bridges.onnx.ops.shape import cut, expanded
 from ptir_tools.bridges.onnx.ops.window import Window, channels_first, convolved
-from ptir_tools.bridges.onnx.table import NARROW, Node, axis, handles, stretched, wide
+from ptir_tools.bridges.onnx.table import NARROW, Node, axis, fixed, handles, plus, stretched, wide
 from ptir_tools.core.dtypes import F32, F64, SI32, UI8, DType
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Dim
@@ -27,8 +27,7 @@ def spread(v: Tensor, x: Tensor, a: int, block: int) -> Tensor:
         return stretched(v.reshape([v.shape[0] if i == a else 1 for i in range(x.rank)]), x.shape)
     if v.rank != x.rank:
         raise Violation("InvalidModel", f"scales {v.type} do not fit {x.type}")
-    count = v.shape[a]
-    assert isinstance(count, int)
+    count = fixed(v.shape[a])
     each: list[Dim] = [d for i, d in enumerate(v.shape) for d in ([count, block] if i == a else [d])]
     whole = stretched(expanded(v, [a + 1]), tuple(each)).reshape([count * block if i == a else d for i, d in enumerate(v.shape)])
     return cut(whole, a, 0, of(x.shape[a]))
@@ -47,10 +46,7 @@ def _known(node: Node, i: int, a: int, block: int) -> list[float] | None:
 def rounded(x: Tensor, zero: Tensor | None, target: DType) -> Tensor:
     """Floats rounded to nearest even, plus the zero point, saturated; NaN is 0."""
     integer = bounded(x.round_even(), -_RANGE, _RANGE).cast(SI32)
-    if zero is not None:
-        integer = integer + zero
-    low, high = max(target.min, SI32.min), min(target.max, SI32.max)
-    return integer.maximum(low).minimum(high).cast(target)
+    return bounded(plus(integer, zero), max(target.min, SI32.min), min(target.max, SI32.max)).cast(target)
 
 
 @handles("QuantizeLinear")
@@ -120,30 +116,15 @@ def dynamic_quantize(node: Node) -> list[Tensor]:
     return list(by_range(node[0]))
 
 
-def centered(x: Tensor, zero: Tensor | None, shape: list[int] | None = None) -> Tensor:
-    """Integers minus their zero point, in si32; `shape` is that of one zero point per index of an axis."""
-    si32 = x.cast(SI32)
-    if zero is None:
-        return si32
-    z = zero.cast(SI32)
-    return si32 - stretched(z.reshape(shape) if shape is not None and z.rank == 1 and z.shape != (1,) else scalar(z), si32.shape)
-
-
-def scalar(z: Tensor) -> Tensor:
-    """A tensor of shape [1] as rank 0."""
-    return z.reshape([]) if z.shape == (1,) else z
-
-
 def _requantized(node: Node, total: Tensor, factor: Tensor, i: int, source: DType) -> Tensor:
     zero = node.get(i)
-    scaled = total.cast(F64) * stretched(factor.cast(F64), total.shape)
-    moved = scaled if zero is None else scaled + stretched(scalar(zero).cast(F64), total.shape)
+    moved = plus(total.cast(F64) * factor.cast(F64), None if zero is None else scalar(zero).cast(F64))
     return rounded(moved, None, source if zero is None else zero.dtype)
 
 
 def requantized(quotient: Tensor, zero: Tensor) -> Tensor:
     """Quotients by the scale, quantized to the dtype of the zero point."""
-    return rounded(quotient, stretched(scalar(zero).cast(SI32), quotient.shape), zero.dtype)
+    return rounded(quotient, scalar(zero).cast(SI32), zero.dtype)
 
 
 @handles("QLinearMatMul")
@@ -152,10 +133,7 @@ def qlinear_matmul(node: Node) -> Tensor:
     a, b = centered(node[0], node.get(2), [-1, 1]), centered(node[3], node.get(5))
     left = node[1]
     left = left.reshape([-1, 1]) if left.rank == 1 and left.shape != (1,) else scalar(left)
-    right, out = scalar(node[4]), scalar(node[6])
-    total = matmul(a, b)
-    factor = stretched(left, total.shape) * stretched(right, total.shape) / stretched(out, total.shape)
-    return _requantized(node, total, factor, 7, node[0].dtype)
+    return _requantized(node, matmul(a, b), left * scalar(node[4]) / scalar(node[6]), 7, node[0].dtype)
 
 
 @handles("QLinearConv")
@@ -165,10 +143,7 @@ def qlinear_conv(node: Node) -> Tensor:
     window = Window(node, x.shape[2:], [d for d in w.shape[2:] if isinstance(d, int)])
     rest = [1] * (w.rank - 1)
     total = convolved(centered(x, node.get(2)), centered(w, node.get(5), [-1, *rest]), node.attr("group"), window)
-    if node.has(8):
-        total = total + stretched(node[8], total.shape)
-    total = channels_first(total)
+    total = channels_first(plus(total, node.get(8)))
     scale = node[4]
     scale = scale.reshape([-1, *rest[1:]]) if scale.rank == 1 and scale.shape != (1,) else scalar(scale)
-    factor = stretched(scalar(node[1]), scale.shape) * scale / stretched(scalar(node[6]), scale.shape)
-    return _requantized(node, total, factor, 7, x.dtype)
+    return _requantized(node, total, scalar(node[1]) * scale / scalar(node[6]), 7, x.dtype)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ptir_tools.bridges.onnx.ops.elementwise import Map, bounded, relu, sigmoid, softplus
-from ptir_tools.bridges.onnx.ops.quantize import by_range, centered
-from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
+from ptir_tools.bridges.extent_ops import reversed_along
+from ptir_tools.bridges.onnx.ops.elementwise import Map, bounded, centered, relu, sigmoid, softplus
+from ptir_tools.bridges.onnx.ops.quantize import by_range
+from ptir_tools.bridges.onnx.ops.shape import cut
 from ptir_tools.bridges.onnx.table import DOMAIN, Node, fixed, handles, refused, stretched
 from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.dtypes import F32, SI32, SI64
@@ -212,7 +213,7 @@ def _direction(
         whole = whole + stretched(both, whole.shape)
     at = node.iota([whole.shape[0]], SI64, 0)
     if turned:
-        whole, at = reversed_(whole, 0), reversed_(at, 0)
+        whole, at = reversed_along(whole, 0), reversed_along(at, 0)
     inner = [_parts(of_h, 3, 0)[2]] if kind == "GRU" and linear and of_h is not None else []
     peepholes = _parts(_row(node[7], k), 3, 0) if kind == "LSTM" and node.has(7) else []
     kept = [*weights[1], *inner, *peepholes, *([lengths.cast(SI64)] if lengths is not None else [])]
@@ -220,4 +221,4 @@ def _direction(
     cell = Cell(kind, maps, len(weights[1]), linear, bool(inner), bool(peepholes), coupled, clip, lengths is not None)
     result = node.block.scan([*states, *kept], [whole, at], cell.step)
     states_out = result[len(states) + len(kept)]
-    return [reversed_(states_out, 0) if turned else states_out, *(result[i] for i in range(len(states)))]
+    return [reversed_along(states_out, 0) if turned else states_out, *(result[i] for i in range(len(states)))]

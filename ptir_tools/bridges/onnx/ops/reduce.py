@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from ptir_tools.bridges.extent_ops import reversed_along
 from ptir_tools.bridges.extents import of
-from ptir_tools.bridges.onnx.ops.elementwise import sqrt
-from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
+from ptir_tools.bridges.onnx.ops.shape import cut
 from ptir_tools.bridges.onnx.ops.window import counted
-from ptir_tools.bridges.onnx.table import HANDLERS, Node, axis, back, handles, stretched, wide
+from ptir_tools.bridges.onnx.table import HANDLERS, Node, axis, back, handles, wide
 from ptir_tools.core.dtypes import I1, SI64, UI8
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
+from ptir_tools.dialects.ptir.composites.rounding import sqrt
 
 Reduced = Callable[[Tensor, list[int], bool], Tensor]
 
@@ -21,32 +22,19 @@ def _sum(x: Tensor, axes: list[int], keep: bool) -> Tensor:
     return x.reduce_sum(axes, keepdims=keep)
 
 
-def _mean(x: Tensor, axes: list[int], keep: bool) -> Tensor:
-    total = x.reduce_sum(axes, keepdims=keep)
-    count: Tensor | float = counted(x, axes, total) if keep else counted(x, axes, x.reduce_sum(axes, keepdims=True))
-    if isinstance(count, Tensor) and not keep:
-        count = count.reshape(total.shape)
-    average: Tensor = total / count
-    return average
-
-
-def _prod(x: Tensor, axes: list[int], keep: bool) -> Tensor:
-    return x.reduce_prod(axes, keepdims=keep)
-
-
 def _log_sum_exp(x: Tensor, axes: list[int], keep: bool) -> Tensor:
     top = x.reduce_max(axes, keepdims=True)
-    finite = (top.abs() < math.inf).select(top, x.block.full(0, top))
-    total = (x - stretched(finite, x.shape)).exp().reduce_sum(axes, keepdims=True).log() + finite
+    finite = (top.abs() < math.inf).select(top, 0)
+    total = (x - finite).exp().reduce_sum(axes, keepdims=True).log() + finite
     return total if keep else total.reshape([d for i, d in enumerate(total.shape) if i not in axes])
 
 
 REDUCTIONS: dict[str, Reduced] = {
     "ReduceSum": _sum,
-    "ReduceMean": _mean,
+    "ReduceMean": lambda x, axes, keep: x.reduce_sum(axes, keepdims=keep) / counted(x, axes, keep),
     "ReduceMax": lambda x, axes, keep: x.reduce_max(axes, keepdims=keep),
     "ReduceMin": lambda x, axes, keep: x.reduce_min(axes, keepdims=keep),
-    "ReduceProd": _prod,
+    "ReduceProd": lambda x, axes, keep: x.reduce_prod(axes, keepdims=keep),
     "ReduceL1": lambda x, axes, keep: _sum(_magnitude(x), axes, keep),
     "ReduceL2": lambda x, axes, keep: sqrt(_sum(x * x, axes, keep)),
     "ReduceSumSquare": lambda x, axes, keep: _sum(x * x, axes, keep),
@@ -82,12 +70,12 @@ def arg(node: Node) -> Tensor:
     x = node[0]
     a, keep = axis(node.attr("axis"), x.rank), node.attr("keepdims") == 1
     last = bool(node.attr("select_last_index"))
-    source = reversed_(x, a) if last else x
+    source = reversed_along(x, a) if last else x
     op = "argmax" if node.name == "ArgMax" else "argmin"
     result = node.op(op, source, axis=a, keepdims=keep, output_dtype=SI64)
     if not last:
         return result
-    return stretched(node.scope.measured(of(x.shape[a]) - 1), result.shape) - result
+    return node.scope.measured(of(x.shape[a]) - 1) - result
 
 
 @handles("CumSum", "CumProd")

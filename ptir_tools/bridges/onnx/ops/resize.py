@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import reduce
 from itertools import product
 from math import prod
 
+from ptir_tools.bridges.extent_ops import picked_at
 from ptir_tools.bridges.extents import Extent, Size, dim, larger, of
 from ptir_tools.bridges.onnx.ops.elementwise import bounded, logical
-from ptir_tools.bridges.onnx.ops.shape import along, axis_product, cut
+from ptir_tools.bridges.onnx.ops.shape import axis_product, cut
 from ptir_tools.bridges.onnx.ops.window import Window, biased, channels_first, channels_last, weighed
 from ptir_tools.bridges.onnx.table import Node, axis, back, fixed, handles, refused, stretched, wide
 from ptir_tools.core.arrays import Array
@@ -70,7 +72,7 @@ def resize(node: Node) -> Tensor:
         count = size
         places = _places(node, n, count, scales[a], bounds)
         if mode == "nearest":
-            y = along(y, a, _nearest(places, n, node))
+            y = picked_at(y, a, _nearest(places, n, node))
         else:
             y = axis_product(y, a, _weights(node, np.array(places, np.float64), n, float(scales[a])))
         if crop:
@@ -78,8 +80,7 @@ def resize(node: Node) -> Tensor:
             shape = [count if i == a else 1 for i in range(x.rank)]
             outside = beyond.reshape(shape) if outside is None else outside | beyond.reshape(shape)
     if outside is not None and outside.any():
-        mask = stretched(node.constant(outside), y.shape)
-        y = mask.select(y.block.full(float(node.attr("extrapolation_value")), y), y)
+        y = node.constant(outside).select(float(node.attr("extrapolation_value")), y)
     if x.dtype.is_integer and y.dtype.is_float:
         y = bounded(y, float(x.dtype.min), float(x.dtype.max))
     return back(y, x)
@@ -109,19 +110,18 @@ def _over(node: Node, y: Tensor, a: int, count: Size, scale: Fraction | None) ->
     """The numerators of the source coordinates of all results along a symbolic axis, and their denominator."""
     slope, first, c = _line(node, of(y.shape[a]), count, scale)
     numbers = node.iota([dim(count)], SI64, 0)
-    slope_, first_, c_ = (stretched(node.scope.measured(v).reshape([1]), numbers.shape) for v in (slope, first, c))
-    return numbers * slope_ + first_, c_
+    slope_, first_, c_ = (node.scope.measured(v).reshape([1]) for v in (slope, first, c))
+    return numbers * slope_ + first_, stretched(c_, numbers.shape)
 
 
 def _floor(x: Tensor, by: Tensor) -> Tensor:
     """Integers divided by positive ones, rounded down."""
-    return x.block.op("div", x - x.mod(by), by)
+    return (x - x.mod(by)) / by
 
 
 def _kept_inside(node: Node, at: Tensor, n: Dim) -> Tensor:
     """Indices moved into an axis of `n` elements."""
-    last = stretched(node.scope.measured(of(n) - 1).reshape([1]), at.shape)
-    return at.clamp(node.block.full(0, at), last)
+    return at.clamp(0, node.scope.measured(of(n) - 1).reshape([1]))
 
 
 def _nearest_symbolic(node: Node, y: Tensor, a: int, count: Size, scale: Fraction | None) -> Tensor:
@@ -139,8 +139,7 @@ def _nearest_symbolic(node: Node, y: Tensor, a: int, count: Size, scale: Fractio
         above, c, up = above * 2 + c, c * 2, False
     else:
         up = mode == "ceil"
-    zero = node.block.full(0, above)
-    at = zero - _floor(zero - above, c) if up else _floor(above, c)
+    at = -_floor(-above, c) if up else _floor(above, c)
     return y.taken(_kept_inside(node, at, n), a)
 
 
@@ -161,8 +160,7 @@ def _linear(node: Node, y: Tensor, a: int, count: Size, scale: Fraction | None) 
     before = _floor(above, c)
     part = (above - before * c).cast(y.dtype) / c.cast(y.dtype)
     first, second = (y.taken(_kept_inside(node, at, y.shape[a]), a) for at in (before, before + 1))
-    weight = part.reshape([dim(count) if i == a else 1 for i in range(y.rank)]).broadcast_to(first.shape)
-    return first + (second - first) * weight
+    return first + (second - first) * part.reshape([dim(count) if i == a else 1 for i in range(y.rank)])
 
 
 def _fraction(scale: float) -> Fraction:
@@ -271,7 +269,7 @@ def grid_sample(node: Node) -> Tensor:
         places.append((at, d, borders))
     offsets = {"nearest": [0], "linear": [0, 1], "bilinear": [0, 1], "cubic": [-1, 0, 1, 2], "bicubic": [-1, 0, 1, 2]}[mode]
     rows = channels_last(x).reshape([n * prod(spatial) if isinstance(n, int) else -1, c])
-    base = stretched((node.iota([n], SI64, 0) * prod(spatial)).reshape([n, *[1] * m]), lead)
+    base = (node.iota([n], SI64, 0) * prod(spatial)).reshape([n, *[1] * m])
     taps = [[_tap(at, d, borders, k, mode, padding) for k in offsets] for at, d, borders in places]
     total = _interpolate(rows, base, spatial, taps)
     return back(total.transpose([0, total.rank - 1, *range(1, total.rank - 1)]), node[0])
@@ -280,7 +278,6 @@ def grid_sample(node: Node) -> Tensor:
 def _interpolate(rows: Tensor, base: Tensor, spatial: list[int], taps: list[list[Tap]]) -> Tensor:
     """[places…, channels]: sums of `rows` [elements, channels], from `base` on, over all neighbors of each place. `taps` has
     the results of `_tap` for each spatial axis and neighbor."""
-    lead = base.shape
     total: Tensor | None = None
     for corner in product(*(range(len(each)) for each in taps)):
         flat, weight, inside = None, None, None
@@ -292,9 +289,9 @@ def _interpolate(rows: Tensor, base: Tensor, spatial: list[int], taps: list[list
         assert flat is not None
         value = rows.take(flat + base)
         if inside is not None:
-            value = stretched(inside.reshape([*lead, 1]), value.shape).select(value, value.block.full(0, value))
+            value = inside.reshape([*inside.shape, 1]).select(value, 0.0)
         if weight is not None:
-            value = value * stretched(weight.reshape([*lead, 1]), value.shape)
+            value = value * weight.reshape([*weight.shape, 1])
         total = value if total is None else total + value
     assert total is not None
     return total
@@ -318,14 +315,13 @@ def deform_conv(node: Node) -> Tensor:
     for i, d in enumerate(spatial):
         tap = np.indices(kernel)[i].reshape(count, *[1] * m) * window.dilations[i]
         place = np.arange(places[i]).reshape([-1 if a == i else 1 for a in range(m)]) * window.strides[i] - window.pads[i][0]
-        plain = stretched(node.constant((tap + place).astype(np.float32), x.dtype), tuple(lead))
-        at = plain + cut(moves, 3, i, 1).reshape(lead)
+        at = node.constant((tap + place).astype(np.float32), x.dtype) + cut(moves, 3, i, 1).reshape(lead)
         taps.append([_tap(at, d, (0.0, 0.0), k, "linear", "zeros") for k in (0, 1)])
     rows = channels_last(x.reshape([n * groups, c // groups, *spatial])).reshape([n * groups * prod(spatial), c // groups])
     starts = np.arange(n * groups).reshape(n, groups, *[1] * (m + 1)) * prod(spatial)
-    total = _interpolate(rows, stretched(node.constant(starts), tuple(lead)), spatial, taps)
+    total = _interpolate(rows, node.constant(starts), spatial, taps)
     if node.has(4):
-        total = total * stretched(wide(node[4]).reshape([*lead, 1]), total.shape)
+        total = total * wide(node[4]).reshape([*lead, 1])
     patches = total.transpose([0, *range(3, m + 3), 2, 1, m + 3]).reshape([n, *places, count * c])
     return back(channels_first(biased(node, weighed(patches, w, node.attr("group"), c), 3)), node[0])
 
@@ -334,7 +330,7 @@ def _reflected(x: Tensor, low: float, high: float) -> Tensor:
     span = high - low
     if span == 0:
         return x * 0.0
-    away = (x - low).abs().rem(x.block.full(2 * span, x))
+    away = (x - low).abs().rem(2 * span)
     return away.minimum(2 * span - away) + low
 
 
@@ -380,15 +376,13 @@ def roi_align(node: Node) -> Tensor:
         length = high - low if half else (high - low).maximum(1.0)
         each = (np.arange(bins)[:, None] + (np.arange(samples) + 0.5) / samples).reshape(1, -1)
         steps = node.constant(each / bins, rois.dtype)
-        shape = (count, bins * samples)
-        at = stretched(low, shape) + stretched(length, shape) * stretched(steps, shape)
-        ok = logical("and", at >= -1.0, at <= float(d))
-        return bounded(at, 0.0, d - 1.0), ok
+        at = low + length * steps
+        return bounded(at, 0.0, d - 1.0), logical("and", at >= -1.0, at <= float(d))
 
     (ys, oky), (xs, okx) = side(1, height, spatial[0]), side(0, width, spatial[1])
     rows = channels_last(x).reshape([n * spatial[0] * spatial[1], c])
     shape = (count, height * samples, width * samples)
-    base = stretched((batch * (spatial[0] * spatial[1])).reshape([count, 1, 1]), shape)
+    base = (batch * (spatial[0] * spatial[1])).reshape([count, 1, 1])
     values: list[Tensor] = []
     for dy, dx in product((0, 1), repeat=2):
         parts = []
@@ -396,17 +390,13 @@ def roi_align(node: Node) -> Tensor:
             before = at.floor()
             rest = at - before
             index = bounded(before + float(k), 0.0, d - 1.0).cast(SI64)
-            parts.append((stretched(index.reshape(grow), shape), stretched((rest if k else 1.0 - rest).reshape(grow), shape)))
+            parts.append((index.reshape(grow), (rest if k else 1.0 - rest).reshape(grow)))
         flat = parts[0][0] * spatial[1] + parts[1][0] + base
-        weight = (parts[0][1] * parts[1][1]).reshape([*shape, 1])
-        gathered = rows.take(flat)
-        values.append(gathered * stretched(weight, gathered.shape))
+        values.append(rows.take(flat) * (parts[0][1] * parts[1][1]).reshape([*shape, 1]))
     largest = node.attr("mode") == "max"
-    mixed = values[0]
-    for v in values[1:]:
-        mixed = mixed.maximum(v) if largest else mixed + v
-    ok = logical("and", stretched(oky.reshape([count, shape[1], 1]), shape), stretched(okx.reshape([count, 1, shape[2]]), shape))
-    mixed = stretched(ok.reshape([*shape, 1]), mixed.shape).select(mixed, mixed.block.full(0.0, mixed))
+    mixed = reduce(lambda a, b: a.maximum(b) if largest else a + b, values)
+    ok = logical("and", oky.reshape([count, shape[1], 1]), okx.reshape([count, 1, shape[2]]))
+    mixed = ok.reshape([*shape, 1]).select(mixed, 0.0)
     cells = mixed.reshape([count, height, samples, width, samples, c])
     out = cells.reduce_max([2, 4]) if largest else cells.reduce_sum([2, 4]) / float(samples * samples)
     return back(out.transpose([0, 3, 1, 2]), node[0])

@@ -7,6 +7,7 @@ from itertools import accumulate
 from math import prod
 
 from ptir_tools.bridges import extent_ops, extents
+from ptir_tools.bridges.extent_ops import picked_at, reversed_along
 from ptir_tools.bridges.extents import Extent, Size, dim, divided_up, larger, least, most, of, smaller
 from ptir_tools.bridges.onnx.protocols import Datum
 from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, fixed, handles, one_shape, refused, stretched
@@ -23,7 +24,6 @@ from ptir_tools.rewrite.constants import literal_of
 from ptir_tools.rewrite.expression import Number
 from ptir_tools.rewrite.vocabulary import tensor_type
 
-_LONG = 1 << 16  # an axis that is reversed by computed places, not by a constant
 _FAR = 10**8  # bounds of a slice from this on mean its end, as exporters write it
 _FIELDS = ("value", "value_float", "value_floats", "value_int", "value_ints", "sparse_value")
 
@@ -327,7 +327,7 @@ def _end(end: int, n: int, step: int) -> int | None:
 def picked(x: Tensor, a: int, places: range) -> Tensor:
     """The elements at `places` along axis `a`."""
     if places.step < 0:
-        return reversed_(picked(x, a, places[::-1]), a)
+        return reversed_along(picked(x, a, places[::-1]), a)
     if not len(places):
         return cut(x, a, 0, 0)
     span = places[-1] + 1 - places.start
@@ -342,25 +342,10 @@ def picked(x: Tensor, a: int, places: range) -> Tensor:
     return kept.reshape([n if i == a else d for i, d in enumerate(x.shape)])
 
 
-def reversed_(x: Tensor, a: int) -> Tensor:
-    """`x` reversed along axis `a`. A scalar is its own reverse."""
-    n = x.shape[a] if x.rank else 1
-    if isinstance(n, int) and n <= 1:
-        return x
-    if not isinstance(n, int) or n > _LONG:
-        return extent_ops.along(x, a, of(n) - 1, of(n), -1)
-    return along(x, a, np.arange(n - 1, -1, -1))
-
-
 def axis_product(x: Tensor, a: int, matrix: object) -> Tensor:
     """The product of axis `a` and a constant matrix."""
     out = x.dot_general(x.block.constant(matrix, x.dtype), contract_lhs=[a], contract_rhs=[1])
     return out.transpose([*range(a), x.rank - 1, *range(a, x.rank - 1)])
-
-
-def along(x: Tensor, a: int, places: object) -> Tensor:
-    """The elements at constant indices `places` along axis `a`."""
-    return x.taken(x.block.constant(np.asarray(places, np.int64)), a)
 
 
 def pad(x: Tensor, a: int, low: int, high: int, value: Number = 0) -> Tensor:
@@ -399,8 +384,7 @@ def padded(node: Node) -> Tensor:
         raise Violation("InvalidModel", f"Pad fills with one value, not with {list(datum.shape)}")
     if isinstance(datum, Tensor):
         mask = node.constant(True).broadcast_to(x.shape).pad(lows, highs, pad_value=False)
-        moved = x.pad(lows, highs, pad_value=False if x.dtype is I1 else 0)
-        return mask.select(moved, datum.reshape([]).broadcast_to(moved.shape))
+        return mask.select(x.pad(lows, highs, pad_value=_scalar(x, 0)), datum.reshape([]))
     known = node.array(2)
     value = node.given("value", 0) if known is None else known.reshape(()).item() if known.dtype.kind != "V" else float(known)
     return x.pad(lows, highs, pad_value=_scalar(x, value))
@@ -424,7 +408,7 @@ def _mirrored(x: Tensor, a: int, low: int, high: int, mode: str) -> Tensor:
         raise Violation("InvalidModel", f"Pad has no mode `{mode}`")
     if len(at) == n and (at == np.arange(n)).all():
         return x
-    return along(x, a, at)
+    return picked_at(x, a, at)
 
 
 def _mirrored_symbolic(x: Tensor, a: int, low: int, high: int, mode: str) -> Tensor:
@@ -470,7 +454,7 @@ def range_(node: Node) -> Tensor:
     if _is(start, 0):
         return result
     first = node.scope.measured(start)
-    return result + (first if dtype is SI64 else first.cast(dtype)).broadcast_to(result.shape)
+    return result + (first if dtype is SI64 else first.cast(dtype))
 
 
 @handles("EyeLike")
@@ -487,10 +471,9 @@ def trilu(node: Node) -> Tensor:
     """Trilu: the upper or lower triangle; the rest is zero."""
     x = node[0]
     down, across = (node.iota(x.shape[-2:], SI64, a) for a in (0, 1))
-    offset = node[1].reshape([]) if node.has(1) else node.constant(np.int64(0))
-    op = "compare_ge" if node.attr("upper") else "compare_le"
-    kept = stretched(node.op(op, across - down, offset.broadcast_to(x.shape[-2:])), x.shape)
-    return kept.select(x, node.block.full(False if x.dtype is I1 else 0, x))
+    offset: Tensor | int = node[1].reshape([]) if node.has(1) else 0
+    kept = across - down >= offset if node.attr("upper") else across - down <= offset
+    return kept.select(x, _scalar(x, 0))
 
 
 @handles("DepthToSpace")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ptir_tools.bridges.onnx.ops.shape import along, axis_product, cut, pad
-from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, fixed, handles, stretched
+from ptir_tools.bridges.extent_ops import picked_at
+from ptir_tools.bridges.onnx.ops.shape import axis_product, cut, pad
+from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, fixed, handles
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F64, DType
@@ -78,10 +79,10 @@ def stft(node: Node) -> Tensor:
     window = node.get(2)
     length = node.integer(3) if node.has(3) else fixed(window.shape[0]) if window is not None else fixed(x.shape[1])
     count = 1 + (fixed(x.shape[1]) - length) // step
-    frames = along(x, 1, (np.arange(count)[:, None] * step + np.arange(length)).reshape(-1))
+    frames = picked_at(x, 1, (np.arange(count)[:, None] * step + np.arange(length)).reshape(-1))
     frames = frames.reshape([x.shape[0], count, length, x.shape[2]])
     if window is not None:
-        frames = frames * stretched(window.reshape([length, 1]), frames.shape)
+        frames = frames * window.reshape([length, 1])
     return transformed(frames, 2, length, False, bool(node.attr("onesided")))
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ptir_tools.bridges.onnx.ops.elementwise import sqrt
 from ptir_tools.bridges.onnx.ops.index import normalized
-from ptir_tools.bridges.onnx.table import Node, handles, stretched
+from ptir_tools.bridges.onnx.table import Node, back, handles
 from ptir_tools.core.dtypes import F32
 from ptir_tools.dialects.ptir.builder.build import Tensor
+from ptir_tools.dialects.ptir.composites.rounding import sqrt
 
 _TRAINING = "ai.onnx.preview.training"
 
@@ -22,7 +22,7 @@ def _each(node: Node, kinds: int, step: Callable[..., list[Tensor]]) -> list[Ten
 
 
 def _like(s: Tensor, x: Tensor) -> Tensor:
-    return stretched((s if s.dtype is x.dtype else s.cast(x.dtype)).reshape([]), x.shape)
+    return back(s, x).reshape([])
 
 
 @handles("Momentum", domain=_TRAINING)
@@ -33,8 +33,7 @@ def momentum(node: Node) -> list[Tensor]:
 
     def step(x: Tensor, g: Tensor, v: Tensor) -> list[Tensor]:
         gradient = decay * x + g
-        first = now.reshape([]).broadcast_to(x.shape) > 0
-        new = alpha * v + first.select(beta * gradient, gradient)
+        new = alpha * v + (now.reshape([]) > 0).select(beta * gradient, gradient)
         move = new if node.attr("mode") == "standard" else gradient + alpha * new
         return [x - _like(rate, x) * move, new]
 

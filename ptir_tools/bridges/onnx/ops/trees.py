@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptir_tools.bridges.onnx.ops.elementwise import sigmoid
-from ptir_tools.bridges.onnx.ops.normalize import softmax
 from ptir_tools.bridges.onnx.ops.shape import cut
-from ptir_tools.bridges.onnx.table import Node, handles, refused, stretched
+from ptir_tools.bridges.onnx.table import Node, handles, plus, refused, stretched
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F32, F64, SI32, SI64
 from ptir_tools.core.lazy import np
 from ptir_tools.dialects.ptir.builder.build import Tensor
+from ptir_tools.dialects.ptir.composites import layers
 
 ML = "ai.onnx.ml"
 DEEPEST = 256  # levels; each is a few ops
@@ -79,8 +79,7 @@ def walked(
         if mode != "BRANCH_MEMBER":
             return node.op(_COMPARED[mode], value, bound)
         sets = node.constant(members).take(at)
-        same = sets.compare_eq(stretched(value.reshape([*shape, 1]), sets.shape))
-        return same.cast(SI32).reduce_max([2]).compare_ne(0)
+        return sets.compare_eq(value.reshape([*shape, 1])).cast(SI32).reduce_max([2]).compare_ne(0)
 
     for _ in range(depth):
         value, bound = x.gather(where.take(at), axis=1), bounds.take(at)
@@ -173,14 +172,14 @@ def regressor(node: Node) -> Tensor:
 def based(node: Node, y: Tensor) -> Tensor:
     """The sum with the base values."""
     base = node.attr("base_values")
-    return y + stretched(node.constant(np.asarray([base], np.float32)), y.shape) if base else y
+    return plus(y, node.constant(np.asarray([base], np.float32)) if base else None)
 
 
 def transformed(node: Node, y: Tensor, how: str) -> Tensor:
     """Scores after a transformation."""
     if how not in ("NONE", "SOFTMAX", "LOGISTIC"):
         raise refused(f"{node.name} with the transformation {how}")
-    return softmax(y, 1) if how == "SOFTMAX" else sigmoid(y) if how == "LOGISTIC" else y
+    return layers.softmax(y, 1) if how == "SOFTMAX" else sigmoid(y) if how == "LOGISTIC" else y
 
 
 @handles("TreeEnsembleClassifier", domain=ML)

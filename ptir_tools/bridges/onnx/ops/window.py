@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from math import prod
 
+from ptir_tools.bridges.extent_ops import reversed_along
 from ptir_tools.bridges.extents import Size, divided_up, of, smaller
-from ptir_tools.bridges.onnx.ops.elementwise import sqrt
-from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
+from ptir_tools.bridges.onnx.ops.elementwise import centered
+from ptir_tools.bridges.onnx.ops.shape import cut
 from ptir_tools.bridges.onnx.protocols import Attribute
-from ptir_tools.bridges.onnx.table import Node, back, fixed, handles, refused, stretched, wide
+from ptir_tools.bridges.onnx.table import Node, back, fixed, handles, plus, refused, stretched, wide
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.dtypes import SI32, SI64, DType
+from ptir_tools.core.dtypes import SI64, DType
 from ptir_tools.core.lazy import np
 from ptir_tools.core.typed import Literal
 from ptir_tools.core.types import Dim
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
+from ptir_tools.dialects.ptir.composites.rounding import sqrt
 
 Pairs = list[tuple[int, int]]
 
@@ -116,7 +118,7 @@ def weighed(patches: Tensor, w: Tensor, groups: int, channels: int, accum: DType
 
 def biased(node: Node, y: Tensor, i: int) -> Tensor:
     """`y` [N, places…, channels] plus a bias per channel, if operand `i` is given."""
-    return y + stretched(node[i], y.shape) if node.has(i) else y
+    return plus(y, node.get(i))
 
 
 @handles("Conv")
@@ -130,12 +132,7 @@ def conv(node: Node) -> Tensor:
 @handles("ConvInteger")
 def conv_integer(node: Node) -> Tensor:
     """ConvInteger: a convolution of 8-bit integers in 32 bits, with zero points subtracted."""
-    x, w = node[0].cast(SI32), node[1].cast(SI32)
-    if node.has(2):
-        x = x - stretched(node[2].cast(SI32).reshape([]), x.shape)
-    if node.has(3):
-        zero = node[3].cast(SI32)
-        w = w - stretched(zero.reshape([-1, *[1] * (w.rank - 1)]) if zero.rank == 1 else zero, w.shape)
+    x, w = centered(node[0], node.get(2)), centered(node[1], node.get(3), [-1, *[1] * (node[1].rank - 1)])
     window = Window(node, x.shape[2:], [fixed(d) for d in w.shape[2:]])
     return channels_first(convolved(x, w, node.attr("group"), window))
 
@@ -145,38 +142,29 @@ def conv_transpose(node: Node) -> Tensor:
     """ConvTranspose: the gradient of a convolution. Elements are spread `stride` apart and convolved with the flipped weights."""
     x, w = node[0], node[1]
     groups, n = node.attr("group"), x.rank - 2
-    kernel = [fixed(d) for d in w.shape[2:]]
-    if numbers(node, "kernel_shape", kernel) != kernel:
-        raise Violation("InvalidModel", f"kernel_shape is {node.given('kernel_shape')}, and the weights have {kernel}")
-    strides, dilations = (numbers(node, name, [1] * n) for name in ("strides", "dilations"))
-    extra, given = numbers(node, "output_padding", [0] * n), numbers(node, "pads", [0] * (2 * n))
-    pads = [(given[i], given[i + n]) for i in range(n)]
+    window = Window(node, x.shape[2:], [fixed(d) for d in w.shape[2:]])
+    strides, extra = window.strides, numbers(node, "output_padding", [0] * n)
     shape, mode = node.given("output_shape"), node.attr("auto_pad", "NOTSET")
-    if mode == "VALID":
-        pads = [(0, 0)] * n
-    elif shape or mode != "NOTSET":
+    if mode != "VALID" and (shape or mode != "NOTSET"):
         spatial = [fixed(d) for d in x.shape[2:]]
-        shape = [s * e for s, e in zip(strides, spatial, strict=True)] if not shape else shape[-n:]
+        shape = shape[-n:] if shape else [s * e for s, e in zip(strides, spatial, strict=True)]
         for i in range(n):
-            total = max(strides[i] * (spatial[i] - 1) + extra[i] + (kernel[i] - 1) * dilations[i] + 1 - shape[i], 0)
+            whole = strides[i] * (spatial[i] - 1) + extra[i] + window.spans[i]
+            total = max(whole - shape[i], 0)
             less, more = total // 2, total - total // 2
-            short = strides[i] * (spatial[i] - 1) + extra[i] + (kernel[i] - 1) * dilations[i] + 1 - total
-            extra[i] += max(shape[i] - short, 0)
-            pads[i] = (less, more) if mode == "SAME_UPPER" else (more, less)
+            extra[i] += max(shape[i] - (whole - total), 0)
+            window.pads[i] = (less, more) if mode == "SAME_UPPER" else (more, less)
     spread = x
     if any(s > 1 for s in strides):
         zero = [0] * x.rank
         spread = x.pad(zero, zero, interior=[0, 0, *(s - 1 for s in strides)], pad_value=0)
-    whole = [
-        ((k - 1) * d - low, (k - 1) * d - high + e) for k, d, (low, high), e in zip(kernel, dilations, pads, extra, strict=True)
-    ]
+    spans = zip(window.spans, window.pads, extra, strict=True)
+    window.strides, window.pads = [1] * n, [(s - 1 - low, s - 1 - high + e) for s, (low, high), e in spans]
     channels, each, *taps = map(fixed, w.shape)
     for a in range(2, w.rank):
-        w = reversed_(w, a)
+        w = reversed_along(w, a)
     part = channels // groups
     turned = w.reshape([groups, part, each, *taps]).transpose([0, 2, 1, *range(3, w.rank + 1)])
-    window = Window.__new__(Window)
-    window.kernel, window.strides, window.dilations, window.pads = kernel, [1] * n, dilations, whole
     return channels_first(biased(node, convolved(spread, turned.reshape([groups * each, part, *taps]), groups, window), 2))
 
 
@@ -242,7 +230,7 @@ def average_pool(node: Node) -> Tensor:
     counts = pool.taps(tuple(map(fixed, x.shape[2:])), include)
     if (counts == counts.flat[0]).all():
         return back(total / float(counts.flat[0]), x)
-    return back(total / stretched(node.constant(counts, total.dtype), total.shape), x)
+    return back(total / node.constant(counts, total.dtype), x)
 
 
 @handles("LpPool")
@@ -252,15 +240,13 @@ def lp_pool(node: Node) -> Tensor:
     if p <= 0:
         raise Violation("InvalidModel", f"LpPool with p = {p}")
     wide_ = wide(x).abs()
-    powers = wide_ if p == 1 else wide_ * wide_ if p == 2 else _power(node, wide_, float(p))
+    powers = wide_ if p == 1 else wide_ * wide_ if p == 2 else _power(wide_, float(p))
     total = Pool(node, x).reduce(powers, "sum")
-    return back(total if p == 1 else sqrt(total) if p == 2 else _power(node, total, 1.0 / p), x)
+    return back(total if p == 1 else sqrt(total) if p == 2 else _power(total, 1.0 / p), x)
 
 
-def _power(node: Node, x: Tensor, p: float) -> Tensor:
-    if p == 3.0:
-        return x * x * x
-    return x.pow(node.block.full(p, x))
+def _power(x: Tensor, p: float) -> Tensor:
+    return x * x * x if p == 3.0 else x.pow(p)
 
 
 @handles("MaxPool")
@@ -294,7 +280,7 @@ def max_pool(node: Node) -> Tensor | list[Tensor]:
         )
     table = np.broadcast_to(table, (*pool.counts, *w.kernel)).reshape(1, *pool.counts, prod(w.kernel))
     flat = stretched(node.constant(table), patches.shape).gather(best, axis=patches.rank - 1)
-    base = stretched(node.constant((np.arange(n * c) * prod(spatial)).reshape(-1, *[1] * len(spatial), 1)), flat.shape)
+    base = node.constant((np.arange(n * c) * prod(spatial)).reshape(-1, *[1] * len(spatial), 1))
     shape = [n, c, *pool.counts]
     return [values.reshape(shape), (flat + base).reshape(shape)]
 
@@ -342,19 +328,16 @@ def global_pool(node: Node) -> Tensor:
 
 def mean(x: Tensor, axes: list[int]) -> Tensor:
     """The mean over axes, which are kept with extent 1."""
-    total = x.reduce_sum(axes, keepdims=True)
-    average: Tensor = total / counted(x, axes, total)
-    return average
+    return x.reduce_sum(axes, keepdims=True) / counted(x, axes)
 
 
-def counted(x: Tensor, axes: list[int], like: Tensor) -> float | int | Tensor:
-    """The number of elements of `axes`: a number, or a tensor like `like` if an extent is symbolic."""
+def counted(x: Tensor, axes: list[int], keep: bool = True) -> float | int | Tensor:
+    """The number of elements of `axes`: a number, or a tensor as their sum has it if an extent is symbolic."""
     extents = [x.shape[a] for a in axes]
     if all(isinstance(d, int) for d in extents):
         n = prod(d for d in extents if isinstance(d, int))
         return float(n) if x.dtype.is_float else n
-    one = x.block.full(1, x).reduce_sum(axes, keepdims=True)
-    return stretched(one, like.shape)
+    return x.block.full(1, x).reduce_sum(axes, keepdims=keep)
 
 
 @handles("Col2Im")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from functools import reduce
 from math import prod
 
+from ptir_tools.bridges.extent_ops import reversed_along
 from ptir_tools.bridges.stablehlo.ops.elementwise import converted
-from ptir_tools.bridges.stablehlo.ops.movement import padded, reversed_along
+from ptir_tools.bridges.stablehlo.ops.movement import padded
 from ptir_tools.bridges.stablehlo.ops.reductions import placements
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, checked_axes, handles, refused, sizes_of
 from ptir_tools.core.dtypes import F32, I1, SI8, DType, lossless
@@ -55,11 +57,11 @@ def contracted(site: Site, x: Tensor, y: Tensor, batch: tuple[Axes, Axes], contr
     if not result.is_float or not all(t.dtype.is_float for t in (x, y)) or x.dtype is not y.dtype:
         wide = result if not x.dtype.is_float or lossless(x.dtype, result) else x.dtype
         wide = y.dtype if y.dtype.is_float and not lossless(y.dtype, wide) else wide
-        x, y = converted(site, x, wide), converted(site, y, wide)
+        x, y = converted(x, wide), converted(y, wide)
     accum = None if not x.dtype.is_float or x.dtype.bits > 32 else F32 if result.bits <= 32 else result
     axes = {"batch_lhs": batch[0], "batch_rhs": batch[1], "contract_lhs": contract[0], "contract_rhs": contract[1]}
     output = x.dot_general(y, **axes, accum_dtype=accum, out_dtype=result)
-    return output if wanted is result else converted(site, output, wanted)
+    return output if wanted is result else converted(output, wanted)
 
 
 class Layout(NamedTuple):
@@ -111,10 +113,10 @@ def convolved(site: Site, x: Tensor, kernel: Tensor, padding: list[tuple[int, in
     geometry = _geometry(site, spatial, padding)
     groups, batches = site.integer("feature_group_count", 1), site.integer("batch_group_count", 1)
     wide = site.dtype if not site.dtype.is_float else x.dtype
-    x, kernel = converted(site, x, wide), converted(site, kernel, wide)
+    x, kernel = converted(x, wide), converted(kernel, wide)
     x = x.transpose([lhs.outer, *lhs.spatial, lhs.feature])
     kernel = kernel.transpose([*rhs.spatial, rhs.feature, rhs.outer])
-    kernel = reversed_along(site, kernel, [i for i, turned in enumerate(geometry.reversed) if turned])
+    kernel = reduce(reversed_along, [i for i, turned in enumerate(geometry.reversed) if turned], kernel)
     if batches > 1:  # each group of batches becomes a group of features
         n, *middle, c = sizes_of(x)
         fine = n % batches == 0 and groups == 1

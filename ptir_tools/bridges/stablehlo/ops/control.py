@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ptir_tools.bridges.node import results_of
 from ptir_tools.bridges.stablehlo.scopes import Build, Capture, InError, Scope
 from ptir_tools.bridges.stablehlo.syntax import Block
 from ptir_tools.bridges.stablehlo.table import CUSTOM, Site, Tensor, handles, refused, refuses
@@ -11,11 +12,6 @@ from ptir_tools.core.ir import Function, Region
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import require
 from ptir_tools.grammars.parser import Token
-
-
-def results_of(result: Tensor, count: int) -> list[Tensor]:
-    """The results of an op with regions: a single value, or the elements of a tuple."""
-    return [result] if count == 1 else list(result)
 
 
 @handles("stablehlo.if")
@@ -68,7 +64,7 @@ def branches(
 
     regions = both_regions(scope, types, (first, others))
     result = scope.block.op("cond", pred, given, regions=regions)
-    return results_of(result, len(regions[0].results))
+    return results_of(result)
 
 
 def both_regions(scope: Scope, types: Sequence[Type], builds: Sequence[Build]) -> list[Region]:
@@ -122,7 +118,7 @@ def while_(site: Site, *operands: object) -> list[object]:
         return [*(x for x in result if isinstance(x, Tensor)), *params[len(carried) :]]
 
     both = both_regions(scope, types, (condition, body))
-    result = iter(results_of(scope.block.op("while", [*carried, *capture.arguments], regions=both), len(types)))
+    result = iter(results_of(scope.block.op("while", [*carried, *capture.arguments], regions=both)))
     return [next(result) if isinstance(x, Tensor) else x for x in operands]
 
 

@@ -4,79 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
 
 from ptir_tools.bridges.constants import known
-from ptir_tools.bridges.stablehlo.table import Handler, Site, Tensor, handles, refused, sizes_of
-from ptir_tools.core.dtypes import (
-    CF32,
-    F32,
-    F64,
-    I1,
-    SI4,
-    SI8,
-    SI16,
-    SI32,
-    SI64,
-    UI4,
-    UI8,
-    UI16,
-    UI32,
-    UI64,
-    DType,
-    Kind,
-    lossless,
-)
-from ptir_tools.core.lazy import lazy
-from ptir_tools.core.typed import TYPE_CHECKING
+from ptir_tools.bridges.stablehlo.table import HANDLERS, Handler, Site, Tensor, formula, handles, refused, sizes_of
+from ptir_tools.core.dtypes import CF32, F32, F64, I1, PTIR_DTYPES, SI64, UI8, DType, Kind, lossless
 from ptir_tools.core.types import Shape
 from ptir_tools.core.violations import Violation, require
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
+from ptir_tools.dialects.ptir.composites import rounding
 
 # One op of PTIR on the same operands.
 SAME = {
-    "stablehlo.ceil": "ceil",
-    "stablehlo.cosine": "cos",
-    "stablehlo.count_leading_zeros": "count_leading_zeros",
-    "stablehlo.exponential": "exp",
-    "stablehlo.exponential_minus_one": "expm1",
-    "stablehlo.floor": "floor",
-    "stablehlo.is_finite": "is_finite",
-    "stablehlo.log": "log",
-    "stablehlo.log_plus_one": "log1p",
-    "stablehlo.popcnt": "popcount",
-    "stablehlo.round_nearest_afz": "round_away",
-    "stablehlo.round_nearest_even": "round_even",
-    "stablehlo.rsqrt": "rsqrt",
-    "stablehlo.shift_left": "shift_left",
-    "stablehlo.shift_right_arithmetic": "shift_right_arithmetic",
-    "stablehlo.shift_right_logical": "shift_right_logical",
-    "stablehlo.sine": "sin",
-    "stablehlo.tan": "tan",
-    "stablehlo.tanh": "tanh",
-    "stablehlo.and": "bitwise_and",
-    "stablehlo.or": "bitwise_or",
-    "stablehlo.xor": "bitwise_xor",
-    "stablehlo.not": "bitwise_not",
-    "chlo.acos": "acos",
-    "chlo.acosh": "acosh",
-    "chlo.asin": "asin",
-    "chlo.asinh": "asinh",
-    "chlo.atan": "atan",
-    "chlo.atanh": "atanh",
-    "chlo.cosh": "cosh",
-    "chlo.digamma": "digamma",
-    "chlo.erf": "erf",
-    "chlo.erf_inv": "erf_inv",
-    "chlo.lgamma": "lgamma",
-    "chlo.next_after": "nextafter",
-    "chlo.sinh": "sinh",
-    "chlo.tan": "tan",
-}
+    "stablehlo.ceil": "ceil", "stablehlo.cosine": "cos", "stablehlo.count_leading_zeros": "count_leading_zeros",
+    "stablehlo.exponential": "exp", "stablehlo.exponential_minus_one": "expm1", "stablehlo.floor": "floor",
+    "stablehlo.is_finite": "is_finite", "stablehlo.log": "log", "stablehlo.log_plus_one": "log1p", "stablehlo.popcnt": "popcount",
+    "stablehlo.round_nearest_afz": "round_away", "stablehlo.round_nearest_even": "round_even", "stablehlo.rsqrt": "rsqrt",
+    "stablehlo.shift_left": "shift_left", "stablehlo.shift_right_arithmetic": "shift_right_arithmetic",
+    "stablehlo.shift_right_logical": "shift_right_logical", "stablehlo.sine": "sin", "stablehlo.subtract": "sub",
+    "stablehlo.tan": "tan", "stablehlo.tanh": "tanh", "stablehlo.and": "bitwise_and", "stablehlo.or": "bitwise_or",
+    "stablehlo.xor": "bitwise_xor", "stablehlo.not": "bitwise_not", "stablehlo.complex": "complex", "chlo.acos": "acos",
+    "chlo.acosh": "acosh", "chlo.asin": "asin", "chlo.asinh": "asinh", "chlo.atan": "atan", "chlo.atanh": "atanh",
+    "chlo.cosh": "cosh", "chlo.digamma": "digamma", "chlo.erf": "erf", "chlo.erf_inv": "erf_inv", "chlo.lgamma": "lgamma",
+    "chlo.next_after": "nextafter", "chlo.sinh": "sinh", "chlo.tan": "tan",
+}  # fmt: skip
 
 
 def same(name: str) -> Callable[..., Tensor]:
@@ -90,16 +39,6 @@ def same(name: str) -> Callable[..., Tensor]:
 
 for _name, _op in SAME.items():
     handles(_name)(same(_op))
-
-
-def both(site: Site, x: Tensor, y: Tensor) -> Tensor:
-    """Logical or bitwise and."""
-    return x.bitwise_and(y)
-
-
-def either(site: Site, x: Tensor, y: Tensor) -> Tensor:
-    """Logical or bitwise or."""
-    return x.bitwise_or(y)
 
 
 @handles("stablehlo.constant", "chlo.constant")
@@ -129,181 +68,127 @@ def counted(site: Site, dtype: DType, shape: Shape, axis: int) -> Tensor:
     return x if plain is dtype else x.bitwise_and(1).cast(I1) if dtype is I1 else x.cast(dtype)
 
 
-@handles("stablehlo.add")
-def add(site: Site, x: Tensor, y: Tensor) -> Tensor:
+@formula("stablehlo.add")
+def add(x: Tensor, y: Tensor) -> Tensor:
     """The sum; for i1 logical or."""
-    return either(site, x, y) if x.dtype is I1 else x + y
+    return x.bitwise_or(y) if x.dtype is I1 else x + y
 
 
-@handles("stablehlo.multiply")
-def multiply(site: Site, x: Tensor, y: Tensor) -> Tensor:
+@formula("stablehlo.multiply")
+def multiply(x: Tensor, y: Tensor) -> Tensor:
     """The product; for i1 logical and."""
-    return both(site, x, y) if x.dtype is I1 else x * y
+    return x.bitwise_and(y) if x.dtype is I1 else x * y
 
 
-@handles("stablehlo.subtract")
-def subtract(site: Site, x: Tensor, y: Tensor) -> Tensor:
-    """The difference."""
-    return x - y
-
-
-@handles("stablehlo.maximum")
-def maximum(site: Site, x: Tensor, y: Tensor) -> Tensor:
+@formula("stablehlo.maximum")
+def maximum(x: Tensor, y: Tensor) -> Tensor:
     """The larger; complex numbers are compared by real, then imaginary parts."""
     if x.dtype is I1:
-        return either(site, x, y)
-    if x.dtype.is_complex:
-        return above(site, x, y).select(x, y)
-    return x.maximum(y)
+        return x.bitwise_or(y)
+    return above(x, y).select(x, y) if x.dtype.is_complex else x.maximum(y)
 
 
-@handles("stablehlo.minimum")
-def minimum(site: Site, x: Tensor, y: Tensor) -> Tensor:
+@formula("stablehlo.minimum")
+def minimum(x: Tensor, y: Tensor) -> Tensor:
     """The smaller; complex numbers are compared by real, then imaginary parts."""
     if x.dtype is I1:
-        return both(site, x, y)
-    if x.dtype.is_complex:
-        return above(site, y, x).select(x, y)
-    return x.minimum(y)
+        return x.bitwise_and(y)
+    return above(y, x).select(x, y) if x.dtype.is_complex else x.minimum(y)
 
 
-def above(site: Site, x: Tensor, y: Tensor) -> Tensor:
+def above(x: Tensor, y: Tensor) -> Tensor:
     """Whether `x` is greater than `y`: complex numbers are ordered by real, then imaginary parts."""
     (a, b), (c, d) = ((z.real(), z.imag()) for z in (x, y))
-    tied = both(site, a.compare_eq(c), b > d)
-    return either(site, a > c, tied)
+    return (a > c).bitwise_or(a.compare_eq(c).bitwise_and(b > d))
 
 
-@handles("stablehlo.negate")
-def negate(site: Site, x: Tensor) -> Tensor:
-    """The negative; integers wrap."""
-    if x.dtype.kind is Kind.UINT:
-        return 0 - x
-    return -x
-
-
-@handles("stablehlo.abs")
-def absolute(site: Site, x: Tensor) -> Tensor:
+@formula("stablehlo.abs")
+def absolute(x: Tensor) -> Tensor:
     """The absolute value, also of complex numbers."""
     if x.dtype.is_complex:
-        return magnitude(site, x)
+        return magnitude(x)
     return x if x.dtype.kind is Kind.UINT else x.abs()
 
 
-def magnitude(site: Site, x: Tensor) -> Tensor:
+def magnitude(x: Tensor) -> Tensor:
     """The absolute value of complex numbers: the larger part times `sqrt(1 + (smaller / larger)^2)`."""
-    a, b = (site.op(part, x).abs() for part in ("real", "imag"))
+    a, b = x.real().abs(), x.imag().abs()
     high, low = a.maximum(b), a.minimum(b)
-    empty = high.compare_eq(0)
-    ratio = low / empty.select(1, high)
-    root = square_root(site, 1 + ratio * ratio)
-    result = high * root
-    infinite = high.compare_eq(math.inf)
-    return either(site, infinite, low.compare_eq(math.inf)).select(math.inf, result)
+    ratio = low / high.compare_eq(0).select(1, high)
+    result = high * square_root(1 + ratio * ratio)
+    return high.compare_eq(math.inf).bitwise_or(low.compare_eq(math.inf)).select(math.inf, result)
 
 
-@handles("stablehlo.sqrt")
-def sqrt(site: Site, x: Tensor) -> Tensor:
-    """The square root."""
-    return square_root(site, x)
+@formula("stablehlo.sqrt")
+def square_root(x: Tensor) -> Tensor:
+    """The square root, also of complex numbers."""
+    return _complex_root(x) if x.dtype.is_complex else rounding.sqrt(x)
 
 
-def square_root(site: Site, x: Tensor) -> Tensor:
-    """The square root as `1 / rsqrt(x)`, which is right at 0 and infinity, too."""
-    if not x.dtype.is_complex:
-        return x.rsqrt().reciprocal()
-    return _complex_root(site, x)
-
-
-def _complex_root(site: Site, x: Tensor) -> Tensor:
+def _complex_root(x: Tensor) -> Tensor:
     """The square root of complex numbers, computed from the larger part so that no square overflows; infinities as in C99."""
     a, b = x.real(), x.imag()
     across, up = a.abs(), b.abs()
     larger = across.maximum(up)
     empty = larger.compare_eq(0)
     size = empty.select(1, larger)
-    p, q = (part / size for part in (across, up))
-    length = square_root(site, p * p + q * q)
-    mean = (length + p) * 0.5
-    u = square_root(site, size) * square_root(site, mean)
+    p, q = across / size, up / size
+    u = rounding.sqrt(size) * rounding.sqrt((rounding.sqrt(p * p + q * q) + p) * 0.5)
     v = up / empty.select(1, u) * 0.5
     # If one part is infinite, so is the root, along the nearest axis.
     nothing = up * 0  # 0 or NaN
     tall = up.compare_eq(math.inf)
-    infinite = either(site, tall, across.compare_eq(math.inf))
+    infinite = tall.bitwise_or(across.compare_eq(math.inf))
     u = infinite.select(math.inf, u)
     v = infinite.select(tall.select(math.inf, nothing), v)
-    negative, below = a < 0, b < 0
-    below = either(site, below, b.reciprocal() < 0)  # -0, too
+    negative = a < 0
     second = negative.select(u, v)
-    second = below.select(-second, second)
-    return negative.select(v, u).complex(second)
+    return negative.select(v, u).complex(rounding.is_negative(b).select(-second, second))
 
 
-@handles("stablehlo.logistic")
-def logistic(site: Site, x: Tensor) -> Tensor:
-    """1 / (1 + exp(-x))."""
-    e = (-x).exp()
-    return (e + 1).reciprocal()
-
-
-@handles("stablehlo.atan2")
-def atan2(site: Site, y: Tensor, x: Tensor) -> Tensor:
+@formula("stablehlo.atan2")
+def atan2(y: Tensor, x: Tensor) -> Tensor:
     """The angle of a point; for complex numbers -i log((x + i y) / sqrt(x x + y y))."""
     if not x.dtype.is_complex:
         return y.atan2(x)
-    size = square_root(site, x * x + y * y)
-    point = x + y * 1j
-    return (point / size).log() * -1j
+    return ((x + y * 1j) / square_root(x * x + y * y)).log() * -1j
 
 
-@handles("stablehlo.cbrt")
-def cbrt(site: Site, x: Tensor) -> Tensor:
-    """The cube root; for complex numbers the principal one."""
-    return x.pow(site.full(1 / 3, x.tensor_type)) if x.dtype.is_complex else x.cbrt()
-
-
-@handles("stablehlo.sign")
-def sign(site: Site, x: Tensor) -> Tensor:
+@formula("stablehlo.sign")
+def sign(x: Tensor) -> Tensor:
     """-1, 0 or 1; for a complex number, the number divided by its magnitude."""
     if x.dtype.kind is Kind.UINT:
         return x.minimum(1)
     if not x.dtype.is_complex:
         return x.sign()
     zero = x.compare_eq(0)
-    size = magnitude(site, x)
-    safe = zero.select(1, size)
-    a, b = (site.op(part, x) / safe for part in ("real", "imag"))
-    return a.complex(b)
+    size = zero.select(1, magnitude(x))
+    return (x.real() / size).complex(x.imag() / size)
 
 
-@handles("stablehlo.power")
-def power(site: Site, x: Tensor, y: Tensor) -> Tensor:
+@formula("stablehlo.power")
+def power(x: Tensor, y: Tensor) -> Tensor:
     """`x` to the power of `y`."""
-    return both(site, x, y) if x.dtype is I1 else x.pow(y)
+    return x.bitwise_and(y) if x.dtype is I1 else x.pow(y)
 
 
-@handles("stablehlo.divide")
-def divide(site: Site, x: Tensor, y: Tensor) -> Tensor:
+@formula("stablehlo.divide")
+def divide(x: Tensor, y: Tensor) -> Tensor:
     """The quotient; for integers rounded toward zero, and -1 (all bits are 1) if the divisor is 0."""
-    zero, divisor = zeros(site, y)
+    zero, divisor = zeros(y)
     if zero is None:
         return x / y
-    t = x.tensor_type
-    ones = site.full(t.dtype.max if t.dtype.kind is Kind.UINT else -1, t)
-    return zero.select(ones, x / divisor)
+    return zero.select(x.dtype.max if x.dtype.kind is Kind.UINT else -1, x / divisor)
 
 
-@handles("stablehlo.remainder")
-def remainder(site: Site, x: Tensor, y: Tensor) -> Tensor:
+@formula("stablehlo.remainder")
+def remainder(x: Tensor, y: Tensor) -> Tensor:
     """The remainder of a division toward zero; for integers the dividend if the divisor is 0."""
-    zero, divisor = zeros(site, y)
-    if zero is None:
-        return x.rem(y)
-    return zero.select(x, x.rem(divisor))
+    zero, divisor = zeros(y)
+    return x.rem(y) if zero is None else zero.select(x, x.rem(divisor))
 
 
-def zeros(site: Site, y: Tensor) -> tuple[Tensor | None, Tensor]:
+def zeros(y: Tensor) -> tuple[Tensor | None, Tensor]:
     """A mask of zero divisors, and the divisors with 1 there, because PTIR fails on division by zero and XLA does not. None
     for floats, and for constants without a 0."""
     if not y.dtype.is_integer or ((number := known(y)) is not None and number.all()):
@@ -317,7 +202,7 @@ def clamp(site: Site, low: Tensor, x: Tensor, high: Tensor) -> Tensor:
     """`min(max(x, low), high)`; bounds may be scalars."""
     low, high = (b if b.shape == x.shape else b.broadcast_to(result_shape=x.shape) for b in (low, high))
     if x.dtype.is_complex or x.dtype is I1:
-        return minimum(site, maximum(site, low, x), high)
+        return minimum(maximum(low, x), high)
     return x.clamp(low, high)
 
 
@@ -339,58 +224,55 @@ def compare(site: Site, x: Tensor, y: Tensor) -> Tensor:
         help = f"it is one of {', '.join(known)}"
         raise Violation("InvalidAttributeValue", f"there is no comparison {direction}", help=help, at=direction)
     if kind == "TOTALORDER":
-        x, y = ordered(site, x), ordered(site, y)
+        x, y = ordered(x), ordered(y)
     if x.dtype.is_complex and direction in ("LT", "LE", "GT", "GE"):
         before, after = (x, y) if direction in ("LT", "GE") else (y, x)
-        result = above(site, after, before)
+        result = above(after, before)
         return result if direction in ("LT", "GT") else result.bitwise_not()
     if x.dtype is I1 and direction not in ("EQ", "NE"):
         x, y = x.cast(UI8), y.cast(UI8)
     return site.op(f"compare_{direction.lower()}", x, y)
 
 
-def ordered(site: Site, x: Tensor) -> Tensor:
+def ordered(x: Tensor) -> Tensor:
     """Floats as integers in the same total order: -NaN, -inf, …, -0, 0, …, inf, NaN."""
     if not x.dtype.is_float:
         return x
-    bits = x.bitcast(dtype=_of(x.dtype.bits, signed=True))
-    t = bits.tensor_type
-    turned = bits.bitwise_xor(site.full(t.dtype.max, t))
-    return (bits < 0).select(turned, bits)
+    bits = x.bitcast(_of(x.dtype.bits, signed=True))
+    return (bits < 0).select(bits.bitwise_xor(bits.dtype.max), bits)
 
 
 @handles("stablehlo.convert")
 def convert(site: Site, x: Tensor) -> Tensor:
     """Each element as another dtype. Integers wrap, complex numbers lose their imaginary part."""
-    return converted(site, x, site.dtype)
+    return converted(x, site.dtype)
 
 
-def converted(site: Site, x: Tensor, target: DType) -> Tensor:
+def converted(x: Tensor, target: DType) -> Tensor:
     """Each element as `target`: PTIR's cast, except where it saturates integers or refuses."""
     source = x.dtype
     if source is target:
         return x
     if source.is_complex and not target.is_complex:
-        return converted(site, x.real(), target)
+        return converted(x.real(), target)
     if source.is_integer and target.is_integer and not lossless(source, target):
-        return wrapped(site, x, target)
-    return x.cast(dtype=target)
+        return wrapped(x, target)
+    return x.cast(target)
 
 
-def wrapped(site: Site, x: Tensor, target: DType) -> Tensor:
+def wrapped(x: Tensor, target: DType) -> Tensor:
     """Integers modulo 2 to the number of bits of `target`. PTIR's cast would saturate, so the bits are cast."""
     source = x.dtype
     if source.bits == target.bits:
-        return x.bitcast(dtype=target)
+        return x.bitcast(target)
     if source.bits < target.bits:  # a negative number as unsigned
-        return x.cast(_of(target.bits, signed=True)).bitcast(dtype=target)
-    unsigned = x if source.kind is Kind.UINT else x.bitcast(dtype=_of(source.bits, signed=False))
-    low = unsigned.bitwise_and(site.full((1 << target.bits) - 1, unsigned.tensor_type))
-    narrow = low.cast(_of(target.bits, signed=False))
-    return narrow if target.kind is Kind.UINT else narrow.bitcast(dtype=target)
+        return x.cast(_of(target.bits, signed=True)).bitcast(target)
+    unsigned = x if source.kind is Kind.UINT else x.bitcast(_of(source.bits, signed=False))
+    narrow = unsigned.bitwise_and((1 << target.bits) - 1).cast(_of(target.bits, signed=False))
+    return narrow if target.kind is Kind.UINT else narrow.bitcast(target)
 
 
-_WIDTHS = {(d.bits, d.is_signed): d for d in (SI4, UI4, SI8, SI16, SI32, SI64, UI8, UI16, UI32, UI64)}
+_WIDTHS = {(d.bits, d.is_signed): d for d in PTIR_DTYPES if d.is_integer}
 
 
 def _of(bits: int, signed: bool) -> DType:
@@ -404,19 +286,18 @@ def bitcast_convert(site: Site, x: Tensor) -> Tensor:
     if x.dtype is target:
         return x
     if I1 in (x.dtype, target):
-        return bits_of(site, x) if target is I1 else from_bits(site, x, target)
+        return bits_of(x) if target is I1 else from_bits(x, target)
     part = (F32 if target is CF32 else F64) if target.is_complex else target
     if x.dtype.is_complex:
-        both = [site.op(name, x).reshape([*x.shape, 1]) for name in ("real", "imag")]
-        x = site.concat(both, axis=x.rank)
+        x = site.concat([part.reshape([*x.shape, 1]) for part in (x.real(), x.imag())], axis=x.rank)
     if part.bits > x.dtype.bits:
         x = x.reshape([*_grouped(sizes_of(x), part.bits // x.dtype.bits)])
-    result = x if x.dtype is part else x.bitcast(dtype=part)
+    result = x if x.dtype is part else x.bitcast(part)
     if not target.is_complex:
         return result if result.shape == shape else result.reshape(shape)
     pairs = result.reshape([*shape, 2])
-    sides = [pairs.slice([*(0 for _ in shape), k], [*sizes_of(pairs)[:-1], 1]).reshape(shape) for k in (0, 1)]
-    return site.op("complex", *sides)
+    first, second = (pairs.slice([*(0 for _ in shape), k], [*sizes_of(pairs)[:-1], 1]).reshape(shape) for k in (0, 1))
+    return first.complex(second)
 
 
 def _grouped(shape: Sequence[int], size: int) -> list[int]:
@@ -426,45 +307,21 @@ def _grouped(shape: Sequence[int], size: int) -> list[int]:
     return [count // size, size]
 
 
-def bits_of(site: Site, x: Tensor) -> Tensor:
+def bits_of(x: Tensor) -> Tensor:
     """The bits of real numbers along a new last axis."""
-    whole = x if x.dtype.kind is Kind.UINT else x.bitcast(dtype=_of(x.dtype.bits, signed=False))
+    whole = x if x.dtype.kind is Kind.UINT else x.bitcast(_of(x.dtype.bits, signed=False))
     shape = (*sizes_of(x), x.dtype.bits)
-    wide = site.broadcast(whole, shape, range(x.rank))
-    one = wide.shift_right_logical(site.iota(shape, whole.dtype, x.rank))
-    return one.bitwise_and(1).cast(I1)
+    wide = whole.reshape([*x.shape, 1]).broadcast_to(shape)
+    return wide.shift_right_logical(x.block.iota(shape, whole.dtype, x.rank)).bitwise_and(1).cast(I1)
 
 
-def from_bits(site: Site, x: Tensor, target: DType) -> Tensor:
+def from_bits(x: Tensor, target: DType) -> Tensor:
     """Real numbers of the bits along the last axis."""
-    require(
-        x.rank and x.shape[-1] == target.bits,
-        "OperandShapeMismatch",
-        f"the last axis of {x.type} does not have {target.bits} bits",
-    )
+    fine = x.rank and x.shape[-1] == target.bits
+    require(fine, "OperandShapeMismatch", f"the last axis of {x.type} does not have {target.bits} bits")
     whole = _of(target.bits, signed=False)
-    wide = x.cast(whole)
-    placed = wide.shift_left(site.iota(sizes_of(x), whole, x.rank - 1))
-    result = placed.reduce_or(axes=[x.rank - 1])
-    return result if whole is target else result.bitcast(dtype=target)
-
-
-@handles("stablehlo.real")
-def real(site: Site, x: Tensor) -> Tensor:
-    """The real part."""
-    return x.real() if x.dtype.is_complex else x
-
-
-@handles("stablehlo.imag")
-def imag(site: Site, x: Tensor) -> Tensor:
-    """The imaginary part, 0 of a real number."""
-    return x.imag() if x.dtype.is_complex else site.full(0, x.tensor_type)
-
-
-@handles("stablehlo.complex")
-def complex_(site: Site, x: Tensor, y: Tensor) -> Tensor:
-    """The complex number of two parts."""
-    return x.complex(y)
+    result = x.cast(whole).shift_left(x.block.iota(sizes_of(x), whole, x.rank - 1)).reduce_or([x.rank - 1])
+    return result if whole is target else result.bitcast(target)
 
 
 @handles("stablehlo.reduce_precision")
@@ -479,11 +336,8 @@ def reduce_precision(site: Site, x: Tensor) -> Tensor:
     result = x.reduce_precision(exponent_bits=bits[0], mantissa_bits=bits[1])
     if bits[1]:
         return result
-    t = x.tensor_type  # without mantissa bits, a NaN becomes an infinity of its sign
-    whole = x.bitcast(dtype=_of(x.dtype.bits, signed=True))
-    negative = whole < 0
-    infinite = negative.select(site.full(-math.inf, t), site.full(math.inf, t))
-    return x.compare_ne(x).select(infinite, result)
+    negative = x.bitcast(_of(x.dtype.bits, signed=True)) < 0  # without mantissa bits, a NaN becomes an infinity of its sign
+    return x.compare_ne(x).select(negative.select(-math.inf, x.block.full(math.inf, x)), result)
 
 
 @handles("stablehlo.rng", distribution="rng_distribution")
@@ -507,47 +361,26 @@ def optimization_barrier(site: Site, *operands: object) -> list[object]:
 # CHLO
 
 
-@handles("chlo.erfc")
-def erfc(site: Site, x: Tensor) -> Tensor:
-    """1 - erf(x)."""
-    return 1 - x.erf()
-
-
-@handles("chlo.square")
-def square(site: Site, x: Tensor) -> Tensor:
-    """The product with itself."""
-    return x * x
-
-
-@handles("chlo.conj")
-def conj(site: Site, x: Tensor) -> Tensor:
-    """The complex conjugate."""
-    return conjugate(site, x)
-
-
-def conjugate(site: Site, x: Tensor) -> Tensor:
+@formula("chlo.conj")
+def conjugate(x: Tensor) -> Tensor:
     """The complex conjugate; of a real number itself."""
-    if not x.dtype.is_complex:
-        return x
-    return x.real().complex(-x.imag())
+    return x.real().complex(-x.imag()) if x.dtype.is_complex else x
 
 
-@handles("chlo.is_inf")
-def is_inf(site: Site, x: Tensor) -> Tensor:
-    """Whether a float is infinite."""
-    return x.abs().compare_eq(math.inf)
-
-
-@handles("chlo.is_pos_inf")
-def is_pos_inf(site: Site, x: Tensor) -> Tensor:
-    """Whether a float is infinity."""
-    return x.compare_eq(math.inf)
-
-
-@handles("chlo.is_neg_inf")
-def is_neg_inf(site: Site, x: Tensor) -> Tensor:
-    """Whether a float is minus infinity."""
-    return x.compare_eq(-math.inf)
+FORMULAS: dict[str, Callable[[Tensor], Tensor]] = {
+    "stablehlo.negate": lambda x: 0 - x if x.dtype.kind is Kind.UINT else -x,
+    "stablehlo.logistic": lambda x: ((-x).exp() + 1).reciprocal(),
+    "stablehlo.cbrt": lambda x: x.pow(x.block.full(1 / 3, x)) if x.dtype.is_complex else x.cbrt(),
+    "stablehlo.real": lambda x: x.real() if x.dtype.is_complex else x,
+    "stablehlo.imag": lambda x: x.imag() if x.dtype.is_complex else x.block.full(0, x),
+    "chlo.erfc": lambda x: 1 - x.erf(),
+    "chlo.square": lambda x: x * x,
+    "chlo.is_inf": lambda x: x.abs().compare_eq(math.inf),
+    "chlo.is_pos_inf": lambda x: x.compare_eq(math.inf),
+    "chlo.is_neg_inf": lambda x: x.compare_eq(-math.inf),
+}
+for _name, _formula in FORMULAS.items():
+    formula(_name)(_formula)
 
 
 @handles("chlo.constant_like")
@@ -556,66 +389,49 @@ def constant_like(site: Site, x: Tensor) -> Tensor:
     return site.full(site.value("value"), x.tensor_type)
 
 
-def polynomial(site: Site, coefficients: Sequence[float], y: Tensor) -> Tensor:
+def polynomial(coefficients: Sequence[float], y: Tensor) -> Tensor:
     """A sum of Chebyshev polynomials at `y / 2`, by Clenshaw's recurrence; the first coefficient is halved."""
-    t = y.tensor_type
-    before, last, now = site.full(0, t), site.full(0, t), site.full(coefficients[-1], t)
+    before = last = y.block.full(0, y)
+    now = y.block.full(coefficients[-1], y)
     for c in coefficients[-2::-1]:
         before, last = last, now
-        now = y * last - before + site.full(c, t)
+        now = y * last - before + c
     return (now - (last if len(coefficients) < 3 else before)) * 0.5
 
 
-@cache
-def _bessel(low: bool) -> list[float]:
-    """Chebyshev coefficients. Of exp(-x) I1(x) / x in x / 2 - 2 for x in [0, 8], by the series. Or from 8 on, of exp(-x) I1(x)
-    sqrt(x) in 32 / x - 2, by the integral over a period."""
-    count = 30
-    odd = 2 * np.arange(count) + 1
-    y = _cosine(odd, count)
-    if low:
-        x = 4 * y + 4
-        terms = np.stack([(x / 2) ** (2 * k) / (2.0 * math.factorial(k) * math.factorial(k + 1)) for k in range(60)])
-        values = np.exp(-x) * _sums(terms.T)
-    else:
-        x = 16 / (y + 1)
-        steps = 4096
-        angle = np.pi * np.arange(steps + 1) / steps
-        terms = np.exp(-2 * x[:, None] * np.sin(angle / 2) ** 2) * np.cos(angle)
-        terms[:, [0, -1]] /= 2
-        values = np.sqrt(x) * _sums(terms) / steps
-    return [2 / count * float(c) for c in _sums(values * _cosine(np.outer(np.arange(count), odd), count))]
+# Chebyshev coefficients by mpmath with 50 digits: of exp(-x) I1(x) / x in x / 2 - 2 for x up to 8, and of exp(-x) I1(x) sqrt(x)
+# in 32 / x - 2 for the rest.
+_BESSEL = (
+    0.25258718644363365, -0.17641651835783406, 0.1026436586898471, -0.05294598120809499, 0.024726449030626516,
+    -0.010564084894626197, 0.004156422944312888, -0.0015135724506312532, 0.0005122859561685758, -0.00016176081582589674,
+    4.781565107550054e-05, -1.3273163656039436e-05, 3.4702513081376785e-06, -8.568720264695455e-07, 2.0032947535521353e-07,
+    -4.445059128796328e-08, 9.381537386495773e-09, -1.8872497517228294e-09, 3.625590281552117e-10, -6.663489723502027e-11,
+    1.1736186298890901e-11, -1.9839743977649436e-12, 3.223793365945575e-13, -5.042185504727912e-14, 7.600684294735408e-15,
+    -1.1055969477353862e-15, 1.5536319577362005e-16, -2.111421214358166e-17, 2.7779141127610464e-18,
+)  # fmt: skip
+_BESSEL_FAR = (
+    0.7785762350182801, -0.009761097491361469, -0.00011058893876262371, -3.882564808877691e-06, -2.512236237870209e-07,
+    -2.6314688468895196e-08, -3.835380385964237e-09, -5.589743462196584e-10, -1.8974958123505413e-11, 3.2526035830154884e-11,
+    1.4125807436613782e-11, 2.0356285441470896e-12, -7.198551776245908e-13, -4.0835511110921974e-13, -2.1015418427726643e-14,
+    4.272440016711951e-14, 1.0420276984128802e-14, -3.8144030724370075e-15, -1.8803547755107825e-15, 3.3082023109209285e-16,
+    2.96262899764595e-16, -3.209525921993424e-17, -4.6503053684893586e-17, 4.414348323071708e-18, 7.517296310842105e-18,
+    -9.314178867326884e-19, -1.242193275194891e-18,
+)  # fmt: skip
 
 
-def _cosine(at: np.ndarray, count: int) -> np.ndarray:
-    """cos(pi * at / (2 * count)); the angle is reduced while it is an integer, without rounding."""
-    around = at % (4 * count)
-    half = np.minimum(around, 4 * count - around)  # 0 to pi
-    right = np.minimum(half, 2 * count - half)  # 0 to pi / 2
-    unit = np.pi / (2 * count)
-    size: np.ndarray = np.where(2 * right > count, np.sin(unit * (count - right)), np.cos(unit * right))
-    return np.where(half > count, -size, size)
-
-
-def _sums(rows: np.ndarray) -> np.ndarray:
-    """The sum of each row, rounded once."""
-    return np.array([math.fsum(row) for row in rows])
-
-
-@handles("chlo.bessel_i1e")
-def bessel_i1e(site: Site, x: Tensor) -> Tensor:
+@formula("chlo.bessel_i1e")
+def bessel_i1e(x: Tensor) -> Tensor:
     """exp(-|x|) I1(x), the modified Bessel function of order 1."""
     if x.dtype.bits < 32:
-        wider: Tensor = bessel_i1e(site, x.cast(F32))
-        return wider.cast(x.dtype)
+        return bessel_i1e(x.cast(F32)).cast(x.dtype)
     size = x.abs()
     inside = size <= 8
     small_x = size.minimum(8)
     low = small_x * 0.5 - 2
     large_x = size.maximum(8)
     high = 32 / large_x - 2
-    below = polynomial(site, _bessel(True), low) * small_x
-    above_ = polynomial(site, _bessel(False), high) * large_x.rsqrt()
+    below = polynomial(_BESSEL, low) * small_x
+    above_ = polynomial(_BESSEL_FAR, high) * large_x.rsqrt()
     result = inside.select(below, above_)
     return (x < 0).select(-result, result)
 
@@ -628,12 +444,11 @@ _BERNOULLI = (
 _TERMS = 10  # terms before the Euler-Maclaurin formula
 
 
-@handles("chlo.zeta")
-def zeta(site: Site, x: Tensor, q: Tensor) -> Tensor:
+@formula("chlo.zeta")
+def zeta(x: Tensor, q: Tensor) -> Tensor:
     """Hurwitz's zeta function, the sum of (q + k)^-x; infinite at poles, NaN where it is undefined."""
     if x.dtype.bits < 32:
-        wider: Tensor = zeta(site, x.cast(F32), q.cast(F32))
-        return wider.cast(x.dtype)
+        return zeta(x.cast(F32), q.cast(F32)).cast(x.dtype)
 
     def whole(v: Tensor) -> Tensor:
         return v.compare_eq(v.floor())
@@ -654,55 +469,46 @@ def zeta(site: Site, x: Tensor, q: Tensor) -> Tensor:
         term = term * (up * (inverse * inverse))
     even = whole(x * 0.5)
     low = q <= 0
-    at_pole = even.select(site.full(math.inf, x.tensor_type), math.nan)
+    at_pole = even.select(math.inf, x.block.full(math.nan, x))
     negative = whole(q).select(at_pole, whole(x).select(total, math.nan))
     total = low.select(negative, total)
     total = (x < 1).select(math.nan, total)
     return x.compare_eq(1).select(math.inf, total)
 
 
-@handles("chlo.polygamma")
-def polygamma(site: Site, n: Tensor, x: Tensor) -> Tensor:
+@formula("chlo.polygamma")
+def polygamma(n: Tensor, x: Tensor) -> Tensor:
     """The derivative of order `n` of the digamma function; NaN if `n` is not an integer."""
     if x.dtype.bits < 32:
-        wider: Tensor = polygamma(site, n.cast(F32), x.cast(F32))
-        return wider.cast(x.dtype)
+        return polygamma(n.cast(F32), x.cast(F32)).cast(x.dtype)
     up = n + 1
     even = n.mod(2).compare_eq(0)
-    sign = even.select(site.full(-1, x.tensor_type), 1)
-    size = up.lgamma().exp() * zeta(site, up, x)
-    result = n.compare_eq(0).select(x.digamma(), sign * size)
-    fine = both(site, n.compare_eq(n.floor()), n >= 0)
-    return fine.select(result, math.nan)
+    size = up.lgamma().exp() * zeta(up, x)
+    result = n.compare_eq(0).select(x.digamma(), even.select(-size, size))
+    return n.compare_eq(n.floor()).bitwise_and(n >= 0).select(result, math.nan)
 
 
-@handles("chlo.mulhi")
-def mulhi(site: Site, x: Tensor, y: Tensor) -> Tensor:
+@formula("chlo.mulhi")
+def mulhi(x: Tensor, y: Tensor) -> Tensor:
     """The high half of the product, from the halves of the factors."""
-    t, bits = x.tensor_type, x.dtype.bits
-    if x.dtype.bits < 64 and x.dtype.bits != 4:
+    bits, shift = x.dtype.bits, "shift_right_arithmetic" if x.dtype.is_signed else "shift_right_logical"
+    if bits < 64 and bits != 4:
         wide = _of(2 * bits, x.dtype.is_signed)
         product = x.cast(wide) * y.cast(wide)
-        shift = "shift_right_arithmetic" if x.dtype.is_signed else "shift_right_logical"
-        return wrapped(site, site.op(shift, product, site.full(bits, product.tensor_type)), x.dtype)
-    half = site.full(bits // 2, t)
-    mask = site.full((1 << bits // 2) - 1, t)
-    shift = "shift_right_arithmetic" if x.dtype.is_signed else "shift_right_logical"
-    (a, b), (c, d) = ((site.op(shift, v, half), v.bitwise_and(mask)) for v in (x, y))
-    low = (b * d).shift_right_logical(half)
-    middle = a * d + low
+        return wrapped(product.op(shift, product, bits), x.dtype)
+    half, mask = bits // 2, (1 << bits // 2) - 1
+    (a, b), (c, d) = ((v.op(shift, v, half), v.bitwise_and(mask)) for v in (x, y))
+    middle = a * d + (b * d).shift_right_logical(half)
     second = b * c + middle.bitwise_and(mask)
-    high = a * c + site.op(shift, middle, half)
-    return high + site.op(shift, second, half)
+    return a * c + middle.op(shift, middle, half) + second.op(shift, second, half)
 
 
-BROADCAST: dict[str, Handler] = {
-    "add": add, "subtract": subtract, "multiply": multiply, "divide": divide, "maximum": maximum, "minimum": minimum,
-    "power": power, "remainder": remainder, "and": both, "or": either, "xor": same("bitwise_xor"), "atan2": atan2,
-    "shift_left": same("shift_left"), "shift_right_logical": same("shift_right_logical"), "compare": compare,
-    "shift_right_arithmetic": same("shift_right_arithmetic"), "next_after": same("nextafter"), "complex": complex_,
-    "select": select, "polygamma": polygamma, "zeta": zeta,
-}  # fmt: skip
+_BROADCAST = (
+    "stablehlo.add", "stablehlo.subtract", "stablehlo.multiply", "stablehlo.divide", "stablehlo.maximum", "stablehlo.minimum",
+    "stablehlo.power", "stablehlo.remainder", "stablehlo.and", "stablehlo.or", "stablehlo.xor", "stablehlo.atan2",
+    "stablehlo.shift_left", "stablehlo.shift_right_logical", "stablehlo.shift_right_arithmetic", "stablehlo.compare",
+    "stablehlo.complex", "stablehlo.select", "chlo.next_after", "chlo.polygamma", "chlo.zeta",
+)  # fmt: skip
 
 
 def broadcast(handler: Handler) -> Handler:
@@ -710,10 +516,10 @@ def broadcast(handler: Handler) -> Handler:
 
     def result(site: Site, *operands: Tensor) -> object:
         shape = site.known(site.type.shape)
-        return handler(site, *(x if x.shape == shape else x.broadcast_to(result_shape=shape) for x in operands))
+        return handler(site, *(x if x.shape == shape else x.broadcast_to(shape) for x in operands))
 
     return result
 
 
-for _name, _handler in BROADCAST.items():
-    handles(f"chlo.broadcast_{_name}")(broadcast(_handler))
+for _name in _BROADCAST:
+    handles(f"chlo.broadcast_{_name.partition('.')[2]}")(broadcast(HANDLERS[_name].handler))

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import permutations
 
 from ptir_tools.bridges.constants import known
 from ptir_tools.bridges.extent_ops import measured
 from ptir_tools.bridges.extents import Size
+from ptir_tools.bridges.node import results_of
 from ptir_tools.bridges.stablehlo.ops.elementwise import converted, ordered
-from ptir_tools.bridges.stablehlo.ops.movement import as_index, cut, elements, filled, iota, strided
+from ptir_tools.bridges.stablehlo.ops.movement import as_index, cut, elements, filled, strided
 from ptir_tools.bridges.stablehlo.ops.reductions import kinds, monoid, promoted
 from ptir_tools.bridges.stablehlo.scopes import Scope, read_names
 from ptir_tools.bridges.stablehlo.symbolic import decided
 from ptir_tools.bridges.stablehlo.syntax import Block
 from ptir_tools.bridges.stablehlo.table import CUSTOM, Site, Tensor, checked_axes, handles, index_dtype, refused, sizes_of
+from ptir_tools.bridges.stablehlo.terms import Terms
 from ptir_tools.core.dtypes import I1, SI32, SI64, UI8
-from ptir_tools.core.types import Dim, Shape, tensor
+from ptir_tools.core.types import Dim, Shape
 from ptir_tools.core.violations import require
 
+# The comparisons that order, whether they descend, and whether by all bits.
+_ORDERS: dict[object, tuple[bool, bool]] = {
+    ("compare", direction, total): (direction == "GT", total) for direction in ("LT", "GT") for total in (False, True)
+}
 MOST_COMPARED = 2048  # elements that are sorted by comparing all pairs, at most
 
 
@@ -29,13 +36,8 @@ class Numbers:
     def __init__(self, site: Site, indices: Tensor, sizes: Sequence[int], vector: int, to: Sequence[int]) -> None:
         self.site, self.sizes = site, sizes
         dtype = index_dtype(math.prod(sizes))
-        indices = as_index(indices)
+        indices = components_last(as_index(indices), vector)
         indices = indices if indices.dtype.bits >= dtype.bits else indices.cast(dtype)
-        require(0 <= vector <= indices.rank, "InvalidAttributeValue", "`index_vector_dim` is not an axis of the indices")
-        if vector == indices.rank:
-            indices = indices.reshape([*indices.shape, 1])
-        elif vector != indices.rank - 1:
-            indices = indices.transpose([*(a for a in range(indices.rank) if a != vector), vector])
         *batch, count = sizes_of(indices)
         require(count == len(to), "InvalidAttributeValue", f"an index has {count} components for {len(to)} axes")
         checked_axes(to, len(sizes), "the axes of an index")
@@ -51,8 +53,7 @@ class Numbers:
             number = known(start)
             if number is not None and number.size and number.min() >= 0 and number.max() <= most[d]:
                 continue
-            t = start.tensor_type
-            self.starts[d] = start.clamp(self.site.full(0, t), self.site.full(most[d], t))
+            self.starts[d] = start.clamp(0, most[d])
 
     def batching(self, axes: Sequence[int], of_indices: Sequence[int], vector: int) -> None:
         """Set the starts along batching axes to the position along an axis of the indices."""
@@ -62,6 +63,23 @@ class Numbers:
             fine = 0 <= at < len(self.batch) and 0 <= d < len(self.sizes) and d not in self.starts
             require(fine, "InvalidAttributeValue", "a batching axis is not an axis of the indices or the operand")
             self.starts[d] = self.site.iota(self.batch, self.dtype, at)
+
+
+def components_last(indices: Tensor, vector: int) -> Tensor:
+    """Indices whose last axis is that of their components."""
+    require(0 <= vector <= indices.rank, "InvalidAttributeValue", "`index_vector_dim` is not an axis of the indices")
+    if vector == indices.rank:
+        return indices.reshape([*indices.shape, 1])
+    others = [a for a in range(indices.rank) if a != vector]
+    return indices if vector == len(others) else indices.transpose([*others, vector])
+
+
+def offset_windows(x: Tensor, windows: int, offset: Sequence[int]) -> Tensor:
+    """`x`, whose last axes are those of windows, with these axes at the places `offset`."""
+    checked_axes(offset, x.rank, "offset_dims")
+    require(len(offset) == windows, "InvalidAttributeValue", "`offset_dims` needs an entry for each axis of a slice")
+    order = [*(a for a in range(x.rank) if a not in offset), *offset]
+    return x.transpose([order.index(a) for a in range(x.rank)])
 
 
 def _strides(sizes: Sequence[int]) -> list[int]:
@@ -103,16 +121,9 @@ def gathered(site: Site, x: Tensor, indices: Tensor, sliced: Sequence[Dim]) -> T
     numbers.batching(f.axes("operand_batching_dims"), f.axes("start_indices_batching_dims"), vector)
     checked_axes(dropped, x.rank, "the axes that are left out")
     windows = [d for d in range(x.rank) if d not in dropped]
-    rank = len(numbers.batch) + len(windows)
-    checked_axes(offset, rank, "offset_dims")
-    require(len(offset) == len(windows), "InvalidAttributeValue", "`offset_dims` needs an entry for each axis of a slice")
-    places = [a for a in range(rank) if a not in offset]
-    order = [0] * rank
-    for i, a in enumerate([*places, *offset]):
-        order[a] = i
     shape = [*numbers.batch, *(slices[d] for d in windows)]
     if not math.prod(shape):
-        return site.full(0, x.tensor_type.with_shape(shape[i] for i in order))
+        return offset_windows(site.full(0, x.tensor_type.with_shape(shape)), len(windows), offset)
     chosen = [d for d in range(x.rank) if d in numbers.starts or slices[d] != sizes[d] or d in dropped]
     if all(slices[d] == 1 for d in chosen):
         result = _rows(x, chosen).take(_linear(site, numbers, chosen, numbers.batch, {}))
@@ -120,7 +131,7 @@ def gathered(site: Site, x: Tensor, indices: Tensor, sliced: Sequence[Dim]) -> T
         along = {d: len(numbers.batch) + windows.index(d) for d in windows}
         every = list(range(x.rank))
         result = x.reshape([math.prod(sizes)]).take(_linear(site, numbers, every, shape, along))
-    return result.reshape(shape).transpose(order)
+    return offset_windows(result.reshape(shape), len(windows), offset)
 
 
 def _take_along(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Tensor:
@@ -128,31 +139,17 @@ def _take_along(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -
     f = site.fields("dimension_numbers")
     (axis,), dropped, vector = f.axes("start_index_map"), f.axes("collapsed_slice_dims"), f.number("index_vector_dim")
     checked_axes(dropped, x.rank, "the axes that are left out")
-    require(0 <= vector <= indices.rank, "InvalidAttributeValue", "`index_vector_dim` is not an axis of the indices")
-    require(
-        vector == indices.rank or indices.shape[vector] == 1, "InvalidAttributeValue", "an index has one component for one axis"
-    )
+    starts = components_last(as_index(indices), vector)
+    *batch, count = starts.shape
+    require(count == 1, "InvalidAttributeValue", "an index has one component for one axis")
     require(all(slices[d] == 1 for d in dropped), "InvalidAttributeValue", "an axis that is left out is longer than 1")
-    starts = as_index(indices)
-    batch = tuple(n for a, n in enumerate(starts.shape) if a != vector)
-    n = x.shape[axis]
-    last = (
-        site.constant(n - 1, starts.dtype)
-        if isinstance(n, int)
-        else measured(site.block, site.symbolic.extent(n), starts.dtype) - 1
-    )
-    t = tensor(starts.dtype, batch)
-    at = starts.reshape(batch).clamp(site.full(0, t), last.broadcast_to(batch) if batch else last)
+    last = measured(site.block, site.symbolic.extent(x.shape[axis]) - 1, starts.dtype)
+    at = starts.reshape(batch).clamp(0, site.broadcast(last, tuple(batch), []))
     rest = [d for d in range(x.rank) if d != axis]
     result = x.transpose([axis, *rest]).take(at)
     windows = [d for d in range(x.rank) if d not in dropped]
     result = result.reshape([*batch, *(slices[d] for d in windows)]) if axis not in dropped or len(dropped) > 1 else result
-    offset = f.axes("offset_dims")
-    rank = len(batch) + len(windows)
-    checked_axes(offset, rank, "offset_dims")
-    require(len(offset) == len(windows), "InvalidAttributeValue", "`offset_dims` needs an entry for each axis of a slice")
-    order = [*(a for a in range(rank) if a not in offset), *offset]
-    return result.transpose([order.index(a) for a in range(rank)])
+    return offset_windows(result, len(windows), f.axes("offset_dims"))
 
 
 def _gather_slice(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Tensor:
@@ -172,8 +169,8 @@ def _gather_slice(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim])
             x = cut(site, x, d, start, size)
             continue
         at = starts.slice([to.index(d)], [1]).cast(SI64)
-        at = at.clamp(site.full(0, at.tensor_type), measured(site.block, most).reshape([1]))
-        places = iota(site, (s,), SI64, 0)
+        at = at.clamp(0, measured(site.block, most).reshape([1]))
+        places = site.iota((s,), SI64, 0)
         x = x.taken(places + at.broadcast_to(places.shape), d)
     return x.reshape([n for d, n in enumerate(x.shape) if d not in dropped]) if dropped else x
 
@@ -188,30 +185,25 @@ def _gather_elements(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Di
     f, symbolic = site.fields("dimension_numbers"), site.symbolic
     to, batched, vector = f.axes("start_index_map"), f.axes("operand_batching_dims"), f.number("index_vector_dim")
     dropped, offset = [*f.axes("collapsed_slice_dims"), *batched], f.axes("offset_dims")
-    starts = as_index(indices).cast(SI64)
-    require(0 <= vector <= starts.rank, "InvalidAttributeValue", "`index_vector_dim` is not an axis of the indices")
-    batch = [n for a, n in enumerate(starts.shape) if a != vector]
+    starts = components_last(as_index(indices).cast(SI64), vector)
+    *batch, _ = starts.shape
     windows = [d for d in range(x.rank) if d not in dropped]
     shape = (*batch, *(slices[d] for d in windows))
-    checked_axes(offset, len(shape), "offset_dims")
-    require(len(offset) == len(windows), "InvalidAttributeValue", "`offset_dims` needs an entry for each axis of a slice")
-    order = starts if vector == starts.rank else starts.transpose([*(a for a in range(starts.rank) if a != vector), vector])
-    rows = order.reshape([-1, len(to)]) if order.rank > 1 or vector < starts.rank else order
+    rows = starts.reshape([-1, len(to)])
     own = dict(zip(batched, f.axes("start_indices_batching_dims"), strict=True))
     total: Tensor | None = None
     for d, (n, s) in enumerate(zip(x.shape, slices, strict=True)):
         parts = []
         if d in own:
             at = own[d] - (own[d] > vector)
-            parts.append(iota(site, tuple(batch), SI64, at))
+            parts.append(site.iota(tuple(batch), SI64, at))
         elif d in to:
-            part = rows if vector == starts.rank else rows.taken(site.constant([to.index(d)], SI64), 1)
-            part = part.reshape(batch)
+            part = rows.taken(site.constant([to.index(d)], SI64), 1).reshape(batch)
             most = measured(site.block, symbolic.extent(n) - symbolic.extent(s))
-            parts.append(part.clamp(site.full(0, part.tensor_type), site.broadcast(most, part.shape, [])))
+            parts.append(part.clamp(0, site.broadcast(most, part.shape, [])))
         parts = [site.broadcast(part, shape, range(len(batch))) for part in parts]
         if d in windows and s != 1:
-            parts.append(iota(site, shape, SI64, len(batch) + windows.index(d)))
+            parts.append(site.iota(shape, SI64, len(batch) + windows.index(d)))
         stride: Size = math.prod((symbolic.extent(e) for e in x.shape[d + 1 :]), start=1)
         for part in parts:
             scaled = part * site.broadcast(measured(site.block, stride), shape, []) if stride != 1 else part
@@ -219,9 +211,7 @@ def _gather_elements(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Di
     if total is None:
         total = site.broadcast(site.constant(0, SI64), shape, [])
     whole: Size = math.prod(map(symbolic.extent, x.shape), start=1)
-    result = x.reshape([symbolic.dim(whole)]).take(total)
-    places = [*(a for a in range(len(shape)) if a not in offset), *offset]
-    return result.transpose([places.index(a) for a in range(len(shape))])
+    return offset_windows(x.reshape([symbolic.dim(whole)]).take(total), len(windows), offset)
 
 
 def _rows(x: Tensor, chosen: Sequence[int]) -> Tensor:
@@ -243,8 +233,8 @@ def _linear(site: Site, numbers: Numbers, chosen: Sequence[int], shape: Sequence
         if d in along and shape[along[d]] > 1:
             parts.append(site.iota(shape, numbers.dtype, along[d]))
         for part in parts:
-            scaled = part if strides[d] == 1 else part.mul(site.full(strides[d], part.tensor_type))
-            total = scaled if total is None else total.add(scaled)
+            scaled = part if strides[d] == 1 else part * strides[d]
+            total = scaled if total is None else total + scaled
     return total if total is not None else site.constant(0, numbers.dtype).broadcast_to(result_shape=shape)
 
 
@@ -262,7 +252,7 @@ def scatter(site: Site, *operands: Tensor) -> list[Tensor]:
     f = site.fields("scatter_dimension_numbers")
     window, inserted, batching = (f.axes(k) for k in ("update_window_dims", "inserted_window_dims", "input_batching_dims"))
     vector, to = f.number("index_vector_dim"), f.axes("scatter_dims_to_operand_dims")
-    combiners = kinds(region, n)
+    combiners = kinds(site, region, n)
     if batching and not all(x.tensor_type.is_static for x in (*xs, indices)):
         indices, vector = _with_places(site, indices, vector, f.axes("scatter_indices_batching_dims"))
         inserted, to, batching = sorted([*inserted, *batching]), [*to, *batching], []
@@ -283,8 +273,7 @@ def scatter(site: Site, *operands: Tensor) -> list[Tensor]:
     checked_axes(window, rank, "update_window_dims")
     fine = len(window) == len(windows) and all(u.rank == rank for u in updates)
     require(fine, "InvalidAttributeValue", "`update_window_dims` needs an entry for each axis of a window")
-    order = [*(a for a in range(rank) if a not in window), *window]
-    updates = [u.transpose(order) for u in updates]
+    updates = [u.transpose([*(a for a in range(rank) if a not in window), *window]) for u in updates]
     shape = sizes_of(updates[0])
     require(shape[: len(numbers.batch)] == numbers.batch, "OperandShapeMismatch", "the updates do not fit the indices")
     part = dict(zip(windows, shape[len(numbers.batch) :], strict=True))
@@ -311,7 +300,7 @@ def _with_places(site: Site, indices: Tensor, vector: int, axes: Sequence[int]) 
     if vector == at.rank:
         at = at.reshape([*at.shape, 1])
     one = tuple(1 if a == vector else n for a, n in enumerate(at.shape))
-    return site.concat([at, *(iota(site, one, at.dtype, a) for a in axes)], axis=vector), vector
+    return site.concat([at, *(site.iota(one, at.dtype, a) for a in axes)], axis=vector), vector
 
 
 def _in_bounds(
@@ -327,10 +316,8 @@ def _in_bounds(
         at = site.broadcast(numbers.starts[d], tuple(shape), range(len(numbers.batch)))
         if extent > 1:
             step = site.iota(shape, numbers.dtype, along[d])
-            highest = site.full(numbers.dtype.max - extent, at.tensor_type)
-            at = at.minimum(highest).add(step)  # stays out of bounds and does not wrap
-        t = at.tensor_type
-        fine = at.compare_ge(site.full(0, t)).bitwise_and(at.compare_lt(site.full(numbers.sizes[d], t)))
+            at = at.minimum(numbers.dtype.max - extent) + step  # stays out of bounds and does not wrap
+        fine = (at >= 0).bitwise_and(at < numbers.sizes[d])
         inside = fine if inside is None else inside.bitwise_and(fine)
     places = _linear(site, numbers, chosen, shape, along)
     return places if inside is None else inside.select(places, -1)
@@ -338,7 +325,7 @@ def _in_bounds(
 
 def scattered(site: Site, region: Block, xs: list[Tensor], places: Tensor, updates: list[Tensor]) -> list[Tensor]:
     """Rows of updates combined by a region into rows of operands. A row index of -1 writes nothing."""
-    combiners = kinds(region, len(xs))
+    combiners = kinds(site, region, len(xs))
     if combiners is None or any(x.dtype.is_complex and k in ("max", "min") for k, x in zip(combiners, xs, strict=True)):
         return _scatter_in_loop(site, region, xs, places, updates)
     window = {"update_window_dims": list(range(1, xs[0].rank)), "inserted_window_dims": [0], "scatter_dims_to_operand_dims": [0]}
@@ -377,7 +364,7 @@ def _scatter_in_loop(site: Site, region: Block, xs: list[Tensor], places: Tensor
 
     inner_region = scope.region([*(x.type for x in carried), *slices], body)
     result = scope.block.op("scan", [*carried, places, *updates], len(carried), 0, regions=[inner_region])
-    return [result] if len(carried) == 1 else [*result][:n]
+    return results_of(result)[:n]
 
 
 @handles("stablehlo.select_and_scatter")
@@ -402,10 +389,8 @@ def select_and_scatter(site: Site, x: Tensor, source: Tensor, init: Tensor) -> T
         if best is None:
             best = value, at
             continue
-        outside = site.full(-1, at.tensor_type)
         (kept,) = site.each(site.scope.inline(site.regions[0], [best[0], value], lift=value.shape, count=1))
-        kept = kept.bitwise_or(at.compare_eq(outside))
-        kept = kept.bitwise_and(best[1].compare_ne(outside))
+        kept = kept.bitwise_or(at.compare_eq(-1)).bitwise_and(best[1].compare_ne(-1))
         best = kept.select(best[0], value), kept.select(best[1], at)
     assert best is not None
     region = site.regions[1]
@@ -428,7 +413,7 @@ def top_k(site: Site, x: Tensor) -> list[Tensor]:
     result = x.top_k(
         site.integer("k"), axis=-1, largest=site.flag("largest", True), indices_dtype=SI32 if indices.bits < 64 else indices
     )
-    return [result[0], converted(site, result[1], indices)]
+    return [result[0], converted(result[1], indices)]
 
 
 def approx_top_k(site: Site, *xs: Tensor) -> list[Tensor]:
@@ -439,7 +424,7 @@ def approx_top_k(site: Site, *xs: Tensor) -> list[Tensor]:
         raise refused("ApproxTopK without a comparator or a `mhlo.backend_config`")
     values, places = xs[:2]
     axis = checked_axes([config.get("reduction_dim", -1)], values.rank, "reduction_dim")[0]
-    keys = Keys(site, [values, places], Block(function.params, function.body.body)).compared_keys()
+    keys = sort_keys(site, [values, places], Block(function.params, function.body.body))
     if keys is None or len(keys) != 1 or keys[0][0] is not values:
         raise refused("ApproxTopK by a comparator that is more than `<` or `>`")
     result = site.op("sort", [values, places], axis=axis, keys=1, descending=keys[0][1])
@@ -459,7 +444,7 @@ def sort(site: Site, *xs: Tensor) -> list[Tensor]:
     axis = checked_axes([axis + xs[0].rank if axis < 0 else axis], xs[0].rank, "dimension")[0]
     if xs[0].shape[axis] in (0, 1):
         return list(xs)
-    keys = Keys(site, xs, site.regions[0]).compared_keys()
+    keys = sort_keys(site, xs, site.regions[0])
     if keys is None:
         return _sort_by_rank(site, xs, axis)
     descends = keys[0][1]
@@ -467,103 +452,51 @@ def sort(site: Site, *xs: Tensor) -> list[Tensor]:
         own = [x for x, _ in keys]
         together = [*own, *(x for x in xs if all(x is not key for key in own))]
         result = site.op("sort", together, axis=axis, keys=len(own), descending=descends)
-        parts = [result] if len(together) == 1 else [*result]
-        return [parts[next(i for i, y in enumerate(together) if y is x)] for x in xs]
+        return [results_of(result)[next(i for i, y in enumerate(together) if y is x)] for x in xs]
     places = site.iota(sizes_of(xs[0]), SI32, axis)
     for key, descending in reversed(keys):  # a stable sort by each key, the first one last
         places = site.op("sort", [key.gather(places, axis), places], axis=axis, keys=1, descending=descending)[1]
     return [x.gather(places, axis) for x in xs]
 
 
-class Keys:
-    """The sort keys of a comparator: each is the same function of the left and of the right element."""
+def sort_keys(site: Site, xs: Sequence[Tensor], region: Block) -> list[tuple[Tensor, bool]] | None:
+    """The keys of a comparator, and whether each descends: the same function of the left and of the right element. The comparator
+    is `a < b`, or `a < b or (a == b and …)`; None for any other."""
+    results = read_names(region.body[-1].pieces) if region.body else []
+    if len(region.params) != 2 * len(xs) or len(results) != 1:
+        return None
+    terms, one_side = Terms(site, region), Terms(site, region, lambda k: k // 2)
 
-    def __init__(self, site: Site, xs: Sequence[Tensor], region: Block) -> None:
-        self.site, self.xs, self.region = site, xs, region
-        self.made = {name: s for s in self.region.body for name, _ in s.results}
-        self.sides = {str(p.name)[1:]: (i // 2, i % 2) for i, p in enumerate(self.region.params)}
-
-    def compared_keys(self) -> list[tuple[Tensor, bool]] | None:
-        """Pairs of a key and whether it descends, or None if the comparator has another form."""
-        if len(self.region.params) != 2 * len(self.xs) or not self.region.body:
+    def key(a: int, b: int, total: bool) -> Tensor | None:
+        left, right = (next((name for name, x in terms.named.items() if x == side), "") for side in (a, b))
+        sides = [{k % 2 for k in terms.reads[side]} for side in (a, b)]
+        if sides != [{0}, {1}] or one_side.of(left) != one_side.of(right):
             return None
-        results = read_names(self.region.body[-1].pieces)
-        return self.keys(str(results[0])[1:]) if len(results) == 1 else None
+        inner = site.scope.lifted_scope(xs[0].shape)
+        inner.parameters(region.params, [x for x in xs for _ in (0, 1)])
+        for s in region.body[:-1]:
+            inner.reader.statement(s, inner)
+        (result,) = site.each([inner.lookup(left)])
+        result = ordered(result) if total else result
+        result = result.cast(UI8) if result.dtype is I1 else result
+        return None if result.dtype.is_complex else result
 
-    def keys(self, name: str) -> list[tuple[Tensor, bool]] | None:
-        """The keys of the truth value `name`: `a < b`, or `a < b or (a == b and …)`."""
-        s = self.made.get(name)
-        if s is None:
-            return None
-        compared = self.compared(name)
-        if compared is not None and compared[0] in ("LT", "GT"):
-            key = self.key(compared[1], compared[2])
-            return None if key is None else [(key, compared[0] == "GT")]
-        parts = self.parts(name, "or")
-        for first, second in (parts, parts[::-1]) if parts else ():
-            before = self.compared(first)
-            tied = self.parts(second, "and")
-            for equal, rest in (tied, tied[::-1]) if tied and before and before[0] in ("LT", "GT") else ():
-                same = self.compared(equal)
-                if same is not None and before is not None and same[0] == "EQ" and self.form(same[1]) == self.form(before[1]):
-                    more, key = self.keys(rest), self.key(before[1], before[2])
-                    return None if more is None or key is None else [(key, before[0] == "GT"), *more]
+    def keys(number: int) -> list[tuple[Tensor, bool]] | None:
+        op, operands = terms.ops[number]
+        if op in _ORDERS:
+            (a, b), (descends, total) = operands, _ORDERS[op]
+            result = key(a, b, total)
+            return None if result is None else [(result, descends)]
+        for first, second in permutations(operands) if op == "stablehlo.or" and len(operands) == 2 else ():
+            (before, pair), (tied, parts) = terms.ops[first], terms.ops[second]
+            equal = [terms.both(("compare", "EQ", total), *pair) for total in (False, True) if len(pair) == 2]
+            rest = [x for x in parts if x not in equal]
+            if before in _ORDERS and tied == "stablehlo.and" and len(parts) == 2 and len(rest) == 1:
+                own, more = keys(first), keys(rest[0])
+                return None if own is None or more is None else own + more
         return None
 
-    def parts(self, name: str, op: str) -> list[str] | None:
-        """The two operands of `and` or `or`."""
-        s = self.made.get(name)
-        return [str(t)[1:] for t in read_names(s.pieces)] if s is not None and s.name == f"stablehlo.{op}" else None
-
-    def compared(self, name: str) -> tuple[str, str, str, str] | None:
-        """Direction, operands and kind of a comparison."""
-        s = self.made.get(name)
-        if s is None or s.name != "stablehlo.compare":
-            return None
-        at = Site(self.site.scope, s, {})
-        words = [*at.words, "", ""]
-        direction = at.words[0] if at.words else at.word("comparison_direction")
-        kind = words[1] if at.words else at.word("compare_type", "")
-        if len(at.names) != 2:
-            return None
-        return direction, str(at.names[0])[1:], str(at.names[1])[1:], kind
-
-    def form(self, name: str, side: int | None = None) -> tuple[object, ...]:
-        """The expression of a value in the parameters of one side. It is the same for both sides if their computation is. None
-        for a value that reads both sides."""
-        if name in self.sides:
-            return "parameter", self.sides[name][0]
-        s = self.made.get(name)
-        if s is None:
-            return "outer", name
-        if next(s.regions(), None) is not None:
-            return "region", id(s)
-        text = [str(p) for p in s.pieces if getattr(p, "type", "") != "SSA"]
-        return s.name, tuple(text), tuple(self.form(str(t)[1:]) for t in read_names(s.pieces)), str(s.returned or s.given)
-
-    def reads(self, name: str) -> set[int]:
-        """The sides (left, right) of the parameters that a value depends on."""
-        if name in self.sides:
-            return {self.sides[name][1]}
-        s = self.made.get(name)
-        return set() if s is None else {side for t in read_names(s.pieces) for side in self.reads(str(t)[1:])}
-
-    def key(self, left: str, right: str) -> Tensor | None:
-        """The compared key, if both sides are the same function of their elements."""
-        if self.reads(left) != {0} or self.reads(right) != {1} or self.form(left) != self.form(right):
-            return None
-        shape = self.xs[0].shape
-        inner = self.site.scope.lifted_scope(shape)
-        inner.parameters(self.region.params, [x for x in self.xs for _ in (0, 1)])
-        for s in self.region.body[:-1]:
-            inner.reader.statement(s, inner)
-        (result,) = self.site.each([inner.lookup(f"%{left}")])
-        kind = next((c[3] for name in self.made if (c := self.compared(name)) and c[1] == left), "")
-        if kind == "TOTALORDER":
-            result = ordered(self.site, result)
-        if result.dtype is I1:
-            result = result.cast(UI8)
-        return None if result.dtype.is_complex else result
+    return keys(terms.of(results[0]))
 
 
 def _sort_by_rank(site: Site, xs: Sequence[Tensor], axis: int) -> list[Tensor]:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from ptir_tools.bridges.node import results_of
 from ptir_tools.bridges.stablehlo.ops.elementwise import square_root
-from ptir_tools.bridges.stablehlo.ops.movement import reversed_along
-from ptir_tools.bridges.stablehlo.ops.solving import adjoint, factored, put, solved
-from ptir_tools.bridges.stablehlo.scopes import Scope
+from ptir_tools.bridges.stablehlo.ops.solving import factored, put, solved
 from ptir_tools.bridges.stablehlo.table import CUSTOM, Site, Tensor, refused, sizes_of
 from ptir_tools.core.dtypes import SI32
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.typed import TYPE_CHECKING
-from ptir_tools.core.types import tensor
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,9 +38,7 @@ def failed(site: Site, x: Tensor) -> Tensor:
 
 def potrf(site: Site, a: Tensor) -> list[Tensor]:
     """Cholesky factors, and whether the factorization failed."""
-    lower = option(site, "uplo") == _LOWER
-    result = factored(site, a if lower else adjoint(site, a, conj=True))
-    result = result if lower else adjoint(site, result, conj=True)
+    result = factored(a, option(site, "uplo") == _LOWER)
     return [result, failed(site, result)]
 
 
@@ -50,158 +46,124 @@ def trsm(site: Site, a: Tensor, b: Tensor) -> list[Tensor]:
     """Triangular systems."""
     left, lower = option(site, "side") == _LEFT, option(site, "uplo") == _LOWER
     how, unit = option(site, "trans_x"), option(site, "diag") == _UNIT
-    if how != _NONE:
-        a, lower = adjoint(site, a, conj=how == _CONJUGATE), not lower
-    if not left:
-        a, lower, b = adjoint(site, a, conj=False), not lower, adjoint(site, b, conj=False)
-    x = solved(site, a, b, lower=lower, unit=unit)
-    return [x if left else adjoint(site, x, conj=False)]
+    return [solved(a, b, left=left, lower=lower, unit=unit, turned=how != _NONE, conj=how == _CONJUGATE)]
 
 
-def each_matrix(site: Site, operands: Sequence[Tensor], one: Callable[..., list[Tensor]], ranks: Sequence[int]) -> list[Tensor]:
+def each_matrix(operands: Sequence[Tensor], one: Callable[..., list[Tensor]], ranks: Sequence[int]) -> list[Tensor]:
     """Apply `one` to each matrix of a batch; the last `ranks` axes of each operand are one matrix or vector."""
     *batch, _, _ = sizes_of(operands[0])
     if not batch:
-        return one(site, *operands)
+        return one(*operands)
     rows = [x.reshape([math.prod(batch), *sizes_of(x)[x.rank - r :]]) for x, r in zip(operands, ranks, strict=True)]
-
-    def body(inner: Scope, params: list[Tensor]) -> Sequence[Tensor]:
-        return one(Site(inner, site.statement, site.spelled), *params)
-
-    region = site.scope.region([x.tensor_type.with_shape(x.shape[1:]) for x in rows], body)
-    result = site.op("scan", rows, 0, len(region.results), regions=[region])
-    parts = [result] if len(region.results) == 1 else [*result]
-    return [x.reshape([*batch, *sizes_of(x)[1:]]) for x in parts]
+    return [x.reshape([*batch, *sizes_of(x)[1:]]) for x in results_of(operands[0].block.scan([], rows, one))]
 
 
 def getrf(site: Site, a: Tensor) -> list[Tensor]:
     """LU factors with row exchanges: the factors, the pivots from 1, and 0."""
-    return [*each_matrix(site, [a], _factors, [2]), site.full(0, a.tensor_type.with_shape(a.shape[:-2]).with_dtype(SI32))]
+    return [*each_matrix([a], _factors, [2]), site.full(0, a.tensor_type.with_shape(a.shape[:-2]).with_dtype(SI32))]
 
 
-def _factors(site: Site, a: Tensor) -> list[Tensor]:
+def _factors(a: Tensor) -> list[Tensor]:
     """The factors and pivots of one matrix, column by column in a loop."""
     m, n = sizes_of(a)
-    count = min(m, n)
-    start = [a]
-    steps = [site.iota([count], SI32, 0)]
 
-    def body(inner: Scope, params: list[Tensor]) -> Sequence[Tensor]:
-        x, at = params
-        local = Site(inner, site.statement, site.spelled)
-        zero = inner.block.constant(0, SI32)
-        rows = local.iota([m], SI32, 0)
-        corner = inner.block.concat([zero.reshape([1]), at.reshape([1])], axis=0)
-        column = x.dynamic_slice(corner, [m, 1]).reshape([m])
-        size = local.op("abs", column) if not x.dtype.is_complex else _size(local, column)
-        below = rows.compare_ge(at.broadcast_to([m]))
-        chosen = local.op("select", below, size, local.full(-1, size.tensor_type)).argmax(0)
-        one, other = (_row(x, k) for k in (at, chosen))
+    def step(x: Tensor, at: Tensor) -> list[Tensor]:
+        rows, columns, here = _places(at, m, n)
+        column = _column(x, at, m)
+        size = column.real().abs() + column.imag().abs() if x.dtype.is_complex else column.abs()
+        chosen = (rows >= here[0]).select(size, -1).argmax(0)
+        one, other = _row(x, at), _row(x, chosen)
         x = put(put(x, at, other), chosen, one)
-        column = x.dynamic_slice(corner, [m, 1]).reshape([m])
         pivot = _row(x, at).dynamic_slice(at.reshape([1]), [1]).broadcast_to([m])
-        after = rows.compare_gt(at.broadcast_to([m]))
-        nothing = local.full(0, column.tensor_type)
-        safe = local.op("select", pivot.compare_eq(nothing), local.full(1, column.tensor_type), pivot)
-        factors = local.op("select", after, column / safe, nothing)
-        columns = local.iota([n], SI32, 0)
-        right = columns.compare_gt(at.broadcast_to([n]))
-        row = _row(x, at)
-        row = local.op("select", right, row, local.full(0, row.tensor_type))
-        change = factors.reshape([m, 1]).broadcast_to([m, n]) * row.reshape([1, n]).broadcast_to([m, n])
-        here = columns.compare_eq(at.broadcast_to([n])).reshape([1, n]).broadcast_to([m, n])
-        here = local.op("bitwise_and", here, after.reshape([m, 1]).broadcast_to([m, n]))
-        result = local.op("select", here, factors.reshape([m, 1]).broadcast_to([m, n]), x - change)
-        return [result, chosen + 1]
+        after = rows > here[0]
+        factors = after.select(_column(x, at, m) / pivot.compare_eq(0).select(1, pivot), 0)
+        row = (columns > here[1]).select(_row(x, at), 0)
+        below = _across(columns.compare_eq(here[1]), m).bitwise_and(_down(after, n))
+        return [below.select(_down(factors, n), x - _down(factors, n) * _across(row, m)), chosen + 1]
 
-    region = site.scope.region([a.type, steps[0].tensor_type.with_shape(())], body)
-    return [*site.op("scan", [*start, *steps], 1, 1, regions=[region])]
+    return [*a.block.scan([a], [a.block.iota([min(m, n)], SI32, 0)], step)]
+
+
+def _places(at: Tensor, m: int, n: int) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
+    """The numbers of m rows and of n columns, and `at` in the shape of each."""
+    return at.block.iota([m], SI32, 0), at.block.iota([n], SI32, 0), (at.broadcast_to([m]), at.broadcast_to([n]))
+
+
+def _down(x: Tensor, n: int) -> Tensor:
+    """A column, `n` times."""
+    return x.reshape([x.shape[0], 1]).broadcast_to([x.shape[0], n])
+
+
+def _across(x: Tensor, m: int) -> Tensor:
+    """A row, `m` times."""
+    return x.reshape([1, x.shape[0]]).broadcast_to([m, x.shape[0]])
+
+
+def _column(x: Tensor, at: Tensor, m: int) -> Tensor:
+    corner = x.block.concat([x.block.constant([0], SI32), at.reshape([1])], axis=0)
+    return x.dynamic_slice(corner, [m, 1]).reshape([m])
 
 
 def geqrf(site: Site, a: Tensor) -> list[Tensor]:
     """Reflections that make a matrix upper triangular: the triangle with their vectors below it, and their factors."""
     if a.dtype.is_complex:
         raise refused("reflections of complex matrices")
-    return each_matrix(site, [a], reflections, [2])
+    return each_matrix([a], reflections, [2])
 
 
-def reflections(site: Site, a: Tensor) -> list[Tensor]:
+def reflections(a: Tensor) -> list[Tensor]:
     """The triangle of one matrix with the reflections below it, and their factors."""
     m, n = sizes_of(a)
     count = min(m, n)
     if not count:
-        return [a, site.full(0, a.tensor_type.with_shape((0,)))]
+        return [a, a.block.filled(0, a.tensor_type.with_shape((0,)))]
 
-    def body(inner: Scope, params: list[Tensor]) -> Sequence[Tensor]:
-        x, at = params
-        local = Site(inner, site.statement, site.spelled)
-        rows, columns = local.iota([m], SI32, 0), local.iota([n], SI32, 0)
-        corner = inner.block.concat([inner.block.constant([0], SI32), at.reshape([1])], axis=0)
-        column = x.dynamic_slice(corner, [m, 1]).reshape([m])
-        nothing = local.full(0, column.tensor_type)
-        below = rows.compare_gt(at.broadcast_to([m]))
-        rest = local.op("select", below, column, nothing)
+    def step(x: Tensor, at: Tensor) -> list[Tensor]:
+        rows, columns, here = _places(at, m, n)
+        column = _column(x, at, m)
+        below, first = rows > here[0], rows.compare_eq(here[0])
+        rest = below.select(column, 0)
         alpha = column.dynamic_slice(at.reshape([1]), [1]).reshape([])
-        zero, one = (local.full(k, alpha.tensor_type) for k in (0, 1))
-        norm = square_root(local, (rest * rest).reduce_sum([0]) + alpha * alpha)
-        beta = local.op("select", alpha.compare_lt(zero), norm, local.op("neg", norm))
-        still = rest.compare_eq(nothing).cast(SI32).reduce_min([0]).compare_eq(inner.block.constant(1, SI32))
-        safe_beta, gap = (local.op("select", still, one, y) for y in (beta, alpha - beta))
-        tau = local.op("select", still, zero, (beta - alpha) / safe_beta)
-        vector = rest / gap.broadcast_to([m])
-        whole = local.op("select", rows.compare_eq(at.broadcast_to([m])), local.full(1, column.tensor_type), vector)
-        after = columns.compare_gt(at.broadcast_to([n]))
-        result = _reflected(x, whole, tau)
-        result = local.op("select", after.reshape([1, n]).broadcast_to([m, n]), result, x)
-        first = rows.compare_eq(at.broadcast_to([m]))
-        diagonal = local.op("select", still, alpha, beta).broadcast_to([m])
-        new = local.op("select", below, vector, local.op("select", first, diagonal, column))
-        here = columns.compare_eq(at.broadcast_to([n])).reshape([1, n]).broadcast_to([m, n])
-        return [local.op("select", here, new.reshape([m, 1]).broadcast_to([m, n]), result), tau]
+        norm = square_root((rest * rest).reduce_sum([0]) + alpha * alpha)
+        beta = (alpha < 0).select(norm, -norm)
+        still = rest.compare_eq(0).cast(SI32).reduce_min([0]).compare_eq(1)
+        tau = still.select(0, (beta - alpha) / still.select(1, beta))
+        vector = rest / still.select(1, alpha - beta).broadcast_to([m])
+        after = _across(columns > here[1], m)
+        result = after.select(_reflected(x, first.select(1, vector), tau), x)
+        new = below.select(vector, first.select(still.select(alpha, beta).broadcast_to([m]), column))
+        return [_across(columns.compare_eq(here[1]), m).select(_down(new, n), result), tau]
 
-    region = site.scope.region([a.type, tensor(SI32)], body)
-    return [*site.op("scan", [a, site.iota([count], SI32, 0)], 1, 1, regions=[region])]
+    return [*a.block.scan([a], [a.block.iota([count], SI32, 0)], step)]
 
 
 def _reflected(x: Tensor, vector: Tensor, tau: Tensor) -> Tensor:
     """`x - tau v (v x)`."""
     m, n = sizes_of(x)
     row = vector.dot_general(x, contract_lhs=[0], contract_rhs=[0]) * tau.broadcast_to([n])
-    return x - vector.reshape([m, 1]).broadcast_to([m, n]) * row.reshape([1, n]).broadcast_to([m, n])
+    return x - _down(vector, n) * _across(row, m)
 
 
 def orgqr(site: Site, a: Tensor, taus: Tensor) -> list[Tensor]:
     """The orthogonal matrix of reflections."""
-    return each_matrix(site, [a, taus], lambda *x: [orthogonal(*x)], [2, 1])
+    return each_matrix([a, taus], lambda *x: [orthogonal(*x)], [2, 1])
 
 
-def orthogonal(site: Site, a: Tensor, taus: Tensor) -> Tensor:
+def orthogonal(a: Tensor, taus: Tensor) -> Tensor:
     """The orthogonal matrix of the reflections of one matrix."""
     (m, n), (count,) = sizes_of(a), sizes_of(taus)
-    rows, columns = (site.iota([m, n], SI32, k) for k in (0, 1))
-    unit = rows.compare_eq(columns).select(site.full(1, a.tensor_type), site.full(0, a.tensor_type))
+    rows, columns = (a.block.iota([m, n], SI32, k) for k in (0, 1))
+    unit = rows.compare_eq(columns).select(1, a.block.full(0, a))
     if not count:
         return unit
-    steps = [site.constant(np.arange(count)[::-1].copy(), SI32), reversed_along(site, taus, [0])]
+    numbers = a.block.constant(np.arange(count)[::-1].copy(), SI32)
 
-    def body(inner: Scope, params: list[Tensor]) -> Sequence[Tensor]:
-        result, given, at, tau = params
-        local = Site(inner, site.statement, site.spelled)
-        row = local.iota([m], SI32, 0)
-        corner = inner.block.concat([inner.block.constant([0], SI32), at.reshape([1])], axis=0)
-        column = given.dynamic_slice(corner, [m, 1]).reshape([m])
-        t = column.tensor_type
-        vector = local.op("select", row.compare_gt(at.broadcast_to([m])), column, local.full(0, t))
-        vector = local.op("select", row.compare_eq(at.broadcast_to([m])), local.full(1, t), vector)
-        return [_reflected(result, vector, tau), given]
+    def step(result: Tensor, given: Tensor, at: Tensor, tau: Tensor) -> list[Tensor]:
+        row, here = at.block.iota([m], SI32, 0), at.broadcast_to([m])
+        vector = (row > here).select(_column(given, at, m), 0)
+        return [_reflected(result, row.compare_eq(here).select(1, vector), tau), given]
 
-    region = site.scope.region([a.type, a.type, tensor(SI32), taus.tensor_type.with_shape(())], body)
-    return site.op("scan", [unit, a, *steps], 2, 0, regions=[region])[0]
-
-
-def _size(site: Site, x: Tensor) -> Tensor:
-    parts = [site.op(name, x).abs() for name in ("real", "imag")]
-    return parts[0] + parts[1]
+    return a.block.scan([unit, a], [numbers, taus.take(numbers)], step)[0]
 
 
 def _row(x: Tensor, at: Tensor) -> Tensor:

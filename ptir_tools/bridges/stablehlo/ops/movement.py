@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 from ptir_tools.bridges.constants import known
-from ptir_tools.bridges.extent_ops import along, every, measured
+from ptir_tools.bridges.extent_ops import along, every, measured, reversed_along
 from ptir_tools.bridges.extents import Extent, Size
 from ptir_tools.bridges.stablehlo.table import Part, Site, Tensor, handles, refused, sizes_of
-from ptir_tools.core.dtypes import I1, SI32, SI64, DType, Kind
+from ptir_tools.core.dtypes import I1, SI32, SI64, Kind
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, TensorType
 from ptir_tools.core.violations import Violation, operand, require
 from ptir_tools.dialects.ptir.ops import scalars
@@ -90,7 +91,7 @@ def _rotation(site: Site, operands: Sequence[object], axis: int) -> Tensor | Non
         if not fits or last.stop != n or last.start != first.stop:
             return None
         size, by = (measured(site.block, e).reshape([1]).broadcast_to([x.shape[axis]]) for e in (n, last.start))
-        return x.taken((site.iota([x.shape[axis]], dtype=SI64, axis=0) + by).mod(size), axis)
+        return x.taken((site.iota([x.shape[axis]], SI64, 0) + by).mod(size), axis)
     return None
 
 
@@ -136,24 +137,7 @@ def strided(x: Tensor, bounds: Sequence[tuple[int, int, int]]) -> Tensor:
 @handles("stablehlo.reverse", dims="dimensions")
 def reverse(site: Site, x: Tensor) -> Tensor:
     """The elements in reverse order along axes."""
-    return reversed_along(site, x, site.axes("dimensions", x.rank))
-
-
-def reversed_along(site: Site, x: Tensor, axes: Sequence[int]) -> Tensor:
-    """`x` reversed along `axes`, by a take of rows from last to first."""
-    for axis in axes:
-        n = x.shape[axis]
-        if not isinstance(n, int):
-            down = measured(site.block, site.symbolic.extent(n) - 1).reshape([1]).broadcast_to([n])
-            x = x.taken(down - iota(site, (n,), SI64, 0), axis)
-            continue
-        if n <= 1:
-            continue
-        order = [axis, *(a for a in range(x.rank) if a != axis)]
-        rows = x.transpose(order) if axis else x
-        turned = rows.take(site.constant(list(range(n - 1, -1, -1)), SI32))
-        x = turned.transpose([order.index(a) for a in range(x.rank)]) if axis else turned
-    return x
+    return reduce(reversed_along, site.axes("dimensions", x.rank), x)
 
 
 @handles("stablehlo.pad", low="edge_padding_low", high="edge_padding_high", interior="interior_padding")
@@ -299,12 +283,7 @@ def dynamic_broadcast_in_dim(site: Site, x: Tensor, shape: Tensor) -> Tensor:
 def dynamic_iota(site: Site, shape: Tensor) -> Tensor:
     """An iota whose shape is an operand."""
     result = given_shape(site, shape)
-    return iota(site, result, site.dtype, site.axis("iota_dimension", len(result)))
-
-
-def iota(site: Site, shape: Shape, dtype: DType, axis: int) -> Tensor:
-    """0, 1, 2, … along an axis of any extent."""
-    return site.iota(shape, dtype=dtype, axis=axis)
+    return site.iota(result, site.dtype, site.axis("iota_dimension", len(result)))
 
 
 @handles("stablehlo.dynamic_pad")

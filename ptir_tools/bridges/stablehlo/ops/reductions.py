@@ -8,13 +8,15 @@ from collections.abc import Callable, Sequence
 from itertools import product
 
 from ptir_tools.bridges.constants import known
-from ptir_tools.bridges.extent_ops import every
+from ptir_tools.bridges.extent_ops import every, reversed_along
 from ptir_tools.bridges.extents import Extent, Size
+from ptir_tools.bridges.node import results_of
 from ptir_tools.bridges.stablehlo.ops.elementwise import converted, square_root
-from ptir_tools.bridges.stablehlo.ops.movement import elements, filled, padded, reversed_along, strided
+from ptir_tools.bridges.stablehlo.ops.movement import elements, filled, padded, strided
 from ptir_tools.bridges.stablehlo.scopes import RETURNS, Scope, read_names
 from ptir_tools.bridges.stablehlo.syntax import Block, Parameter, Statement
 from ptir_tools.bridges.stablehlo.table import CUSTOM, HANDLERS, Site, Tensor, handles, refused, sizes_of
+from ptir_tools.bridges.stablehlo.terms import Terms
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
 from ptir_tools.core.ir import Value
 from ptir_tools.core.lazy import np
@@ -43,29 +45,17 @@ def monoid(kind: str, dtype: DType) -> str:
     return _OF_FLAGS.get(kind, kind) if dtype is I1 else kind
 
 
-def kinds(region: Block, count: int) -> list[str] | None:
+def kinds(site: Site, region: Block, count: int) -> list[str] | None:
     """The kinds by which a region combines parameters k and k + count, or None if it does anything else. `replace` returns the
     second, `keep` the first."""
     if not region.body or region.body[-1].name not in RETURNS or len(region.params) != 2 * count:
         return None
-    places = {str(p.name): i for i, p in enumerate(region.params)}
-    made: dict[str, tuple[str, int]] = {}
-    for s in region.body[:-1]:
-        operands = sorted(places.get(str(t), -1) for t in read_names(s.pieces))
-        if s.name not in MONOIDS or len(s.results) != 1 or len(operands) != 2 or operands != [operands[0], operands[0] + count]:
-            return None
-        if operands[0] < 0:
-            return None
-        made[f"%{s.results[0][0]}"] = MONOIDS[s.name], operands[0]
-    names = []
+    terms, names = Terms(site, region), []
     for k, name in enumerate(read_names(region.body[-1].pieces)):
-        kind, at = made.get(str(name), ("", k))
-        if not kind:
-            kind = {k: "keep", k + count: "replace"}.get(places.get(str(name), -1), "")
-        if not kind or at != k:
-            return None
-        names.append(kind)
-    return names if len(names) == count else None
+        a, b = terms.parameter(k), terms.parameter(k + count)
+        forms = {terms.both(op, a, b): kind for op, kind in MONOIDS.items()} | {a: "keep", b: "replace"}
+        names.append(forms.get(terms.of(name), ""))
+    return names if len(names) == count and all(names) else None
 
 
 def computation(site: Site, count: int) -> Block:
@@ -106,7 +96,7 @@ def promoted(site: Site, region: Block, xs: Sequence[Tensor]) -> list[Tensor]:
     """Operands converted to the dtypes of the region's parameters."""
     dtypes = scalars_of(site, region, len(xs))
     require(len(dtypes) == len(xs), "OperandCountMismatch", f"a region on {2 * len(xs)} scalars is expected")
-    return [x if d is None else converted(site, x, d) for x, d in zip(xs, dtypes, strict=True)]
+    return [x if d is None else converted(x, d) for x, d in zip(xs, dtypes, strict=True)]
 
 
 def combined(site: Site, region: Block, xs: Sequence[Tensor], ys: Sequence[Tensor]) -> list[Tensor]:
@@ -163,7 +153,7 @@ def reduce(site: Site, *operands: Tensor) -> list[Tensor]:
     region = computation(site, len(xs))
     axes = site.axes("dimensions", xs[0].rank)
     xs, inits = promoted(site, region, xs), promoted(site, region, inits)
-    if (combiners := kinds(region, len(xs))) is not None and not set(combiners) & {"keep", "replace"}:
+    if (combiners := kinds(site, region, len(xs))) is not None and not set(combiners) & {"keep", "replace"}:
         return [_reduced(site, monoid(k, x.dtype), x, i, axes) for k, x, i in zip(combiners, xs, inits, strict=True)]
     if (place := _placed(site, region, xs, inits, axes)) is not None:
         return place
@@ -194,44 +184,28 @@ def _placed(site: Site, region: Block, xs: list[Tensor], inits: list[Tensor], ax
         return None
     if x.dtype.is_complex or x.dtype is I1 or x.shape[axes[0]] == 0:
         return None
-    picked = _picks(site, region)
+    terms = Terms(site, region)
+    picked = [terms.of(name) for name in read_names(region.body[-1].pieces)]
     for direction, (kind, op) in _EXTREME.items():
-        forms = [_picking(direction, nans=True), *([] if x.dtype.is_float else [_picking(direction, nans=False)])]
+        forms = [_picking(terms, direction, nans=True)]
+        forms += [] if x.dtype.is_float else [_picking(terms, direction, nans=False)]
         if picked not in forms or not is_identity(kind, inits[0]):
             continue
         result = site.op(op, x, axis=axes[0], output_dtype=SI32 if xs[1].dtype is SI32 else SI64)
-        return [site.op(_REDUCED[kind], x, axes=axes), converted(site, result, xs[1].dtype)]
+        return [site.op(_REDUCED[kind], x, axes=axes), converted(result, xs[1].dtype)]
     return None
 
 
-def _picking(direction: str, *, nans: bool) -> list[object]:
-    """The expression of a region that picks from (a, i) and (b, j)."""
-    better: object = (direction, "a", "b")
+def _picking(terms: Terms, direction: str, *, nans: bool) -> list[int]:
+    """The results of a region that picks from (a, i) and (b, j)."""
+    a, i, b, j = map(terms.parameter, range(4))
+    better = terms.number(("compare", direction, False), (a, b))
     if nans:
-        better = "or", frozenset((better, ("NE", "a", "a")))
-    first = "or", frozenset((better, ("and", frozenset((("EQ", "a", "b"), ("LT", "i", "j"))))))
-    return [("select", better, "a", "b"), ("select", first, "i", "j")]
-
-
-def _picks(site: Site, region: Block) -> list[object]:
-    """The results of a region as expressions of its parameters a, i, b and j."""
-    terms: dict[str, object] = {str(p.name): name for p, name in zip(region.params, "aibj", strict=True)}
-    for s in region.body[:-1]:
-        operands = [terms.get(str(t)) for t in read_names(s.pieces)]
-        name = s.name.removeprefix("stablehlo.")
-        if len(s.results) != 1 or None in operands:
-            return []
-        if name == "compare":
-            at = Site(site.scope, s, {})
-            direction = at.words[0] if at.words else at.word("comparison_direction")
-            terms[f"%{s.results[0][0]}"] = (direction, *operands)
-        elif name in ("and", "or"):
-            terms[f"%{s.results[0][0]}"] = (name, frozenset(operands))
-        elif name == "select":
-            terms[f"%{s.results[0][0]}"] = (name, *operands)
-        else:
-            return []
-    return [terms.get(str(t)) for t in read_names(region.body[-1].pieces)]
+        better = terms.both("stablehlo.or", better, terms.both(("compare", "NE", False), a, a))
+    before = terms.number(("compare", "LT", False), (i, j))
+    tied = terms.both("stablehlo.and", terms.both(("compare", "EQ", False), a, b), before)
+    first = terms.both("stablehlo.or", better, tied)
+    return [terms.number("stablehlo.select", (better, a, b)), terms.number("stablehlo.select", (first, i, j))]
 
 
 def tree(rows: list[Tensor], combine: Combine) -> list[Tensor]:
@@ -305,7 +279,7 @@ def windows(
     padding: Sequence[tuple[Size, Size]],
 ) -> list[Tensor]:
     """A window reduction: PTIR's op for known kinds, a running reduction by doubling, otherwise one slice per tap."""
-    combiners = kinds(region, len(xs))
+    combiners = kinds(site, region, len(xs))
     names = [monoid(k, x.dtype) for k, x in zip(combiners, xs, strict=True)] if combiners else []
     single = [k for k, n in enumerate(window) if isinstance(n, Extent) or n > 1]
     ones = all(n == 1 for n in (*strides, *base, *dilation))
@@ -406,7 +380,7 @@ def stepwise(site: Site, region: Block, xs: list[Tensor], inits: list[Tensor], a
     scope, order = site.scope, [axis, *(a for a in range(xs[0].rank) if a != axis)]
     if scope.lift is not None:
         raise refused("a window inside a computation on scalars")
-    rows = [(reversed_along(site, x, [axis]) if backward else x).transpose(order) for x in xs]
+    rows = [(reversed_along(x, axis) if backward else x).transpose(order) for x in xs]
     shape = rows[0].shape[1:]
     starts = [site.broadcast(i, shape, []) for i in inits]
     capture = scope.capture([region])
@@ -418,9 +392,11 @@ def stepwise(site: Site, region: Block, xs: list[Tensor], inits: list[Tensor], a
         return [*result, *params[len(starts) : len(carried)], *result]
 
     inner_region = scope.region([*(x.type for x in carried), *(x.tensor_type.with_shape(shape) for x in rows)], body)
-    results = [*scope.block.op("scan", [*carried, *rows], len(carried), len(starts), regions=[inner_region])][len(carried) :]
+    results = results_of(scope.block.op("scan", [*carried, *rows], len(carried), len(starts), regions=[inner_region]))[
+        len(carried) :
+    ]
     ways = [y.transpose([order.index(a) for a in range(y.rank)]) for y in results]
-    return [reversed_along(site, y, [axis]) if backward else y for y in ways]
+    return [reversed_along(y, axis) if backward else y for y in ways]
 
 
 CUSTOM["stablehlo.dynamic_reduce_window"] = dynamic_window
@@ -444,27 +420,30 @@ def _along(site: Site, v: Tensor, x: Tensor, axis: int) -> Tensor:
 def batch_norm_inference(site: Site, x: Tensor, scale: Tensor, offset: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
     """`(x - mean) / sqrt(variance + epsilon) * scale + offset` along the feature axis."""
     axis = site.axis("feature_index", x.rank)
-    epsilon = site.full(float(site.value("epsilon")), variance.tensor_type)
-    deviation = square_root(site, variance + epsilon)
-    centered = x - _along(site, mean, x, axis)
-    normal = centered / _along(site, deviation, x, axis)
+    normal, _ = _normalized(site, x, mean, variance, axis)
     return _along(site, scale, x, axis) * normal + _along(site, offset, x, axis)
 
 
-def _moments(site: Site, x: Tensor, axis: int) -> tuple[Tensor, Tensor, list[int]]:
+def _normalized(site: Site, x: Tensor, mean: Tensor, variance: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    """`x` with mean 0 and variance 1, and its deviation."""
+    deviation = square_root(variance + float(site.value("epsilon")))
+    return (x - _along(site, mean, x, axis)) / _along(site, deviation, x, axis), deviation
+
+
+def _moments(site: Site, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
     axes = [a for a in range(x.rank) if a != axis]
     count = math.prod(sizes_of(x)[a] for a in axes)
     total = x.reduce_sum(axes=axes)
-    mean = total / site.full(count, total.tensor_type)
+    mean = total / count
     centered = x - _along(site, mean, x, axis)
     squares = (centered * centered).reduce_sum(axes=axes)
-    return mean, squares / site.full(count, squares.tensor_type), axes
+    return mean, squares / count
 
 
 @handles("stablehlo.batch_norm_training")
 def batch_norm_training(site: Site, x: Tensor, scale: Tensor, offset: Tensor) -> list[Tensor]:
     """Normalization by the batch's mean and variance, which are results, too."""
-    mean, variance, _ = _moments(site, x, site.axis("feature_index", x.rank))
+    mean, variance = _moments(site, x, site.axis("feature_index", x.rank))
     return [batch_norm_inference(site, x, scale, offset, mean, variance), mean, variance]
 
 
@@ -474,14 +453,9 @@ def batch_norm_grad(site: Site, x: Tensor, scale: Tensor, mean: Tensor, variance
     axis = site.axis("feature_index", x.rank)
     axes = [a for a in range(x.rank) if a != axis]
     count = math.prod(sizes_of(x)[a] for a in axes)
-    epsilon = site.full(float(site.value("epsilon")), variance.tensor_type)
-    deviation = square_root(site, variance + epsilon)
-    centered = x - _along(site, mean, x, axis)
-    normal = centered / _along(site, deviation, x, axis)
+    normal, deviation = _normalized(site, x, mean, variance, axis)
     of_offset = grad.reduce_sum(axes=axes)
     of_scale = (grad * normal).reduce_sum(axes=axes)
-    number = site.full(count, x.tensor_type)
-    inner = number * grad - _along(site, of_offset, x, axis)
-    inner = inner - normal * _along(site, of_scale, x, axis)
-    factor = _along(site, scale / deviation, x, axis) / number
+    inner = count * grad - _along(site, of_offset, x, axis) - normal * _along(site, of_scale, x, axis)
+    factor = _along(site, scale / deviation, x, axis) / count
     return [factor * inner, of_scale, of_offset]

@@ -5,33 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ptir_tools.bridges.extent_ops import reversed_along
+from ptir_tools.bridges.node import results_of
 from ptir_tools.bridges.stablehlo.ops.contractions import contracted
 from ptir_tools.bridges.stablehlo.ops.elementwise import conjugate, converted, square_root
-from ptir_tools.bridges.stablehlo.ops.movement import reversed_along
 from ptir_tools.bridges.stablehlo.scopes import Scope
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, refused, sizes_of
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import CF32, CF64, F64, SI32
 from ptir_tools.core.lazy import np
-from ptir_tools.core.types import tensor
 from ptir_tools.core.violations import require
 
 DIRECT = 64  # the longest transform that is one product with its matrix
 MOST_PRIME = 2048  # the largest prime factor of a length
 
 
-def adjoint(site: Site, x: Tensor, *, conj: bool) -> Tensor:
+def adjoint(x: Tensor, *, conj: bool) -> Tensor:
     """The last two axes swapped."""
     y = x.transpose([*range(x.rank - 2), x.rank - 1, x.rank - 2])
-    return conjugate(site, y) if conj else y
+    return conjugate(y) if conj else y
 
 
-def triangle(site: Site, x: Tensor, lower: bool) -> Tensor:
+def triangle(x: Tensor, lower: bool) -> Tensor:
     """One triangle of matrices [b, n, n], with zeros in the other."""
-    sizes = sizes_of(x)
-    row, column = (site.iota(sizes, SI32, x.rank - 2 + k) for k in (0, 1))
-    kept = row.compare_ge(column) if lower else row.compare_le(column)
-    return kept.select(x, 0)
+    row, column = (x.block.iota(x.shape, SI32, x.rank - 2 + k) for k in (0, 1))
+    return (row >= column if lower else row <= column).select(x, 0)
 
 
 @handles("stablehlo.triangular_solve")
@@ -42,42 +40,43 @@ def triangular_solve(site: Site, a: Tensor, b: Tensor) -> Tensor:
     require(how in ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"), "InvalidAttributeValue", f"`transpose_a` is {how}")
     fine = a.rank == b.rank >= 2 and a.shape[-1] == a.shape[-2] and a.shape[-1] == b.shape[-2 if left else -1]
     require(fine and a.shape[:-2] == b.shape[:-2], "OperandShapeMismatch", f"{a.type} and {b.type} are not a system")
-    if how != "NO_TRANSPOSE":
-        a, lower = adjoint(site, a, conj=how == "ADJOINT"), not lower
-    if not left:
-        a, lower, b = adjoint(site, a, conj=False), not lower, adjoint(site, b, conj=False)
-    x = solved(site, a, b, lower=lower, unit=unit)
-    return x if left else adjoint(site, x, conj=False)
+    return solved(a, b, left=left, lower=lower, unit=unit, turned=how != "NO_TRANSPOSE", conj=how == "ADJOINT")
 
 
-def solved(site: Site, a: Tensor, b: Tensor, *, lower: bool, unit: bool) -> Tensor:
+def solved(a: Tensor, b: Tensor, *, left: bool, lower: bool, unit: bool, turned: bool, conj: bool) -> Tensor:
+    """The solution of `op(a) x = b`, or else of `x op(a) = b`, with triangular matrices."""
+    if turned:
+        a, lower = adjoint(a, conj=conj), not lower
+    if left:
+        return _substituted(a, b, lower, unit)
+    return adjoint(_substituted(adjoint(a, conj=False), adjoint(b, conj=False), not lower, unit), conj=False)
+
+
+def _substituted(a: Tensor, b: Tensor, lower: bool, unit: bool) -> Tensor:
     """The solution of `a x = b` with triangular matrices."""
     *batch, n, m = sizes_of(b)
     count = math.prod(batch)
     if not count * n * m:
         return b
-    full = triangle(site, a.reshape([count, n, n]), lower)
+    full, block = triangle(a.reshape([count, n, n]), lower), a.block
     right = b.reshape([count, n, m])
     t = a.tensor_type
     if unit:
-        diagonal = site.full(1, t.with_shape((n, count)))
+        diagonal = block.filled(1, t.with_shape((n, count)))
     else:
-        rows, columns = (site.iota([count, n, n], SI32, k) for k in (1, 2))
-        only = rows.compare_eq(columns).select(full, 0)
-        diagonal = only.reduce_sum([2]).transpose([1, 0])
-    steps = [site.iota([n], SI32, 0), full.transpose([1, 0, 2]), diagonal, right.transpose([1, 0, 2])]
+        rows, columns = (block.iota([count, n, n], SI32, k) for k in (1, 2))
+        diagonal = rows.compare_eq(columns).select(full, 0).reduce_sum([2]).transpose([1, 0])
+    steps = [block.iota([n], SI32, 0), full.transpose([1, 0, 2]), diagonal, right.transpose([1, 0, 2])]
     if not lower:
-        steps = [reversed_along(site, x, [0]) for x in steps]
-    start = site.full(0, t.with_shape((n, count, m)))
+        down = block.constant(np.arange(n)[::-1].copy(), SI32)
+        steps = [x.take(down) for x in steps]
 
-    def body(inner: object, params: list[Tensor]) -> Sequence[Tensor]:
-        x, at, row, divisor, given = params
+    def step(x: Tensor, at: Tensor, row: Tensor, divisor: Tensor, given: Tensor) -> list[Tensor]:
         known = row.dot_general(x, batch_lhs=[0], batch_rhs=[1], contract_lhs=[1], contract_rhs=[0])
         result = (given - known) / divisor.reshape([count, 1]).broadcast_to([count, m])
         return [put(x, at, result)]
 
-    region = site.scope.region([start.type, *(x.tensor_type.with_shape(x.shape[1:]) for x in steps)], body)
-    output = site.op("scan", [start, *steps], 1, 0, regions=[region])
+    output = block.scan([block.filled(0, t.with_shape((n, count, m)))], steps, step)
     return output.transpose([1, 0, 2]).reshape(b.shape)
 
 
@@ -94,35 +93,33 @@ def cholesky(site: Site, a: Tensor) -> Tensor:
     """The Cholesky factor, column by column in a loop."""
     lower = site.flag("lower")
     require(a.rank >= 2 and a.shape[-1] == a.shape[-2], "OperandShapeMismatch", f"{a.type} is not square")
-    result = factored(site, a if lower else adjoint(site, a, conj=True))
-    return result if lower else adjoint(site, result, conj=True)
+    return factored(a, lower)
 
 
-def factored(site: Site, a: Tensor) -> Tensor:
-    """The lower Cholesky factor, from the lower triangles."""
+def factored(a: Tensor, lower: bool) -> Tensor:
+    """The Cholesky factor, from one triangle."""
+    if not lower:
+        return adjoint(factored(adjoint(a, conj=True), True), conj=True)
     *batch, n, _ = sizes_of(a)
     count = math.prod(batch)
     if not count * n:
         return a
     columns = a.reshape([count, n, n]).transpose([2, 0, 1])
-    steps = [site.iota([n], SI32, 0), columns]
-    start = site.full(0, a.tensor_type.with_shape((n, count, n)))
 
-    def body(inner: Scope, params: list[Tensor]) -> Sequence[Tensor]:
-        done, at, column = params  # done[k, b, i] is element i of column k
-        local = Site(inner, site.statement, site.spelled)
-        zeros = [inner.block.constant(0, SI32).reshape([1])] * 2
-        row = done.dynamic_slice(inner.block.concat([*zeros, at.reshape([1])], axis=0), [n, count, 1]).reshape([n, count])
-        known = done.dot_general(conjugate(local, row), batch_lhs=[1], batch_rhs=[1], contract_lhs=[0], contract_rhs=[0])
+    def step(done: Tensor, at: Tensor, column: Tensor) -> list[Tensor]:
+        """`done[k, b, i]` is element i of column k."""
+        block = done.block
+        zeros = [block.constant([0], SI32)] * 2
+        row = done.dynamic_slice(block.concat([*zeros, at.reshape([1])], axis=0), [n, count, 1]).reshape([n, count])
+        known = done.dot_general(conjugate(row), batch_lhs=[1], batch_rhs=[1], contract_lhs=[0], contract_rhs=[0])
         rest = column - known
-        corner = rest.dynamic_slice(inner.block.concat([zeros[0], at.reshape([1])], axis=0), [count, 1])
-        root = square_root(local, local.op("real", corner) if a.dtype.is_complex else corner)
-        divided = rest / converted(local, root, a.dtype).broadcast_to([count, n])
-        below = local.iota([count, n], SI32, 1).compare_ge(at.broadcast_to([count, n]))
-        return [put(done, at, local.op("select", below, divided, local.full(0, divided.tensor_type)))]
+        corner = rest.dynamic_slice(block.concat([zeros[0], at.reshape([1])], axis=0), [count, 1])
+        root = square_root(corner.real() if a.dtype.is_complex else corner)
+        divided = rest / converted(root, a.dtype).broadcast_to([count, n])
+        return [put(done, at, (block.iota([count, n], SI32, 1) >= at.broadcast_to([count, n])).select(divided, 0))]
 
-    region = site.scope.region([start.type, tensor(SI32), columns.tensor_type.with_shape((count, n))], body)
-    result = site.op("scan", [start, *steps], 1, 0, regions=[region])
+    start = a.block.filled(0, a.tensor_type.with_shape((n, count, n)))
+    result = a.block.scan([start], [a.block.iota([n], SI32, 0), columns], step)
     return result.transpose([1, 2, 0]).reshape(a.shape)
 
 
@@ -140,7 +137,7 @@ def fft(site: Site, x: Tensor) -> Tensor:
     if not math.prod(sizes) * math.prod(lengths):
         return site.full(0, site.type)
     if kind == "RFFT":
-        whole = transformed(site, converted(site, x, CF64 if x.dtype is F64 else CF32), last, inverse=False)
+        whole = transformed(site, converted(x, CF64 if x.dtype is F64 else CF32), last, inverse=False)
         x = whole.slice([0] * x.rank, [*sizes[:-1], lengths[-1] // 2 + 1])
         axes.pop()
     if kind == "IRFFT":
@@ -157,7 +154,7 @@ def _mirror(site: Site, x: Tensor, n: int) -> Tensor:
         return x
     *outer, _ = sizes_of(x)
     part = x.slice([*(0 for _ in outer), 1], [*outer, count])
-    return site.concat([x, conjugate(site, reversed_along(site, part, [x.rank - 1]))], axis=x.rank - 1)
+    return site.concat([x, conjugate(reversed_along(part, x.rank - 1))], axis=x.rank - 1)
 
 
 def transformed(site: Site, x: Tensor, axis: int, *, inverse: bool) -> Tensor:
@@ -167,7 +164,7 @@ def transformed(site: Site, x: Tensor, axis: int, *, inverse: bool) -> Tensor:
     y = _transform_last(site, x if axis == x.rank - 1 else x.transpose(order), inverse)
     n = sizes_of(x)[axis]
     if inverse and n > 1:
-        y = y * site.full(1 / n, y.tensor_type)
+        y = y * (1 / n)
     return y if axis == x.rank - 1 else y.transpose(back)
 
 
@@ -213,7 +210,7 @@ def scan(site: Site, *operands: Tensor) -> list[Tensor]:
     order = [axis, *(a for a in range(rank) if a != axis)]
     backward = site.flag("is_reverse")
     rows = [x.transpose(order) if axis else x for x in inputs]
-    rows = [reversed_along(site, x, [0]) for x in rows] if backward else rows
+    rows = [reversed_along(x, 0) for x in rows] if backward else rows
     capture = site.scope.capture([region])
     given = [*inits, *capture.arguments]
     slices = [x.tensor_type.with_shape(x.shape[1:]) for x in rows]
@@ -227,11 +224,11 @@ def scan(site: Site, *operands: Tensor) -> list[Tensor]:
     made_region = site.scope.region([*(x.type for x in given), *slices], body)
     outputs = len(made_region.results) - len(given)
     output = site.op("scan", [*given, *rows], len(given), outputs, regions=[made_region])
-    parts = [output] if len(given) + outputs == 1 else [*output]
-    stacks = parts[len(given) :]
-    stacks = [reversed_along(site, x, [0]) for x in stacks] if backward else stacks
+    made = results_of(output)
+    stacks = made[len(given) :]
+    stacks = [reversed_along(x, 0) for x in stacks] if backward else stacks
     back = [order.index(a) for a in range(rank)]
-    return [*(x.transpose(back) if axis else x for x in stacks), *parts[:carries]]
+    return [*(x.transpose(back) if axis else x for x in stacks), *made[:carries]]
 
 
 def _carried(site: Site, operands: Sequence[object]) -> int:

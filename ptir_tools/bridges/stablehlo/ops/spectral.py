@@ -6,11 +6,10 @@ as the players of a tournament do. After n - 1 rounds each pair has met once, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from ptir_tools.bridges.stablehlo.ops.elementwise import square_root
 from ptir_tools.bridges.stablehlo.ops.lapack import each_matrix, failed, option, orthogonal, reflections
-from ptir_tools.bridges.stablehlo.scopes import Scope
 from ptir_tools.bridges.stablehlo.table import CUSTOM, Site, Tensor, refused, sizes_of
 from ptir_tools.core.dtypes import SI32
 
@@ -23,15 +22,14 @@ def syevd(site: Site, a: Tensor) -> list[Tensor]:
     if a.dtype.is_complex:
         raise refused("eigenvalues of complex matrices")
     lower = option(site, "uplo") == _LOWER
-    vectors, values = each_matrix(site, [a], lambda local, x: _eigen(local, x, lower), [2])
+    vectors, values = each_matrix([a], lambda x: _eigen(x, lower), [2])
     return [vectors, values, failed(site, vectors)]
 
 
-def _eigen(site: Site, a: Tensor, lower: bool) -> list[Tensor]:
+def _eigen(a: Tensor, lower: bool) -> list[Tensor]:
     (n, _) = sizes_of(a)
-    row, column = (site.iota([n, n], SI32, k) for k in (0, 1))
-    kept = row.compare_ge(column) if lower else row.compare_le(column)
-    whole = kept.select(a, a.transpose([1, 0]))
+    row, column = (a.block.iota([n, n], SI32, k) for k in (0, 1))
+    whole = (row >= column if lower else row <= column).select(a, a.transpose([1, 0]))
     if n == 1:
         return [whole * 0.0 + 1.0, whole.reshape([1])]
     even = n + n % 2
@@ -45,8 +43,8 @@ def _eigen(site: Site, a: Tensor, lower: bool) -> list[Tensor]:
     def turned(x: Tensor, turn: Callable[[Tensor], Tensor]) -> Tensor:
         return turn(turn(x).transpose([1, 0]))
 
-    found, rows = _rotated(site, whole, _identity(site, even, a), angles, turned)
-    values, order = _ordered(site, _diagonal(found.slice([0, 0], [n, n])), descending=False)
+    found, rows = _rotated(whole, _identity(even, a), angles, turned)
+    values, order = _ordered(_diagonal(found.slice([0, 0], [n, n])), descending=False)
     return [rows.slice([0, 0], [n, n]).take(order).transpose([1, 0]), values]
 
 
@@ -60,7 +58,7 @@ def gesdd(site: Site, a: Tensor) -> list[Tensor]:
         raise refused("singular values of an empty matrix")
     turned = m < n
     tall = a.transpose([*range(a.rank - 2), a.rank - 1, a.rank - 2]) if turned else a
-    values, left, right = each_matrix(site, [tall], lambda local, x: _singular(local, x, mode == _ALL), [2])
+    values, left, right = each_matrix([tall], lambda x: _singular(x, mode == _ALL), [2])
     if turned:
         left, right = (x.transpose([*range(x.rank - 2), x.rank - 1, x.rank - 2]) for x in (right, left))
     if mode == _VALUES:  # nothing reads the vectors
@@ -68,7 +66,7 @@ def gesdd(site: Site, a: Tensor) -> list[Tensor]:
     return [a, values, left, right, failed(site, values.reshape([*values.shape, 1]))]
 
 
-def _singular(site: Site, a: Tensor, whole: bool) -> list[Tensor]:
+def _singular(a: Tensor, whole: bool) -> list[Tensor]:
     """Singular values, left vectors and right ones of a matrix with at least as many rows as columns."""
     m, n = sizes_of(a)
     even = max(n + n % 2, 2)
@@ -79,16 +77,16 @@ def _singular(site: Site, a: Tensor, whole: bool) -> list[Tensor]:
         p, q = x.slice([0, 0], [half, m]), x.slice([half, 0], [half, m])
         return (p * p).reduce_sum([1]), (q * q).reduce_sum([1]), (p * q).reduce_sum([1])
 
-    found, rows = _rotated(site, columns, _identity(site, even, a), angles, lambda x, turn: turn(x))
+    found, rows = _rotated(columns, _identity(even, a), angles, lambda x, turn: turn(x))
     found = found.slice([0, 0], [n, m])
     largest = found.abs().reduce_max([0, 1])
     safe = largest.compare_eq(0.0).select(1.0, largest)
     scaled = found / safe.broadcast_to([n, m])
-    values, order = _ordered(site, square_root(site, (scaled * scaled).reduce_sum([1])) * safe.broadcast_to([n]), descending=True)
+    values, order = _ordered(square_root((scaled * scaled).reduce_sum([1])) * safe.broadcast_to([n]), descending=True)
     # The columns are orthogonal, so their triangle is diagonal; zero columns get vectors that complete the others.
-    parts, taus = reflections(site, found.take(order).transpose([1, 0]))
+    parts, taus = reflections(found.take(order).transpose([1, 0]))
     signs = _diagonal(parts.slice([0, 0], [n, n])).compare_lt(0.0).select(-1.0, values * 0.0 + 1.0)
-    left = orthogonal(site, parts.pad([0, 0], [0, m - n if whole else 0]), taus)
+    left = orthogonal(parts.pad([0, 0], [0, m - n if whole else 0]), taus)
     count = m if whole else n
     signs = signs.pad([0], [count - n], pad_value=1.0)
     left = left * signs.reshape([1, count]).broadcast_to([m, count])
@@ -96,7 +94,6 @@ def _singular(site: Site, a: Tensor, whole: bool) -> list[Tensor]:
 
 
 def _rotated(
-    site: Site,
     start: Tensor,
     basis: Tensor,
     angles: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]],
@@ -109,37 +106,32 @@ def _rotated(
     places = [0, half, *range(1, half - 1), *range(half + 1, n), half - 1] if half > 1 else [0, 1]
     rounds = (SWEEPS[start.dtype.bits] + n.bit_length()) * (n - 1)
 
-    def body(inner: Scope, params: list[Tensor]) -> Sequence[Tensor]:
-        x, rows, _ = params
-        local = Site(inner, site.statement, site.spelled)
+    def step(x: Tensor, rows: Tensor, _: Tensor) -> list[Tensor]:
         first, second, both = angles(x)
         none = both.compare_eq(0.0)
         ratio = (second - first) / (none.select(1.0, both) * 2.0)
         size = ratio.abs()
-        tangent = 1.0 / (size + square_root(local, size * size + 1.0))
+        tangent = 1.0 / (size + square_root(size * size + 1.0))
         tangent = none.select(0.0, ratio.compare_lt(0.0).select(-tangent, tangent))
         cosine = (tangent * tangent + 1.0).rsqrt()
         sine = cosine * tangent
-        order = inner.block.constant(places, SI32)
+        order = x.block.constant(places, SI32)
 
         def turn(y: Tensor) -> Tensor:
             width = sizes_of(y)[1]
             p, q = y.slice([0, 0], [half, width]), y.slice([half, 0], [half, width])
             c, s = (v.reshape([half, 1]).broadcast_to([half, width]) for v in (cosine, sine))
-            return inner.block.concat([c * p - s * q, s * p + c * q], axis=0).take(order)
+            return x.block.concat([c * p - s * q, s * p + c * q], axis=0).take(order)
 
         return [turned(x, turn), turn(rows)]
 
-    steps = site.iota([rounds], SI32, 0)
-    region = site.scope.region([start.type, basis.type, steps.tensor_type.with_shape(())], body)
-    found = site.op("scan", [start, basis, steps], 2, 0, regions=[region])
+    found = start.block.scan([start, basis], [start.block.iota([rounds], SI32, 0)], step)
     return found[0], found[1]
 
 
-def _identity(site: Site, n: int, like: Tensor) -> Tensor:
-    row, column = (site.iota([n, n], SI32, k) for k in (0, 1))
-    kind = like.tensor_type.with_shape((n, n))
-    return row.compare_eq(column).select(site.full(1, kind), site.full(0, kind))
+def _identity(n: int, like: Tensor) -> Tensor:
+    row, column = (like.block.iota([n, n], SI32, k) for k in (0, 1))
+    return row.compare_eq(column).select(1, like.block.filled(0, like.tensor_type.with_shape((n, n))))
 
 
 def _diagonal(x: Tensor) -> Tensor:
@@ -148,9 +140,9 @@ def _diagonal(x: Tensor) -> Tensor:
     return row.compare_eq(column).select(x, 0.0).reduce_sum([1])
 
 
-def _ordered(site: Site, values: Tensor, *, descending: bool) -> tuple[Tensor, Tensor]:
+def _ordered(values: Tensor, *, descending: bool) -> tuple[Tensor, Tensor]:
     """Values in order, and the places where they were."""
-    result = site.op("sort", [values, site.iota(sizes_of(values), SI32, 0)], axis=0, keys=1, descending=descending)
+    result = values.block.sort([values, values.block.iota(values.shape, SI32, 0)], axis=0, keys=1, descending=descending)
     return result[0], result[1]
 
 

@@ -200,13 +200,18 @@ class Block(BlockMethods):
         """One entry per operand group, by position or (removed from `named`) by name; and the other arguments."""
         groups = list(arguments[: len(defn.groups)])
         groups += [named.pop(g.name) for g in defn.groups[len(groups) :] if g.name in named]
-        tensors = [x for x in groups if isinstance(x, Tensor)]
-        if ELEMENTWISE in defn.traits and tensors:
+        if ELEMENTWISE in defn.traits and any(isinstance(x, Tensor) for x in groups):
+            fitted = iter(tensors := self.fitted([x for x in groups if isinstance(x, Tensor)]))
+            groups = [next(fitted) if isinstance(x, Tensor) else x for x in groups]
             groups = [self.full(n, tensors[-1]) if isinstance(n := plain(x), Number) else x for x in groups]
         found: list[Argument] = []
         for group, x in zip(defn.groups, groups, strict=False):
             found.append([*map(self._own, cast("Iterable[object]", x))] if group.kind == MANY else self._own(x))
         return found, arguments[len(defn.groups) :]
+
+    def fitted(self, operands: list[Tensor]) -> list[Tensor]:
+        """The operands of an elementwise op in one shape: as they are, unless the graph broadcasts. Raises Violation."""
+        return self.graph.fitted(operands)
 
     def _own(self, x: object) -> Operand:
         if not isinstance(x, Tensor):
@@ -284,6 +289,10 @@ class Graph(Block):
         """
         checked = typerules.extents(extents(shape), "shape")
         return Tensor(self, self.builder.param(tensor(dtype_named(dtype), checked), spelled(name)))
+
+    def fitted(self, operands: list[Tensor]) -> list[Tensor]:
+        """The operands as they are; a graph that is read from another format may broadcast them."""
+        return operands
 
     def returns(self, *results: Tensor) -> Program:
         """The program, which returns `results`."""

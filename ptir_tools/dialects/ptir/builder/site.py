@@ -56,6 +56,10 @@ class Site(Block):
         """No context: an op that is not well typed is not inserted."""
         return nullcontext()
 
+    def fitted(self, operands: list[Tensor]) -> list[Tensor]:
+        """The operands as they are: nothing is broadcast."""
+        return operands
+
     def filled(self, value: Number, t: TensorType) -> Tensor:
         """A constant of type `t`, all of whose elements are `value`, rounded to its dtype."""
         with np.errstate(all="ignore"):  # a format may have no infinity
