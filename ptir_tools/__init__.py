@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         UsageError,
         Violation,
         compile,
+        diff,
         from_jax,
         from_onnx,
         from_torch,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         read,
         run,
         sharding,
+        stats,
         to_jax,
         to_onnx,
         trace,
@@ -56,8 +58,8 @@ if not os.path.isdir(os.path.join(__path__[0], "passes")):
 __version__ = "0.1.0"
 __all__ = [
     "Compiled", "Graph", "Program", "Rejected", "Tensor", "TraceFolder", "TraceSink", "UsageError", "Violation",
-    "compile", "from_jax", "from_onnx", "from_torch", "load", "optimize", "plan", "read", "run", "sharding", "to_jax",
-    "to_onnx", "trace", "tracing", "translate", "verify", "write",
+    "compile", "diff", "from_jax", "from_onnx", "from_torch", "load", "optimize", "plan", "read", "run", "sharding",
+    "stats", "to_jax", "to_onnx", "trace", "tracing", "translate", "verify", "write",
 ]  # fmt: skip
 
 

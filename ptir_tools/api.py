@@ -29,6 +29,8 @@ from ptir_tools.plan import Method, Plan
 from ptir_tools.plan import plan as plan_program
 from ptir_tools.plan.mesh import Sharding, sharding
 from ptir_tools.plugins import load
+from ptir_tools.tools.diff import differences
+from ptir_tools.tools.stats import Row, count
 
 if TYPE_CHECKING:
     import jax
@@ -65,8 +67,8 @@ else:
 
 __all__ = [
     "Compiled", "Graph", "Program", "Rejected", "Tensor", "TraceFolder", "TraceSink", "UsageError", "Violation",
-    "compile", "from_jax", "from_onnx", "from_torch", "load", "optimize", "plan", "read", "run", "sharding", "to_jax",
-    "to_onnx", "tracing", "translate", "verify", "write",
+    "compile", "diff", "from_jax", "from_onnx", "from_torch", "load", "optimize", "plan", "read", "run", "sharding",
+    "stats", "to_jax", "to_onnx", "tracing", "translate", "verify", "write",
 ]  # fmt: skip
 
 
@@ -340,11 +342,32 @@ def _save_weights(program: Program, form: str, path: str) -> dict[Literal, str]:
     return references
 
 
+def _known(options: Collection[str], kind: type) -> None:
+    """Raise UsageError for an option that `kind`, a TypedDict, does not have."""
+    for name in options:
+        if name not in kind.__annotations__:
+            raise unknown_name("option", name, kind.__annotations__)
+
+
+def stats(program: Program) -> list[Row]:
+    """The operations and bytes of each kind of op, the most frequent first: fields `name`, `ops`, `operations` and `bytes`."""
+    return count(program)
+
+
+def diff(before: Program, after: Program) -> str:
+    """How two programs of an IR differ in structure, as a unified diff; empty if they do not. Names make no difference.
+
+    Raises UsageError for two IRs.
+    """
+    return "".join(differences(before, after, ("before", "after")))
+
+
 def optimize(program: Program, pipeline: str | None = None, **options: Unpack[OptimizeOptions]) -> Program:
     """An optimized copy of `program`. `pipeline` None is what `ptir opt` runs; for `options` see `OptimizeOptions`.
 
-    Raises UsageError for a pipeline that makes no sense, and for an unknown float mode.
+    Raises UsageError for a pipeline that makes no sense, and for an unknown option or float mode.
     """
+    _known(options, OptimizeOptions)
     if "floats" in options and options["floats"] not in list(passes.Floats):
         raise unknown_name("float mode", options["floats"], list(passes.Floats))
     made = clone(program)
@@ -358,8 +381,9 @@ def optimize(program: Program, pipeline: str | None = None, **options: Unpack[Op
 def translate(program: Program, dialect: str, **options: Unpack[TranslateOptions]) -> Program:
     """`program` in another IR (`ptir`, `pto`, `mind`, `tiny`). `write` gives the text of a program in a format of its IR.
 
-    Raises Rejected naming every op that the target cannot express, UsageError for what is no IR.
+    Raises Rejected naming every op that the target cannot express, UsageError for an unknown IR or option.
     """
+    _known(options, TranslateOptions)
     if dialect not in DIALECTS and convert.route(program.dialect.name, dialect) is None:
         if dialect not in FORMATS:
             raise unknown_name("IR", dialect, DIALECTS)
@@ -375,8 +399,10 @@ def translate(program: Program, dialect: str, **options: Unpack[TranslateOptions
 def plan(program: Program, *, bind: Mapping[str, int] | None = None, **options: Unpack[PlanOptions]) -> Plan:
     """Where every value of `program` lives in memory. `bind` gives the symbols; for `options` see `PlanOptions`.
 
-    Raises Violation("UnboundSymbol") when an extent stays open, Rejected for a program that cannot be made explicit.
+    Raises Violation("UnboundSymbol") when an extent stays open, Rejected for a program that cannot be made explicit, UsageError
+    for an unknown option.
     """
+    _known(options, PlanOptions)
     made = clone(legalized(program))
     symbols.specialize(made, {**made.attrs.get("dims", {}), **(bind or {})})
     return plan_program(made, **options)
@@ -391,13 +417,19 @@ def run(
 ) -> dict[str, Array]:
     """The outputs of `program` by name. `inputs` are arrays by name or in order; for `options` see `EngineOptions`.
 
-    Raises UsageError for inputs that do not fit, Rejected for what goes wrong in the program, LimitExceeded.
+    Raises UsageError for inputs that do not fit and for an unknown option, Rejected for what goes wrong in the program,
+    LimitExceeded.
     """
+    _known(options, EngineOptions)
     return engines.run(program, inputs, RunOptions(bindings=bind or {}, **options))
 
 
 def compile(
     program: Program, *, bind: Mapping[str, int] | None = None, reuse: bool = False, **options: Unpack[EngineOptions]
 ) -> Compiled:
-    """`program` as a function of its inputs that is made ready once: see `Compiled`. For `options` see `EngineOptions`."""
+    """`program` as a function of its inputs that is made ready once: see `Compiled`. For `options` see `EngineOptions`.
+
+    Raises UsageError for an unknown option.
+    """
+    _known(options, EngineOptions)
     return Compiled(program, RunOptions(bindings=bind or {}, **options), reuse)

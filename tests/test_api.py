@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+from typing import Any
 
 import pytest
 
@@ -58,3 +59,27 @@ def test_an_ir_or_format_that_there_is_not_is_wrong_usage() -> None:
         ptir.translate(ptir.read(TEXT), "tyni")
     with pytest.raises(ptir.UsageError, match="no format `pto-ass`; did you mean `pto-as`"):
         ptir.write(ptir.read(TEXT), "pto-ass")
+
+
+def test_an_option_that_there_is_not_is_wrong_usage() -> None:
+    program = ptir.read(TEXT)
+    calls: dict[str, Any] = {
+        "no option `float`; did you mean `floats`": (ptir.optimize, {"float": "fast"}),
+        "no option `algn`; did you mean `align`": (ptir.plan, {"algn": 8}),
+        "no option `threds`; did you mean `threads`": (ptir.compile, {"threds": 2}),
+        "no engine `nativ`; did you mean `native`": (ptir.compile, {"engine": "nativ"}),
+    }
+    for message, (call, options) in calls.items():
+        with pytest.raises(ptir.UsageError, match=message):
+            call(program, **options)
+
+
+def test_statistics_and_differences() -> None:
+    """Names make no difference; a program of another IR is none to compare with."""
+    program = ptir.read(TEXT)
+    assert sum(row.ops for row in ptir.stats(program)) == len(program.main.body)
+    assert ptir.diff(program, ptir.read(TEXT.replace("%x", "%other"))) == ""
+    changed = ptir.diff(program, ptir.read(TEXT.replace("exp", "log"))).splitlines()
+    assert [line[0] for line in changed if "exp" in line or "log" in line] == ["-", "+"]
+    with pytest.raises(ptir.UsageError, match="one is a ptir program, the other tiny"):
+        ptir.diff(program, ptir.translate(program, "tiny"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import sys
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from ptir_tools.cli.output import write_text
 from ptir_tools.cli.report import Leave
 from ptir_tools.cli.session import Session
 from ptir_tools.core import arrayfiles
-from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError
+from ptir_tools.core.diagnostics import Diagnostics, Rejected
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
@@ -22,7 +21,7 @@ from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Source
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects import FORMATS
-from ptir_tools.tools.diff import constant_differences, plain_text
+from ptir_tools.tools.diff import differences
 
 if TYPE_CHECKING:
     from ptir_tools import convert, engines
@@ -103,12 +102,7 @@ class Comparison:
     def text(self) -> None:
         """Compare the texts of the programs."""
         first, second = (self.session.load(name)[0] for name in self.names)
-        if first.dialect is not second.dialect:
-            raise UsageError(f"one is a {first.dialect.name} program, the other {second.dialect.name}; --run compares those")
-        old, new = (plain_text(p, self.session.options).splitlines(keepends=True) for p in (first, second))
-        lines = list(difflib.unified_diff(old, new, *self.names))
-        if lines:
-            lines += constant_differences(first, second)
+        lines = differences(first, second, self.names, self.session.options)
         write_text(None, lines)
         if lines:
             raise Leave(1)

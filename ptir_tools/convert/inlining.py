@@ -8,6 +8,7 @@ from ptir_tools.core.violations import require
 from ptir_tools.rewrite.vocabulary import tensor_type
 
 MAX_INLINED = 100_000  # the most ops that the regions of one op become, copied for every op and step that runs them
+UNROLLED = 1024  # the most steps of a scan
 MAX_DEPTH = 64  # the deepest nesting of regions
 
 

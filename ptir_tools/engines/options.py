@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.core.diagnostics import UsageError, unknown_name
 from ptir_tools.core.dialect import Options, Timeline
 from ptir_tools.core.ir import Op
 from ptir_tools.core.limits import Limits, current
@@ -83,7 +83,7 @@ class RunOptions:
     def __post_init__(self) -> None:
         for what, known in (("engine", ("auto", *ENGINES)), ("order", ORDERS), ("undef", UNDEF)):
             if (given := getattr(self, what)) not in known:
-                raise UsageError(f"{what} `{given}` is none of {', '.join(known)}")
+                raise unknown_name(what, given, known)
         if self.sharding is not None and self.engine not in ("auto", SPREADS):
             raise UsageError(f"engine `{self.engine}` runs on one device: a mesh is for `{SPREADS}`")
         if self.hosts is not None and self.sharding is None:

@@ -37,7 +37,8 @@ from ptir_tools.tools.cases import Case, Result
 from ptir_tools.tools.inputs import Inputs, dtype_of, generated, shape_of
 
 IRS = ("mind", "tiny")
-TASKS = ("verify", "canonicalize", "gradient", "run")
+TASKS = ("verify", "canonicalize", "gradient", "run", "save")
+STABLE, STABLE_FORM = "stability", "mic"  # the category of texts that are loaded and saved, and their format
 GRADIENT = "autodiff,canonicalize"
 _TOLERANCES = {"f64": 1e-12, "f16": 1e-3, "bf16": 1e-2}  # the default tolerance by dtype, and for all other dtypes:
 _TOLERANCE = 1e-6
@@ -102,6 +103,8 @@ def evaluate(case: Case, ir: str, answer: Implementation) -> Outcome:
 
 def task_of(case: Case) -> str:
     """The task of a case."""
+    if case.category == STABLE:
+        return "save"
     if case.ir is not None:
         return "canonicalize"
     if case.category == "autodiff" or case.gradient is not None:
@@ -127,9 +130,11 @@ def _is(wanted: Found, result: Found) -> bool:
 def _success_differs(case: Case, ir: str, answer: Answer) -> str:
     if answer.errors:
         return f"expected no error\nfound {'; '.join(map(str, answer.errors))}"
+    if case.category == STABLE:
+        return _texts_differ(case.ir or case.module or "", answer.text)
     if case.ir is not None:
         wanted, result = (_spelled(text, ir, case, what) for text, what in ((case.ir, "expected"), (answer.text, "answered")))
-        return "".join(difflib.unified_diff(wanted.splitlines(True), result.splitlines(True), "expected", "found"))
+        return _texts_differ(wanted, result)
     outputs = answer.outputs
     if task_of(case) == "gradient":
         program = _program(answer.text, ir, case, "answered")
@@ -137,6 +142,10 @@ def _success_differs(case: Case, ir: str, answer: Answer) -> str:
         if case.gradient is not None:
             return _arrays_differ(_outputs(_program(case.gradient, ir, case, "expected"), case), outputs)
     return _results_differ(case.results, outputs, ir) if case.results else ""
+
+
+def _texts_differ(wanted: str, result: str) -> str:
+    return "".join(difflib.unified_diff(wanted.splitlines(True), result.splitlines(True), "expected", "found"))
 
 
 def _format(ir: str) -> tuple[Reader, Writer]:
@@ -230,7 +239,7 @@ class Ours:
     def __call__(self, task: str, case: Case) -> Answer:
         """Do one task of a case."""
         diagnostics, options = Diagnostics(source := Source("module", case.module or "")), _options(case)
-        read, write = _format(self.ir)
+        read, write = _format(STABLE_FORM if task == "save" else self.ir)
         program = read(source, diagnostics, options)
         if program is not None:
             bind(program, case.bind)
@@ -242,7 +251,7 @@ class Ours:
                 return Answer(outputs=_outputs(program, case, self.engine))
             except Rejected as rejected:
                 return Answer(_found(rejected.diagnostics))
-        if task != "verify":
+        if task not in ("verify", "save"):
             pipeline = GRADIENT if task == "gradient" else default_pipeline(program)
             run_pipeline(program, pipeline, PassContext(diagnostics))
         return Answer(_found(diagnostics), "".join(write(program, Diagnostics(), options)))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import SequenceMatcher
+from difflib import SequenceMatcher, unified_diff
 
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy, np, regex
@@ -36,6 +36,17 @@ def plain_text(program: Program, options: Options | None = None) -> str:
         function.attrs = {k: v for k, v in function.attrs.items() if k not in ("input_names", "output_names")}
     text = "".join(program_text(copy, form, Diagnostics(), options or Options()))
     return _DATA.sub(lambda data: _short(data[0]), text)
+
+
+def differences(first: Program, second: Program, names: tuple[str, str], options: Options | None = None) -> list[str]:
+    """The lines of a unified diff of the plain texts, then those of the constants that differ. Raises UsageError for two IRs."""
+    if first.dialect is not second.dialect:
+        raise UsageError(
+            f"one is a {first.dialect.name} program, the other {second.dialect.name}; `ptir diff --run` compares those"
+        )
+    old, new = (plain_text(p, options).splitlines(keepends=True) for p in (first, second))
+    lines = list(unified_diff(old, new, *names))
+    return [*lines, *constant_differences(first, second)] if lines else []
 
 
 def _short(data: str) -> str:

@@ -93,7 +93,7 @@ TINY_TO_MIND: list[Row] = [
     ("Y", "MAX of i32", one("MAX", "x", 0, inputs=(source([3, 4], "i32"),)), None),
     ("Y", "MIN", one("MIN", "x", "z", inputs=(X, Z)), None),
     ("Y", "WHERE of what is cast", graph(X, node("CAST", "x", id="b", to="bool"), node("WHERE", "b", "x", 2)), None),
-    ("N", "WHERE", None, one("WHERE", "b", "x", 0, inputs=(X, source([3, 4], "bool", "b")))),
+    ("C", "WHERE", one("WHERE", "b", "x", 0, inputs=(X, source([3, 4], "bool", "b"))), None),
     ("C", "EXP2", one("EXP2"), one("EXP2", inputs=(source([3], "fp16"),))),
     ("C", "EXP2 as e to the power", graph(X, node("MUL", "x", 1.4426950408889634, id="m"), node("EXP2", "m")), None),
     ("C", "RSQRT", graph(X, node("EXP2", id="e"), node("RSQRT", "e")), None),

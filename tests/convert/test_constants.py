@@ -1,5 +1,5 @@
-"""PTIR to Tiny with numbers as operands: each elementwise op, of each dtype, with a number in each place, is held to its row in
-docs/translation.md."""
+"""PTIR to Tiny and to MIND with numbers as operands: each elementwise op, of each dtype, with a number in each place, is held to
+its row in docs/translation.md."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ from ptir_tools.engines import RunOptions, run
 from tests.convert.legality_rows import ptir
 from tests.convert.translations import agree, parse, translated
 
-DTYPES = ("f32", "f16", "bf16", "si32", "si16", "ui16", "si8", "ui8", "si4", "ui4", "i1")
+DTYPES = {
+    "tiny": ("f32", "f16", "bf16", "si32", "si16", "ui16", "si8", "ui8", "si4", "ui4", "i1"),
+    "mind": ("f32", "f64", "si32", "si64", "i1"),
+}
+TITLES = {"tiny": "Tiny", "mind": "MIND"}
 WIDE = ("si64", "ui32", "ui64")
 NOT_HELD = {"cast", "stop_gradient", "complex", "real", "imag"}  # no operand can be a number next to a value
 NUMBERS = {"f": ("2.0", "0.5", "3.0"), "b": ("2.0", "0.5", "3.0"), "s": ("2", "1", "3"), "u": ("2", "1", "3"),
@@ -30,11 +34,11 @@ OPS = sorted(op.short for op in load_dialect("ptir").ops.values() if ELEMENTWISE
 TEXT = (Path(__file__).parents[2] / "docs" / "translation.md").read_text(encoding="utf-8")
 
 
-def marks(op: str) -> set[str]:
+def marks(op: str, target: str) -> set[str]:
     """The marks of the rows that name the op. N marks what the page refuses elsewhere: ops, and remainders of floats."""
     found: set[str] = set()
-    for row in TEXT.split("## PTIR to Tiny")[1].split("\n## ")[0].splitlines():
-        cells = [cell.strip() for cell in row.split(" | ")]
+    for row in TEXT.split(f"## PTIR to {TITLES[target]}")[1].split("\n## ")[0].splitlines():
+        cells = [cell.strip() for cell in row.strip("| ").split("|")]
         names = re.findall(r"`([^`()]+)`", cells[0])
         if len(cells) == 3 and any(fnmatchcase(op, name) for name in " ".join(names).split() if name != "reduce_*"):
             found |= {"Y" if mark == "=" else mark for mark in re.findall(r"=|\b[YCLN]\b", cells[2])}
@@ -42,8 +46,8 @@ def marks(op: str) -> set[str]:
     return found | ({"N"} if f"`{op}`" in nowhere or re.search(rf"`[^`]*\b{op}\b[^`]*`", nowhere) else set())
 
 
-def program(op: str, dtype: str, numbers: tuple[bool, ...]) -> str:
-    """One op on values and numbers."""
+def program(op: str, dtype: str, numbers: tuple[bool, ...], target: str = "tiny") -> str:
+    """One op on values and numbers. A module has no i1 as a result, so that becomes numbers."""
     operands, types = [], []
     for k, number in enumerate(numbers):
         own = "i1" if op == "select" and k == 0 else dtype
@@ -51,7 +55,11 @@ def program(op: str, dtype: str, numbers: tuple[bool, ...]) -> str:
         types += [] if number else [f"{own}, 5"]
     result = "i1" if op.startswith("compare") or op == "is_finite" else dtype
     attrs = " exponent_bits[5] mantissa_bits[7]" if op == "reduce_precision" else ""
-    return ptir(f"{op}({', '.join(operands)}){attrs}", f"{result}, 5", *types)
+    line = f"{op}({', '.join(operands)}){attrs}"
+    if target == "tiny" or result != "i1":
+        return ptir(line, f"{result}, 5", *types)
+    kept = "si32" if dtype == "i1" else dtype
+    return ptir("cast(%m)", f"{kept}, 5", *types, more=f"%m = {line} -> tensor<i1, 5>\n  ")
 
 
 def is_legal(text: str) -> bool:
@@ -60,33 +68,41 @@ def is_legal(text: str) -> bool:
     return found is not None and verify(found, diagnostics) and not diagnostics.errors
 
 
-def seen(text: str) -> str:
+def seen(text: str, target: str = "tiny") -> str:
     """The mark of what happens to a program, which is run on both sides."""
     before = parse(text, "ptir")
     for lossy, pool in ((False, False), (False, True), (True, True)):
-        there = translated(before, "tiny", lossy=lossy, pool=pool)
+        there = translated(before, target, lossy=lossy, pool=pool)
         if there.program is not None:
-            agree(before, there.program, there.constants)
+            if not lossy or target == "tiny":  # how much a lossy formula of MIND is off, `test_functions` and others measure
+                agree(before, there.program, there.constants)
             notes = [
-                d.message for d in there.diagnostics if d.code == "ConditionalTranslation" and "is carried as" not in d.message
+                d.message
+                for d in there.diagnostics
+                if d.code == "ConditionalTranslation" and not re.search("is carried as|is i32, 0 for false", d.message)
             ]
-            return "L" if lossy else "C" if pool or notes else "Y"
+            return "L" if lossy else "C" if (pool and target == "tiny") or notes else "Y"
     return "N"
 
 
+# The marks that ask for an operand of a known sign or for `--profile current`: `test_rows_of_mind` and `test_integers` have them.
+CONDITIONED = {("reciprocal", "mind"): {"C", "Y"}, ("rsqrt", "mind"): {"C"}}
+
+
+@pytest.mark.parametrize("target", TITLES)
 @pytest.mark.parametrize("op", OPS)
-def test_the_table_tells_what_translates(op: str) -> None:
+def test_the_table_tells_what_translates(op: str, target: str) -> None:
     """Of every dtype, and with a number in every place but one."""
     arity = _arity(op)
-    allowed, found = marks(op), set()
+    allowed, found = marks(op, target), set()
     assert allowed, f"docs/translation.md has no row for {op}"
-    for dtype, numbers in itertools.product(DTYPES, itertools.product((False, True), repeat=arity)):
-        if all(numbers) or not is_legal(text := program(op, dtype, numbers)):
+    for dtype, numbers in itertools.product(DTYPES[target], itertools.product((False, True), repeat=arity)):
+        if all(numbers) or not is_legal(text := program(op, dtype, numbers, target)):
             continue
-        mark = seen(text)
+        mark = seen(text, target)
         assert mark in allowed, (op, dtype, numbers, mark, allowed)
         found.add(mark)
-    assert found == allowed, (op, found, allowed)
+    assert allowed - found == CONDITIONED.get((op, target), set()), (op, found, allowed)
 
 
 def _arity(op: str) -> int:

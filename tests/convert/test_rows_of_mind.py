@@ -147,8 +147,9 @@ PTIR_TO_MIND: list[Row] = [
     ("Y", "concat", ptir("concat(%x, %x) axis[-1]", "f32, 2x6"), ptir("concat(%x, %x) axis[0]", "f16, 4x3", "f16, 2x3")),
     ("Y", "clamp", ptir("clamp(%x, %y, %z)", F, F, F, F), None),
     ("N", "layer_norm", None, ptir("layer_norm(%x, %y, %y) epsilon[1e-05]", F, F, "f32, 3")),
-    ("N", "cond", None, COND("neg")),
-    ("N", "scan", None, SCAN(4, "mul")),
+    ("C", "cond", COND("neg"), COND("rsqrt")),
+    ("C", "scan", SCAN(4, "mul"), SCAN(2000, "mul")),
+    ("C", "scan of known trips", SCAN(3, "maximum"), SCAN("?N", "mul")),
     ("Y", "reduce_window of sums",
      ptir("reduce_window(%x) window_dims[2, 2] strides[1, 2] padding[[0, 1], [1, 0]] base_dilation[2, 1] window_dilation[1, 2] "
           "reduce[sum]", "f32, 3x1"),

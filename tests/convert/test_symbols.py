@@ -8,6 +8,7 @@ from ptir_tools.engines.compare import check, common_sizes, small_sizes
 from ptir_tools.passes import PassContext, run_pipeline
 from tests.convert.legality_rows import ptir
 from tests.convert.translations import agree, parse, translated
+from tests.tiny.graphs import graph, node, source
 
 WINDOW = "window_dims[2, 1] strides[2, 1] padding[[0, 1], [0, 0]] base_dilation[1, 1] window_dilation[1, 1]"
 SUM = "%s = reduce_sum(%x) axes[1] -> tensor<f32, ?N>\n  "
@@ -109,3 +110,19 @@ def test_a_concat_of_symbols_comes_back(name: str) -> None:
     assert back.program is not None, back.errors
     assert "concat" in {op.defn.short for op in back.program.main.body}
     agree(before, back.program, back.constants)
+
+
+@pytest.mark.parametrize("kind", ["SUM", "MAX"])
+def test_a_pool_of_symbols_is_a_window(kind: str) -> None:
+    """Also next to padding, along the last of the axes."""
+    nodes = [
+        node("PAD", "x", id="p", pad=[[0, 0], [0, 0], [1, 1], [0, 2]], value=0 if kind == "SUM" else "-inf"),
+        node("POOL", "p", id="q", kernel=[3, 2], stride=[2, 3], dilation=[1, 2]),
+        node("REDUCE", "q", id="r", op=kind, axes=[4, 5], dtype="fp32"),
+    ]
+    before = parse(graph(source(["B", 2, "H", 9]), *nodes), "tiny")
+    there = translated(before, "ptir")
+    assert there.program is not None, there.errors
+    (op,) = there.program.main.body
+    assert op.defn.short == "reduce_window" and op.attr("padding") == ((0, 0), (0, 0), (1, 1), (0, 2))
+    agree(before, there.program, there.constants)

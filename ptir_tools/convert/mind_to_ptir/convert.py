@@ -30,7 +30,7 @@ from ptir_tools.rewrite.vocabulary import tensor_type
 def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Program | None:
     """The PTIR program equal to `program`; None after reporting ops that cannot run."""
     known = {op.defn.short for op in program.main.body}
-    patterns = FORMULAS if "Exp" in known and known & {"Relu", "Log"} else {}
+    patterns = FORMULAS if known & {"Relu", "Log"} else {}
     if known & {"Mean", "Div"}:
         patterns = {k: (*patterns.get(k, ()), *INTEGERS.get(k, ())) for k in patterns | INTEGERS}
     result = ModuleEmit(RULES, program.main, diagnostics, options, patterns=patterns).run()

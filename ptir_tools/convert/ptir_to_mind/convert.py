@@ -26,6 +26,7 @@ from ptir_tools.convert.ptir_to_mind.formulas import (
 )
 from ptir_tools.convert.ptir_to_mind.patterns import PATTERNS
 from ptir_tools.convert.ptir_to_mind.windows import WINDOWS
+from ptir_tools.convert.unrolling import unroll
 from ptir_tools.core.arrays import to_literal
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import PROFILE, Options, Program, clone
@@ -48,6 +49,9 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     for other in program.functions:
         if other is not program.main:
             diagnostics.error(NOT_TRANSLATABLE, f"a MIND module has one function; @{other.name} is not the entry", other.loc)
+    if any(op.regions for op in program.main.body):
+        program = clone(program)
+        unroll(program, diagnostics)
     rules = EXACT | (FUNCTIONS | PERIODIC | PAIRS if options[LOSSY] else {})
     if options[LOSSY] or any(op.defn.short in rules for block in program.blocks() for op in block.body):
         program = clone(program)

@@ -8,7 +8,7 @@ from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit
 from ptir_tools.convert.naming import spelled
 from ptir_tools.core.arrays import Array, from_literal, numpy_dtype, pack, to_literal
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.dtypes import F32, I1, DType
+from ptir_tools.core.dtypes import F32, I1, SI32, DType
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Attribute, Literal, Op, Operand, Value, exact, operand_type
 from ptir_tools.core.lazy import np
@@ -35,7 +35,7 @@ HELP: dict[str, str] = {
     **dict.fromkeys([*FUNCTIONS, *PERIODIC, *PAIRS], "--lossy makes a formula of it"),
     "cond": _NO_CONTROL_FLOW,
     "while": _NO_CONTROL_FLOW,
-    "scan": _NO_CONTROL_FLOW,
+    "scan": "a scan of known length is unrolled; give the extent with --bind",
     "extract_patches": "with a dot_general by a constant or reshaped filter it is a Conv2d",
 }
 
@@ -77,11 +77,13 @@ class MindEmit(Emit["Term | Broadcast"]):
 
     def parameter(self, p: Value, label: str) -> Term:
         """An Input. Raises Violation where MIND has no such type."""
-        result = self.builder.param(p.type, self.name_of(p))
         self.require_fit(p.type)
-        require(p.type.dtype is not I1, NOT_TRANSLATABLE, "MIND has no i1; only comparisons inside are carried")  # type: ignore[attr-defined]
-        require(0 not in p.type.shape, NOT_TRANSLATABLE, "an extent is 0")  # type: ignore[attr-defined]
-        return Term(self, result)
+        t = tensor_type(p)
+        require(0 not in t.shape, NOT_TRANSLATABLE, "an extent is 0")
+        if t.dtype is I1:
+            t = t.with_dtype(SI32)
+            self.note(f"input `{label}` is i32, 0 for false and 1 for true", self.place)
+        return Term(self, self.builder.param(t, self.name_of(p)))
 
     def require_fit(self, t: Type) -> None:
         """Raise Violation unless MIND has the type `t`."""

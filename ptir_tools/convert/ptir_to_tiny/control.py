@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, InError, Rule
-from ptir_tools.convert.inlining import require_few
+from ptir_tools.convert.inlining import UNROLLED, require_few
 from ptir_tools.convert.ptir_to_tiny.elementwise import one_of_two
 from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit, named_leaves
 from ptir_tools.convert.ptir_to_tiny.movement import concatenated
@@ -16,8 +16,6 @@ from ptir_tools.core.types import Shape, TensorType, TupleType, Type, tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.ops.control import pack, result_types
 from ptir_tools.rewrite.vocabulary import tensor_type
-
-UNROLLED = 1024  # the most steps of a scan
 
 
 def _cond(emit: TinyEmit, op: Op, pred: Data, *arguments: Data) -> Data:

@@ -13,7 +13,7 @@ from ptir_tools.core.ir import Attribute, Op, Operand, Value
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.tiny.immediates import immediate
 from ptir_tools.dialects.tiny.ops.reduce import identity
-from ptir_tools.dialects.tiny.ops.view import axes_of, axis_name
+from ptir_tools.dialects.tiny.ops.view import axes_of, axis_name, pool_map
 from ptir_tools.rewrite.vocabulary import tensor_type
 
 Window = tuple[int, int, int]  # taps, stride, dilation
@@ -21,23 +21,30 @@ NOTHING: Window = (1, 1, 1)
 
 
 def windows_of(view: Op, at: int, tapped: tuple[int, ...]) -> list[Window] | None:
-    """The window along each axis of the source; None where `view` does not make windows. The taps of the axes `tapped` are axes
-    `at`, `at` + 1, … of the result; its other axes are placements, in the order of the source."""
+    """The window along each axis of the source; None where `view`, a VIEW or POOL, does not make windows. The taps of the axes
+    `tapped` are axes `at`, `at` + 1, … of the result; its other axes are placements, in the order of the source."""
     source, result = tensor_type(view.operands[0]), tensor_type(view.result)
-    if view.attr("guard") or 0 in (*source.shape, *result.shape):
+    if view.defn.short == "POOL":
+        ones = (1,) * len(view.attr("kernel"))
+        entries = pool_map(source.rank, view.attr("stride") or ones, view.attr("dilation") or ones)
+    elif view.attr("guard"):
+        return None
+    else:
+        entries = view.attr("map")
+    if 0 in (*source.shape, *result.shape):
         return None
     if result.rank != source.rank + len(tapped):
         return None
     listed: list[Window] = []
-    for i, (d, entry) in enumerate(zip(source.shape, view.attr("map"), strict=True)):
+    for i, (d, entry) in enumerate(zip(source.shape, entries, strict=True)):
         here = i if i < at else i + len(tapped)
         taps = at + tapped.index(i) if i in tapped else None
         window = _window(of_dim(entry), here, taps, result.shape)
         if window is None:
             return None
         size, stride, dilation = window
-        places = (of_dim(d) - constant((size - 1) * dilation + 1)) // constant(stride) + constant(1)
-        if to_dim(places) != result.shape[here]:
+        room, step = of_dim(d) - constant((size - 1) * dilation + 1), constant(stride)
+        if result.shape[here] not in (to_dim(room // step + constant(1)), to_dim((room + step) // step)):
             return None
         listed.append(window)
     return listed
@@ -102,17 +109,17 @@ def patches(op: Op, options: Options) -> Match | None:
 
 
 def window_reduction(op: Op, options: Options) -> Match | None:
-    """A REDUCE over the taps of all axes."""
-    view, dtype = defined_by(op.operands[0], "VIEW"), op.attr("dtype")
+    """A REDUCE over all taps, those of the last axes of the source."""
+    view, dtype = defined_by(op.operands[0], "VIEW") or defined_by(op.operands[0], "POOL"), op.attr("dtype")
     if view is None or op.attr("init") is not None:
         return None
     source = tensor_type(view.operands[0])
-    every = tuple(range(source.rank))
+    rank, more = source.rank, tensor_type(view.result).rank - source.rank
     if source.dtype is not dtype and not (source.dtype.is_float and dtype is F32):
         return None
-    if not every or tuple(sorted(op.attr("axes"))) != tuple(range(source.rank, 2 * source.rank)):
+    if more < 1 or tuple(sorted(op.attr("axes"))) != tuple(range(rank, rank + more)):
         return None
-    if (result := windows_of(view, source.rank, every)) is None:
+    if (result := windows_of(view, rank, tuple(range(rank - more, rank)))) is None:
         return None
     kind = op.attr("op")
     x, pads = padded(view.operands[0], identity(kind, source.dtype))
