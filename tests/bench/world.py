@@ -2,7 +2,8 @@
 
 A line per model: the time of ONNX Runtime over ours, our import and first run in seconds, the nodes of the file and of what
 `opt --to onnx` makes of it, and the time of ONNX Runtime on the file over that on the result. Extents that are
-no numbers are 1 for the first axis, else 64. `!` marks outputs that are not those of ONNX Runtime within the tolerance.
+no numbers, and inputs, are those of `python -m tests.suites world`. `!` marks outputs that are not those of ONNX Runtime within
+the tolerance.
 """
 
 from __future__ import annotations
@@ -17,36 +18,23 @@ from typing import Any
 
 import numpy as np
 
+from tests.suites.world import fitting
+
 SECONDS, LEAST, MOST = 1.5, 5, 60  # per side and model; rounds
 TOLERANCE = 2e-3
-EXTENT = 64
 HEADINGS = ("model", "ratio", "import", "first", "nodes", "after", "ORT after")
 Arrays = Mapping[str, Any]
 
 
-def shaped(path: Path) -> Any:
-    """The model with numbers for the extents of its inputs."""
+def shaped(path: Path, shapes: Mapping[str, Sequence[int]]) -> Any:
+    """The model with these shapes of its inputs."""
     import onnx
 
     model = onnx.load(path)
-    weights = {x.name for x in model.graph.initializer}
-    for x in (x for x in model.graph.input if x.name not in weights):
-        for axis, d in enumerate(x.type.tensor_type.shape.dim):
-            if d.dim_value <= 0:
-                d.dim_value = EXTENT if axis else 1
+    for x in (x for x in model.graph.input if x.name in shapes):
+        for d, n in zip(x.type.tensor_type.shape.dim, shapes[x.name], strict=True):
+            d.dim_value = n
     return model
-
-
-def drawn(session: Any) -> dict[str, Any]:
-    """Inputs for a session: floats between -1 and 1, small integers."""
-    rng, made = np.random.default_rng(0), dict[str, Any]()
-    kinds = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64, "tensor(int32)": np.int32}
-    for x in session.get_inputs():
-        kind = kinds.get(x.type, np.int64)
-        shape = [d if isinstance(d, int) else 1 for d in x.shape]
-        integral = np.issubdtype(kind, np.integer)
-        made[x.name] = (rng.integers(0, 2, shape) if integral else rng.uniform(-1, 1, shape)).astype(kind)
-    return made
 
 
 def opened(model: str | bytes) -> Any:
@@ -55,7 +43,7 @@ def opened(model: str | bytes) -> Any:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    options.log_severity_level = 4
     return onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"])
 
 
@@ -86,12 +74,12 @@ def measured(path: Path) -> Iterator[str]:
 
     import ptir_tools as ptir
 
-    model = shaped(path)
+    shapes, inputs = fitting(opened(str(path)), None)
+    model = shaped(path, shapes)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "model.onnx")
         onnx.save(model, file)
         theirs = opened(str(file))
-        inputs = drawn(theirs)
         want = theirs.run(None, inputs)
         start = time.perf_counter()
         program = ptir.read(file)

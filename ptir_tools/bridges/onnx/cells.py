@@ -6,11 +6,11 @@ A step is built as the reader builds it, and optimized; where the body of a scan
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import product
 
 from ptir_tools.bridges.onnx.emitter import Emitter, Out
-from ptir_tools.bridges.onnx.idioms import idiom, known, made_by
+from ptir_tools.bridges.onnx.idioms import GROUPS, idiom, known, made_by, per_channel
 from ptir_tools.bridges.onnx.lowerings import in_bytes
 from ptir_tools.bridges.onnx.ops.elementwise import relu, sigmoid
 from ptir_tools.bridges.onnx.ops.recurrent import Cell
@@ -18,7 +18,7 @@ from ptir_tools.bridges.onnx.protocols import Attribute
 from ptir_tools.bridges.onnx.table import DOMAIN
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F32, SI8, SI32, SI64, UI8, DType
-from ptir_tools.core.ir import Op, Operand, Value
+from ptir_tools.core.ir import Op, Operand, Region, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.typed import TypeGuard
@@ -86,8 +86,42 @@ def _recurrent(e: Emitter, op: Op) -> tuple[Out, ...] | None:
             for optimized in (True, False):
                 step = _step(op, cell, *_template(cell, state, weights, optimized))
                 if step is not None and (inputs := _inputs(e, step)) is not None:
-                    return _node(e, op, cell, step, inputs)
+                    outs = _node(e, cell, step, inputs, op.operands[: cell.states])
+                    kept = map(e.tensor, op.operands[cell.states : count])
+                    return None if outs is None else (*outs[1:], *kept, *outs[: len(body.results) - count])
     return None
+
+
+_PLAIN = Cell("LSTM", (sigmoid, tanh, tanh))
+
+
+def _single(e: Emitter, op: Op, block: Region) -> None:
+    """An `LSTM` of one step, which is no scan."""
+    state = op.result.type
+    if not e.as_onnx or not _plain(state) or not any(made_by(x, "tanh") for x in op.operands):
+        return
+    (batch, columns), hidden = state.shape, _number(state.shape[1])
+    holes, new = _template(_PLAIN, state, (tensor(F32, (4 * hidden, columns)),), True)
+    bound = matched(new[0], op.result, [p for p in holes if p is not None])
+    cell = bound.get(new[1]) if bound is not None and isinstance(new[1], Value) else None
+    if bound is None or not isinstance(cell, Value):
+        return
+    h, c, matrix, gate = (bound[p] for p in holes[:4] if p is not None)
+    outs: list[Out] | None = None
+
+    def made(k: int) -> Out | None:
+        nonlocal outs
+        if outs is None:
+            step = Step(_unspread(gate), [matrix], [], [], [])
+            inputs = _inputs(e, step)
+            fits = inputs is not None and inputs.x.shape[:2] == (1, batch)
+            outs = (_node(e, _PLAIN, step, inputs, (h, c)) if fits and inputs is not None else None) or []
+        return outs[k] if outs else None
+
+    e.parts[op.result], e.parts[cell] = partial(made, 1), partial(made, 2)
+
+
+GROUPS.setdefault("ptir.mul", []).append(_single)
 
 
 def _has_gates(params: Sequence[Value], cell: Cell, state: TensorType) -> bool:
@@ -167,9 +201,8 @@ def _inputs(e: Emitter, step: Step) -> Inputs | None:
     whole = take.operands[0] if take is not None else gates
     total = made_by(whole, "add")
     for term, more in (total.operands, total.operands[::-1]) if total is not None else ((whole, None),):
-        spread = made_by(more, "broadcast_to") if more is not None else None
-        bias = e.tensor(spread.operands[0]) if spread is not None else None
-        if more is not None and (bias is None or bias.rank != 1):
+        bias = per_channel(e, more, 2) if more is not None else None
+        if more is not None and bias is None:
             continue
         found = _product(e, term) if len(step.weights) == 1 else _quantized(e, term, matrix)
         if found is not None:
@@ -214,10 +247,8 @@ def _unspread(x: Operand) -> Operand:
     return x
 
 
-def _node(e: Emitter, op: Op, cell: Cell, step: Step, inputs: Inputs) -> tuple[Out, ...] | None:
-    """The outputs of the scan; None where the zero points of weights are not those of columns."""
-    count = op.attr("carry_count")
-    states, kept = op.operands[: cell.states], op.operands[cell.states : count]
+def _node(e: Emitter, cell: Cell, step: Step, inputs: Inputs, states: Sequence[Operand]) -> list[Out] | None:
+    """All states in the order of the steps, and the last ones; None where the zero points of weights are not those of columns."""
     x, bias = inputs.x, inputs.bias
     (time, batch), hidden = x.shape[:2], _number(e.tensor(states[0]).shape[1])
     rows = cell.gates * hidden
@@ -254,8 +285,7 @@ def _node(e: Emitter, op: Op, cell: Cell, step: Step, inputs: Inputs) -> tuple[O
     if inputs.turned:
         assert isinstance(time, int)
         y = e.picked(y, 0, np.arange(time)[::-1])
-    outputs = [y] if len(op.regions[0].results) > count else []
-    return (*(e.reshape(v, (batch, hidden)) for v in last), *map(e.tensor, kept), *outputs)
+    return [y, *(e.reshape(v, (batch, hidden)) for v in last)]
 
 
 def _one(e: Emitter, x: Operand | None, dtype: DType) -> Out:

@@ -197,7 +197,7 @@ class Emitter:
         self.wanted: dict[Value, str] = {}  # names of the values of the outermost block
         self.reads: Counter[Value] = Counter()  # the number of uses of each value, uses as block results included
         self.values: dict[Value, Tree | None] = {}  # None: the op was refused
-        self.parts: dict[Value, Callable[[], Out]] = {}  # how an operator of several outputs makes a value
+        self.parts: dict[Value, Callable[[], Out | None]] = {}  # how an operator of several outputs makes a value
         self.constants: dict[str, Out] = {}
         self.known: dict[object, Out] = {}
         self.literals: dict[Literal, Out] = {}
@@ -395,9 +395,9 @@ class Emitter:
             lowering = self.lowerings.get(op.name)
             if lowering is None:
                 raise refused("the numbers that it draws are others in ONNX" if op.defn.is_random else "ONNX has no such op")
-            if part is not None:
-                result: Tree | None = part()
-            else:
+            result: Tree | None = part() if part is not None else None
+            if result is None:
+                part = None
                 result = next((y for idiom in self.idioms.get(op.name, ()) if (y := idiom(self, op)) is not None), None)
             result = lowering(self, op, *operands) if result is None else result
         except InError:

@@ -259,15 +259,29 @@ def _convolution(e: Emitter, op: Op) -> Out | None:
 
 @idiom("add")
 def _convolution_with_bias(e: Emitter, op: Op) -> Out | None:
-    """A convolution, and a number per channel."""
+    """A convolution, and a number per channel; its axes may have another order before."""
     for product, more in (op.operands, op.operands[::-1]):
-        if not _only_here(e, product) or made_by(product, "dot_general") is None:
+        turned = made_by(product, "transpose")
+        inner = turned.operands[0] if turned is not None else product
+        if not (_only_here(e, product) and _only_here(e, inner)) or made_by(inner, "dot_general") is None:
             continue
-        spread = made_by(more, "broadcast_to")
-        bias = e.tensor(spread.operands[0]) if spread is not None else None
-        if bias is not None and bias.rank == 1 and bias.shape[0] == e.shape[-1] != 1:
-            return _convolved(e, product, (bias,))
+        perm = [a % len(e.shape) for a in (turned.attr("perm") if turned is not None else range(len(e.shape)))]
+        bias = per_channel(e, more, perm.index(len(perm) - 1))
+        if bias is not None and (y := _convolved(e, inner, (bias,))) is not None:
+            return e.transpose(y, perm)
     return None
+
+
+def per_channel(e: Emitter, x: Operand, axis: int) -> Out | None:
+    """The vector that `x` is a broadcast of, along an axis with more than one element."""
+    whole = e.tensor(x)
+    if whole.rank <= axis:
+        return None
+    y = whole.spread if whole.spread is not None and not whole.made else whole
+    shape = (*[1] * (whole.rank - y.rank), *y.shape)
+    count = whole.shape[axis]
+    only = count != 1 and shape == tuple(count if a == axis else 1 for a in range(len(shape)))
+    return e.reshape(y, (count,)) if only else None
 
 
 # ---- means and pools
@@ -291,7 +305,7 @@ def _mean(e: Emitter, op: Op) -> Out | None:
         whole = [d for a in axes if isinstance(d := x.shape[a], int)]
         if not axes or len(whole) != len(axes) or not (counts == prod(whole)).all():
             return None
-        if x.rank > 2 and sorted(axes) == list(range(2, x.rank)) and total.attr("keepdims") and x.dtype is F32:
+        if x.rank > 3 and sorted(axes) == list(range(2, x.rank)) and total.attr("keepdims") and x.dtype is F32:
             return e("GlobalAveragePool", x, shape=e.shape)
         return e.reduce("ReduceMean", x, axes, total.attr("keepdims"), e.shape)
     if total.attr("reduce") != "sum" or (how := pooled(total, x)) is None:

@@ -475,6 +475,23 @@ def test_every_recurrent_operator_comes_back(name: str, attrs: dict[str, Any], o
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_recurrent_network_of_one_step_comes_back(batch: int) -> None:
+    """Its loop is gone."""
+    from tests.bridges.onnx.test_import import model, node, noise
+
+    weights = {"w": noise(1, 12, 5), "r": noise(1, 12, 3), "b": noise(1, 24)}
+    cell = node("LSTM", "x w r b _ h c", "y l k", hidden_size=3)
+    m = model([cell], {"x": [1, batch, 5], "h": [1, batch, 3], "c": [1, batch, 3]}, ["l", "k"], weights)
+    for output in m.graph.output:
+        output.ClearField("type")
+    given = {"x": noise(1, batch, 5), "h": noise(1, batch, 3), "c": noise(1, batch, 3)}
+    again = made(ptir.optimize(ptir.from_onnx(m)))
+    assert set(ops(again)) <= {"LSTM", "Reshape"}
+    for a, b in zip(runtime.run(again, given).values(), runtime.run(m, given).values(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("zero", [0, 7])
 @pytest.mark.parametrize("kind", ["MatMulInteger", "ConvInteger", "DynamicQuantizeLSTM"])
 def test_a_product_of_bytes_comes_back(kind: str, zero: int) -> None:
