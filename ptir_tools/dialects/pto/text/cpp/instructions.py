@@ -25,7 +25,7 @@ from ptir_tools.dialects.pto.text.cpp.memory import global_tensor
 from ptir_tools.dialects.pto.text.cpp.spelling import element, sides, tile_type, value_type
 from ptir_tools.dialects.pto.text.kernel import NOTHING, own_operands
 from ptir_tools.dialects.pto.types import MemRefType, TileType, tile, type_text
-from ptir_tools.dialects.pto.valid import of_shape
+from ptir_tools.dialects.pto.valid import both, of_shape
 
 Lines = tuple[list[str], list[str]]  # those before the calls, and the calls
 _RUN = 32  # elements that are sorted at once
@@ -128,14 +128,16 @@ def _load(kernel: Kernel, op: Op) -> Lines:
 
 
 def _store(kernel: Kernel, op: Op) -> Lines:
-    """A store; its modes are template arguments."""
+    """A store of the part of a tile that is valid for the op; its modes are template arguments."""
     name, line = global_tensor(kernel, op)
-    tiles, attrs = list(map(kernel.name, tiles_of(op))), op.defn.named(op.attrs)
+    (x, *others), attrs = tiles_of(op), op.defn.named(op.attrs)
+    part, lines = kernel.stored(x, op)
+    tiles = [part, *map(kernel.name, others)]
     atomic, relu, template = attrs.get("atomic", "AtomicNone"), attrs.get("relu"), ""
     if atomic != "AtomicNone" or relu:
         modes = [f"AtomicType::{atomic}", *(["ReluPreMode::NormalRelu"] if relu else [])]
         template = f"<{', '.join([f'decltype({tiles[0]})', f'decltype({name})', *modes])}>"
-    return [line], [f"{facts(op).form.name}{template}({', '.join([name, *tiles])});"]
+    return [*lines, line], [f"{facts(op).form.name}{template}({', '.join([name, *tiles])});"]
 
 
 def _prefetch(kernel: Kernel, op: Op) -> Lines:
@@ -147,9 +149,8 @@ def _prefetch(kernel: Kernel, op: Op) -> Lines:
 
 def _print(kernel: Kernel, op: Op) -> Lines:
     """The tile, or the part of it that the op states."""
-    (x,), given = tiles_of(op), [kernel.number(n) for n in group(op, "valid")]
-    assert isinstance(x.type, TileType)
-    name, lines = kernel.seen(x, kernel.flat(given, x.type, op)) if given else (kernel.name(x), [])
+    (x,) = tiles_of(op)
+    name, lines = kernel.stored(x, op)
     return lines, [f"TPRINT({name});"]
 
 
@@ -159,6 +160,11 @@ def _blocks(kernel: Kernel, op: Op) -> Lines:
     if offsets.dtype.size != 4:
         kernel.refuse(f"the offsets are {type_text(offsets)}; the library takes numbers of 32 bits", op.loc)
     return [], [_called(kernel, op)]
+
+
+def _scattered(kernel: Kernel, op: Op) -> Extents:
+    """What an op scatters: elements and indices that are valid. The library moves as many elements as it is given indices."""
+    return both(*kernel.regions(op), of_shape(sides(kernel.tiles[tiles_of(op)[1]])))
 
 
 def _scatter(kernel: Kernel, op: Op) -> Lines:
@@ -173,7 +179,7 @@ def _scatter(kernel: Kernel, op: Op) -> Lines:
     found = kernel.address(at)
     if found is None:
         kernel.refuse(f"%{at.name} has no known address", op.loc)
-    lines += kernel.placed(rows, tile_type(kernel.tiles[at], kind), kernel.valid.get(at, NOTHING), found or "0")
+    lines += kernel.placed(rows, tile_type(kernel.tiles[at], kind), _scattered(kernel, op), found or "0")
     everything, fence = "pipe_barrier(PIPE_ALL);", _fence(kernel)
     calls = [everything, f"TCI<decltype({columns}), {kind}, 0>({columns}, 0);", everything, f"TCOLEXPAND({wide}, {columns});"]
     calls += [f"TMULS({flat}, {rows}, {sides(kernel.tiles[op.result])[1]});", *fence, f"TADD({flat}, {flat}, {wide});", *fence]
@@ -202,7 +208,7 @@ def _spare_tiles(kernel: Kernel, op: Op) -> list[tuple[TileType, Extents]]:
         return [_prefetched(kernel, op)]
     made = spares(op, kernel.tiles)
     if facts(op).spare is flat_indices:
-        at = kernel.valid.get(tiles_of(op)[1], NOTHING)
+        at = _scattered(kernel, op)
         return [(made[0], (number(1), at[1])), *((t, at) for t in made[1:])]
     if facts(op).spare is like_second:
         return [(t, kernel.valid.get(tiles_of(op)[1], NOTHING)) for t in made]

@@ -13,6 +13,7 @@ from ptir_tools.dialects.pto.affine import Linear, number
 from ptir_tools.dialects.pto.facts import Extents, facts
 from ptir_tools.dialects.pto.memory.spare import spare_bytes
 from ptir_tools.dialects.pto.order.signals import CUBE
+from ptir_tools.dialects.pto.rules import group
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.text import kernel
 from ptir_tools.dialects.pto.text.cpp.spelling import element, literal, sides, tile_type
@@ -106,6 +107,12 @@ class Kernel(kernel.Kernel):
             at = v.op.loc if v.op else Loc(0)
             self.refuse(f"%{v.name} has no known address, so that no other valid region of it can be declared", at)
         return name, self.placed(name, tile_type(self.tiles[v], element(self.tiles[v].dtype)), valid, address or "0")
+
+    def stored(self, v: Value, op: Op) -> tuple[str, list[str]]:
+        """A tile with the valid region that `op`, which has no result, states; else as it is."""
+        t, given = v.type, [self.number(n) for n in group(op, "valid")]
+        assert isinstance(t, TileType)
+        return self.seen(v, self.flat(given, t, op)) if given else (self.name(v), [])
 
     def carry(self, v: Value) -> None:
         """A tile that a loop or branch gives has the valid region that its object has."""
