@@ -433,9 +433,9 @@ def test_functions_are_called(tmp_path):
         np.testing.assert_allclose(made["out"], expected, rtol=2e-7)
 
 
-def stored(values):
-    """Lines that store tiles to arguments of their shape; the arguments."""
-    lines = [f"pto.tile.store %{v}, %o_{v}[0, 0] : {t.replace('tile', 'pto.memref', 1)}, {t}" for v, t in values.items()]
+def stored(values, part=""):
+    """Lines that store tiles, or a part of each, to arguments of their shape; the arguments."""
+    lines = [f"pto.tile.store %{v}, %o_{v}[0, 0]{part} : {t.replace('tile', 'pto.memref', 1)}, {t}" for v, t in values.items()]
     return lines, ", ".join(f"%o_{v}: {t.replace('tile', 'pto.memref', 1)}" for v, t in values.items())
 
 
@@ -444,9 +444,9 @@ def numbers(dtype, *shape, high=40):
     return np.random.default_rng(3).integers(0, high, shape).astype(dtype)
 
 
-def against(tmp_path, lines, inputs, values, want, target="a3"):
+def against(tmp_path, lines, inputs, values, want, target="a3", part=""):
     """The compiled program and the machine both give what NumPy says."""
-    stores, outs = stored(values)
+    stores, outs = stored(values, part)
     types = {np.dtype(np.float32): "f32", np.dtype(np.float16): "f16", np.dtype(np.uint32): "u32", np.dtype(np.int32): "i32"}
     given = [f"%{n}: pto.memref<{'x'.join(map(str, a.shape))}x{types[a.dtype]}>" for n, a in inputs.items()]
     program = placed(good(module(", ".join([*given, outs]), *lines, *stores, target=target)), target)
@@ -518,19 +518,22 @@ def test_blocks_by_offset_and_partial_extremes(tmp_path):
 
 
 @compiled
-def test_scatter_writes_rows_by_index(tmp_path):
-    """The library scatters by flat indices, which the text computes."""
+@pytest.mark.parametrize(("rows", "columns"), [(8, 8), (5, 3)])
+def test_scatter_writes_rows_by_index(rows, columns, tmp_path):
+    """The library scatters by flat indices, which the text computes, as many elements as it is given indices."""
     t, i = "tile<8x8xf32>", "tile<8x8xi32>"
     x = numbers(np.float32, 8, 8)
-    at = np.random.default_rng(4).permuted(np.tile(np.arange(8, dtype=np.int32)[:, None], (1, 8)), axis=0)
+    at, part = np.zeros((8, 8), np.int32), f" {{valid = [{rows}, {columns}]}}"
+    moved = np.random.default_rng(4).permuted(np.tile(np.arange(rows, dtype=np.int32)[:, None], (1, columns)), axis=0)
+    at[:rows, :columns] = moved
     lines = [
-        f"%x = pto.tile.load %x0[0, 0] : pto.memref<8x8xf32>, {t}",
+        f"%x = pto.tile.load %x0[0, 0]{part} : pto.memref<8x8xf32>, {t}",
         f"%i = pto.tile.load %i0[0, 0] : pto.memref<8x8xi32>, {i}",
     ]
     lines += [f"%s = pto.tile.scatter %x, %i : {t}, {i} -> {t}"]
     want = np.zeros_like(x)
-    np.put_along_axis(want, at.astype(np.int64), x, 0)
-    against(tmp_path, lines, {"x0": x, "i0": at}, {"s": t}, {"s": want})
+    np.put_along_axis(want[:, :columns], moved.astype(np.int64), x[:rows, :columns], 0)
+    against(tmp_path, lines, {"x0": x, "i0": at}, {"s": t}, {"s": want}, part=part)
 
 
 @compiled

@@ -112,7 +112,7 @@ def _dequantize(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Worksh
 
 def _from_steps(x: Array, scales: Array, zeros: Array, spare: Array, out: Array) -> None:
     if not zeros.any():
-        np.multiply(x, scales, out, dtype=np.float64, casting="unsafe")
+        np.multiply(x, scales, out, casting="unsafe")  # in f64, as the scales are
         return
     for at in range(0, len(x), len(spare)):
         piece = x[at : at + len(spare)]

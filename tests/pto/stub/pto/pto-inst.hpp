@@ -243,7 +243,7 @@ template <typename D, typename G> void TLOAD(D d, G g) {
 
 template <typename S, typename G, AtomicType A = AtomicType::AtomicNone, ReluPreMode Relu = ReluPreMode::NoRelu>
 void TSTORE(G g, S s) {
-  if (g.rows() > s.rows || g.shape.n[4] > s.columns) stub::fail("TSTORE: the window is larger than the valid region");
+  if (g.rows() != s.rows || g.shape.n[4] != s.columns) stub::fail("TSTORE: the window is not the valid region");
   record(S::Loc == TileType::Acc ? PIPE_FIX : PIPE_MTE3, [=] {
     using T = typename G::DType;
     for (int64_t r = 0; r < g.rows(); ++r)
