@@ -148,18 +148,29 @@ _KINDS: dict[str, Callable[..., click.ParamType[object]]] = {
 
 
 class Command(click.Command):
-    """A subcommand whose help lists its options by title, the shared ones after its own, then the limits and the exit codes."""
+    """A subcommand whose help lists its options by title, the shared ones after its own, then the limits and the exit codes. That
+    of `-h` lists its own options only."""
 
     titles: dict[str, str]
+    brief = False
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        self.brief = "-h" in args and "--help" not in args
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         titles: dict[str, list[tuple[str, str]]] = {"Options": []}
         for p in self.get_params(ctx):
             if isinstance(p, click.Option) and (record := p.get_help_record(ctx)):
                 titles.setdefault(self.titles.get(p.name or "", "Options"), []).append(record)
+        if self.brief:
+            more = sum(map(len, titles.values())) - len(titles["Options"])
+            titles = {"Options": [*titles["Options"], ("", f"`{ctx.command_path} --help` shows {more} more, and exit codes.")]}
         for title, rows in titles.items():
             with formatter.section(title):
                 formatter.write_dl(rows)
+        if self.brief:
+            return
         if limits := [f"{p.opts[0]} {_default(p.name)}" for p in self.params if p.name in LIMIT_NAMES]:
             with formatter.section("Limits, with their values (a number, with K, M, G or T)"):
                 unbroken = " ".join(limit.replace(" ", "\xa0") for limit in limits)

@@ -53,6 +53,17 @@ def test_help_is_a_word_too() -> None:
     assert run_ptir("help", "opt").text == run_ptir("opt", "--help").text
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_short_help_is_the_head_of_the_long_one(command: str) -> None:
+    """Usage, examples and the command's own options; it says how to see the rest."""
+    short, long = run_ptir(command, "-h"), run_ptir(command, "--help")
+    head, _, last = short.text.partition("-h, --help")
+    assert short.status == 0 and head and long.text.startswith(head[: head.index("Options:")])
+    assert f"`ptir {command} --help`" in " ".join(last.split()) and len(short.text) < len(long.text)
+    options = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", short.text, re.MULTILINE))
+    assert options <= set(re.findall(r"--[a-z-]+", long.text)) and "--diagnostics" not in options
+
+
 def test_help_lists_every_command() -> None:
     ran = run_ptir("--help")
     assert ran.status == 0 and all(f"  {c} " in ran.text for c in COMMANDS) and "..." not in ran.text.partition("Options:")[2]
