@@ -246,7 +246,7 @@ def _convolved(e: Emitter, product: Operand, bias: Sequence[Out | None]) -> Out 
     kernel = packed(e, values, weight, 1)
     if dtype is SI32:
         left, right = in_bytes(e, x), in_bytes(e, kernel)
-        if left is None or right is None or left[0].dtype is not UI8:  # others ONNX Runtime lacks
+        if bias or left is None or right is None or left[0].dtype is not UI8:  # others ONNX Runtime lacks
             return None
         x, kernel, bias = left[0], right[0], points(left[1], right[1])
     return convolved(e, values, x, kernel, 1, bias, product.type.shape)

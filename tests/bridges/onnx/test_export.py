@@ -513,7 +513,9 @@ def test_a_product_of_bytes_comes_back(kind: str, zero: int) -> None:
         nodes = [node("Reshape", "x t", "s"), node("DynamicQuantizeLinear", "s", "q a o"), node(kind, "q w o z", "p")]
         if kind == "ConvInteger":
             nodes[-1].attribute.extend(node(kind, "", "p", pads=[1, 1, 1, 1]).attribute)
-        nodes += [node("Cast", "p", "f", to=1), node("Mul", "f a", "y")]
+            nodes.append(node("Add", "p i", "r"))
+            weights["i"] = np.array([100, -2000, 30000], np.int32).reshape(1, 3, 1, 1)
+        nodes += [node("Cast", nodes[-1].output[0], "f", to=1), node("Mul", "f a", "y")]
         extents = [4, 6, 1]
     m, x = model(nodes, {"x": extents}, ["y"], weights, opset=17), noise(*extents)
     m.graph.output[0].ClearField("type")
