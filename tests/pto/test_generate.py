@@ -12,6 +12,7 @@ from ptir_tools.core.ir import may_fail
 from ptir_tools.dialects.pto import generate
 from ptir_tools.dialects.pto.types import EventType, TileType
 from ptir_tools.engines.inputs import random_inputs
+from tests.pto.harm import harm
 from tests.pto.programs import check, printed
 
 SEEDS = range(90)
@@ -52,7 +53,7 @@ def test_harm_is_found(kernels):
     found = 0
     for seed in SEEDS:
         kernel = generate.generate(Seeded(seed), size=14)
-        if generate.harm(kernel, Seeded(seed)) is not None:
+        if harm(kernel, Seeded(seed)) is not None:
             found += bool({d.code for d in check(printed(kernel))[1]} & {"MissingWait", "MemoryHazard"})
     assert found >= 5
 

@@ -11,6 +11,7 @@ from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.options import ORDERS
 from ptir_tools.passes import PassContext, run_pipeline
 from tests.pto import replay
+from tests.pto.harm import spots, without
 from tests.pto.programs import check, good, module, printed, run
 from tests.pto.test_order import WAYS
 
@@ -217,11 +218,11 @@ def needed(seed, counted=True):
     for op in (op for op in program.main.ops() if op.defn.short == "scf.for"):
         carried = [names for names in zip(op.regions[0].params[1:], op.results, strict=True) if "event" in str(names[0].type)]
         assert not any(used.isdisjoint(names) for names in carried), seed
-    count = len(generate.spots(program))
+    count = len(spots(program))
     proved = counted or not any(d.code == "Unproved" for d in check(text)[1])
     for k in range(count if proved else 0):
         harmed = good(text)
-        generate.without(*generate.spots(harmed)[k])
+        without(*spots(harmed)[k])
         assert replay.faults(harmed, WAYS, returns=True), (seed, k)
     return count
 
@@ -239,7 +240,7 @@ def test_without_loops_and_branches_no_wait_is_to_spare():
         start = next((k for k, line in enumerate(lines) if "scf." in line), len(lines) - 3)
         program = good("\n".join([*(x for x in lines[:start] if "sync.op" not in x), "return", "}", "}", ""]))
         run_pipeline(program, f"{('', 'pto-bufferize,')[seed % 2]}pto-insert-events", PassContext(diagnostics=Diagnostics()))
-        waits = [(op, k) for _, op, k in generate.spots(program)]
+        waits = [(op, k) for _, op, k in spots(program)]
         assert not list(redundant_waits(program, program.main, waits)), seed
         count += len(waits)
     assert count > 60

@@ -18,6 +18,7 @@ from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.options import ORDERS, RunOptions
 from tests.pto import order_oracle as oracle
 from tests.pto import replay
+from tests.pto.harm import harm
 from tests.pto.programs import SAMPLES, check, event, good, printed
 
 
@@ -126,7 +127,7 @@ def generated(seed, counted=True):
     """A kernel of the generator, and the same without one of its waits; as they are read."""
     for harmed in (False, True):
         program = generate.loops(Seeded(seed), size=6, events=True, counted=counted)
-        if not harmed or generate.harm(program, Seeded(seed)) is not None:
+        if not harmed or harm(program, Seeded(seed)) is not None:
             yield good(printed(program), Options(hazards=False))
 
 

@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
-from ptir_tools.core.ir import Op, Operand, Region, Value
-from ptir_tools.core.typed import Protocol
+from ptir_tools.core.ir import Operand, Value
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects.pto.affine import Linear, constant, linear
 from ptir_tools.dialects.pto.structure import is_for
 from ptir_tools.dialects.pto.types import ScalarType
 
-
-class _Edited(Protocol):
-    """The methods of a rewriter that `Steps` needs."""
-
-    def blocks(self) -> Iterable[Region]: ...
-    def body(self, block: Region | None = None) -> Iterable[Op]: ...
-    def alive(self, op: Op) -> bool: ...
+if TYPE_CHECKING:
+    from ptir_tools.rewrite.rewriter import Rewriter
 
 
 class Steps:
@@ -28,7 +23,7 @@ class Steps:
     second into the first.
     """
 
-    def __init__(self, rw: _Edited) -> None:
+    def __init__(self, rw: Rewriter) -> None:
         self.rw = rw
         ops = chain.from_iterable(map(rw.body, rw.blocks()))
         self.loops = [op for op in ops if is_for(op) and constant(op.operands[2]) is None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
-from ptir_tools.core.dtypes import INDEX, DType
+from ptir_tools.core.dtypes import I1, INDEX, DType
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import (
     UNKNOWN,
@@ -135,6 +135,19 @@ def event(producer: str | None = None, scope: str | None = None, eid: int | None
 
 
 INDEX_TYPE = scalar(INDEX)
+
+
+@cache
+def scalar_dtype(t: Type) -> DType | None:
+    """The element type of a scalar, else None."""
+    return t.dtype if isinstance(t, ScalarType) or (isinstance(t, TensorType) and not t.shape) else None
+
+
+@cache
+def is_integer(t: Type) -> bool:
+    """Whether a type is that of integers, `index` too; i1 is none."""
+    dtype = scalar_dtype(t)
+    return dtype is not None and dtype.is_integer and dtype is not I1
 
 
 # To text

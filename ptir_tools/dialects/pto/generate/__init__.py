@@ -1,8 +1,7 @@
 """Random PTO kernels that verify, with all tile ops: events, loops, branches, reused addresses, rings, valid regions.
 
 An op is drawn from the table. Types of operands, attributes and results are drawn until its type rule accepts them. Operands are
-new or earlier tiles of those types. So a new op needs no line here. Each op waits for all earlier ops that it may depend on;
-`harm` removes one wait.
+new or earlier tiles of those types. So a new op needs no line here. Each op waits for all earlier ops that it may depend on.
 """
 
 from __future__ import annotations
@@ -28,12 +27,10 @@ from ptir_tools.dialects.pto.generate.loop_waits import Waits
 from ptir_tools.dialects.pto.generate.loop_writing import Emitting
 from ptir_tools.dialects.pto.memory.info import tile_bytes
 from ptir_tools.dialects.pto.pipes import is_tile_op, producers
-from ptir_tools.dialects.pto.structure import is_barrier, is_call
 from ptir_tools.dialects.pto.targets import TARGETS
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import (
     INDEX_TYPE,
-    EventType,
     MemRefType,
     ScalarType,
     TileType,
@@ -52,9 +49,6 @@ _NESTED = 4  # steps of a block in a loop or a branch, at most
 _CAPACITY = {place: min(t.capacity[place] for t in TARGETS.values()) for place in next(iter(TARGETS.values())).capacity}
 _RECENT = 64  # tiles that later steps may use
 _FAILS_ON_DATA = (needs.index_fails, needs.quotient_fails)
-
-
-Spot = tuple[Region, Op, int]  # a block, an op in it, and the operand that is an event (-1: the op is a barrier)
 
 
 @dataclass(slots=True, frozen=True)
@@ -380,37 +374,6 @@ def loops(choices: Choices, *, size: int = 12, events: bool | None = None, count
     function = Function("kernel")
     loop_writing.Writer(function, choices.flag(), function).write(nodes)
     return Program(DIALECT, [function], [], "kernel", format="pto")
-
-
-def harm(program: Program, choices: Choices) -> Op | None:
-    """Remove one random wait or barrier, in place. The op, or None if there is none."""
-    found = spots(program)
-    return without(*choices.one(found)) if found else None
-
-
-def spots(program: Program) -> list[Spot]:
-    """All waits and barriers of a program."""
-    found: list[Spot] = []
-    for block in program.blocks():
-        for op in block.body:
-            at = [k for k, x in enumerate(op.operands) if isinstance(x, Value) and isinstance(x.type, EventType)]
-            found += [(block, op, k) for k in at if not op.regions and not is_call(op)]
-            found += [(block, op, -1)] if is_barrier(op) else []
-    return found
-
-
-def without(block: Region, op: Op, k: int) -> Op:
-    """Remove a wait or barrier. The op."""
-    if k < 0 or len(op.operands) == 1:
-        block.body.remove(op)
-        return op
-    op.operands = (*op.operands[:k], *op.operands[k + 1 :])
-    if SEGMENTS in op.defn.attr_index:
-        lengths = list(op.attr(SEGMENTS))
-        lengths[-1] -= 1
-        place = op.defn.attr_index[SEGMENTS]
-        op.attrs = (*op.attrs[:place], tuple(lengths), *op.attrs[place + 1 :])
-    return op
 
 
 def _checked(defn: OpDef, parts: Sequence[Sequence[Operand]], given: dict[str, object]) -> Op:

@@ -21,7 +21,7 @@ from ptir_tools.dialects.pto.ops.memory import touches_memory
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
 from ptir_tools.dialects.pto.rules import group, need_tile, valid_shape
 from ptir_tools.dialects.pto.structure import is_assign, is_for, is_while
-from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
+from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType, is_integer, scalar_dtype
 
 FIXED = -1  # no dependence on the iteration, except through slots
 
@@ -87,7 +87,7 @@ class Evolutions:
         if first is last:
             self.counter, inits = first.params[0], op.operands[3:]
             step = linear(op.operands[2], known)
-            counts = step.terms and any(_is_index(p) for p in first.params[1:])  # steps that cannot be told apart
+            counts = step.terms and any(is_integer(p.type) for p in first.params[1:])  # steps that cannot be told apart
             self.width = step.const if natural(step) and step.const and not counts else None
             self.unit = gcd(*step.terms.values())
         else:
@@ -290,12 +290,12 @@ class Evolutions:
     def difference(self, op: Op) -> Evolution | None:
         """The evolution of the difference of the two sides of a comparison, or of the bounds of a loop."""
         a, b = op.operands[:2]
-        return Evolution() if _is_i1(a) else self.combined(self.linear(a) - self.linear(b))
+        return Evolution() if scalar_dtype(operand_type(a)) is I1 else self.combined(self.linear(a) - self.linear(b))
 
     def linear_difference(self, op: Op) -> tuple[Linear, int] | None:
         """The difference of the two sides of a comparison in iteration 0, and its increment; None when it is not linear."""
         apart = self.difference(op)
-        if _is_i1(op.operands[0]) or apart is None or not apart.slope or apart.slope.denominator != 1:
+        if scalar_dtype(operand_type(op.operands[0])) is I1 or apart is None or not apart.slope or apart.slope.denominator != 1:
             return None
         made = self.linear(op.operands[0]) - self.linear(op.operands[1])
         made = made.put({v: linear(self.inits[v]) for v in made.terms if v in self.inits})
@@ -346,7 +346,7 @@ class Evolutions:
     def period(self) -> int:
         """The common period of all periodic values and conditions, in iterations."""
         made = [v for op in self.ops if op.defn.short in _PERIODIC for v in op.results]
-        found = [self.atom(v) for v in (*made, *self.yielded) if _is_index(v)]
+        found = [self.atom(v) for v in (*made, *self.yielded) if is_integer(v.type)]
         turns = [self.condition_period(op.operands[0]) for op in self.ops if op.defn.short in ("scf.if", "select")]
         return lcm(*[e.period for e in found if e is not None], *[n for n in turns if n is not None])
 
@@ -414,15 +414,6 @@ class Evolutions:
 
 
 _PERIODIC = ("remsi", "divsi", "select", "scf.if")
-
-
-def _is_i1(x: Operand) -> bool:
-    return getattr(operand_type(x), "dtype", None) is I1
-
-
-def _is_index(v: Value) -> bool:
-    dtype = getattr(v.type, "dtype", None)
-    return dtype is not None and not getattr(v.type, "shape", ()) and dtype.is_integer and dtype is not I1
 
 
 class Accesses(NamedTuple):

@@ -14,16 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from math import lcm
 
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.dtypes import I1, DType
+from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.limits import current
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.typed import Any
-from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.affine import Linear, Natural, atom, constant, linear, most_of, natural, number, parts
 from ptir_tools.dialects.pto.memory.windows import Access, accessed, composed, whole
 from ptir_tools.dialects.pto.ops.memory import is_load, memory_of, touches_memory
@@ -32,7 +30,7 @@ from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Decisions, Nu
 from ptir_tools.dialects.pto.order.evolution import Accesses, Evolutions, accesses_of
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of
 from ptir_tools.dialects.pto.structure import callees, is_assign, is_barrier, is_for
-from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
+from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType, is_integer, scalar_dtype
 
 MAX_CALL_DEPTH = 16  # calls within calls
 MAX_CASES = 36  # of what parameters may be
@@ -165,7 +163,7 @@ class Walk:
         """The cases of the parameters that give loop starts and steps. A step is at least 1. Where indices are used modulo a
         number of slots, there is a case for each remainder. A loop may then also begin below 0 (`Cases.below`)."""
         loops = [*filter(is_for, function.ops())]
-        own = {p for p in function.params if _is_index(p.type)}
+        own = {p for p in function.params if is_integer(p.type)}
         steps = {p for op in loops for p in own if linear(op.operands[2]).terms == {p: 1}}
         begins = {p for op in loops for p in own if p in linear(op.operands[0]).terms} - steps
         slots = [constant(op.operands[1]) or 1 for op in function.ops() if op.defn.short in ("remsi", "divsi")]
@@ -194,15 +192,15 @@ class Walk:
         t = operand_type(x)
         if t.__class__ in (TileType, EventType, MemRefType):
             return self.options(x), None
-        if _dtype(t) is I1:
+        if scalar_dtype(t) is I1:
             return self.condition(x), None
-        return None, linear(x, self.index) if _is_index(t) else None
+        return None, linear(x, self.index) if is_integer(t) else None
 
     def bind(self, v: Value, passed: BlockValue) -> None:
         self.known[v] = passed[0]
         if passed[1] is not None:
             self.index[v] = passed[1]
-        elif _is_index(v.type):
+        elif is_integer(v.type):
             self.index[v] = atom(Value(v.type, v.name))
 
     def options(self, x: Operand) -> Alternatives:
@@ -211,7 +209,7 @@ class Walk:
 
     def simple_op(self, op: Op) -> None:
         for v in op.results:
-            if (dtype := _dtype(v.type)) is None:
+            if (dtype := scalar_dtype(v.type)) is None:
                 continue
             if dtype is I1:
                 self.known[v] = self.condition_of(op)
@@ -230,7 +228,7 @@ class Walk:
         expression = linear(x, self.index)
         if expression.terms != {v: 1} or expression.const:
             self.index[v] = expression
-        elif v.op is not None and v.op.defn.is_pure and all(_is_index(operand_type(y)) for y in v.op.operands):
+        elif v.op is not None and v.op.defn.is_pure and all(is_integer(operand_type(y)) for y in v.op.operands):
             parts = [linear(y, self.index) for y in v.op.operands]
             key = v.op.defn, v.op.attrs, *parts
             if (made := self.atoms.get(key)) is None:  # equal for equal operands
@@ -263,7 +261,7 @@ class Walk:
             if short == "andi":
                 return d.both(a, b)
             return d.either(a, ALWAYS if short == "ori" else d.negated(b) if short == "xori" else b, rest[0] if rest else b)
-        if short == "cmpi" and _is_index(operand_type(op.operands[0])):
+        if short == "cmpi" and is_integer(operand_type(op.operands[0])):
             return self.comparison(op.attr("predicate").lstrip("s"), *[linear(x, self.index) for x in op.operands])
         return d.fresh()
 
@@ -343,7 +341,7 @@ class Walk:
 
     def unknown_value(self, v: Value) -> BlockValue:
         """A value of which nothing is known."""
-        return (self.decisions.fresh() if _dtype(v.type) is I1 else None), None
+        return (self.decisions.fresh() if scalar_dtype(v.type) is I1 else None), None
 
     def merged_value(self, condition: Number, a: BlockValue, b: BlockValue) -> BlockValue:
         """The value that is `a` where the condition holds, else `b`."""
@@ -557,20 +555,6 @@ _HANDLERS: dict[str, Callable[[Any, Op], None]] = {
     "scf.if": Walk.branch,
     "func.call": lambda walk, op: walk.call(op),
 }
-
-
-@cache
-def _dtype(t: Type) -> DType | None:
-    """The element type of a scalar, else None."""
-    return (
-        None if isinstance(t, (TileType, MemRefType, EventType)) or bool(getattr(t, "shape", ())) else getattr(t, "dtype", None)
-    )
-
-
-@cache
-def _is_index(t: Type) -> bool:
-    dtype = _dtype(t)
-    return dtype is not None and dtype.is_integer and dtype is not I1
 
 
 def _signed_terms(x: Linear) -> tuple[int, frozenset[tuple[Value, int]]]:
