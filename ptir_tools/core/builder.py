@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dialect import Dialect, Program
@@ -59,6 +60,13 @@ class Builder:
             v.name = self.name(name)
         self.block.body.append(new)
         return new.results[0] if new.results else Value(UNTYPED, "", new)
+
+    @contextmanager
+    def inside(self, block: Region) -> Iterator[None]:
+        """Append to another block."""
+        outer, self.block = self.block, block
+        yield
+        self.block = outer
 
     def results(self, *values: Operand) -> None:
         """Set what the block returns, and declare those types."""

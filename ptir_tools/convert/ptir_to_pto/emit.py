@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, Rule
 from ptir_tools.convert.naming import extent_name, spelled
@@ -133,14 +133,10 @@ class KernelEmit(Emit[BlockValue]):
         layout, blocks = self.layout, self.blocks
         return ("rows", layout.row, layout.rows, blocks.high), ("columns", layout.column, layout.columns, blocks.wide)
 
-    @contextmanager
-    def outside(self, axes: Sequence[Axis] | None) -> Iterator[None]:
+    def outside(self, axes: Sequence[Axis] | None) -> AbstractContextManager[None]:
         """Append before the loops in which a value of these axes is invariant (None: in place)."""
-        outer = self.builder.block
-        if axes is not None:
-            self.builder.block = next((block for axis, block in reversed(self.inside) if axis in axes), self.top)
-        yield
-        self.builder.block = outer
+        blocks = (block for axis, block in reversed(self.inside) if axis in (axes or ()))
+        return self.builder.inside(self.builder.block if axes is None else next(blocks, self.top))
 
     def block(self, folded: Sequence[tuple[Axis, Extent, int]]) -> None:
         """Emit one block: every op in order, then the stores."""
@@ -237,10 +233,9 @@ class KernelEmit(Emit[BlockValue]):
         What the body appends to the list is yielded by the loop; after the loop the list has its results."""
         body = Region("body", isolated=False, result_types=[v.type for v, _ in carried])
         body.params = [Value(INDEX_TYPE, self.builder.name("i")), *(Value(v.type, self.builder.name(n)) for v, n in carried)]
-        outer, self.builder.block = self.builder.block, body
         state: list[Value] = list(body.params)
-        yield state if carried else body.params[0]
-        self.builder.block = outer
+        with self.builder.inside(body):
+            yield state if carried else body.params[0]
         body.results = list(state[len(body.params) :])
         inits = [v for v, _ in carried]
         result = self.builder.op("scf.for", lower, upper, number(step), inits, regions=[body], name="acc" if carried else "")
@@ -266,21 +261,20 @@ class KernelEmit(Emit[BlockValue]):
         """A scalar as an index."""
         result = self.positions.get(v)
         if result is None:
-            outer, self.builder.block = self.builder.block, self.top
-            given: BlockValue = self.read(v)
-            result = self.positions[v] = self.builder.op("index_cast", given.value, to=INDEX_TYPE)
-            self.builder.block = outer
+            with self.builder.inside(self.top):
+                given: BlockValue = self.read(v)
+                result = self.positions[v] = self.builder.op("index_cast", given.value, to=INDEX_TYPE)
         return result
 
     # Tiles
 
     def constant(self, x: Literal) -> Value:
         """The splat value of a literal, as a constant of the function."""
-        outer, self.builder.block = self.builder.block, self.top
         same = (op.result for op in self.top.body if op.defn.is_constant and op.attr("value").key == one(x).key)
-        result = next(same, None) or self.builder.op("constant", value=one(x))
-        self.builder.block = outer
-        return result
+        if (found := next(same, None)) is None:
+            with self.builder.inside(self.top):
+                found = self.builder.op("constant", value=one(x))
+        return found
 
     def scalar(self, n: float, dtype: DType) -> Value:
         """A number as a constant of the function."""
@@ -412,19 +406,17 @@ class KernelEmit(Emit[BlockValue]):
     def neighbors(self, apart: int) -> Value:
         """The tile with each row replaced by its partner, the row `apart` after or before it."""
         if apart not in self.neighbor:
-            outer, self.builder.block = self.builder.block, self.top
 
             def step(short: str, x: Value, n: int) -> Value:
-                by = self.scalar(n, SI32)
-                return self.tile_op(short, COLUMN, SI32, x, by).value
+                return self.tile_op(short, COLUMN, SI32, x, self.scalar(n, SI32)).value
 
-            zero = self.scalar(0, SI32)
-            row = self.builder.op("tile.ci", zero, [], [], to=tile(SI32, (1, self.blocks.rows)), name="row")
-            row = reshaped(self, row, self.type_of(COLUMN, SI32), [])
-            second = step("mins", step("maxs", step("subs", step("rems", row, 2 * apart), apart - 1), 0), 1)
-            back = step("subs", step("muls", second, 2 * apart), apart)
-            self.neighbor[apart] = self.tile_op("sub", COLUMN, SI32, row, back).value
-            self.builder.block = outer
+            with self.builder.inside(self.top):
+                zero = self.scalar(0, SI32)
+                row = self.builder.op("tile.ci", zero, [], [], to=tile(SI32, (1, self.blocks.rows)), name="row")
+                row = reshaped(self, row, self.type_of(COLUMN, SI32), [])
+                second = step("mins", step("maxs", step("subs", step("rems", row, 2 * apart), apart - 1), 0), 1)
+                back = step("subs", step("muls", second, 2 * apart), apart)
+                self.neighbor[apart] = self.tile_op("sub", COLUMN, SI32, row, back).value
         return self.neighbor[apart]
 
     def existing(self, kind: str) -> list[Operand]:
@@ -569,24 +561,20 @@ def load(emit: KernelEmit, read: Read) -> BlockValue:
     """Load the block of an operand; a loop invariant is loaded before the loops."""
     assert isinstance(read.base, Value)
     memory, index_map, name = emit.memory[read.base], read.index_map or (AffineExpr(),), read.base.name
-    kind, outer = emit.layout.kind(read.memory), emit.builder.block
+    kind = emit.layout.kind(read.memory)
     parts, turned = _parts(emit, index_map)
     if kind == POINT:
         parts = {len(index_map) - 1: Part(None, number(0), _unit(memory), number(1))}
     elif not parts:  # a row where all extents are 1
         parts = {len(index_map) - 1: Part(None, number(0), emit.blocks.columns, emit.valid["columns"])}
-    if all(isinstance(emit.at[a], Literal) for a in flat(read.memory)):
-        emit.builder.block = emit.top
-    w = window(emit, memory, index_map, parts)
-    t = memory.type
-    assert isinstance(t, MemRefType)
-    result = emit.builder.op("tile.load", w.memory, w.indices, w.valid, [], to=tile(t.dtype, w.shape), name=name)
-    if kind == POINT:
-        emit.builder.block = outer
-        return _point(emit, result)
-    piece = BlockValue(kind, _upright(emit, result, kind, turned))
-    emit.builder.block = outer
-    return piece
+    fixed = all(isinstance(emit.at[a], Literal) for a in flat(read.memory))
+    with emit.builder.inside(emit.top if fixed else emit.builder.block):
+        w = window(emit, memory, index_map, parts)
+        to = tile(dtype_of(memory), w.shape)
+        result = emit.builder.op("tile.load", w.memory, w.indices, w.valid, [], to=to, name=name)
+        if kind != POINT:
+            return BlockValue(kind, _upright(emit, result, kind, turned))
+    return _point(emit, result)
 
 
 def _unit(memory: Value) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
 
 from ptir_tools.convert.naming import extent_name, spelled
 from ptir_tools.convert.ptir_to_pto.partition import Chain, Kernel, Partition, Repeat, Step
@@ -168,7 +167,7 @@ class _Link:
     def value(self, v: Value) -> Value:
         """A memory or scalar of the entry; an extent as a scalar is computed when it is first used."""
         if v not in self.values:
-            with self.inside(self.program.main):
+            with self.builder.inside(self.program.main):
                 self.values[v] = self.builder.op("index_cast", self.extents[self.outline.extents[v]], to=_scalar(v))
         return self.values[v]
 
@@ -214,7 +213,7 @@ class _Link:
             bounds = self.position(lower), self.position(upper)
             body = Region("body", isolated=False)
             body.params = [Value(INDEX_TYPE, self.builder.name("i"))]
-            with self.inside(body):
+            with self.builder.inside(body):
                 self.values[counter] = self.builder.op("index_cast", body.params[0], to=_scalar(counter))
                 self.steps(step.steps[0])
             self.builder.op("scf.for", *bounds, by, [], regions=[body])
@@ -222,13 +221,6 @@ class _Link:
         condition = self.read(item.operands[0])
         regions = [Region("then", isolated=False), Region("else", isolated=False)]
         for region, block in zip(regions, step.steps, strict=True):
-            with self.inside(region):
+            with self.builder.inside(region):
                 self.steps(block)
         self.builder.op("scf.if", condition, regions=regions)
-
-    @contextmanager
-    def inside(self, region: Region) -> Iterator[None]:
-        """Append to a region."""
-        outer, self.builder.block = self.builder.block, region
-        yield
-        self.builder.block = outer

@@ -76,7 +76,7 @@ def looped(work: Preparation, body: Region, block: Region, inits: Sequence[Opera
         work.values[p] = memory
         results.append(memory)
         changing.append((memory, new))
-    with work.inside(block):
+    with work.b.inside(block):
         yield results
         pairs = [pair for memory, x in changing for pair in zip(work.leaves(memory), leaves(work, x), strict=True)]
         memories = {m for m, _ in pairs}
@@ -177,7 +177,7 @@ def cond(work: Preparation, op: Op, flag: Operand, *operands: Operand) -> list[O
     blocks = [Region(name, isolated=False) for name in ("then", "else")]
     for region, block in zip(op.regions, blocks, strict=True):
         work.values.update(zip(region.params, operands, strict=True))
-        with work.inside(block):
+        with work.b.inside(block):
             work.block(region)
             for memory, x in zip(memories, work.results(region), strict=True):
                 for own, leaf in zip(work.leaves(memory), leaves(work, x), strict=True):

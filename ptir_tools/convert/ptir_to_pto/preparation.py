@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.inlining import require_few
@@ -133,13 +132,6 @@ class Preparation:
         for op in block.body:
             self.b.loc = op.loc
             self.op(op)
-
-    @contextmanager
-    def inside(self, block: Region) -> Iterator[None]:
-        """Build into a block."""
-        outer, self.b.block = self.b.block, block
-        yield
-        self.b.block = outer
 
     def control(self, short: str, *groups: Operand | Sequence[Operand], regions: Sequence[Region]) -> None:
         """Append a loop or branch of PTO. It has no results, since its blocks write to memory."""
@@ -335,9 +327,8 @@ class Preparation:
         others = {*(kept or ()), *self.others} - {v.name for v in self.constants.values()}
         while name in others:
             name = f"{spelled(self.main.name)}_{name}"
-        outer, self.b.block = self.b.block, self.top
-        result = self.constants[x.key] = self.b.param(x.type, name)
-        self.b.block = outer
+        with self.b.inside(self.top):
+            result = self.constants[x.key] = self.b.param(x.type, name)
         if x.data is None:
             self.diagnostics.error(NOT_TRANSLATABLE, "the payload of the constant is not in the file", loc)
         elif kept is not None:
