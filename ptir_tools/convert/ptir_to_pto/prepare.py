@@ -20,7 +20,7 @@ from ptir_tools.core.ir import Element, Function, Op, Operand, Value, operand_ty
 from ptir_tools.core.types import TensorType, TupleType
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
-from ptir_tools.dialects.ptir.composites.express import EXACT, FUNCTIONS, SPECIAL
+from ptir_tools.dialects.ptir.composites.express import FUNCTIONS, SPECIAL
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.rewrite.driver import GreedyConfig, apply_patterns_and_fold_greedily
 from ptir_tools.rewrite.pattern_set import PatternSet
@@ -62,7 +62,7 @@ EXPANSIONS: dict[str, Expand] = {
     "bitcast": integers.bitcast,
     "nextafter": integers.next_after,
     "reduce_precision": integers.reduced_precision,
-    "sign": EXACT["sign"],
+    "sign": reductions.sign,
     "is_finite": reductions.finite,
     "gather": ordering.gather,
     "top_k": ordering.top_k,

@@ -61,6 +61,12 @@ def logical(site: Place, *xs: Tensor) -> Tensor | None:
     return select(a, b, a) if short == "bitwise_and" else select(a, a, b)
 
 
+def sign(site: Place, x: Tensor) -> Tensor:
+    """-1 and 1; of integers, too, by select: a mask as numbers would be one more."""
+    below = select(x < 0, -1, x)
+    return select(x > 0, 1, below)
+
+
 def finite(site: Place, x: Tensor) -> Tensor:
     """Whether the absolute is less than infinity, which not all short floats have."""
     return rounding.is_finite(cast(x, F32) if x.dtype.bits < 16 else x)
