@@ -164,7 +164,8 @@ def _blocks(kernel: Kernel, op: Op) -> Lines:
 
 def _scattered(kernel: Kernel, op: Op) -> Extents:
     """What an op scatters: elements and indices that are valid. The library moves as many elements as it is given indices."""
-    return both(*kernel.regions(op), of_shape(sides(kernel.tiles[tiles_of(op)[1]])))
+    given, at = kernel.regions(op)
+    return both(given, at, of_shape(sides(kernel.tiles[tiles_of(op)[1]])))
 
 
 def _scatter(kernel: Kernel, op: Op) -> Lines:
