@@ -7,17 +7,15 @@ import json
 import math
 import os
 import re
-import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ptir_tools.bridges import extents
-from ptir_tools.bridges.extent_ops import measured
 from ptir_tools.bridges.extents import Size
 from ptir_tools.bridges.node import Place
 from ptir_tools.bridges.onnx.folding import fold
 from ptir_tools.bridges.onnx.ops import bounded, contrib
-from ptir_tools.bridges.onnx.protocols import Attribute, Bounded, Datum, Items, Scope
+from ptir_tools.bridges.onnx.protocols import OF_NUMPY, POISON, Attribute, Bounded, Datum, Items, Poisoned, Scope, spelled
 from ptir_tools.bridges.onnx.table import (
     DEFAULTS,
     DOMAIN,
@@ -41,26 +39,24 @@ from ptir_tools.core.dialect import BIND, SHAPES, Options, Program
 from ptir_tools.core.dtypes import SI64, DType
 from ptir_tools.core.expressions import of_dim
 from ptir_tools.core.files import is_below, open_data
-from ptir_tools.core.ir import Element, Literal, Operand, Value
-from ptir_tools.core.lazy import lazy, np, regex
-from ptir_tools.core.limits import Expansion, LimitExceeded, current, require_memory
+from ptir_tools.core.ir import Element, Operand, Value
+from ptir_tools.core.lazy import lazy, np
+from ptir_tools.core.limits import Expansion, require_memory
 from ptir_tools.core.source import Loc, Source, pack
 from ptir_tools.core.spelling import proposed
 from ptir_tools.core.symbols import DERIVED
-from ptir_tools.core.typed import TYPE_CHECKING, cast
-from ptir_tools.core.types import Dim, Sym, TensorType, sym, tensor
+from ptir_tools.core.typed import TYPE_CHECKING
+from ptir_tools.core.types import Dim, Sym, TensorType, sym
 from ptir_tools.core.violations import Place as Piece
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir import GIVEN, PLACEHOLDERS
-from ptir_tools.dialects.ptir.builder.build import Block, Tensor
+from ptir_tools.dialects.ptir.builder.build import Tensor
 
 if TYPE_CHECKING:
     import onnx
 else:
     onnx = lazy("onnx")
 
-_OTHER = regex(r"[^\w.$]")
-_POISON = cast("Datum", object())  # the value of a refused node: its readers are not reported
 _DOMAINS = {"ai.onnx": ""}  # two names of the default domain
 # Operators whose results are integers also as floats, if their operands are.
 _INTEGERS_STAY = ("Add", "Ceil", "Concat", "Floor", "Gather", "Mul", "Neg", "Reshape", "Slice", "Squeeze", "Sub", "Unsqueeze")
@@ -69,89 +65,6 @@ _BINDING = 1 << 12  # the most elements of an array that is folded
 
 # What a handler may raise for operands or lists of other lengths than its operator has. ONNX says then what is wrong.
 _UNFIT = (LookupError, ValueError)
-
-
-class _Poisoned(Exception):
-    """A node reads a refused value."""
-
-
-class Values(Scope):
-    """The values of a graph, a region or a function body by name, and the block that they are in."""
-
-    def __init__(
-        self, importer: Importer, block: Block, opsets: Mapping[str, int], attrs: Mapping[str, Attribute], top: bool
-    ) -> None:
-        self.importer, self.block, self.opsets, self.attrs, self.top = importer, block, opsets, attrs, top
-        self.values: dict[str, Datum] = {}
-        self.made: dict[int, tuple[Array, Tensor]] = {}  # tensors of constant arrays, by identity
-
-    def datum(self, name: str) -> Datum:
-        """The value called `name`. Raises Violation when nothing defines it."""
-        if name not in self.values:
-            maker = next((n for n in self.importer.kept if name in n.output), None)
-            if maker is not None:
-                called = f" `{maker.name}`" if maker.name else ""
-                message = f"`{name}` is used before the node{called} of {maker.op_type}, which computes it"
-                raise Violation("InvalidModel", message, help="sort the nodes: each comes after those that it reads")
-            help = proposed(name, filter(None, self.values), "{}")[0]
-            raise Violation("InvalidModel", f"nothing defines `{name}`", help=help)
-        if self.values[name] is _POISON:
-            raise _Poisoned
-        return self.values[name]
-
-    def tensor(self, datum: Datum, name: str = "") -> Tensor | None:
-        """`datum` as a tensor of the block: an array becomes a constant once."""
-        if datum is None or isinstance(datum, Tensor):
-            return datum
-        if isinstance(datum, Items):
-            raise refused(f"`{name}` is a sequence, and a tensor is wanted" if name else "a sequence is where a tensor is wanted")
-        entry = self.made.get(id(datum))
-        if entry is None:
-            result = self._symbolic(datum) if datum.dtype == object else self._constant(datum)
-            if self.top and name and isinstance(result.operand, Value):
-                result.named(spelled(name))
-            self.made[id(datum)] = entry = (datum, result)
-        return entry[1]
-
-    def _constant(self, array: Array) -> Tensor:
-        dtype = _DTYPES.get(array.dtype.name)
-        if dtype is None:
-            raise refused(f"PTIR has no {array.dtype}")
-        t = tensor(dtype, array.shape)
-        if t.count * dtype.size > current().literal_bytes:
-            raise LimitExceeded(f"a literal of {t}", "--max-literal-bytes", self.importer.place.loc)
-        varied = array.size > 1 and array.flat[0] != array.flat[1]
-        literal = Literal(t, _bytes(array, dtype)) if varied else arrays.to_literal(array, t)
-        return self.block.op("constant", value=literal)
-
-    def _symbolic(self, array: Array) -> Tensor:
-        """A tensor of integers and extents, which are measured at run time."""
-        parts = [self.measured(x).reshape([1]) for x in array.reshape(-1)]
-        whole = parts[0] if len(parts) == 1 else self.block.op("concat", parts, 0)
-        return whole if array.ndim == 1 else whole.reshape(array.shape)
-
-    def measured(self, d: Dim | Size) -> Tensor:
-        """An extent as a scalar si64."""
-        return measured(self.block, extents.of(d))
-
-
-_DTYPES: dict[str, DType] = {d.numpy: d for d in NUMBERS}
-
-
-def _bytes(array: Array, dtype: DType) -> bytes:
-    """The little-endian bytes of an array, without a copy where it is a view of such bytes."""
-    base: object = array
-    while isinstance(base, np.ndarray) and base.base is not None:
-        base = base.base
-    whole = isinstance(base, bytes) and len(base) == array.nbytes and array.flags.c_contiguous
-    return (
-        base if isinstance(base, bytes) and whole and dtype.bits >= 8 and sys.byteorder == "little" else arrays.pack(array, dtype)
-    )
-
-
-def spelled(name: str) -> str:
-    """`name` as text PTIR can spell it."""
-    return _OTHER.sub("_", name) or "v"
 
 
 class Importer:
@@ -178,7 +91,6 @@ class Importer:
         self.expansion = Expansion(0)
         self.outside_bytes = 0  # of external data that were read
         self.depth = 0
-        self.poisoned = _Poisoned()
 
     def program(self) -> Program | None:
         """The program, or None after errors.
@@ -224,7 +136,7 @@ class Importer:
             message = f"the model is of operator set {opset}, and the package `onnx` {onnx.__version__} knows 1 to {newest}"
             self.diagnostics.error("UnsupportedOnnx", message, None, help="pip install -U onnx")
             return None
-        scope = Values(self, self.graph, _opsets(self.model), {}, True)
+        scope = Scope(self, self.graph, _opsets(self.model), {}, True)
         given = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
         given -= {*self.options[GIVEN], *self.constants}  # an initializer that is an input, too, is its default
         inputs = {v.name: v for v in graph.input}
@@ -239,7 +151,7 @@ class Importer:
             if value.name not in given:
                 elements = self._elements(value) if _is_sequence(value) else []
                 items = [self._input(x, self._guard(value.name)) for x in elements or [value]]
-                scope.values[value.name] = Items(tuple(items)) if elements and _POISON not in items else items[0]
+                scope.values[value.name] = Items(tuple(items)) if elements and POISON not in items else items[0]
         self.run(graph.node, scope)
         results = [result for value in graph.output for result in self._results(scope, value.name)]
         if self.diagnostics.errors:
@@ -332,7 +244,7 @@ class Importer:
             return self.graph.input(name, dtype, shape)
         except Violation as violation:
             self.diagnostics.violation(violation, loc)
-            return _POISON
+            return POISON
 
     def _dims(self, value: onnx.ValueInfoProto) -> list[int | str]:
         """The extents of an input: numbers, and the names of symbols. Exporters write -1 and 0 for one that is not known."""
@@ -365,13 +277,13 @@ class Importer:
                 scope.values[t.name] = self.array(t)
             except Violation as violation:
                 self.diagnostics.violation(violation, None)
-                scope.values[t.name] = _POISON
+                scope.values[t.name] = POISON
         for s in graph.sparse_initializer:
             try:
                 scope.values[s.values.name] = self.dense(s)
             except Violation as violation:
                 self.diagnostics.violation(violation, None)
-                scope.values[s.values.name] = _POISON
+                scope.values[s.values.name] = POISON
 
     def outside(self, scope: Scope, name: str) -> str:
         """The name of the dtype of a constant that PTIR lacks and that is stored in a wider one; else ""."""
@@ -434,7 +346,7 @@ class Importer:
             datum = scope.datum(name)
             parts = {f"{name}.{k}": x for k, x in enumerate(datum.items)} if isinstance(datum, Items) else {name: datum}
             results = [(part, scope.tensor(x, part)) for part, x in parts.items()]
-        except _Poisoned:
+        except Poisoned:
             return []
         except Violation as violation:
             self.diagnostics.violation(violation, None)
@@ -451,7 +363,7 @@ class Importer:
             self.place.loc = self.locs.get(id(proto), before)
             try:
                 outputs = self.translate(proto, scope)
-            except _Poisoned:
+            except Poisoned:
                 outputs = None
             except Violation as violation:
                 violation.at = self._piece(violation, proto)
@@ -471,7 +383,7 @@ class Importer:
                 outputs = None
             for k, name in enumerate(proto.output):
                 if name:
-                    scope.values[name] = _POISON if outputs is None else self._output(outputs, k, proto, scope)
+                    scope.values[name] = POISON if outputs is None else self._output(outputs, k, proto, scope)
             self.place.loc = before
 
     def _piece(self, violation: Violation, proto: onnx.NodeProto) -> str | Piece | None:
@@ -493,7 +405,7 @@ class Importer:
         if k >= len(outputs) or outputs[k] is None:
             message = f"output {k} of {proto.op_type}, `{proto.output[k]}`, is not one that is computed here"
             self.diagnostics.error("UnsupportedOnnx", message, self.place.loc)
-            return _POISON
+            return POISON
         return self._named(self._as_declared(outputs[k], proto.output[k], scope), proto.output[k], scope)
 
     def _as_declared(self, datum: Datum, name: str, scope: Scope) -> Datum:
@@ -505,7 +417,7 @@ class Importer:
         if DTYPES[t.elem_type] is not datum.dtype:
             message = f"`{name}` is declared {DTYPES[t.elem_type]}, and is {datum.type}"
             self.diagnostics.error("InvalidModel", message, self.place.loc)
-            return _POISON
+            return POISON
         wanted = [d.dim_value for d in t.shape.dim]
         pairs = [*zip(datum.shape, wanted, strict=False)]
         if t.HasField("shape") and (len(wanted) != datum.rank or any(isinstance(d, int) and n > 0 and d != n for d, n in pairs)):
@@ -525,7 +437,7 @@ class Importer:
         constant = [
             onnx.numpy_helper.from_array(x, n) for n, x in known.items() if isinstance(x, np.ndarray) and x.dtype != object
         ]
-        typed = [onnx.ValueInfoProto(name=n, type=_type_proto(x)) for n, x in known.items() if x is not None and x is not _POISON]
+        typed = [onnx.ValueInfoProto(name=n, type=_type_proto(x)) for n, x in known.items() if x is not None and x is not POISON]
         outputs = [onnx.ValueInfoProto(name=name) for name in proto.output if name]
         graph = onnx.helper.make_graph([proto], "one", typed, outputs, constant)
         opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in scope.opsets.items()]
@@ -608,7 +520,7 @@ class Importer:
         """The rows that count of a node's results, where its operands have some that do not. Raises Violation."""
         held = {i: b for i, x in enumerate(operands) if (b := self._bound(x)) is not None}
         graphs = [g for a in node.proto.attribute for g in (*a.graphs, *([a.g] if a.HasField("g") else []))]
-        captured = [name for g in graphs for name in self.captured(g, node.scope)]
+        captured = [name for g in graphs for name in node.scope.captured(g)]
         if any(self._bound(node.scope.values.get(name)) for name in captured):
             raise refused(f"a subgraph of {node.name} reads rows whose count depends on data")
         return bounded.carried(node, operands, held) if held else None
@@ -652,7 +564,7 @@ class Importer:
         """The outputs of a function, whose nodes are appended to the block of the caller."""
         bound = {a.name: onnx.helper.get_attribute_value(a) for a in body.attribute_proto} | dict(attrs)
         opsets = {**scope.opsets, **{_domain(o.domain): o.version for o in body.opset_import}}
-        inner = Values(self, scope.block, opsets, bound, False)
+        inner = Scope(self, scope.block, opsets, bound, False)
         inner.made = scope.made
         for k, name in enumerate(body.input):
             inner.values[name] = scope.datum(proto.input[k]) if k < len(proto.input) and proto.input[k] else None
@@ -663,25 +575,9 @@ class Importer:
         self.run(body.node, inner)
         self.depth -= 1
         if self.diagnostics.errors > errors:
-            raise _Poisoned
+            raise Poisoned
         requested = [k < len(proto.output) and bool(proto.output[k]) for k in range(len(body.output))]
         return [inner.datum(name) if used else None for name, used in zip(body.output, requested, strict=True)]
-
-    def region_scope(self, outer: Scope, block: Block) -> Values:
-        """A scope for a subgraph that becomes a region: constant values are visible, others must be passed in."""
-        inner = Values(self, block, outer.opsets, outer.attrs, False)
-        inner.values = {k: v for k, v in outer.values.items() if not isinstance(v, (Tensor, Items))}
-        return inner
-
-    def inner_scope(self, outer: Scope) -> Values:
-        """A scope for a subgraph that is inlined: all outer values are visible."""
-        inner = Values(self, outer.block, outer.opsets, outer.attrs, False)
-        inner.values, inner.made = dict(outer.values), outer.made
-        return inner
-
-    def captured(self, graph: onnx.GraphProto, outer: Scope) -> list[str]:
-        """The names of tensors and sequences of `outer` that a subgraph reads."""
-        return [name for name in free_names(graph) if isinstance(outer.values.get(name), (Tensor, Items))]
 
     def counted(self, datum: Datum) -> list[Size] | None:
         """The integers and extents in a datum of any dtype; None when it holds other values or is not constant."""
@@ -739,21 +635,6 @@ def _tensor_of(value: onnx.ValueInfoProto) -> onnx.TypeProto.Tensor | None:
 
 def _is_sequence(value: onnx.ValueInfoProto | None) -> bool:
     return value is not None and value.type.HasField("sequence_type")
-
-
-def free_names(graph: onnx.GraphProto) -> Iterator[str]:
-    """The names that a subgraph reads and does not define, in order, each once."""
-    defined = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-    defined |= {t.values.name for t in graph.sparse_initializer}
-    names: dict[str, None] = {}
-    for node in graph.node:
-        inner = [g for a in node.attribute for g in (*a.graphs, *([a.g] if a.HasField("g") else []))]
-        for name in (*node.input, *(n for g in inner for n in free_names(g))):
-            if name and name not in defined:
-                names[name] = None
-        defined.update(node.output)
-    names.update((v.name, None) for v in graph.output if v.name not in defined)
-    return iter(names)
 
 
 def frozen(given: object, dtype: DType, shape: Sequence[Dim], name: str) -> Array:
@@ -838,5 +719,5 @@ def _type_proto(x: Datum) -> onnx.TypeProto:
         dims = [d if isinstance(d, int) else d.name for d in x.shape]
         return onnx.helper.make_tensor_type_proto(NUMBERS[x.dtype], dims)
     assert x is not None
-    dtype = SI64 if x.dtype == object else _DTYPES[x.dtype.name]
+    dtype = SI64 if x.dtype == object else OF_NUMPY[x.dtype.name]
     return onnx.helper.make_tensor_type_proto(NUMBERS[dtype], list(x.shape))

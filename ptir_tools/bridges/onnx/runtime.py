@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     import onnxruntime
 
     from ptir_tools.bridges.onnx import format as onnx_format
-    from ptir_tools.bridges.onnx import importer, submodel
+    from ptir_tools.bridges.onnx import protocols, submodel
 else:
     onnx_format = lazy("ptir_tools.bridges.onnx.format")
-    importer = lazy("ptir_tools.bridges.onnx.importer")
+    protocols = lazy("ptir_tools.bridges.onnx.protocols")
     onnx = lazy("onnx")
     submodel = lazy("ptir_tools.bridges.onnx.submodel")
     onnxruntime = lazy("onnxruntime")
@@ -81,11 +81,11 @@ def values(program: Program, wide: Program, inputs: Mapping[str, Array], names: 
         return dict(zip(names, outputs(wide, inputs).values(), strict=True))
     model = _model(program)
     requested, own = set(names), {value.name for value in model.graph.output}
-    more = [name for node in model.graph.node for name in node.output if importer.spelled(name) in requested and name not in own]
+    more = [name for node in model.graph.node for name in node.output if protocols.spelled(name) in requested and name not in own]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in more)
     entry = run(model, inputs)
-    spelled = Counter(map(importer.spelled, entry))
-    return {importer.spelled(name): x for name, x in entry.items() if spelled[importer.spelled(name)] == 1}
+    spelled = Counter(map(protocols.spelled, entry))
+    return {protocols.spelled(name): x for name, x in entry.items() if spelled[protocols.spelled(name)] == 1}
 
 
 def _model(program: Program) -> onnx.ModelProto:
@@ -133,7 +133,7 @@ def _opened(
 def _outputs(session: onnxruntime.InferenceSession, dtypes: list[DType | None], inputs: Mapping[str, Array]) -> dict[str, Array]:
     feeds = {}
     for value in session.get_inputs():
-        x = inputs.get(value.name, inputs.get(importer.spelled(value.name)))
+        x = inputs.get(value.name, inputs.get(protocols.spelled(value.name)))
         if x is None:
             raise UsageError(f"ONNX Runtime needs the input `{value.name}`, which the program does not have")
         feeds[value.name] = np.asarray(x) if x.dtype.name in _PLAIN else x.astype(_HELD_BY_NAME[x.dtype.name])

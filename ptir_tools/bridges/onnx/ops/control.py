@@ -12,7 +12,7 @@ from ptir_tools.bridges.node import results_of
 from ptir_tools.bridges.onnx.ops.elementwise import logical
 from ptir_tools.bridges.onnx.ops.shape import cut
 from ptir_tools.bridges.onnx.ops.trips import trips
-from ptir_tools.bridges.onnx.protocols import Attribute, Datum, Items, Scope
+from ptir_tools.bridges.onnx.protocols import Attribute, Datum, Items, Poisoned, Scope
 from ptir_tools.bridges.onnx.table import Node, axis, fixed, handles, refused
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics, Severity
@@ -53,7 +53,7 @@ def _attempt(node: Node) -> Iterator[Diagnostics]:
         with node.block.whole():
             try:
                 yield mine
-            except type(importer.poisoned):
+            except Poisoned:
                 raise _Failed(mine) from None
             if mine.errors:
                 raise _Failed(mine)
@@ -65,7 +65,7 @@ def _report(node: Node, failed: _Failed) -> NoReturn:
     """Report the errors of a subgraph."""
     for diagnostic in failed.diagnostics:
         node.scope.importer.diagnostics.add(diagnostic)
-    raise node.scope.importer.poisoned
+    raise Poisoned
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def _mismatched(violation: Violation, what: str) -> Violation:
 def inline(scope: Scope, graph: onnx.GraphProto, given: Sequence[Datum]) -> list[Datum]:
     """Append the nodes of a subgraph in place, and return its outputs. An output in error is the caller's."""
     importer = scope.importer
-    inner = importer.inner_scope(scope)
+    inner = scope.inner()
     importer.initializers(graph, inner)
     inner.values.update(zip((v.name for v in graph.input), given, strict=True))
     importer.run(graph.node, inner)
@@ -113,7 +113,7 @@ class Region:
 
     def __init__(self, node: Node, *graphs: onnx.GraphProto) -> None:
         self.node = node
-        names = {name: None for graph in graphs for name in node.scope.importer.captured(graph, node.scope)}
+        names = {name: None for graph in graphs for name in node.scope.captured(graph)}
         self.values = {name: node.scope.values[name] for name in names}
         self.tensors = [x for value in self.values.values() for x in _tensors(value)]
 
@@ -124,7 +124,7 @@ class Region:
         importer = self.node.scope.importer
 
         def built(*params: Tensor) -> list[Tensor]:
-            inner = importer.region_scope(self.node.scope, params[0].block if params else self.node.block)
+            inner = self.node.scope.region(params[0].block if params else self.node.block)
             inside = iter(params[own : own + len(self.tensors)])
             inner.values.update((name, _inside(value, inside)) for name, value in self.values.items())
             importer.initializers(graph, inner)

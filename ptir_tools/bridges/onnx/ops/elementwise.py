@@ -39,7 +39,7 @@ DIRECT = {
     "Cos": "cos", "Cosh": "cosh", "Div": "div", "Equal": "compare_eq", "Erf": "erf", "Exp": "exp", "Floor": "floor",
     "Greater": "compare_gt", "GreaterOrEqual": "compare_ge", "Less": "compare_lt", "LessOrEqual": "compare_le", "Log": "log",
     "Mul": "mul", "Neg": "neg", "Reciprocal": "reciprocal", "Round": "round_even", "Sign": "sign", "Sin": "sin",
-    "Sinh": "sinh", "Sub": "sub", "Tan": "tan", "Tanh": "tanh",
+    "Sinh": "sinh", "Sub": "sub", "Tan": "tan", "Tanh": "tanh", "Where": "select",
 }  # fmt: skip
 
 
@@ -142,12 +142,6 @@ def bitcast(node: Node) -> Tensor:
     if target.bits != node[0].dtype.bits:
         raise refused(f"BitCast of {node[0].dtype} to {target} changes the size of an element")
     return node[0].bitcast(dtype=target)
-
-
-@handles("Where")
-def where(node: Node) -> Tensor:
-    """Where."""
-    return node[0].select(node[1], node[2])
 
 
 @handles("Clip")
