@@ -28,7 +28,7 @@ _ATTRIBUTES = {
 _SHAPES = ("new_shape", "result_shape")  # attributes that are the result's type in StableHLO
 _ABOUT = {"contract axes": "contracting_dims", "batch axes": "batching_dims"}  # how messages about attributes begin
 # The helps of PTIR's rules that name its ops, and what StableHLO has for them.
-_HELPS = {
+HELPS = {
     "make the shapes equal with broadcast_to": "make the shapes equal with stablehlo.broadcast_in_dim",
     "insert a cast": "insert a stablehlo.convert",
 }
@@ -47,11 +47,6 @@ def _type(m: re.Match[str]) -> str:
         return m[0]
     shape = re.sub(r"\?\w+", "?", m[2].removeprefix(", ").replace(" ", ""))
     return f"tensor<{shape}{'x' if shape else ''}{_NAMES[m[1]]}>"
-
-
-def helped(help: str | None) -> str | None:
-    """A help, in the words of StableHLO."""
-    return _HELPS.get(help or "", help)
 
 
 def place(violation: Violation, s: Statement, text: str, spelled: Mapping[str, str]) -> Loc:

@@ -188,7 +188,7 @@ class Reader:
         message = faults.worded(violation.message if named else f"`{s.name}`: {violation.message}", pretty)
         at = faults.place(violation, s, self.text, entry.spelled if entry is not None else {})
         labels = [(loc, text) for loc, text in violation.labels if isinstance(loc, int)]
-        help = faults.helped(violation.help)
+        help = faults.HELPS.get(violation.help or "", violation.help)
         self.diagnostics.error(violation.code, message, at, help=help, labels=labels, instead=violation.instead)
 
     def statement(self, s: Statement, scope: Scope) -> None:

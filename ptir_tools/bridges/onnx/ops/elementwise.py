@@ -290,7 +290,8 @@ def converted(x: Tensor, target: DType, saturate: bool = True) -> Tensor:
 def wrapped(x: Tensor, target: DType) -> Tensor:
     """An integer tensor modulo the range of a narrower integer dtype."""
     half, size = 1 << (target.bits - 1), 1 << target.bits
-    low = x.bitwise_and(_mask(x, size - 1)).cast(SI64)  # 0 ≤ low < size
+    mask = size - 1 if size - 1 <= x.dtype.max else -1
+    low = x.bitwise_and(mask).cast(SI64)  # 0 ≤ low < size
     return ((low >= half).select(low - size, low) if target.is_signed else low).cast(target)
 
 
@@ -306,10 +307,6 @@ def centered(x: Tensor, zero: Tensor | None, shape: list[int] | None = None) -> 
 def scalar(z: Tensor) -> Tensor:
     """A tensor of shape [1] as rank 0."""
     return z.reshape([]) if z.shape == (1,) else z
-
-
-def _mask(x: Tensor, bits: int) -> Tensor:
-    return x.block.full(bits if bits <= x.dtype.max else bits - (1 << x.dtype.bits), x)
 
 
 def _to_fp8(x: Tensor, target: DType, saturate: bool) -> Tensor:

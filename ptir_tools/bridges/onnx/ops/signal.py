@@ -7,7 +7,7 @@ from ptir_tools.bridges.onnx.ops.shape import axis_product, cut, pad
 from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, fixed, handles
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.dtypes import F64, DType
+from ptir_tools.core.dtypes import F64
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LimitExceeded, current
 from ptir_tools.core.violations import Violation
@@ -103,8 +103,4 @@ def mel_weights(node: Node) -> Array:
             out[left : middle + 1, i] = (np.arange(left, middle + 1) - left) / (middle - left)
         if right > middle:
             out[middle:right, i] = (right - np.arange(middle, right)) / (right - middle)
-    return out.astype(arrays.numpy_dtype(_dtype(node)))
-
-
-def _dtype(node: Node) -> DType:
-    return dtype_of(node.attr("output_datatype", 1))
+    return out.astype(arrays.numpy_dtype(dtype_of(node.attr("output_datatype", 1))))

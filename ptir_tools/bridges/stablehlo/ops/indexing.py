@@ -82,10 +82,6 @@ def offset_windows(x: Tensor, windows: int, offset: Sequence[int]) -> Tensor:
     return x.transpose([order.index(a) for a in range(x.rank)])
 
 
-def _strides(sizes: Sequence[int]) -> list[int]:
-    return [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
-
-
 @handles("stablehlo.gather")
 def gather(site: Site, x: Tensor, indices: Tensor) -> Tensor:
     """Slices of the operand at indices, which are clamped to its bounds."""
@@ -224,7 +220,7 @@ def _rows(x: Tensor, chosen: Sequence[int]) -> Tensor:
 
 def _linear(site: Site, numbers: Numbers, chosen: Sequence[int], shape: Sequence[int], along: dict[int, int]) -> Tensor:
     """The linear indices of rows: the starts, in `shape`, plus the positions along the axes `along`."""
-    strides = dict(zip(chosen, _strides([numbers.sizes[d] for d in chosen]), strict=True))
+    strides = {d: math.prod(numbers.sizes[e] for e in chosen[k + 1 :]) for k, d in enumerate(chosen)}
     total: Tensor | None = None
     for d in chosen:
         parts = []
