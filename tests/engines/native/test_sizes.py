@@ -307,6 +307,29 @@ def test_attention(seed: int) -> None:
     np.testing.assert_array_equal(found[~fine], wanted[~fine], err_msg=str(what))
 
 
+@seeds(24, 400)
+def test_convolutions_of_all_bits(seed: int) -> None:
+    """Numbers of all sizes in some places of the image and of the weights, others near 1: within a rounding for each product."""
+    rng = np.random.default_rng(seed)
+    rows, columns = (int(rng.choice([1, 2, 3, 5])) for _ in range(2))
+    stride = int(rng.integers(1, 3))
+    channels, outputs = int(rng.choice([3, 8, 32, 64])), int(rng.choice([5, 16, 33, 64]))
+    x = rng.standard_normal((int(rng.integers(1, 3)), int(rng.integers(6, 20)), int(rng.integers(6, 40)), channels))
+    w = rng.standard_normal((rows * columns * channels, outputs))
+    x *= np.where(rng.random((*x.shape[:3], 1)) < rng.choice([0, 0.1]), 10.0 ** rng.integers(-38, 15, x.shape), 1)
+    w *= np.where(rng.random((1, outputs)) < rng.choice([0, 0.3]), 10.0 ** rng.integers(-30, 15, w.shape), 1)
+    image, weights = x.astype(np.float32), w.astype(np.float32)
+    g = Operands(rng)
+    patches = g.of(image, "f32").extract_patches((rows, columns), strides=(stride, stride))
+    y = patches.dot_general(g.of(weights, "f32", True), contract_lhs=[3], contract_rhs=[0])
+    (found,) = called(g.graph.returns(y), g.given, int(rng.integers(1, 3)))
+    views = np.lib.stride_tricks.sliding_window_view(image.astype(float), (rows, columns), (1, 2))[:, ::stride, ::stride]
+    laid = np.moveaxis(views, 3, -1).reshape(*views.shape[:3], -1)
+    exact, size = laid @ weights.astype(float), abs(laid) @ abs(weights.astype(float))
+    bound = (len(weights) + 1) * (2.0**-24 * size + 2.0**-149)
+    assert (abs(found - exact) <= bound).all(), (image.shape, rows, columns, stride, weights.shape)
+
+
 # ---- Special values at every position of a row
 
 LENGTHS = (1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 79, 100, 127, 129, 200)
