@@ -1,1 +1,1 @@
-# FAIL[1]: ptir translate testdata/ptir/dump/d08_cond_branch.json --to mind
+# FAIL[1]: ptir translate testdata/ptir/dump/d11_quantize_round_trip.json --to mind
