@@ -153,9 +153,10 @@ def test_accesses_that_meet_several_iterations_later(distance, step, forward):
     agree(source, with_events(source), 0, 2, 7, 15)
 
 
-def test_a_loop_from_a_number_that_is_given() -> None:
+@pytest.mark.parametrize("name", CARRYING)
+def test_a_loop_from_a_number_that_is_given(name):
     """It may have no iteration, so what is behind it waits for what is before it."""
-    source = apart(32, 32, True).replace("%i = %c0 to %n step", "%i = %n to %c4 step")
+    source = carrying(*CARRYING[name]).replace("%i = %c0 to %n step", "%i = %n to %c4 step")
     source = source.replace("%c1 = pto.constant 1 : index", "%c1 = pto.constant 1 : index\n    %c4 = pto.constant 4 : index")
     agree(source, with_events(source), 0, 3, 4, 9)
 
