@@ -173,6 +173,22 @@ def test_an_extent_that_no_operand_has_is_computed(count: str) -> None:
         np.testing.assert_array_equal(runtime.run(model, given)["i"], ptir.run(p, given)["i"])
 
 
+def test_axes_of_extent_1_are_exchanged_for_nothing() -> None:
+    """The shape is the same, so nothing is written; what reads it still knows the order."""
+    p = func(
+        "(%x: tensor<f32, 1x1x3x4>) -> (tensor<f32, 1x1x3x4>, tensor<f32, 3x1x1x4>)",
+        "%a = exp(%x) -> tensor<f32, 1x1x3x4>",
+        "%t = transpose(%a) perm[1, 0, 2, 3] -> tensor<f32, 1x1x3x4>",
+        "%u = transpose(%t) perm[1, 0, 2, 3] -> tensor<f32, 1x1x3x4>",
+        "%v = transpose(%t) perm[2, 0, 1, 3] -> tensor<f32, 3x1x1x4>",
+        "return %u, %v",
+    )
+    x = np.arange(12, dtype=np.float32).reshape(1, 1, 3, 4) / 8
+    found = runtime.run(made(p), {"x": x})
+    np.testing.assert_allclose(found["u"], np.exp(x), rtol=1e-6)
+    np.testing.assert_allclose(found["v"], np.exp(x).transpose(2, 0, 1, 3), rtol=1e-6)
+
+
 # ---- names, types, shapes
 
 
