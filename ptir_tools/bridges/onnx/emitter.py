@@ -679,7 +679,9 @@ class Emitter:
             return x
         if all(isinstance(d, int) for d in shape) and keeps_row_major(perm, x.shape):
             y = self.reshape(x, shape)
-            y = y if y is not x and y.moved is None else replace(y)
+            if y is x:
+                return x  # only axes of extent 1 change places
+            y = y if y.moved is None else replace(y)
         else:
             y = self("Transpose", x, perm=list(perm), shape=shape)
         y.moved = (x, perm)
