@@ -63,10 +63,12 @@ class Builder:
 
     @contextmanager
     def inside(self, block: Region) -> Iterator[None]:
-        """Append to another block."""
+        """Append to another block, until the end or an exception."""
         outer, self.block = self.block, block
-        yield
-        self.block = outer
+        try:
+            yield
+        finally:
+            self.block = outer
 
     def results(self, *values: Operand) -> None:
         """Set what the block returns, and declare those types."""

@@ -78,7 +78,7 @@ def moved(before: Program, target: str, profile: str) -> Program:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", BODIES)
 def test_integers_next_to_the_ends_of_the_range(name: str, dtype: str, profile: str) -> None:
-    """As Python's integers, wrapped; what is one op comes back as one, but for bits."""
+    """The numbers are those of Python's integers, wrapped. What is one op comes back as one, except ops on bits."""
     body, meaning = BODIES[name]
     kind, bits = DTYPES[dtype], 8 * DTYPES[dtype]().itemsize
     x, y = (v.reshape(-1) for v in np.meshgrid(*[np.array(ends(bits), kind)] * 2))

@@ -39,7 +39,7 @@ from ptir_tools.core.dialect import BIND, SHAPES, Options, Program
 from ptir_tools.core.dtypes import SI64, DType
 from ptir_tools.core.expressions import of_dim
 from ptir_tools.core.files import is_below, open_data
-from ptir_tools.core.ir import Element, Operand, Value
+from ptir_tools.core.ir import Element, Operand, Value, result_names
 from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.limits import Expansion, require_memory
 from ptir_tools.core.source import Loc, Source, pack
@@ -120,10 +120,10 @@ class Importer:
 
     def _outputs_have_more_axes(self, program: Program) -> bool:
         """Whether an output has more axes than the model declares."""
-        declared = [v.type.tensor_type for v in self.model.graph.output]
-        ranks = [len(t.shape.dim) if t.HasField("shape") else math.inf for t in declared]
-        types = zip(program.main.result_types, ranks, strict=False)
-        return any(isinstance(t, TensorType) and t.rank > rank for t, rank in types)
+        declared = {v.name: v.type.tensor_type for v in self.model.graph.output}
+        ranks = {name: len(t.shape.dim) for name, t in declared.items() if t.HasField("shape")}
+        results = zip(result_names(program.main), program.main.result_types, strict=True)
+        return any(isinstance(t, TensorType) and t.rank > ranks.get(name, t.rank) for name, t in results)
 
     def _program(self) -> Program | None:
         graph = self.model.graph

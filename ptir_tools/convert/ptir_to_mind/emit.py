@@ -24,7 +24,6 @@ from ptir_tools.rewrite.expression import Number, Term
 from ptir_tools.rewrite.vocabulary import tensor_type
 
 _SCALAR_OPCODES = {dtype: opcode for opcode, dtype in SCALARS.items()}
-_NO_CONTROL_FLOW = "Core v1 has no control flow"
 _LOSSY = "--lossy translates it, within 4 units of the last place of 1"
 
 # Help texts for ops that cannot be translated.
@@ -33,8 +32,8 @@ HELP: dict[str, str] = {
     "tanh": _LOSSY,
     "erf": _LOSSY,
     **dict.fromkeys([*FUNCTIONS, *PERIODIC, *PAIRS], "--lossy makes a formula of it"),
-    "cond": _NO_CONTROL_FLOW,
-    "while": _NO_CONTROL_FLOW,
+    "cond": "a cond becomes a choice if its branches cannot fail and all extents are known",
+    "while": "Core v1 has no control flow",
     "scan": "a scan of known length is unrolled; give the extent with --bind",
     "extract_patches": "with a dot_general by a constant or reshaped filter it is a Conv2d",
 }
