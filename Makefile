@@ -3,8 +3,8 @@ test:  ## the whole suite
 	python -m pytest -n auto
 bless:  ## rewrite golden files and generated pages from what the tool prints now; read the diff
 	python -m pytest --bless
-pages:  ## rewrite what is made from declarations alone: docs, the builder's stub, the grammars of editors
-	python -m pytest --bless tests/test_docs.py tests/rewrite/test_rules_docs.py tests/ptir/test_build.py tests/tools/test_editors.py
+pages:  ## rewrite what is made from declarations alone: docs, the builder's stub, the grammars of editors, the record of random programs
+	python -m pytest --bless tests/test_docs.py tests/rewrite/test_rules_docs.py tests/ptir/test_build.py tests/tools/test_census.py tests/tools/test_editors.py
 lint:  ## ruff, style and format
 	ruff check . && ruff format --check .
 types:  ## mypy, over the tree as it will be installed

@@ -169,7 +169,7 @@ def _spelled(name: str) -> dict[str, str]:
 def check_depth(text: str, limits: Limits, start: int = 0) -> None:
     """Raise LimitExceeded when brackets in `text`, outside of strings, are nested deeper than `limits` allow. `start` is where
     `text` begins in its source."""
-    if sum(map(text.count, "([{<")) <= limits.nesting:
+    if sum(map(text.count, "([{<")) <= limits.nesting or _matched(text, limits.nesting):
         return
     depth = 0
     for m in re.finditer(r'"(?:\\.|[^"\\\n])*"|([(\[{<])|[)\]}]|(?<!-)>', text):
@@ -178,6 +178,17 @@ def check_depth(text: str, limits: Limits, start: int = 0) -> None:
         if depth > limits.nesting:
             here = pack(start + m.start(), start + m.end())
             raise LimitExceeded(f"brackets nested deeper than {limits.nesting}", "--max-nesting", here)
+
+
+def _matched(text: str, depth: int) -> bool:
+    """Whether the brackets of a text without strings are in pairs that are nested at most so deep."""
+    left = text.replace("->", "").translate(_NO_BRACKETS) if text.isascii() and '"' not in text else text
+    while left and depth and left != text:
+        text, left, depth = left, re.sub(r"\[\]|\(\)|\{\}|<>", "", left), depth - 1
+    return not left
+
+
+_NO_BRACKETS = dict.fromkeys({*range(128)} - {*map(ord, "()[]{}<>")})
 
 
 def report(

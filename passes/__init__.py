@@ -330,6 +330,8 @@ def _run_steps(program: Program, steps: tuple[Step, ...], context: PassContext) 
         if (named := program.dialect.pipelines.get(step.name)) is not None:
             if named.prepare is not None:
                 named.prepare(program, _options(step, program.dialect.name))
+                if context.verify_each and not verify(program, faults := Diagnostics(program.source)):
+                    raise Rejected(faults)
             _run_steps(program, parse(named.steps), context)
         elif step.body is None:
             _run_step(program, step, context)
@@ -417,7 +419,7 @@ def _state(program: Program) -> list[object]:
     """Everything that a pass may change, for a comparison."""
     state: list[object] = [dict(program.attrs), program.entry]
     for block in program.blocks():
-        values = [*block.params, *(v for op in block.body for v in op.results)]
+        values = block.values()
         state += [block.name, [(v, v.name, v.type) for v in values], list(block.results), list(block.result_types)]
         state += [repr(getattr(block, "attrs", None)), list(getattr(block, "annotations", ()))]
         state += [(op, op.defn, exact(op.attrs), tuple(op.operands), tuple(op.regions)) for op in block.body]

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
         TraceSink,
         UsageError,
         Violation,
+        compare,
         compile,
+        cond,
         diff,
         from_jax,
         from_onnx,
@@ -40,14 +42,17 @@ if TYPE_CHECKING:
         plan,
         read,
         run,
+        scan,
         sharding,
         stats,
         to_jax,
         to_onnx,
+        to_torch,
         trace,
         tracing,
         translate,
         verify,
+        while_,
         write,
     )
 
@@ -58,8 +63,8 @@ if not os.path.isdir(os.path.join(__path__[0], "passes")):
 __version__ = "0.1.0"
 __all__ = [
     "Compiled", "Graph", "Program", "Rejected", "Tensor", "TraceFolder", "TraceSink", "UsageError", "Violation",
-    "compile", "diff", "from_jax", "from_onnx", "from_torch", "load", "optimize", "plan", "read", "run", "sharding",
-    "stats", "to_jax", "to_onnx", "trace", "tracing", "translate", "verify", "write",
+    "compare", "compile", "cond", "diff", "from_jax", "from_onnx", "from_torch", "load", "optimize", "plan", "read", "run",
+    "scan", "sharding", "stats", "to_jax", "to_onnx", "to_torch", "trace", "tracing", "translate", "verify", "while_", "write",
 ]  # fmt: skip
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from ptir_tools.bridges import jax as jax_bridge
     from ptir_tools.bridges import numpy_trace
+    from ptir_tools.bridges.numpy_control import cond, scan, while_
     from ptir_tools.bridges.onnx import format as onnx_format
     from ptir_tools.bridges.onnx import torch_export
     from ptir_tools.bridges.xla import function as xla_function
@@ -46,29 +47,43 @@ if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array
     from ptir_tools.core.evaluate import Data
     from ptir_tools.dialects.ptir.builder.build import Graph, Tensor
+    from ptir_tools.engines import compare as tolerances
     from ptir_tools.engines.tracefolder import TraceFolder
+    from ptir_tools.tools import notebook, values
 else:
-    _CLASSES = {  # which programs that are read and run do without
+    _LATER = {  # which programs that are read and run do without
         "Graph": "ptir_tools.dialects.ptir.builder.build",
         "Tensor": "ptir_tools.dialects.ptir.builder.build",
         "TraceFolder": "ptir_tools.engines.tracefolder",
+        **dict.fromkeys(("cond", "scan", "while_"), "ptir_tools.bridges.numpy_control"),
     }
 
     def __getattr__(name):
-        if name not in _CLASSES:
+        if name not in _LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(lazy(_CLASSES[name]), name)
+        return getattr(lazy(_LATER[name]), name)
 
     jax_bridge = lazy("ptir_tools.bridges.jax")
     numpy_trace = lazy("ptir_tools.bridges.numpy_trace")
     onnx_format = lazy("ptir_tools.bridges.onnx.format")
     torch_export = lazy("ptir_tools.bridges.onnx.torch_export")
     xla_function = lazy("ptir_tools.bridges.xla.function")
+    tolerances = lazy("ptir_tools.engines.compare")
+    notebook = lazy("ptir_tools.tools.notebook")
+    values = lazy("ptir_tools.tools.values")
 
 __all__ = [
     "Compiled", "Graph", "Program", "Rejected", "Tensor", "TraceFolder", "TraceSink", "UsageError", "Violation",
-    "compile", "diff", "from_jax", "from_onnx", "from_torch", "load", "optimize", "plan", "read", "run", "sharding",
-    "stats", "to_jax", "to_onnx", "tracing", "translate", "verify", "write",
+    "compare", "compile", "cond", "diff", "from_jax", "from_onnx", "from_torch", "load", "optimize", "plan", "read", "run",
+    "scan", "sharding", "stats", "to_jax", "to_onnx", "to_torch", "trace", "tracing", "translate", "verify", "while_", "write",
+]  # fmt: skip
+
+
+# Editors complete these names. A plug-in may add formats, so functions take any text, too.
+Engine = OneOf["auto", "reference", "numpy", "native", "xla"]
+Format = OneOf[
+    "ptir", "ptir-dump", "ptir-json", "onnx", "stablehlo", "stablehlo-bytecode", "pto", "ptoas", "pto-as", "pto-cpp", "mind",
+    "mic", "mindc", "mind-json", "mlir", "tiny", "c",
 ]  # fmt: skip
 
 
@@ -122,14 +137,14 @@ class PlanOptions(TypedDict, total=False):
 class EngineOptions(TypedDict, total=False):
     """What may be chosen about a run: fields of `RunOptions`."""
 
-    engine: str  # "auto", "reference", "numpy", "native", "xla"
+    engine: Engine
     function: str | None
     seed: int
     threads: int
     limits: Limits
     strict_fp: bool
-    order: str  # PTO: "sequential", "adversarial", "random"
-    undef: str  # PTO: "error", "nan", "zero", "random"
+    order: OneOf["sequential", "adversarial", "random"]  # PTO
+    undef: OneOf["error", "nan", "zero", "random"]  # PTO
     observe: Callable[[Op, tuple[Data, ...]], None] | None
     timer: Callable[[Sequence[Op], float, float], None] | None
     timeout: float | None
@@ -142,7 +157,7 @@ class EngineOptions(TypedDict, total=False):
 
 def read(
     program: str | os.PathLike[str],
-    format: str | None = None,
+    format: Format | str | None = None,
     *,
     bind: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int | None]] | None = None,
@@ -152,8 +167,9 @@ def read(
 
     `format` is recognized by content unless given; `bind` replaces symbols by numbers, `shapes` those of inputs (None leaves an
     extent as it is); for `options` see `ReadOptions`. Raises Rejected, OSError, LimitExceeded, UsageError for a shape that an
-    input cannot have.
+    input cannot have, and for an unknown option.
     """
+    _known(options, ReadOptions)
     chosen, diagnostics = Options(bind=bind or {}, shapes=shapes or {}, **options), Diagnostics()
     source = _source(program, diagnostics, chosen)
     diagnostics.raise_if_errors()
@@ -203,6 +219,18 @@ def to_jax(program: Program, seed: int = 0) -> Callable[..., jax.Array | tuple[j
     that JAX cannot say.
     """
     return xla_function.to_jax(program if program.dialect.name == convert.HUB else translate(program, convert.HUB), seed)
+
+
+def to_torch(
+    program: Program, *, bind: Mapping[str, int] | None = None, **options: Unpack[EngineOptions]
+) -> Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]:
+    """`program` as a function of tensors of torch: one per input, in order; it gives a tensor, or a tuple of them. It runs on the
+    processor and has no gradients. For `options` see `EngineOptions`.
+
+    Raises UsageError when torch is not installed, for an unknown option, and in a call for tensors that need gradients.
+    """
+    _known(options, EngineOptions)
+    return notebook.to_torch(program, RunOptions(bindings=bind or {}, **options))
 
 
 def from_onnx(
@@ -273,6 +301,7 @@ def from_torch(
 
 def verify(program: Program, **options: Unpack[ReadOptions]) -> tuple[Diagnostic, ...]:
     """The warnings and notes about a program, for one made or changed by hand. Raises Rejected when there are errors."""
+    _known(options, ReadOptions)
     diagnostics = Diagnostics(program.source)
     verify_program(program, diagnostics, Options(**options))
     diagnostics.raise_if_errors()
@@ -290,7 +319,7 @@ def write(  # type: ignore[overload-overlap]
 @overload
 def write(
     program: Program,
-    format: str | None = None,
+    format: Format | str | None = None,
     *,
     weights: str | os.PathLike[str] | None = None,
     **options: Unpack[WriteOptions],
@@ -307,6 +336,7 @@ def write(
     `weights` is a .safetensors or .npz file to write: text PTIR, put next to it, takes its constants of more than 16 elements
     from there. Raises Rejected, UsageError, OSError.
     """
+    _known(options, WriteOptions)
     form = format or program.format or program.dialect.name
     if form not in FORMATS:
         raise unknown_name("format", form, FORMATS)
@@ -360,6 +390,28 @@ def diff(before: Program, after: Program) -> str:
     Raises UsageError for two IRs.
     """
     return "".join(differences(before, after, ("before", "after")))
+
+
+def compare(
+    before: Program,
+    after: Program,
+    *,
+    bind: Mapping[str, int] | None = None,
+    seed: int = 0,
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> values.Report:
+    """Run two programs on the same random inputs and compare them value by value, as `ptir diff --run` does. IRs, formats, dtypes
+    and precisions may differ.
+
+    The report has the `verdict` (a text that begins with PASS or FAIL), and the `first` and the `worst` value that differ. `rtol`
+    and `atol` replace the computed bounds. Raises UsageError for programs without a form in PTIR, or with different inputs, and
+    Rejected for what goes wrong in a program.
+    """
+    within = None if rtol is None and atol is None else tolerances.Tolerance(atol or 0.0, rtol or 0.0)
+    chosen = RunOptions(bindings=bind or {})
+    done = tolerances.check(before, after, 1, seed, options=chosen, mixed=True, within=within)
+    return values.of_check(before, after, done, chosen, within)[2]
 
 
 def optimize(program: Program, pipeline: str | None = None, **options: Unpack[OptimizeOptions]) -> Program:
@@ -421,7 +473,7 @@ def run(
     LimitExceeded.
     """
     _known(options, EngineOptions)
-    return engines.run(program, inputs, RunOptions(bindings=bind or {}, **options))
+    return notebook.Results(engines.run(program, inputs, RunOptions(bindings=bind or {}, **options)))
 
 
 def compile(

@@ -42,6 +42,8 @@ def test_every_file_belongs_to_a_case() -> None:
     lines = "\n".join(map(_command, CASES))
     stems = {f.with_suffix("") for f in CASES}
     for f in _files():
-        belongs = f in CASES or (f.suffix in _EXPECTATIONS and f.with_suffix("") in stems)
+        of = f.with_suffix("")  # of the second command of a case: NAME.2
+        of = of.with_suffix("") if of.suffix[1:].isdecimal() else of
+        belongs = f in CASES or (f.suffix in _EXPECTATIONS and of in stems)
         named = any(str(p.relative_to(ROOT)) in lines for p in (f, f.parent, f.parent.parent) if TESTDATA in p.parent.parents)
         assert belongs or named, f"{f} belongs to no case"

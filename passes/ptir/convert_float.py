@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import BF16, F16, F32, F64, DType
@@ -16,6 +17,7 @@ from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, 
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor, tuple_of
 from ptir_tools.core.violations import Violation
+from ptir_tools.dialects.ptir.ops.scalars import FLOAT, Scalar
 from ptir_tools.passes import PassContext
 
 
@@ -66,7 +68,7 @@ def run(program: Program, context: PassContext) -> None:
     kept = {} if context.options["signature"] else {f: (_types(f.params), list(f.result_types)) for f in program.functions}
     for block in blocks:
         block.result_types = [change.type(t) for t in block.result_types]
-        for v in (*block.params, *(v for op in block.body for v in op.results)):
+        for v in block.values():
             if (t := change.type(v.type)) is not v.type:
                 v.type = t
                 change.changed.add(v)
@@ -105,19 +107,21 @@ class _Converter:
                 cached = Literal(t, None, x.splat)
             else:
                 one = Literal(tensor(self.source), x.data) if x.splat else x
-                array = arrays.from_literal(one)
-                most = arrays.widen(np.asarray(np.finfo(arrays.numpy_dtype(self.target)).max)) if self._bounded else None
-                wide = arrays.widen(array)
-                if most is not None:
-                    wide = np.where(np.isfinite(wide), np.clip(wide, -most, most), wide)
+                wide = self._in_range(arrays.widen(arrays.from_literal(one)))
                 narrow = arrays.to_literal(arrays.narrow(wide, self.target), t if not x.splat else tensor(self.target))
                 cached = Literal(t, narrow.data, True) if x.splat else narrow
             self.literals[x] = cached
         return cached
 
-    @property
-    def _bounded(self) -> bool:
-        return self.target is F16 and self.source is not F16
+    def _in_range(self, wide: Array) -> Array:
+        """Numbers, the finite ones at most the largest of the new dtype."""
+        most = float(arrays.float_info(arrays.numpy_dtype(self.target)).max)
+        return np.where(np.isfinite(wide), np.clip(wide, -most, most), wide)
+
+    def scalar(self, x: Scalar, op: Op) -> Scalar:
+        """The converted number of an attribute, such as a pad; only that of an op which changes is converted."""
+        changes = x.kind == FLOAT and any(v in self.changed for v in op.results)
+        return Scalar(FLOAT, float(self._in_range(np.asarray(x.value, np.float64)))) if changes else x
 
     def operand(self, x: Operand) -> Operand:
         """The converted operand; only constants change."""
@@ -126,10 +130,14 @@ class _Converter:
     def attrs(self, op: Op) -> tuple[object, ...]:
         """The converted attributes; the dtype of an accumulator stays."""
         names = [a.name for a in op.defn.attrs]
-        return tuple(
-            self.target if x is self.source and name != "accum_dtype" else self.literal(x) if isinstance(x, Literal) else x
-            for name, x in zip(names, op.attrs, strict=True)
-        )
+        return tuple(self._attr(op, name, x) for name, x in zip(names, op.attrs, strict=True))
+
+    def _attr(self, op: Op, name: str, x: object) -> object:
+        if isinstance(x, Scalar):
+            return self.scalar(x, op)
+        if isinstance(x, Literal):
+            return self.literal(x)
+        return self.target if x is self.source and name != "accum_dtype" else x
 
     def block(self, block: Region) -> None:
         """Convert the ops of a block whose parameters are converted."""
@@ -157,7 +165,7 @@ class _Converter:
         return self._between_casts(op)
 
     def _enter(self, block: Region) -> None:
-        self.taken = {v.name for v in (*block.params, *(v for op in block.body for v in op.results))}
+        self.taken = {v.name for v in block.values()}
 
     def _named(self, stem: str, dtype: DType) -> str:
         """An unused name for `stem` in `dtype`."""

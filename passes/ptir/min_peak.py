@@ -14,7 +14,7 @@ def run(program: Program, context: PassContext) -> None:
     """Put the ops of each block of known extents into an order that needs less memory, if there is one."""
     for rw in context.rewriters(program):
         block = rw.block
-        types = {v.type for v in (*block.params, *(v for op in block.body for v in op.results))}
+        types = {v.type for v in block.values()}
         symbols = {s for t in types for s in mentioned(t)}
         order = None if symbols else least_peak(block)
         if order is not None:

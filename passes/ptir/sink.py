@@ -146,7 +146,7 @@ class _Branch:
     def _region(self, branch: int, ops: Sequence[Op], kept: Sequence[int], fresh: Sequence[Value]) -> Region:
         """The region of a branch: its parameters are the `kept` arguments and `fresh`, and it begins with its ops of `ops`."""
         copy, _ = self.sharing.own(self.op.regions[branch])
-        names = {v.name for v in (*copy.params, *(v for op in copy.body for v in op.results))}
+        names = {v.name for v in copy.values()}
         inside = {x: copy.params[j] for j in kept if isinstance(x := self.arguments[j], Value)}
         for v in fresh:
             inside[v] = Value(v.type, unused(v.name, names))

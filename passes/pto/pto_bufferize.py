@@ -24,8 +24,9 @@ from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.dtypes import INDEX
-from ptir_tools.core.ir import ASYNC, Function, Op, Operand, Region, Value, clone_blocks, create, operand_type
+from ptir_tools.core.ir import ASYNC, Function, Op, Region, Value, clone_blocks, create, operand_type
 from ptir_tools.core.source import Source, pack
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.carried import Carried, carried
 from ptir_tools.dialects.pto.facts import facts
@@ -37,7 +38,7 @@ from ptir_tools.dialects.pto.memory.windows import overlap, placed
 from ptir_tools.dialects.pto.order import hazards
 from ptir_tools.dialects.pto.pipes import opcodes
 from ptir_tools.dialects.pto.rules import group
-from ptir_tools.dialects.pto.structure import callees, has_addresses, is_call, set_waits
+from ptir_tools.dialects.pto.structure import callees, has_addresses, has_events, is_call, set_waits
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, target_of
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import EventType, TileType
@@ -69,13 +70,8 @@ def run(program: Program, context: PassContext) -> None:
         context.count("waits", sum(_order(rw, unordered) for rw in context.rewriters(program) if rw.block in free))
     for rw in context.rewriters(program):
         f = rw.block
-        if (
-            isinstance(f, Function)
-            and f in free
-            and not context.diagnostics.errors
-            and _signals(f)
-            and hazards.is_truncated(program, f)
-        ):
+        checked = isinstance(f, Function) and f in free and not context.diagnostics.errors and has_events(f)
+        if checked and isinstance(f, Function) and hazards.is_truncated(program, f):
             context.count("waits", _apart(rw, program))
 
 
@@ -107,17 +103,12 @@ def _signature(f: Function) -> list[Type]:
 
 def _put_in_line(rw: Rewriter, call: Op, callee: Function) -> None:
     """Replace a call by the ops of the function."""
-    (copy,) = clone_blocks([callee])
+    given: dict[Value, Any] = dict(zip(callee.params, call.operands, strict=True))
+    (copy,) = clone_blocks([Region(callee.name, body=callee.body, results=callee.results)], given)
     names = _names(rw)
-    inner = [copy, *(r for op in copy.ops() for r in op.regions)]
-    for v in (*(p for r in inner[1:] for p in r.params), *(v for op in copy.ops() for v in op.results)):
-        names.add(unused := _unused(v.name, names))
-        v.name = unused
-    given: dict[Operand, Operand] = dict(zip(copy.params, call.operands, strict=True))
-    for r in inner:
-        r.results = [given.get(x, x) for x in r.results]
-        for op in r.body:
-            op.operands = tuple([given.get(x, x) for x in op.operands])
+    for v in (v for op in copy.ops() for v in (*op.results, *(p for r in op.regions for p in r.params))):
+        v.name = _unused(v.name, names)
+        names.add(v.name)
     for op in copy.body:
         rw.insert_before(call, op)
     for v, x in zip(call.results, copy.results, strict=True):
@@ -281,14 +272,10 @@ def _bind(rw: Rewriter, places: dict[Value, int]) -> int:
 def _assign(rw: Rewriter, block: Region, before: Op | None, v: Value, address: int) -> None:
     constant = create(OPS["pto.constant"], (), {"value": integer(address, INDEX)})
     for op in (constant, create(OPS["pto.tile.assign"], (v, constant.result))):
-        _insert(rw, block, before, op)
-
-
-def _insert(rw: Rewriter, block: Region, before: Op | None, op: Op) -> None:
-    if before is None:
-        rw.append(block, op)
-    else:
-        rw.insert_before(before, op)
+        if before is None:
+            rw.append(block, op)
+        else:
+            rw.insert_before(before, op)
 
 
 # Order
@@ -313,11 +300,6 @@ def _order(rw: Rewriter, unordered: Sequence[tuple[Op, Op]]) -> int:
     return len(latest)
 
 
-def _signals(block: Region) -> bool:
-    """Whether a function has asynchronous ops."""
-    return any(isinstance(v.type, EventType) for op in block.ops() for v in op.results)
-
-
 def _apart(rw: Rewriter, program: Program) -> int:
     """Complete everything before copies, and before a tile gets bytes of another; the number of barriers."""
     tiles, count = placed(program.functions), 0
@@ -333,7 +315,7 @@ def _apart(rw: Rewriter, program: Program) -> int:
 def _unordered(program: Program, free: Collection[Region]) -> Iterator[tuple[Op, Op]]:
     """The (later, earlier) ops that the hazard check reports. It checks a copy, in which each op has its position as its
     location."""
-    if not any(map(_signals, program.functions)):
+    if not any(map(has_events, program.functions)):
         return
     ops = [op for f in program.functions for op in f.ops()]
     numbered = clone(program)

@@ -14,7 +14,7 @@ from ptir_tools.core.ir import READS, WAITS, Function, Literal, Op, Operand, Reg
 from ptir_tools.dialects.pto.carried import carried
 from ptir_tools.dialects.pto.memory.info import infer
 from ptir_tools.dialects.pto.ops.memory import memory_of, touches_memory
-from ptir_tools.dialects.pto.pipes import is_tile_op, pipe_of
+from ptir_tools.dialects.pto.pipes import asynchronous, is_tile_op, pipe_of
 from ptir_tools.dialects.pto.rewrites import FOLDING
 from ptir_tools.dialects.pto.structure import has_addresses, is_barrier, is_sync, is_view
 from ptir_tools.dialects.pto.types import EventType
@@ -40,11 +40,6 @@ def run(program: Program, context: PassContext) -> None:
 def busy_pipes(block: Region) -> frozenset[str]:
     """The pipes on which `block` has asynchronous ops."""
     return frozenset(pipe_of(op) for op in block.ops() if asynchronous(op))
-
-
-def asynchronous(op: Op) -> bool:
-    """Whether the op signals an event."""
-    return bool(op.results) and isinstance(op.results[-1].type, EventType) and is_tile_op(op.defn)
 
 
 # Merging

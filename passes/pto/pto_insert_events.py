@@ -28,8 +28,8 @@ from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, Pipes, join
 from ptir_tools.dialects.pto.order.decisions import least
 from ptir_tools.dialects.pto.order.dependences import BARRIER, Dependences, Wait, dependences, redundant_waits
-from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, opcodes, pipe_of, pipe_of_opcode
-from ptir_tools.dialects.pto.structure import is_barrier, is_call, is_for, is_loop, is_while, set_waits, unused_names
+from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, opcodes, pipe_of, pipe_of_opcode, pipes_of_barrier
+from ptir_tools.dialects.pto.structure import has_events, is_barrier, is_call, is_for, is_loop, is_while, set_waits, unused_names
 from ptir_tools.dialects.pto.types import EventType, TileType, event
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
@@ -40,7 +40,7 @@ def run(program: Program, context: PassContext) -> None:
     for rw in context.rewriters(program):
         block = rw.block
         assert isinstance(block, Function)
-        if any(isinstance(v.type, EventType) for op in block.ops() for v in op.results):
+        if has_events(block):
             continue
         function = _Function(block, dependences(program, block))
         function.summary(None, [block])
@@ -217,9 +217,7 @@ class _Function:
 
 
 def _runs(op: Op) -> bool:
-    """Whether a loop certainly has an iteration."""
-    if not is_for(op):
-        return False
+    """Whether a counted loop certainly has an iteration."""
     low, high = constant(op.operands[0]), constant(op.operands[1])
     return low is not None and high is not None and low < high
 
@@ -318,9 +316,8 @@ class _Block:
 
     def ordered(self, opcode: str) -> None:
         """A barrier that the program has."""
-        for p, name in enumerate(PIPES):
-            if opcode == "ALL" or pipe_of_opcode(opcode) == name:
-                self.pipes.barrier(p)
+        for p in pipes_of_barrier(opcode):
+            self.pipes.barrier(p)
         self.forget()
 
     def task(self, op: Op) -> None:

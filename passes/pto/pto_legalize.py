@@ -1,9 +1,11 @@
 """Ops in forms that the target has.
 
-Three kinds of ops are legal in PTO IR and in no target's library, or not in that of a3 (`legality`):
+Four kinds of ops are legal in PTO IR and in no target's library, or not in that of a3 (`legality`):
 
 * An elementwise op on columns (R x 1) is computed on rows (1 x R) of the same bytes; `reshape` moves nothing.
 * An op with the scalar first, except a quotient, exchanges its operands, or fills a tile with the scalar.
+* A conversion that the target lacks goes through other elements: `i8` through `f16`, `f16` through `f32` to `bf16`. Integers of
+  16 and 32 bits without a sign have the bits of those with one. Large integers that become `bf16` through `f32` round twice.
 * A comparison that the target lacks for integers is one of a difference with 0: `a < b` where `max(a, b) - a` is not 0. An
   integer that is not 0 is not 0 in f32 either.
 
@@ -13,22 +15,23 @@ its own, so `verify` goes on to report what needs one.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.dtypes import F32, INDEX, SI32
+from ptir_tools.core.dtypes import F16, F32, INDEX, SI8, SI16, SI32, SI64, UI8, UI16, UI32, DType
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value, create, operand_type
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.pto.carried import carried_addresses
 from ptir_tools.dialects.pto.facts import element_types
-from ptir_tools.dialects.pto.legality import compares, on_columns, scalar_first
+from ptir_tools.dialects.pto.legality import compares, converts, on_columns, scalar_first
 from ptir_tools.dialects.pto.memory.info import infer
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.structure import has_addresses, is_assign, value_of
 from ptir_tools.dialects.pto.targets import Target, target_of
 from ptir_tools.dialects.pto.text.literals import integer
-from ptir_tools.dialects.pto.types import TileType, tile
+from ptir_tools.dialects.pto.types import EventType, TileType, event, tile
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
 
@@ -62,9 +65,11 @@ def run(program: Program, context: PassContext) -> None:
 
 
 def _with_form(rw: Rewriter, op: Op, target: Target) -> int:
-    """Rewrite an op with the scalar first, or a comparison that the target lacks; the number of such ops."""
+    """Rewrite an op with the scalar first, or a comparison or conversion that the target lacks; the number of such ops."""
     if scalar_first(op):
         _tile_first(rw, op, target)
+    elif not converts(op, target):
+        return _Conversion(rw, op, target).run()
     elif not compares(op, target):
         _of_difference(rw, op)
     else:
@@ -77,9 +82,12 @@ def _short(op: Op) -> str:
 
 
 def _rebuilt(rw: Rewriter, op: Op, short: str, own: Sequence[Operand], **more: object) -> None:
-    """Replace `op` by another op of the same valid region, waits and attributes."""
+    """Replace `op` by another op of the same valid region, waits and attributes; its event then names no op."""
     groups, attrs = op.defn.split(op.attrs, op.operands), op.defn.named(op.attrs) | more
     defn = OPS[f"pto.tile.{short}"]
+    if isinstance(t := attrs["event"], EventType) and defn is not op.defn:
+        attrs["event"] = event(None, t.scope, t.eid)
+        rw.retype(op.results[-1], attrs["event"])
     made = create(defn, [*own, *groups[-2:]], {k: v for k, v in attrs.items() if k in defn.attr_index}, loc=op.loc)
     rw.insert_before(op, made)
     _replace(rw, op, made.results)
@@ -139,6 +147,125 @@ def _of_difference(rw: Rewriter, op: Op) -> None:
         less = made("cvt", less, to=wide)
     zero = rw.build(op, "constant", value=Literal(tensor(F32 if unequal else SI32), bytes(4)))
     _rebuilt(rw, op, "cmps", [less, zero], cmpMode="NE" if unequal else "EQ")
+
+
+# Conversions
+
+_SIGNED = {UI8: SI8, UI16: SI16, UI32: SI32}
+
+
+class _Conversion:
+    """A conversion through other elements. Floats saturate where they become integers, and narrower integers are low bits."""
+
+    def __init__(self, rw: Rewriter, op: Op, target: Target) -> None:
+        self.rw, self.op, self.target = rw, op, target
+        x, *_, waits = op.defn.split(op.attrs, op.operands)
+        self.source, self.waits = x, list(waits)
+
+    def run(self) -> int:
+        """Rewrite the conversion; 0 where there is no way."""
+        to, op = self.op.attr("to"), self.op
+        if (found := self.through(self.source, to.dtype, str(op.attr("rmode")))) is None:
+            return 0
+        last = found.op
+        assert last is not None
+        own = [
+            x for group in last.defn.split(last.attrs, last.operands)[:-2] for x in ([group] if isinstance(group, Value) else [])
+        ]
+        more = {k: v for k, v in last.defn.named(last.attrs).items() if k not in ("to", "event")}
+        _rebuilt(self.rw, op, _short(last), own, **more)
+        self.rw.erase(last)
+        return 1
+
+    def through(self, x: Value, to: DType, rmode: str = "CAST_RINT") -> Value | None:
+        """The tile `x` in other elements; None where there is no way."""
+        source = _plain(x.type).dtype
+        if DTYPE_TEXT[to] in self.target.conversions.get(DTYPE_TEXT[source], "").split():
+            return self.made("cvt", x, to=to, rmode=rmode)
+        if source.is_integer:
+            return self.of_integers(x, source, to)
+        if to.is_float or source is not F32:
+            return None if source is F32 else self.then(self.through(x, F32), to, rmode)
+        return self.bounded(x, to, rmode)
+
+    def then(self, x: Value | None, to: DType, rmode: str = "CAST_RINT") -> Value | None:
+        return None if x is None else self.through(x, to, rmode)
+
+    def of_integers(self, x: Value, source: DType, to: DType) -> Value | None:
+        """Integers: the same bits, low bits, or through a wider type."""
+        if source.bits == to.bits and to.is_integer:
+            return self.made("reshape", x, to=to)
+        if source is UI32 and to.bits < 64:
+            return self.through(self.made("reshape", x, to=SI32), to) if to.is_integer else self.then(self.halves(x), to)
+        if source is UI16:
+            low = self.made("reshape", x, to=SI16)
+            return self.through(low, to) if to.bits == 8 else self.then(self.positive(low), to)
+        if to in (UI16, UI32):
+            return self.then(self.through(x, _SIGNED[to]), to)
+        if source.bits == 8:
+            return self.then(self.made("cvt", x, to=F16), to)
+        if to.bits == 8:
+            return self.low_bits(x, source, to)
+        if source is SI64:
+            return self.then(self.made("cvt", x, to=SI32 if to.is_integer else F32), to)
+        return self.then(self.made("cvt", x, to=F32), to) if source in (SI16, SI32) and to.bits < 64 else None
+
+    def low_bits(self, x: Value, source: DType, to: DType) -> Value | None:
+        """The low byte of integers of at least 16 bits."""
+        if (x16 := x if source is SI16 else self.through(x, SI16)) is None:
+            return None
+        up = self.made("shls", x16, self.number(8, SI16), to=SI16)
+        low = self.made("shrs", up, self.number(8, SI16), to=SI16)
+        if to is UI8:
+            low = self.made("ands", low, self.number(255, SI16), to=SI16)
+        return self.then(self.made("cvt", low, to=F16), to)
+
+    def positive(self, x: Value) -> Value | None:
+        """i16 as f32, those below 0 as the numbers without a sign that have their bits."""
+        if (f := self.through(x, F32)) is None:
+            return None
+        below = self.made("maxs", self.made("mins", f, self.number(0, F32), to=F32), self.number(-1, F32), to=F32)  # 0 or -1
+        return self.made("add", f, self.made("muls", below, self.number(-(2**16), F32), to=F32), to=F32)
+
+    def halves(self, x: Value) -> Value | None:
+        """u32 as f32: the sum of its halves."""
+        high = self.made("shrs", x, self.number(16, UI32), to=UI32)
+        cleared = self.made("reshape", self.made("shls", high, self.number(16, UI32), to=UI32), to=SI32)
+        low = self.through(self.made("sub", self.made("reshape", x, to=SI32), cleared, to=SI32), F32)
+        top = self.through(self.made("reshape", high, to=SI32), F32)
+        if low is None or top is None:
+            return None
+        return self.made("add", self.made("muls", top, self.number(2**16, F32), to=F32), low, to=F32)
+
+    def bounded(self, x: Value, to: DType, rmode: str) -> Value | None:
+        """f32 as integers that the target makes of other integers."""
+        if to is UI32:
+            inside = self.made("maxs", x, self.number(0, F32), to=F32)
+            inside = self.made("mins", inside, self.number(last := 2**32 - 2**8, F32), to=F32)
+            bits = self.then(self.through(inside, SI64, rmode), SI32)
+            over = self.made("adds", x, self.number(-last, F32), to=F32)  # from 256 on where the result is the largest number
+            for short, edge in (("mins", 256), ("maxs", 0)):
+                over = self.made(short, over, self.number(edge, F32), to=F32)
+            more = self.through(self.made("muls", over, self.number(255 / 256, F32), to=F32), SI32)
+            return self.made("reshape", self.made("add", bits, more, to=SI32), to=UI32) if bits and more else None
+        if to.bits > 16 or (whole := self.through(x, SI32, rmode)) is None:
+            return None
+        for short, edge in (("maxs", to.min), ("mins", to.max)):
+            whole = self.made(short, whole, self.number(edge, SI32), to=SI32)
+        return self.through(whole, to)
+
+    def like(self, to: DType) -> TileType:
+        t = _plain(self.source.type)
+        return tile(to, t.shape, t.loc, t.layout)
+
+    def number(self, n: float, dtype: DType) -> Value:
+        raw = struct.pack("<f", n) if dtype is F32 else (int(n) % 2**dtype.bits).to_bytes(dtype.size, "little")
+        return self.rw.build(self.op, "constant", value=Literal(tensor(dtype), raw))
+
+    def made(self, short: str, *own: Operand, to: DType, **attrs: object) -> Value:
+        defn = OPS[f"pto.tile.{short}"]
+        result = create(defn, [*own, [], self.waits], {"to": self.like(to), **attrs}, loc=self.op.loc)
+        return self.rw.insert_before(self.op, result)
 
 
 # Columns

@@ -258,7 +258,7 @@ class _Pipeline:
         self.ahead = ahead
         self.depth = depth
         self.body = loop.regions[0]
-        self.made = {*self.body.params, *(v for op in self.body.body for v in op.results)}
+        self.made = set(self.body.values())
         self.step = linear(loop.operands[2]).const
         self.names = names
 

@@ -13,6 +13,7 @@ from ptir_tools.core.dtypes import F16, F32, I1
 from ptir_tools.core.lazy import np
 from ptir_tools.core.typed import Any
 from ptir_tools.core.verify import verify
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Block, Graph, Tensor
 from ptir_tools.dialects.ptir.composites.rounding import sqrt
 from ptir_tools.dialects.ptir.ops.numerics import dtype_of
@@ -80,9 +81,7 @@ def trace(function: Callable[..., object], *examples: object) -> Program:
     given = [np.asarray(x) for x in examples]
     names = _names(function, len(given))
     inputs = [Traced(graph.input(n, dtype_of(x), x.shape)) for n, x in zip(names, given, strict=True)]
-    made = function(*inputs)
-    results = list(made) if isinstance(made, (tuple, list)) else [made]
-    program = graph.returns(*(_traced(x, graph).tensor for x in results))
+    program = graph.returns(*(of_value(x, graph).tensor for x in results_of(function(*inputs))))
     program.format = program.dialect.formats[0].name
     diagnostics = Diagnostics(program.source)
     verify(program, diagnostics, Options())
@@ -111,7 +110,13 @@ def _names(function: Callable[..., object], count: int) -> list[str]:
     return [*fixed[:count], *(f"arg{i}" for i in range(len(fixed), count))]
 
 
-def _traced(x: object, block: Block) -> Traced:
+def results_of(made: object) -> tuple[object, ...]:
+    """What a function gave, one value or several."""
+    return tuple(made) if isinstance(made, (tuple, list)) else (made,)
+
+
+def of_value(x: object, block: Block) -> Traced:
+    """`x`, or a constant of it in `block`."""
     return x if isinstance(x, Traced) else Traced(block.constant(x))
 
 
@@ -180,7 +185,8 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     ) -> object:
         recorded = _FUNCTIONS.get(function.__name__)
         if recorded is None:
-            raise UsageError(f"np.{function.__name__} is not recorded here")
+            name = f"{function.__module__}.{function.__name__}".replace("numpy", "np")
+            raise UsageError(f"{name} is not recorded here")
         return recorded(*operands, **named)
 
     def __getitem__(self, index: object) -> Traced:
@@ -233,7 +239,8 @@ def reshape(x: Traced, shape: int | Sequence[int]) -> Traced:
 
 def transpose(x: Traced, axes: Sequence[int] | None = None) -> Traced:
     """np.transpose."""
-    return Traced(x.tensor.transpose(list(reversed(range(x.ndim))) if axes is None else [a % x.ndim for a in axes]))
+    order = list(reversed(range(x.ndim))) if axes is None else [a % x.ndim for a in axes]
+    return x if order == list(range(x.ndim)) else Traced(x.tensor.transpose(order))
 
 
 def swapaxes(x: Traced, first: int, second: int) -> Traced:
@@ -287,15 +294,21 @@ def _place(name: str) -> Callable[..., Traced]:
     return call
 
 
+def traced_in(*values: object) -> Block | None:
+    """The block of the first value that is traced; None if none is."""
+    return next((x.tensor.block for x in values if isinstance(x, Traced)), None)
+
+
 def _block(*values: object) -> Block:
-    """The block of the first value that is traced."""
-    return next(x for x in values if isinstance(x, Traced)).tensor.block
+    block = traced_in(*values)
+    assert block is not None  # NumPy calls these functions for a traced value
+    return block
 
 
 def concatenate(parts: Sequence[object], axis: int = 0) -> Traced:
     """np.concatenate, of arrays of one dtype after promotion."""
     block = _block(*parts)
-    traced = [_traced(x, block) for x in parts]
+    traced = [of_value(x, block) for x in parts]
     dtype = np.result_type(*(x.dtype for x in traced))
     return Traced(block.op("concat", [astype(x, dtype).tensor for x in traced], axis=axis % traced[0].ndim))
 
@@ -337,7 +350,7 @@ def clip(x: Any, low: Any = None, high: Any = None) -> Any:
 def matmul(x: Any, y: Any) -> Traced:
     """np.matmul, with batch axes broadcast."""
     block = _block(x, y)
-    a, b = _traced(x, block), _traced(y, block)
+    a, b = of_value(x, block), of_value(y, block)
     dtype = np.result_type(a.dtype, b.dtype)
     a, b = astype(a, dtype), astype(b, dtype)
     row, column = a.ndim == 1, b.ndim == 1
@@ -368,6 +381,10 @@ def einsum(formula: str, *operands: Any) -> Traced:
         output = "".join(sorted(c for c in letters if inputs.count(c) == 1))
     if "." in formula or any(len(set(t)) < len(t) for t in terms):
         raise UsageError(f"np.einsum of `{formula}` is not recorded here")
+    if len(terms) == 2:
+        contracted = _contraction(terms[0], terms[1], output, operands[0], operands[1])
+        if contracted is not None:
+            return contracted
     order = output + "".join(c for c in letters if c not in output)
     product = None
     for term, x in zip(terms, operands, strict=True):
@@ -379,6 +396,26 @@ def einsum(formula: str, *operands: Any) -> Traced:
     return _reduced("reduce_sum", product, summed) if summed else product
 
 
+def _contraction(a: str, b: str, output: str, x: Any, y: Any) -> Traced | None:
+    """The einsum `a,b->output` as one product; None if it is no contraction, or a letter of one side alone is summed."""
+    shared = [c for c in a if c in b]
+    batch, summed = [c for c in shared if c in output], [c for c in shared if c not in output]
+    alone = [c for c in a + b if c not in shared]
+    block = _block(x, y)
+    first, second = of_value(x, block), of_value(y, block)
+    dtype = np.result_type(first.dtype, second.dtype)
+    if not summed or not set(alone) <= set(output) or dtype.kind == "b":
+        return None
+    product = astype(first, dtype).tensor.dot_general(
+        astype(second, dtype).tensor,
+        batch_lhs=[a.index(c) for c in batch],
+        batch_rhs=[b.index(c) for c in batch],
+        contract_lhs=[a.index(c) for c in summed],
+        contract_rhs=[b.index(c) for c in summed],
+    )
+    return transpose(Traced(product), [[*batch, *alone].index(c) for c in output])
+
+
 def _indexed(x: Traced, index: tuple[object, ...]) -> Traced:
     """Basic indexing, and one array of integers along the first axis."""
     if len(index) == 1 and isinstance(index[0], (Traced, np.ndarray, list)):
@@ -387,34 +424,56 @@ def _indexed(x: Traced, index: tuple[object, ...]) -> Traced:
             raise UsageError("an array is indexed by integers here, or chosen from with np.where")
         positive = where(at < 0, at + x.shape[0], at)
         return Traced(x.tensor.take(astype(positive, np.dtype(np.int32)).tensor))
-    given = sum(1 for i in index if i is not None and i is not Ellipsis)
-    filled = [j for i in index for j in ([slice(None)] * (x.ndim - given) if i is Ellipsis else [i])]
-    filled += [slice(None)] * (x.ndim - sum(1 for i in filled if i is not None))
-    shape, axis = list[int](), 0
-    for i in filled:
-        if i is None:
-            shape.append(1)
-            continue
-        if isinstance(i, bool) or not isinstance(i, (int, slice, np.integer)):
-            raise UsageError("an array is indexed by integers, slices, None and … here")
-        every = range(x.shape[axis])
-        places = every[i] if isinstance(i, slice) else range(every[int(i)], every[int(i)] + 1)
-        if isinstance(i, slice):
-            shape.append(len(places))
-        x = _part(x, axis, places)
-        axis += 1
-    return x if tuple(shape) == x.shape else reshape(x, shape)
+    try:
+        return Traced(x.tensor[index])
+    except TypeError:
+        raise UsageError("an array is indexed by integers, slices, None and … here") from None
+    except Violation as violation:
+        raise IndexError(violation.message) from None
 
 
-def _part(x: Traced, axis: int, places: range) -> Traced:
-    """The elements at `places` of an axis."""
-    if places == range(x.shape[axis]):
-        return x
-    if places.step == 1:
-        starts, sizes = [0] * x.ndim, list(x.shape)
-        starts[axis], sizes[axis] = places.start, len(places)
-        return Traced(x.tensor.op("slice", x.tensor, starts=starts, sizes=sizes))
-    return Traced(x.tensor.taken(x.tensor.block.constant(np.array(places, np.int32)), axis))
+def take(x: Traced, indices: object, axis: int | None = None) -> Traced:
+    """np.take; an index may be negative, and one that is out of range is an error of the run."""
+    flat, at = (reshape(x, -1), 0) if axis is None else (x, axis % x.ndim)
+    if at == 0:
+        return flat[np.asarray(indices) if isinstance(indices, (int, list, tuple)) else indices]
+    order = [at, *(a for a in range(x.ndim) if a != at)]
+    count = np.ndim(indices)  # type: ignore[arg-type]
+    moved = take(transpose(x, order), indices, 0)
+    return transpose(moved, [*range(count, count + at), *range(count), *range(count + at, moved.ndim)])
+
+
+def norm(x: Traced, ord: object = None, axis: Axes = None, keepdims: bool = False) -> Traced:
+    """np.linalg.norm of the second order, of vectors or of all elements. Raises UsageError for other orders."""
+    vectors = isinstance(axis, int) or x.ndim == 1
+    if ord not in (None, *([2] if vectors else []), *(["fro"] if x.ndim == 2 and not vectors else [])) or x.dtype.kind == "c":
+        raise UsageError(f"np.linalg.norm of order {ord} of {x!r} is not recorded here")
+    wide = x if x.dtype.kind == "f" else astype(x, np.dtype(np.float64))
+    return Traced(_root(_sum(wide * wide, axis, keepdims).tensor))
+
+
+def outer(x: Any, y: Any) -> Any:
+    """np.outer."""
+    return np.reshape(x, (-1, 1)) * np.reshape(y, (1, -1))
+
+
+def _running(name: str) -> Callable[..., Traced]:
+    def call(x: Traced, axis: int | None = None) -> Traced:
+        flat = x if axis is not None else reshape(x, -1)
+        wide = astype(flat, np.cumsum(np.zeros(1, x.dtype)).dtype)
+        return Traced(wide.tensor.op(name, wide.tensor, axis=(axis or 0) % flat.ndim))
+
+    return call
+
+
+def sort(x: Traced, axis: int | None = -1) -> Traced:
+    """np.sort."""
+    flat = x if axis is not None else reshape(x, -1)
+    return Traced(flat.tensor.block.op("sort", [flat.tensor], axis=(-1 if axis is None else axis) % flat.ndim))
+
+
+def _triangle(kept: Callable[..., Array]) -> Callable[..., Traced]:
+    return lambda x, k=0: where(kept(np.ones(x.shape[-2:], np.bool_), k), x, np.zeros((), x.dtype))
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -426,6 +485,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "reshape": reshape, "transpose": transpose, "swapaxes": swapaxes, "expand_dims": expand_dims, "squeeze": squeeze,
     "broadcast_to": broadcast_to, "concatenate": concatenate, "stack": stack, "where": where, "clip": clip, "dot": dot,
     "einsum": einsum, "zeros_like": lambda x: np.zeros(x.shape, x.dtype), "ones_like": lambda x: np.ones(x.shape, x.dtype),
+    "take": take, "norm": norm, "outer": outer, "cumsum": _running("cumsum"), "cumprod": _running("cumprod"), "sort": sort,
+    "tril": _triangle(lambda x, k: np.tril(x, k)), "triu": _triangle(lambda x, k: np.triu(x, k)),
     "full_like": lambda x, value: np.full(x.shape, value, x.dtype), "ndim": lambda x: x.ndim, "shape": lambda x: x.shape,
 }  # fmt: skip
 _FUNCTIONS |= {"amax": _FUNCTIONS["max"], "amin": _FUNCTIONS["min"]}

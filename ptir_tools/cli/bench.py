@@ -22,7 +22,7 @@ from ptir_tools.cli.options import (
 )
 from ptir_tools.cli.output import write_text
 from ptir_tools.cli.report import Leave
-from ptir_tools.cli.session import Session
+from ptir_tools.cli.session import Session, shown
 from ptir_tools.cli.tables import Table
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Program
@@ -101,7 +101,7 @@ def command(
             diagnostics.violation(violation, None)
             session.reporter.settle(diagnostics)
             raise
-        name = path or "<stdin>"
+        name = shown(path)
         sides = {name: engine} if against is None else {f"{name} on {engine}": engine, f"{name} on {against}": against}
         with session.reporter.progress() as show:
             show(f"{name}: measuring")

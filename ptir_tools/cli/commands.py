@@ -22,7 +22,7 @@ GROUPS = {
     "Look and compare": ("info", "stats", "graph", "diff", "hash"),
     "Look up": ("explain", "ops", "targets"),
     "Test": ("lit", "conform", "gen", "fuzz", "reduce"),
-    "Set up": ("new", "completion", "man", "lsp"),
+    "Set up": ("demo", "new", "completion", "man", "lsp"),
 }
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 

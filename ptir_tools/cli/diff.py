@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 
@@ -12,7 +13,7 @@ from ptir_tools.cli.output import write_text
 from ptir_tools.cli.report import Leave
 from ptir_tools.cli.session import Session
 from ptir_tools.core import arrayfiles
-from ptir_tools.core.diagnostics import Diagnostics, Rejected
+from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
@@ -20,19 +21,19 @@ from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Source
 from ptir_tools.core.typed import TYPE_CHECKING
-from ptir_tools.dialects import FORMATS
 from ptir_tools.tools.diff import differences
 
 if TYPE_CHECKING:
     from ptir_tools import convert, engines
     from ptir_tools.cli import tables
     from ptir_tools.engines import compare
-    from ptir_tools.tools import values
+    from ptir_tools.tools import graph, values
 else:
     convert = lazy("ptir_tools.convert")
     tables = lazy("ptir_tools.cli.tables")
     compare = lazy("ptir_tools.engines.compare")
     engines = lazy("ptir_tools.engines")
+    graph = lazy("ptir_tools.tools.graph")
     values = lazy("ptir_tools.tools.values")
 
 
@@ -46,6 +47,7 @@ class Flags:
     rtol: float | None
     atol: float | None
     check_runs: int
+    picture: str | None
 
 
 @subcommand(
@@ -57,6 +59,7 @@ class Flags:
     option("--rtol", type=finite(0), help="The relative tolerance, instead of computed bounds (files of values: 1e-5)."),
     option("--atol", type=finite(0), help="The absolute tolerance, instead of computed bounds (files of values: 1e-6)."),
     check_runs_option,
+    option("--picture", metavar="FILE.html", help="With --run: draw both programs, colored by the errors of their values."),
     flags=Flags,
 )
 def command(session: Session, before: str, after: str, flags: Flags) -> None:
@@ -65,13 +68,14 @@ def command(session: Session, before: str, after: str, flags: Flags) -> None:
     With --run both run on the same inputs, and their results are compared. Formats, dtypes and precisions may differ. If results
     differ, a table shows the values around the first one that does: its largest error, the same as a part of its largest element,
     the bound, and the growth of the relative error. Values correspond by name, else by structure. A or B, or both, may be a file
-    that `ptir run --save-values` wrote.
+    that `ptir run --save-values` wrote. --picture draws the programs side by side, on one page.
 
     \b
     Examples:
       ptir diff old.ptir new.ptir
       ptir diff --run net.mind.ir net.ptir
       ptir diff --run --all-values net.onnx net_f16.ptir
+      ptir diff --run --picture errors.html net.onnx net_f16.ptir
       ptir diff values.npz other.npz
     """
     Comparison(session, before, after, flags).go()
@@ -88,6 +92,8 @@ class Comparison:
     def go(self) -> None:
         """Compare, show the differences, end with exit code 1 if there are any."""
         files = [name.endswith(arrayfiles.SUFFIXES) for name in self.names]
+        if self.flags.picture is not None and (any(files) or not self.flags.run):
+            raise UsageError("--picture goes with --run, and two programs")
         if all(files):
             self.end(values.of_files(*self.names, self.within or compare.Tolerance(1e-6, 1e-5)), None)
         elif any(files):
@@ -110,7 +116,7 @@ class Comparison:
     def run(self) -> None:
         """Compare the results of the programs, and their values if they differ."""
         first, second = (self.session.load(name)[0] for name in self.names)
-        whole = self.flags.all_values or self.flags.as_json
+        whole = self.flags.all_values or self.flags.as_json or self.flags.picture is not None
         if whole:
             self.explain(first, second, compare.check(first, second, 1, options=self.options(), mixed=True, within=self.within))
         done = checking.check(
@@ -131,18 +137,27 @@ class Comparison:
 
     def explain(self, first: Program, second: Program, check: compare.Check) -> None:
         """Show the values of two programs on the inputs of a check."""
-        options = engines.RunOptions(bindings={**self.session.bindings, **check.sizes})
-        a, b = _in_hub(first), _in_hub(second)
-        if a is None or b is None:
-            self.session.reporter.say("--run compares results only: one program has no form in PTIR, whose values are compared")
-            return
-        named = all(FORMATS[p.format].named for p in (first, second))
-        given = compare.arguments(a, check.inputs, {}, check.sizes, mixed=True)
-        other = compare.arguments(b, check.inputs_after, {}, check.sizes, mixed=True)
         try:
-            self.show(values.values(a, b, given, other, options, self.within, named), first.source)
-        except (LimitExceeded, Rejected) as error:
-            self.session.reporter.say(f"--run compares results only: {error}")
+            a, b, report = values.of_check(first, second, check, self.options(), self.within)
+            if self.flags.picture is not None:
+                self.draw(a, b, report)
+            self.show(report, first.source)
+        except (LimitExceeded, Rejected, UsageError) as error:
+            self.session.reporter.say(f"--run: {error}")
+
+    def draw(self, first: Program, second: Program, report: values.Report) -> None:
+        """Write the page of `--picture`."""
+        parts = [{row.label.name: row.part for row in report.rows}, {row.label.other: row.part for row in report.rows}]
+        errors = {
+            v: min(known[v.name], _MOST)
+            for program, known in zip((first, second), parts, strict=True)
+            for op in program.main.body
+            for v in op.results
+            if v.name in known
+        }
+        drawing = graph.side_by_side(first, second, errors)
+        title = " and ".join(map(os.path.basename, self.names))
+        write_text(self.flags.picture, graph.page(title, [graph.Stage("both", drawing)]))
 
     def show(self, report: values.Report, source: Source | None) -> None:
         """Print values: all of them, or the ones around the first that differs."""
@@ -168,12 +183,8 @@ class Comparison:
         checking.end(self.session, diagnostics, report.verdict)
 
 
-def _in_hub(program: Program) -> Program | None:
-    """The program in PTIR; None for one whose values are no tensors, or that cannot be translated."""
-    return None if program.dialect.executor is not None else convert.translate(program, convert.HUB, Diagnostics())
-
-
 _COLUMNS = ("value", "op", "line", "error", "relative", "bound", "growth", "")
+_MOST = 1e9  # times the bound; JSON has no infinity
 _BEFORE, _AFTER = 3, 10  # rows around the first value that differs
 
 

@@ -38,5 +38,5 @@ def command(session: Session, code: str, markdown: bool) -> None:
     if not found:
         if any(code.lower() in (d.name.lower(), d.short.lower()) for n in DIALECTS for d in load_dialect(n).ops.values()):
             raise UsageError(f"no code `{code}`; there is an op of that name", f"`ptir ops {code}` explains it")
-        raise unknown_name("code", code, {c.code for _, c in known})
+        raise unknown_name("code", code, dict.fromkeys(c.code for _, c in known))
     sys.stdout.write("\n".join(explanations.page(owner, c) for owner, c in found))

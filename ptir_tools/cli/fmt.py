@@ -48,7 +48,8 @@ def command(
 ) -> None:
     """Format the text of programs: only indentation, blanks and spelling change.
 
-    Comments, order, names, ids, aliases, omitted types and dead code stay, and the program stays the same. Lines end with
+    Comments, order, names, ids, aliases, omitted types and dead code stay, and the program stays the same. A program that can be
+    parsed is formatted even if `ptir verify` finds errors in it. Lines end with
     LF, and there is no byte-order mark. --check and --diff write no file. With a format for programs (`--diagnostics github`),
     --check reports `NotFormatted` at the first line that would change.
 

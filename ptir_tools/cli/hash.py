@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from ptir_tools.cli.options import files_argument, option, subcommand
-from ptir_tools.cli.session import Session
+from ptir_tools.cli.session import Session, shown
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.lazy import lazy
 
@@ -37,7 +37,7 @@ def command(session: Session, files: tuple[str, ...], canonical: bool, symbol: b
         hashing = None if program is None else program.dialect.hash
         if program is not None and hashing is None:
             way = "; ptir translate --to ptir converts it" if convert.route(program.dialect.name, convert.HUB) else ""
-            raise UsageError(f"{path or '<stdin>'} is a {program.dialect.name} program, only PTIR has a hash{way}")
+            raise UsageError(f"{shown(path)} is a {program.dialect.name} program, only PTIR has a hash{way}")
         result = None
         if program is not None and hashing is not None and not diagnostics.errors:
             result = hashing.number(program, diagnostics, canonical)

@@ -12,7 +12,7 @@ from ptir_tools.cli.opt import allow_writes_option
 from ptir_tools.cli.options import files_argument, finite, jobs_option, option, subcommand
 from ptir_tools.cli.output import write_text
 from ptir_tools.cli.report import MACHINE
-from ptir_tools.cli.session import Session
+from ptir_tools.cli.session import Session, shown
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.files import WRITES
 from ptir_tools.core.limits import LimitExceeded
@@ -133,5 +133,5 @@ def _fixture(session: Session, path: str, pipeline: str | None, allow_writes: bo
         tests, failed = tests + 1, failed + (not outcome.passed)
     status = max(status, session.reporter.status(diagnostics))
     if not session.reporter.quiet:
-        session.reporter.say(f"{path or '<stdin>'}: {tests - failed} of {tests} passed")
+        session.reporter.say(f"{shown(path)}: {tests - failed} of {tests} passed")
     return max(status, int(failed > 0))

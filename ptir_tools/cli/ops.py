@@ -36,5 +36,5 @@ def command(session: Session, name: str, dialect: str | None, markdown: bool) ->
     else:
         chosen = [d for d in known if name.lower() in (d.name.lower(), d.short.lower())]
         if not chosen:
-            raise unknown_name("op", name, {n for d in known for n in (d.name, d.short)})
+            raise unknown_name("op", name, dict.fromkeys(d.name if "." in name else d.short for d in known))
         sys.stdout.write("\n".join(map(manuals.page, chosen)))

@@ -18,7 +18,7 @@ from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.render import clean_lines
 from ptir_tools.core.source import Source
 from ptir_tools.core.typed import IO, TYPE_CHECKING
-from ptir_tools.dialects import FORMATS
+from ptir_tools.dialects import FORMATS, writable
 
 if TYPE_CHECKING:
     import difflib
@@ -43,6 +43,19 @@ def form_of(form: str | None, path: str | None, forms: Iterable[str], default: s
     """The format of `--to`; else of the suffix of the -o FILE; else `default`."""
     suffix = os.path.splitext(path or "")[1].removeprefix(".").lower()
     return form or (suffix if suffix in forms else default)
+
+
+def format_of(path: str | None) -> str:
+    """The format of programs that is named by the suffix of the -o FILE. Raises UsageError if there is none, or more than one."""
+    name = os.path.basename(path or "").lower()
+    found = [f for f in writable() if name.endswith((f".{f}", FORMATS[f].suffix or f".{f}"))]
+    own = [f for f in found if name.endswith(f".{f}")] or found
+    if len(own) != 1:
+        several = (
+            f"{' and '.join(found)} have the suffix of {path}" if found else "it is not known from the suffix of the -o FILE"
+        )
+        raise UsageError(f"no format is given: {several}", "name it with --to FORMAT")
+    return own[0]
 
 
 def require_one_end(output: str | None, in_place: bool, **looks: bool) -> None:

@@ -250,7 +250,7 @@ class Execution:
             save_inputs=self.flags.save_inputs,
             save_values=self.flags.save_values,
             trace=self.flags.trace,
-            timing=self.flags.timing_to,
+            timing_to=self.flags.timing_to,
         )
         names = {name for name, _ in self.flags.inputs_given}.union(
             *(arrayfiles.Archive(f).names for f in self.flags.inputs_files)

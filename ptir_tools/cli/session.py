@@ -26,8 +26,14 @@ verifier = lazy("ptir_tools.core.verify")
 
 T = TypeVar("T")
 STDIN = ("", "-")  # the names of standard input
+
 _ARRAYS = (".npy", ".npz", ".safetensors", ".safetensors.index.json")  # suffixes of files in a folder that are not programs
 _PIECE = 1 << 20
+
+
+def shown(path: str) -> str:
+    """A file as messages name it."""
+    return "<stdin>" if path in STDIN else path
 
 
 def _at_most(most: int, file: IO[bytes], name: str) -> bytes:
@@ -160,7 +166,7 @@ class Session:
         if self.took_stdin:
             raise UsageError("standard input can be read once only")
         self.took_stdin = True
-        return "<stdin>", _at_most(most, sys.stdin.buffer, "<stdin>")
+        return shown(path), _at_most(most, sys.stdin.buffer, shown(path))
 
     def each(self, paths: Sequence[str], action: Callable[[str], int], jobs: int = 1) -> None:
         """Do `action` (which gives an exit code) for every file, or standard input if there is none; end with the highest

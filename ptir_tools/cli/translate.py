@@ -20,7 +20,7 @@ from ptir_tools.cli.options import (
     subcommand,
     weights_option,
 )
-from ptir_tools.cli.output import distinct, each_program, move_weights, only_one, to_stdout, write_weights
+from ptir_tools.cli.output import distinct, each_program, format_of, move_weights, only_one, to_stdout, write_weights
 from ptir_tools.cli.session import Session
 from ptir_tools.convert.options import CONSTANTS
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, unknown_name
@@ -68,7 +68,12 @@ class Flags:
 @subcommand(
     file_argument,
     output_option,
-    option("--to", metavar="FORMAT", required=True, help=f"One of {', '.join(writable())}."),
+    option(
+        "--to",
+        metavar="FORMAT",
+        default="",
+        help=f"One of {', '.join(writable())} (from the suffix of the -o FILE, if one format has it).",
+    ),
     option("--lossy", is_flag=True, help="Allow changes of a NaN, of a range, or beyond rounding."),
     option(
         "--constants",
@@ -96,7 +101,9 @@ def command(session: Session, file: str, output: str | None, flags: Flags) -> No
       ptir translate graph.json --to ptir | ptir opt | ptir run - --bind M=64 --random 0
       ptir translate program.json --to ptir-dump
       ptir translate net.ptir --to tiny --constants weights.npz -o graph.json
+      ptir translate model.onnx -o model.ptir
     """
+    flags.to = flags.to or format_of(output)
     if flags.to not in FORMATS:
         raise unknown_name("format", flags.to, writable())
     only_one("--split-input", flags.split_input, constants=flags.constants, weights_to=flags.weights_to)

@@ -11,12 +11,12 @@ read a refused value are not reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ptir_tools.convert.legality import NOT_TRANSLATABLE as NOT_TRANSLATABLE
 from ptir_tools.convert.naming import Names
 from ptir_tools.core.builder import single_function
-from ptir_tools.core.definers import Definers
+from ptir_tools.core.definers import Definers, reached
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import (
@@ -89,7 +89,7 @@ class Emit(Sink, Generic[D]):
         self.refused: set[object] = set()  # the ops or other locations that were reported
         self.matches: dict[Op, Match | None] = {}
         self.respelled = self._result_names()
-        self.fresh = Names(self.name_of(v) for v in _values(function))
+        self.fresh = Names(self.name_of(v) for block in reached([function]) for v in block.values())
         self._tell_apart()
         self.op: Op | None = None  # the current op
         self.place: Loc = function.loc  # of the current parameter
@@ -104,15 +104,10 @@ class Emit(Sink, Generic[D]):
         """The name of `v` in the target."""
         return self.respelled.get(v) or self.spelled(v.name)
 
-    def _own(self) -> Iterator[Value]:
-        """The values of the function, without those in regions."""
-        yield from self.source.params
-        yield from (v for op in self.source.body for v in op.results)
-
     def _tell_apart(self) -> None:
         """A new name for each value that the target would spell like an earlier one."""
         used = set[str]()
-        for v in self._own():
+        for v in self.source.values():
             if (name := self.name_of(v)) in used:
                 self.respelled[v] = self.fresh.between(name)
             used.add(name)
@@ -120,7 +115,7 @@ class Emit(Sink, Generic[D]):
     def _result_names(self) -> dict[Value, str]:
         """The results whose names differ from their values' names, once each, if no other value has the name."""
         labels: dict[Value, str] = {}
-        own = {self.spelled(v.name) for v in self._own()}
+        own = {self.spelled(v.name) for v in self.source.values()}
         for x, name in zip(self.source.results, result_names(self.source), strict=True):
             fits = isinstance(x, Value) and x.op is not None and self.source.results.count(x) == 1
             if fits and (label := self.spelled(name)) not in own:
@@ -296,17 +291,3 @@ class Emit(Sink, Generic[D]):
 
 def _values_of(operands: Sequence[Operand]) -> set[Value]:
     return {x.value if isinstance(x, Element) else x for x in operands if not isinstance(x, Literal)}
-
-
-def _values(function: Function) -> Iterator[Value]:
-    """The values of a function and of all regions below it."""
-    todo: list[Region] = [function]
-    done: set[Region] = set()
-    while todo:
-        if (block := todo.pop()) in done:
-            continue
-        done.add(block)
-        yield from block.params
-        for op in block.body:
-            yield from op.results
-            todo += op.regions

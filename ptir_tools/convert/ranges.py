@@ -237,7 +237,10 @@ def _divided(op: Op, ranges: Sequence[Range]) -> Range | None:
 
 def _remains(op: Op, ranges: Sequence[Range]) -> Range | None:
     n = splat_of(op.operands[1])
-    return None if not n else (1 - abs(n), abs(n) - 1)
+    if not n:
+        return None
+    below, above = (n < 0, n > 0) if op.defn.short == "mod" else (ranges[0][0] < 0, ranges[0][1] > 0)
+    return (1 - abs(n)) * below, (abs(n) - 1) * above
 
 
 _FIRST = frozenset(["take", "gather", "dynamic_slice"])  # their elements are those of the first operand

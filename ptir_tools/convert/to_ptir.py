@@ -61,6 +61,20 @@ class PtirEmit(Emit[Value]):
         """A tensor in the shape of the result whose elements are all `value`, in its dtype or another."""
         return self.full(immediate(value, dtype or self.type.dtype))
 
+    def stepped(self, x: Operand, starts: Sequence[int], counts: Sequence[int], steps: Sequence[int]) -> Value:
+        """Of each axis `counts` elements, every `steps`-th one: the window is padded so that each step is a row, of which the
+        first column is kept."""
+        steps = [s if n > 1 else 1 for n, s in zip(counts, steps, strict=True)]
+        sizes = tuple((n - 1) * s + 1 if n else 0 for n, s in zip(counts, steps, strict=True))
+        if all(s == 1 for s in steps):
+            return self.last("slice", x, starts=starts, sizes=sizes)
+        zeros = (0,) * len(counts)
+        window = self("slice", x, starts=starts, sizes=sizes)
+        padded = self("pad", window, low=zeros, high=tuple(s - 1 if n else 0 for n, s in zip(counts, steps, strict=True)))
+        rows = self("reshape", padded, new_shape=tuple(d for row in zip(counts, steps, strict=True) for d in row))
+        firsts = self("slice", rows, starts=zeros * 2, sizes=tuple(d for n in counts for d in (n, 1)))
+        return self.last("reshape", firsts, new_shape=tuple(counts))
+
 
 def same(short: str) -> Rule:
     """One instruction on the same operands, broadcast to the result's shape."""

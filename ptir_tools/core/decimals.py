@@ -7,7 +7,7 @@ import struct
 from collections.abc import Sequence
 
 from ptir_tools.core.dtypes import BF16, F16, F32, F64, FP8_E4M3, FP8_E5M2, DType
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ _ENDS: dict[DType, tuple[int, float]] = {
     BF16: (-133, (2 - 2.0**-7) * 2.0**127),
     F32: (-149, (2 - 2.0**-23) * 2.0**127),
 }
+_MANY = 1 << 16  # numbers for which numpy is worth loading
 _DIGITS = 15  # digits: two decimals with at most this many never round to the same float64
 _HALFWAY_BITS = 25  # digits of a number halfway between two values of a dtype above, at most
 
@@ -59,6 +60,10 @@ def read(text: str) -> float:
 def read_all(texts: Sequence[str]) -> list[float]:
     """`read` of each text. Most need no more than their float64: one with more than `_HALFWAY_BITS` digits is not halfway."""
     values = [*map(float, texts)]
+    if len(values) >= _MANY:
+        for i in np.flatnonzero((np.array(values).view(np.uint64) & _LOW) == 0).tolist():
+            values[i] = read(texts[i])
+        return values
     words = struct.unpack(f"<{len(values)}Q", struct.pack(f"<{len(values)}d", *values))
     return [v if w & _LOW else read(x) for v, w, x in zip(values, words, texts, strict=True)]
 

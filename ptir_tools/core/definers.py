@@ -38,15 +38,15 @@ def symbols_of(*blocks: Region, extents: Extents | None = None) -> set[Sym]:
     return set().union(*(_symbols(t, extents) for t in types))
 
 
-def _reached(blocks: Iterable[Region]) -> list[Region]:
+def reached(blocks: Iterable[Region]) -> list[Region]:
     """`blocks` and the regions that their ops run, directly or not, each once."""
-    reached = dict.fromkeys(blocks)
-    todo = list(reached)
+    known = dict.fromkeys(blocks)
+    todo = list(known)
     while todo:
-        new = [r for op in todo.pop().body for r in op.regions if r not in reached]
-        reached.update(dict.fromkeys(new))
+        new = [r for op in todo.pop().body for r in op.regions if r not in known]
+        known.update(dict.fromkeys(new))
         todo += new
-    return list(reached)
+    return list(known)
 
 
 def _given(block: Region, extents: Extents | None = None) -> set[Sym]:
@@ -110,7 +110,7 @@ def _measured(declared: Type, inferred: Type) -> Iterator[Sym]:
 
 def _inside(op: Op) -> list[Op]:
     """`op` and the ops of the regions that it runs, each once."""
-    return [op, *(inner for r in _reached(op.regions) for inner in r.body)] if op.regions else [op]
+    return [op, *(inner for r in reached(op.regions) for inner in r.body)] if op.regions else [op]
 
 
 def defines(op: Op) -> bool:
@@ -121,7 +121,7 @@ def defines(op: Op) -> bool:
 def _ranks(block: Region, every: set[Sym], extents: Extents | None = None) -> dict[Sym, int]:
     """The order in which symbols are determined: 0 for symbols that are given or that no op determines, then 1, 2, …."""
     rank = dict.fromkeys(_given(block, extents), _GIVEN)
-    ops = [(op, needs) for b in _reached([block]) for op in b.body if not _own(op, extents) <= (needs := _needs(op, extents))]
+    ops = [(op, needs) for b in reached([block]) for op in b.body if not _own(op, extents) <= (needs := _needs(op, extents))]
     while True:
         grown = True
         while grown:
@@ -145,7 +145,7 @@ class Definers:
     def of(block: Region, dialect: Dialect, program: Program | None = None) -> Definers | None:
         """The table of `block` in `program`; None if its parameters determine all symbols."""
         extents = dialect.extents
-        every = symbols_of(*_reached([block]), extents=extents)
+        every = symbols_of(*reached([block]), extents=extents)
         if every <= _given(block, extents):
             return None
         rank = _ranks(block, every, extents)
@@ -166,7 +166,7 @@ class Definers:
     def add(self, op: Op) -> None:
         """Add `op`, which is new in the block."""
         ops, rank, extents = _inside(op), self.rank, self.extents
-        mentions = symbols_of(*_reached(op.regions), extents=extents).union(*(_own(o, extents) for o in ops))
+        mentions = symbols_of(*reached(op.regions), extents=extents).union(*(_own(o, extents) for o in ops))
         if mentions := {s for s in mentions if rank.get(s)}:
             fresh = [(o, s) for o in ops for s in _own(o, extents) - _needs(o, extents) if rank.get(s)]
             defines = {s for o, s in fresh if self._defines(o, s)}
@@ -219,7 +219,7 @@ def undefined(program: Program) -> set[tuple[str, str]]:
     pairs: set[tuple[str, str]] = set()
     extents = program.dialect.extents
     for f in program.functions:
-        every, given = symbols_of(*_reached([f]), extents=extents), _given(f, extents)
+        every, given = symbols_of(*reached([f]), extents=extents), _given(f, extents)
         if not every <= given:
             pairs.update((f.name, s.name) for s, n in _ranks(f, every, extents).items() if n == _GIVEN and s not in given)
     return pairs

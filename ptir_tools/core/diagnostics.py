@@ -10,7 +10,7 @@ from enum import StrEnum
 from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.core.source import Loc, Source, Span
-from ptir_tools.core.spelling import did_you_mean, nearest, proposed
+from ptir_tools.core.spelling import did_you_mean, near_names, proposed
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.violations import Place, Violation
 
@@ -23,6 +23,8 @@ else:
     places = lazy("ptir_tools.core.places")
 
 _LISTED = 16  # names that are listed if none is similar
+_SIMILAR = 4  # names that are suggested, at most
+_BEGUN = 5  # letters of a name that suggest the names that begin with them
 _COMPARED = 50_000  # pairs of names that are compared, at most: about a second
 _LISTS = {
     kind: f"`{command}` lists them"
@@ -138,11 +140,15 @@ def _inserted(text: str, statement: Span, operand: Span, op: str) -> Fix | None:
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> UsageError:
-    """The error for a name that is not one of `known`; the nearest is suggested. `where` follows the name in the message."""
+    """The error for a name that is not one of `known`; those that begin with it, or the nearest, are suggested. `where` follows
+    the name in the message."""
     names = list(dict.fromkeys(known))
-    suggestion = nearest(name, names)
+    begun = [n for n in names if len(name) >= _BEGUN and n.lower().startswith(name.lower())]
+    similar = begun if 0 < len(begun) <= _SIMILAR else near_names(name, names)
     listed = f" (there are: {', '.join(names)})" if len(names) <= _LISTED else ""
-    hint = f"; did you mean `{suggestion}`?" if suggestion else listed
+    quoted = [f"`{n}`" for n in similar]
+    suggested = len(quoted) == 1 or (not listed and 0 < len(quoted) <= _SIMILAR)
+    hint = f"; did you mean {' or '.join(quoted)}?" if suggested else listed
     return UsageError(f"no {kind} `{name}`{where}{hint}", None if hint else _LISTS.get(kind))
 
 
@@ -186,6 +192,11 @@ class Diagnostics:
         """Keep `diagnostic`."""
         self.items.append(diagnostic)
         self.errors += diagnostic.severity is Severity.ERROR
+
+    def extend(self, others: Iterable[Diagnostic]) -> None:
+        """Keep all of `others`."""
+        for other in others:
+            self.add(other)
 
     def proposed(
         self, name: str, known: Collection[str], shown: str = "%{}", written: str = "%{}"

@@ -78,11 +78,7 @@ class Program:
 
     def blocks(self) -> Iterator[Region]:
         """All blocks: functions, shared regions and nested regions, outer before inner."""
-        stack: list[Region] = [*reversed(self.regions), *reversed(self.functions)]
-        while stack:
-            block = stack.pop()
-            yield block
-            stack.extend(r for op in reversed(block.body) for r in reversed(op.regions) if not r.isolated)
+        return (b for block in (*self.functions, *self.regions) for b in block.blocks())
 
 
 def _rename(program: Program, choices: Choices, names: Sequence[str]) -> None:
@@ -90,7 +86,7 @@ def _rename(program: Program, choices: Choices, names: Sequence[str]) -> None:
     for block in (*program.functions, *program.regions):
         values, inner = list[Value](), [block]
         for b in inner:
-            values += (*b.params, *(v for op in b.body for v in op.results))
+            values += b.values()
             inner += (r for op in b.body for r in op.regions if not r.isolated)
         free = [n for n in choices.shuffled(names) if n not in {v.name for v in values}]
         for v, name in zip(choices.shuffled(values), free[: choices.number(0, len(free))], strict=False):

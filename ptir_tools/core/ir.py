@@ -105,8 +105,8 @@ class Literal:
 
     def keep(self, back: Callable[[], bytes]) -> None:
         """Free the bytes; `back` must recompute all elements."""
-        if isinstance(self.payload, bytes):
-            self.payload = Kept(self.payload, back)
+        if isinstance(data := self.payload, bytes):  # read once: another thread may free it
+            self.payload = Kept(data, back)
 
     def __reduce__(self) -> tuple[object, ...]:
         return Literal, (self.type, self.data, self.splat, self.origin)
@@ -195,6 +195,18 @@ class Region:
             for r in op.regions:
                 if not r.isolated:
                     yield from r.ops()
+
+    def values(self) -> list[Value]:
+        """Its parameters and the results of its ops."""
+        return [*self.params, *(v for op in self.body for v in op.results)]
+
+    def blocks(self) -> Iterator[Region]:
+        """Itself and the non-isolated regions inside, outer before inner."""
+        stack = [self]
+        while stack:
+            block = stack.pop()
+            yield block
+            stack.extend(r for op in reversed(block.body) for r in reversed(op.regions) if not r.isolated)
 
     def uses(self) -> Iterator[Value]:
         """The values that its ops read and its results, including those of nested non-isolated regions."""
@@ -407,11 +419,13 @@ class View(NamedTuple):
 
 
 class Need(NamedTuple):
-    """A constraint on a value: in [low, bound) for `bounds` (one for all elements, or one each of a vector), and not 0."""
+    """A constraint on a value: in [low, bound) for `bounds` (one for all elements, or one each of a vector), and not 0; or the
+    elements that a scalar or vector must have."""
 
     bounds: Extents = ()
     nonzero: bool = False
     low: int = 0
+    exact: tuple[int, ...] = ()
 
     def __or__(self, other: Need) -> Need:
         both = self.bounds or other.bounds
@@ -419,7 +433,7 @@ class Need(NamedTuple):
             same = len(self.bounds) == len(other.bounds)
             both = tuple(map(min, self.bounds, other.bounds)) if same else (min(*self.bounds, *other.bounds),)
         low = max(x.low for x in (self, other) if x.bounds) if both else 0
-        return Need(both, self.nonzero or other.nonzero, low)
+        return Need(both, self.nonzero or other.nonzero, low, self.exact or other.exact)
 
     def loosely(self) -> Need:
         """The part of the need that still holds after elements are permuted."""

@@ -1,7 +1,7 @@
 """Every limit of the toolkit, in one record. A command that hits one exits with 3; each has a flag."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -97,6 +97,13 @@ def integer(text: str, base: int = 10) -> int:
     if len(text) > current().most_digits:
         raise too_many_digits(len(text))
     return int(text, base)
+
+
+def integers(texts: Sequence[str]) -> list[int]:
+    """`integer` of each text."""
+    if max(map(len, texts), default=0) > current().most_digits:
+        return [*map(integer, texts)]
+    return [*map(int, texts)]
 
 
 def too_many_digits(count: int, loc: Loc = 0) -> LimitExceeded:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from ptir_tools.core import extents
+from ptir_tools.core.definers import reached
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.expressions import of_dim, symbols_in
 from ptir_tools.core.ir import MEASURES, Function, Op, Region, operand_type
@@ -18,17 +19,6 @@ from ptir_tools.core.types import POISON, UNKNOWN, UNTYPED, Dim, Sym, TensorType
 from ptir_tools.core.violations import Violation, require
 
 Table = Mapping[str, Dim]
-
-
-def blocks_of(function: Function) -> list[Region]:
-    """A function and the regions that it runs, each once."""
-    reached: dict[Region, None] = {function: None}
-    todo: list[Region] = [function]
-    while todo:
-        new = [r for op in todo.pop().body for r in op.regions if r not in reached]
-        reached.update(dict.fromkeys(new))
-        todo += new
-    return list(reached)
 
 
 def types_of(blocks: Iterable[Region]) -> dict[Type, None]:
@@ -66,7 +56,7 @@ def spelled(program: Program) -> Program:
 
 def _table(function: Function, names: Mapping[Sym, Sym]) -> dict[str, Sym]:
     """The names of the expressions in a function's types, and its checks: others in its table that may be negative."""
-    used = expressions_in(blocks_of(function))
+    used = expressions_in(reached([function]))
     others = ((name, d) for name, d in function.attrs.get(DERIVED, {}).items() if isinstance(d, Sym) and d not in used)
     checks = {name: d for name, d in others if extents.bounds(of_dim(d))[0] < 0}
     return {names[s].name: s for s in used} | checks
@@ -99,7 +89,7 @@ def put_in(function: Function, table: Table) -> None:
     resolved: dict[str, Dim] = {}
     for name in table:
         _resolve(name, table, resolved, ())
-    for block in blocks_of(function):
+    for block in reached([function]):
         rewrite_types(block, _lookup(resolved))
     function.attrs[DERIVED] = resolved
 
@@ -128,7 +118,7 @@ def define(program: Program) -> None:
         return
     shared = _shared(program) if len(program.functions) > 1 else set()
     for f in program.functions:
-        blocks = blocks_of(f)
+        blocks = reached([f])
         named = {s for t in types_of(blocks) for s in mentioned(t)}
         if open_ := named - {s for p in f.params for s in mentioned(p.type)} - shared:
             table = _defined(blocks, open_)
@@ -143,7 +133,7 @@ def _shared(program: Program) -> set[Sym]:
     seen: set[Region] = set()
     found: set[Sym] = set()
     for f in program.functions:
-        regions = {b for b in blocks_of(f) if b is not f}
+        regions = {b for b in reached([f]) if b is not f}
         found.update(s for t in types_of(regions & seen) for s in mentioned(t))
         seen |= regions
     return found

@@ -62,9 +62,10 @@ if TYPE_CHECKING:
     from ptir_tools.core.dialect import Program
 
 SAMPLES = 8
+MANY = 64  # samples for outputs that 8 find too far away: the mean of few is at times far too small
 MOVED = 0.25  # the largest part of an op's own error by which its result is moved; samples are not rounded, the reference is
 DEVIATIONS = 4.0  # an engine's error may be this multiple of the samples' root mean square distance,
-FACTOR = 2.0  # and this multiple of the largest
+FACTORS = {SAMPLES: 2.0, MANY: 1.8}  # and this multiple of the largest, which is the closer to its limit the more there are
 # Part of an elementwise op's worst case that always counts: operands may cancel in all samples, but not on an engine.
 _LEAST = 0.125
 _JUMP = 4.0  # roundings; a smaller difference is not a jump
@@ -135,25 +136,26 @@ class Approximate:
 
 
 class Executable(reference.Executable):
-    """The reference engine, which also records in `found` each leaf of its results with its error. `measured` says how. Constants
-    of the dtypes in `rounded` are known except for one rounding."""
+    """The reference engine, which also records in `found` each leaf of its results with its error. With `samples`
+    it is measured, else proven. Constants of the dtypes in `rounded` are known to one rounding."""
 
     def __init__(
         self,
         program: Program,
         function: Function,
         options: RunOptions,
-        measured: bool = False,
+        samples: int = 0,
         rounded: frozenset[DType] = frozenset(),
     ) -> None:
         super().__init__(program, function, options)
-        self.walk = (Measured if measured else Proven)(options.strict_fp, rounded)
+        self.samples = samples
+        self.walk = Measured(options.strict_fp, rounded, samples) if samples else Proven(options.strict_fp, rounded)
         self.found: list[Approximate] = []
 
     @property
     def memory(self) -> int:
         """The reference's estimate, plus the errors and their intermediates."""
-        return (4 + (SAMPLES if isinstance(self.walk, Measured) else 0)) * super().memory
+        return (4 + self.samples) * super().memory
 
     @property
     def errors(self) -> list[Error]:
@@ -275,14 +277,15 @@ class Proven:
 class Measured(Proven):
     """Runs a program on values with errors and samples.
 
-    A result's error is `FACTOR` times the largest distance of a sample from the value, plus the op's own error. If the op's worst
-    case for the errors of its operands is smaller, it is used instead. Only the worst case is used for integers and i1, and where
-    an operand of these is uncertain. The same holds at poles, and where the result jumps (floor, sign) and no sample jumped.
-    There the samples are set apart by it.
+    A result's error is `FACTORS[count]` times the largest distance of a sample from the value, plus the op's own error. If the
+    op's worst case for the errors of its operands is smaller, it is used instead. Only the worst case is used for integers and
+    i1, and where an operand of these is uncertain. The same holds at poles, and where the result jumps (floor, sign) and no
+    sample jumped. There the samples are set apart by it.
     """
 
-    def __init__(self, strict: bool = False, rounded: frozenset[DType] = frozenset()) -> None:
+    def __init__(self, strict: bool = False, rounded: frozenset[DType] = frozenset(), count: int = SAMPLES) -> None:
         super().__init__(strict, rounded)
+        self.count = count  # of samples
         self.made = 0  # results so far
 
     def constant(self, value: Array, dtype: DType) -> Approximate:
@@ -317,7 +320,7 @@ class Measured(Proven):
         if any(x.error is not EXACT and not _inexact(x.value) for x in operands):
             errors = [EXACT if not _inexact(x.value) else x.error for x in operands]
             calm = errors_of(replace(seen, errors=errors, sampled=True))
-        samples = [_unrounded(seen, [x.sample(k) for x in operands], context) for k in range(SAMPLES)]
+        samples = [_unrounded(seen, [x.sample(k) for x in operands], context) for k in range(self.count)]
         if not self.strict:
             samples[1::2] = [_kept(seen, x, context) for x in samples[1::2]]
         elementwise = bool(d.traits & ELEMENTWISE)
@@ -345,9 +348,9 @@ class Measured(Proven):
         is `_kept` of it."""
         samples: tuple[Array, ...] = ()
         if not whole and dtype.precision and (error is not EXACT or self._free(value) or _may_overflow(value, dtype)):
-            samples = tuple(self._moved([exact, kept] * (SAMPLES // 2), error, dtype))
+            samples = tuple(self._moved([exact, kept] * (self.count // 2), error, dtype))
         elif not whole and error is not EXACT:
-            samples = tuple(self._apart([value] * SAMPLES, value, error, np.asarray(error) > 0))
+            samples = tuple(self._apart([value] * self.count, value, error, np.asarray(error) > 0))
         return Approximate(value, error, samples, whole, over=self._over(value, dtype, samples))
 
     def _over(self, value: Array, dtype: DType, samples: Sequence[Array]) -> Array | None:
@@ -375,7 +378,7 @@ class Measured(Proven):
             over = _may_overflow(value, dtype)
             gaps = [distances(_in_range(_float(x), dtype) if over else _float(x), wide) for x in samples]
             spread = np.maximum.reduce(gaps)
-            likely = _likely(gaps, spread) + base
+            likely = _likely(gaps, FACTORS[self.count] * spread) + base
             open_: Array = np.zeros(value.shape, np.bool_)
             if worst is EXACT:
                 error = likely
@@ -450,9 +453,9 @@ class Measured(Proven):
     def _turns(self, x: Array, k: int) -> Array:
         """Random numbers in [-1, 1); equal elements of `x` get equal numbers."""
         if x.dtype.kind == "c":
-            size, turn = self._turns(x.real, k), self._turns(x.imag, k + SAMPLES)
+            size, turn = self._turns(x.real, k), self._turns(x.imag, k + self.count)
             return size * np.exp(1j * np.pi * turn)
-        seed = (self.made * 2 * SAMPLES + k + 1) * 0x9E3779B97F4A7C15 % 2**64
+        seed = (self.made * 2 * self.count + k + 1) * 0x9E3779B97F4A7C15 % 2**64
         mixed = np.array(x + 0.0, np.float64, order="C").view(np.uint64) ^ np.uint64(seed)
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
             mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
@@ -467,9 +470,9 @@ class Measured(Proven):
         joined = super().either(a, b)
         if b is None:
             open_ = np.ones(a.shape, np.bool_)
-            joined.samples = tuple(self._apart([a.value] * SAMPLES, a.value, joined.error, open_))
+            joined.samples = tuple(self._apart([a.value] * self.count, a.value, joined.error, open_))
             return joined
-        joined.samples = tuple((a, b)[k % 2].sample(k) for k in range(SAMPLES))
+        joined.samples = tuple((a, b)[k % 2].sample(k) for k in range(self.count))
         return joined
 
 
@@ -525,11 +528,11 @@ def _in_range(x: Array, dtype: DType, keeps: bool = False) -> Array:
 
 
 def _likely(gaps: list[Array], most: Array) -> Array:
-    """The distance that an engine may have, from the distances of samples and the largest of them."""
+    """The distance that an engine may have: at least `most`, and as the distances of samples say."""
     square: Array = np.mean(np.square(gaps), axis=0)
     if square.ndim and square.size:
         square = (square + np.median(square, axis=-1, keepdims=True)) / 2
-    result: Array = np.maximum(DEVIATIONS * np.sqrt(square), FACTOR * most)
+    result: Array = np.maximum(DEVIATIONS * np.sqrt(square), most)
     return result
 
 

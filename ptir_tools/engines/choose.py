@@ -29,7 +29,7 @@ else:
     mesh = lazy("ptir_tools.plan.mesh")
     xla = lazy("ptir_tools.engines.xla")
 
-PIPELINE = "dce{constants=true},raise-bytes,canonicalize,raise-strides,raise-contractions,cse{keep-peak=false},dce"
+PIPELINE = "dce{constants=true},raise-bytes,canonicalize,fold-weights,raise-strides,raise-contractions,cse{keep-peak=false},dce"
 CONVOLUTIONS = "convolutions,fold-scales{range=true}"
 
 

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache, partial
 
 from ptir_tools.core import arrays, symbols
 from ptir_tools.core.arrays import Array
@@ -19,7 +20,7 @@ from ptir_tools.core.evaluate import Context
 from ptir_tools.core.expressions import parse, to_dim
 from ptir_tools.core.ir import Loop, operand_type
 from ptir_tools.core.lazy import np
-from ptir_tools.core.limits import require_memory, using
+from ptir_tools.core.limits import LimitExceeded, require_memory, using
 from ptir_tools.core.records import NamedTuple, dataclass, field, replace
 from ptir_tools.core.types import ShapedType, Sym
 from ptir_tools.core.violations import Violation
@@ -35,18 +36,24 @@ class Tolerance:
     """An element passes when |expected - actual| <= `absolute` + `relative` * |expected|. `absolute` may be an array. Where it is
     infinite, the check is only that both are finite, or equal. Where `wild` is true, nothing is checked. With `finite`, elements
     whose expected value is NaN or infinite are not compared. `size` is the largest element of the output: a bound of that size
-    says nothing."""
+    says nothing. `again` measures the bound once more, with more samples: before an output that differs is reported."""
 
     absolute: float | Array = 0.0
     relative: float = 0.0
     finite: bool = False
     wild: bool | Array = False
     size: float = math.inf
+    again: Callable[[], Tolerance] | None = None
 
     def __add__(self, other: Tolerance) -> Tolerance:
         """The tolerance of a difference between elements that each have a tolerance."""
         absolute, wild = np.add(self.absolute, other.absolute), np.logical_or(self.wild, other.wild)
-        return replace(self, absolute=absolute, relative=self.relative + other.relative, wild=wild)
+        made = replace(self, absolute=absolute, relative=self.relative + other.relative, wild=wild, again=None)
+        return made if self.again is other.again is None else replace(made, again=lambda: self.settled() + other.settled())
+
+    def settled(self) -> Tolerance:
+        """The tolerance by more samples, where they can be taken."""
+        return self if self.again is None else self.again()
 
     @property
     def vague(self) -> bool | Array:
@@ -180,6 +187,11 @@ class Verdict:
 def diverging(name: str, expected: Array, actual: Array, tolerance: Tolerance = EXACT) -> Divergence | None:
     """The first element of `actual` that is not within `tolerance` of `expected`, or None. NaN equals NaN. Integers and i1
     that do not depend on rounding are compared bit for bit."""
+    found = _diverging(name, expected, actual, tolerance)
+    return found if found is None or tolerance.again is None else _diverging(name, expected, actual, tolerance.again())
+
+
+def _diverging(name: str, expected: Array, actual: Array, tolerance: Tolerance) -> Divergence | None:
     if (result := _unlike(name, expected, actual)) is not None:
         return result
     a, b = _wide(expected), _wide(actual)
@@ -205,6 +217,8 @@ def nearest(name: str, expected: Array, actual: Array, tolerance: Tolerance) -> 
     """The element whose error is the largest part of its bound; None if there is no error, or another dtype or shape."""
     if _unlike(name, expected, actual) is not None or not expected.size:
         return None
+    if tolerance.again is not None and _diverging(name, expected, actual, tolerance) is not None:
+        tolerance = tolerance.again()
     a, b = _wide(expected), _wide(actual)
     with np.errstate(all="ignore"):
         whole = a.dtype.kind in "iub"
@@ -284,17 +298,35 @@ def _reference_outputs(
         run(static, given, options.on("auto"))  # an endless loop reaches the limit in seconds there, and in minutes here
     units = [unit(dtype) for x in static.main.results for dtype in leaf_dtypes(operand_type(x))]
 
-    def approximate(measured: bool) -> tuple[dict[str, Array], list[bounds.Approximate]]:
-        executable = bounds.Executable(static, static.main, options, measured, rounded)
+    def approximate(samples: int) -> tuple[dict[str, Array], list[bounds.Approximate]]:
+        executable = bounds.Executable(static, static.main, options, samples, rounded)
         require_memory(executable.memory)
         return execute(executable, static, given, options, diagnostics), executable.found
 
-    outputs, found = approximate(measured=False)
+    outputs, found = approximate(0)
     proven = [_Bound(x.value, 0.0 if x.error is NO_ERROR else x.error, u) for x, u in zip(found, units, strict=True)]
     if not any(np.any(p.loose) for p in proven):
         return outputs, {name: Tolerance(p.error) for name, p in zip(outputs, proven, strict=True)}
-    _, found = approximate(measured=True)
-    return outputs, {name: p.measured(x) for name, p, x in zip(outputs, proven, found, strict=True)}
+
+    def tolerances(samples: int) -> dict[str, Tolerance]:
+        _, found = approximate(samples)
+        return {name: p.measured(x) for name, p, x in zip(outputs, proven, found, strict=True)}
+
+    few = tolerances(bounds.SAMPLES)
+
+    @cache
+    def settled() -> dict[str, Tolerance]:
+        try:
+            with using(options.limits):
+                return tolerances(bounds.MANY)
+        except (LimitExceeded, MemoryError):  # a difference stays one where there is no room to look again
+            return few
+
+    return outputs, {name: replace(t, again=partial(_settled, settled, name)) for name, t in few.items()}
+
+
+def _settled(tolerances: Callable[[], dict[str, Tolerance]], name: str) -> Tolerance:
+    return tolerances()[name]
 
 
 _TIGHT = 8  # unit roundoffs of the largest element; a smaller proven error is not measured
@@ -455,7 +487,7 @@ def check(
         report.expected = dict(zip(actual, expected.values(), strict=False))
         report.verdict.count(expected, tolerances, special)
         if finite:
-            tolerances = {name: replace(t, finite=True) for name, t in tolerances.items()}
+            tolerances = {name: _where_finite(t) for name, t in tolerances.items()}
             report.skipped.update({name: n for name, x in expected.items() if (n := _not_finite(x))})
         if mixed:
             expected, actual = ({name: arrays.widen(x) for name, x in each.items()} for each in (expected, actual))
@@ -468,6 +500,11 @@ def check(
             report.tolerance = tolerances.get(report.diverged[0].name, EXACT)
             break
     return report
+
+
+def _where_finite(tolerance: Tolerance) -> Tolerance:
+    made = replace(tolerance, finite=True, again=None)
+    return made if tolerance.again is None else replace(made, again=lambda: _where_finite(tolerance.settled()))
 
 
 def _with_specials(
@@ -585,7 +622,8 @@ def _approximated(output: Array, tolerance: Tolerance) -> Tolerance:
     size = _Bound(output, 0.0, 0.0).scale
     with np.errstate(over="ignore"):
         step = np.spacing(output.dtype.type(size)) if np.isfinite(output.dtype.type(size)) else 0.0
-        return replace(tolerance, absolute=tolerance.absolute + 2 * float(step))
+        made = replace(tolerance, absolute=tolerance.absolute + 2 * float(step), again=None)
+    return made if tolerance.again is None else replace(made, again=lambda: _approximated(output, tolerance.settled()))
 
 
 def compare(expected: Mapping[str, Array], actual: Mapping[str, Array], tolerances: Mapping[str, Tolerance]) -> list[Divergence]:

@@ -99,7 +99,9 @@ def random_array(
     have `special` elements."""
     stream = np.random.Generator(np.random.Philox(key=np.array([seed % 2**64, position], np.uint64)))
     drawn: Array
-    if need.bounds:
+    if shape in ((), (len(need.exact),)) and len(need.exact) == np.prod(shape, dtype=int):
+        drawn = np.array(need.exact, np.int64).reshape(shape)
+    elif need.bounds:
         bounds = need.bounds if shape[-1:] == (len(need.bounds),) else (min(need.bounds),)
         low = need.low if dtype.is_signed else max(need.low, 0)
         drawn = stream.integers(low, np.maximum(np.array(bounds, np.int64), low + 1), shape)

@@ -51,6 +51,9 @@ class Thresholds:
     share_of_cache: int = 16  # results of up to a 16th of the last-level cache are expected to stay in it
     row: int = 1 << 14  # elements of a row that is reduced: it has to stay in cache
     reduced_row: int = 64  # elements of a row for which NumPy reduces equally fast, at most
+    short_row: int = 8  # elements of a row that is reduced column by column, at most
+    short_rows: int = 256  # rows of so few elements for which that is faster
+    taps: int = 64  # taps of a window from which its patches are copied as a whole
     transposed: int = 1 << 12  # elements from which a copy with another axis order is made by blocks
     taken_row: int = 256  # bytes of a row from which the kernel is faster for more than `taken_rows` of them
     taken_rows: int = 1 << 12
@@ -67,8 +70,8 @@ class Thresholds:
 _LOW = {
     **dict.fromkeys(("work", "multiplications", "long_product", "python_elements", "quantized", "matrix", "packed_by_all"), 1),
     **dict.fromkeys(("scores", "pair", "channels", "transposed", "trimmed"), 1),
-    **dict.fromkeys(("few", "some", "narrowest", "fewest", "rows_of_head"), 2),
-    **dict.fromkeys(("reduced_row", "taken_row", "taken_rows", "columns_of_part"), 4),
+    **dict.fromkeys(("few", "some", "narrowest", "fewest", "rows_of_head", "short_row", "short_rows"), 2),
+    **dict.fromkeys(("reduced_row", "taken_row", "taken_rows", "columns_of_part", "taps"), 4),
     **dict.fromkeys(("rows_of_block", "widened", "rows_of_part", "run"), 8),
     **dict.fromkeys(("small", "copied"), 16),
     **dict.fromkeys(("row", "scratch", "freed_literal"), 64),

@@ -230,6 +230,8 @@ PTIR_INLINE void run(const ptir_ready *code, size_t length, size_t from, size_t 
                 UNARY(round_even, round_even(x))
                 UNARY(nearest_f16, nearest_f16(x))
                 UNARY(nearest_bf16, nearest_bf16(x))
+                UNARY(nearest_si8, truncated_between(x, -128.0f, 127.0f))
+                UNARY(nearest_ui8, truncated_between(x, 0.0f, 255.0f))
 #if HAS_SCALING
                 UNARY(exp, any_exp(x))
 #else

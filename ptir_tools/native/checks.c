@@ -42,7 +42,7 @@ int ptir_checks_code(const ptir_program *p, size_t inputs)
 /* The range of bytes that an array's elements occupy. */
 static void span(const ptir_program *p, const ptir_array *x, const char **low, const char **high)
 {
-    ptrdiff_t item = x->kind == PTIR_FLOAT ? 4 : x->kind == PTIR_BOOL ? 1 : 2;
+    ptrdiff_t item = ptir_bytes_of(x->kind);
     *low = x->data, *high = *low + item;
     ptrdiff_t reach[] = {(ptrdiff_t)(p->rows - 1) * x->rows, (ptrdiff_t)(p->columns - 1) * x->columns};
     for (int a = 0; a < 2; a++)

@@ -172,6 +172,13 @@ PTIR_INLINE floats inverse_root(floats x)
     return 1.0f / x;
 }
 
+/* Truncate to an integer between two, kept in f32; NaN is 0. */
+PTIR_INLINE floats truncated_between(floats x, float low, float high)
+{
+    const floats number = pick(x == x, x, all(0.0f)), raised = pick(number < low, all(low), number);
+    return __builtin_convertvector(__builtin_convertvector(pick(raised > high, all(high), raised), ints), floats);
+}
+
 /* Round to bf16; NaN stays NaN. */
 PTIR_INLINE floats nearest_bf16(floats x)
 {

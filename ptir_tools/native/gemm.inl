@@ -422,11 +422,15 @@ static int gemm_of_runs(float *out, size_t step, const left_rows *x, const float
     return 1;
 }
 
+#include "lines.inl"
+
 /* Multiply m rows by n columns. Rows of the result are `step` apart. */
 static void gemm(float *out, size_t step, const left_rows *x, ptir_matrix c, const float *packed, size_t m, size_t n, size_t k,
                  const ptir_epilogue *epilogue, float *scratch, ptir_watch *watch)
 {
     float *left = at_line(scratch), *spare = at_line(left + (size_t)MC * KC), *own = at_line(spare + MR * NR);
+    if (packed && k && x->patches && conv_of_lines(out, step, x, packed, m, n, k, epilogue, scratch, watch))
+        return;
     if (packed && k && m && n <= DIRECT && (x->patches || x->a.columns == 1) &&
         gemm_of_runs(out, step, x, packed, m, n, k, epilogue, scratch, watch))
         return;

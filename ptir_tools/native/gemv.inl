@@ -64,22 +64,30 @@ PTIR_INLINE void dots(float *out, const float *x, const char *b, ptrdiff_t step,
 {
     const char *column[COLUMNS];
     floats low[COLUMNS], high[COLUMNS];
-    float rest[COLUMNS];
     size_t p = 0;
     for (size_t j = 0; j < COLUMNS; j++) {
         column[j] = b + (ptrdiff_t)smallest(j, count - 1) * step;
-        low[j] = high[j] = all(rest[j] = 0.0f);
+        low[j] = high[j] = (floats){0};
     }
     for (; p + 2 * W <= k; p += 2 * W)
         for (int j = 0; j < COLUMNS; j++) {
             low[j] += *(const floats *)(x + p) * widened(column[j], p, kind);
             high[j] += *(const floats *)(x + p + W) * widened(column[j], p + W, kind);
         }
-    for (; p < k; p++)
+    for (; p + W <= k; p += W)
         for (int j = 0; j < COLUMNS; j++)
-            rest[j] += x[p] * single(column[j], p, kind);
+            low[j] += *(const floats *)(x + p) * widened(column[j], p, kind);
+    if (p < k) { /* the rest, padded with zeros */
+        floats last = {0};
+        __builtin_memcpy(&last, x + p, (k - p) * sizeof *x);
+        for (int j = 0; j < COLUMNS; j++) {
+            char padded[4 * W] = {0};
+            __builtin_memcpy(padded, column[j] + bytes(kind) * p, bytes(kind) * (k - p));
+            high[j] += last * widened(padded, 0, kind);
+        }
+    }
     for (size_t j = 0; j < count; j++)
-        out[j] = total(low[j] + high[j]) + rest[j];
+        out[j] = total(low[j] + high[j]);
 }
 
 /* Multiply by n columns of one matrix. Element (p, j) is at data[p * rows + j * columns], and one of the two strides is 1. */

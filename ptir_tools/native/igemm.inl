@@ -149,21 +149,32 @@ PTIR_INLINE void imicro(int32_t *restrict out, size_t stride, const uint32_t *re
         }
 }
 
-/* One row of the micro-kernel, in four sums that do not wait for each other. */
-PTIR_INLINE void irow(int32_t *restrict out, const uint32_t *restrict a, const uint32_t *restrict b, int32_t row_add,
+/* One row of the micro-kernel, in four sums that do not wait for each other. Words of the row are `apart`. */
+PTIR_INLINE void irow(int32_t *restrict out, const uint32_t *restrict a, size_t apart, const uint32_t *restrict b, int32_t row_add,
                       const int32_t *columns_add, size_t steps, int vectors)
 {
     ints sum[4][NRV];
-    memset(sum, 0, sizeof sum);
-    for (size_t k = 0; k < steps; k += 4)
-        for (size_t s = 0; s < smallest(4, steps - k); s++, b += vectors * W)
+    size_t k = 0;
+    UNROLLED
+    for (int s = 0; s < 4; s++)
+        UNROLLED
+        for (int v = 0; v < vectors; v++)
+            sum[s][v] = (ints){0};
+    for (; k + 4 <= steps; k += 4, a += 4 * apart, b += 4 * vectors * W)
+        UNROLLED
+        for (int s = 0; s < 4; s++)
+            UNROLLED
             for (int v = 0; v < vectors; v++)
-                sum[s][v] = IDOT(sum[s][v], a[(k + s) * MR], *(const words_of_pack *)(b + v * W));
+                sum[s][v] = IDOT(sum[s][v], a[s * apart], *(const words_of_pack *)(b + (s * vectors + v) * W));
+    for (; k < steps; k++, a += apart, b += vectors * W)
+        UNROLLED
+        for (int v = 0; v < vectors; v++)
+            sum[0][v] = IDOT(sum[0][v], *a, *(const words_of_pack *)(b + v * W));
     for (int v = 0; v < vectors; v++)
         *(ints *)(out + v * W) = sum[0][v] + sum[1][v] + (sum[2][v] + sum[3][v]) + *(const ints *)(columns_add + v * W) + row_add;
 }
 
-static void iblock(int32_t *out, size_t stride, const uint32_t *a, const uint32_t *b, const int32_t *rows_add,
+static void iblock(int32_t *out, size_t stride, const uint32_t *a, size_t panel, const uint32_t *b, const int32_t *rows_add,
                    const int32_t *columns_add, size_t m, size_t n, size_t steps, int add, int32_t *spare)
 {
     for (size_t j = 0, width; j < n; j += width) {
@@ -175,7 +186,7 @@ static void iblock(int32_t *out, size_t stride, const uint32_t *a, const uint32_
 #define MICRO(vectors, ahead)                                                                                          \
     imicro(is_whole ? to : spare, step, a + i * steps, b + j * steps, rows_add + i, columns_add + j, steps, is_whole && add, vectors, ahead)
 #define PANEL(vectors) MICRO(vectors, 0)
-#define ROW(vectors) irow(spare, a + i * steps, b + j * steps, rows_add[i], columns_add + j, steps, vectors)
+#define ROW(vectors) irow(spare, a + i * steps, panel, b + j * steps, rows_add[i], columns_add + j, steps, vectors)
             if (rows == 1)
                 BY_VECTORS(width, ROW)
             else if (!i && j + 2 * NR <= n) /* prefetch the next panel, which is not in a near cache */
@@ -297,12 +308,12 @@ static void igemm(void *result, const ptir_quantizing *to, ptir_bytes a, ptir_by
                     for (size_t i = 0; i < padded_columns(columns); i++)
                         columns_add[i] = (up ? (int32_t)(-up * (uint32_t)found[i]) : 0) - (int32_t)depth * up * down;
                     for (size_t i = start; i < start + height; i += IMC) {
-                        size_t rows = smallest(IMC, start + height - i);
-                        pack_words(left, a.data + (ptrdiff_t)i * a.rows + (ptrdiff_t)p * a.columns, a.rows, a.columns, rows, depth, MR,
-                                   IG == 4 ? up : a.is_signed);
-                        sum_words(rows_add, left, rows, steps, MR, 0, down, 0);
-                        iblock(to ? sums : out + i * n + j, to ? INC + NR : n, left, right, rows_add, columns_add, rows, columns, steps,
-                               p > 0, spare);
+                        const size_t rows = smallest(IMC, start + height - i), panel = rows == 1 ? 1 : MR;
+                        pack_words(left, a.data + (ptrdiff_t)i * a.rows + (ptrdiff_t)p * a.columns, a.rows, a.columns, rows, depth,
+                                   panel, IG == 4 ? up : a.is_signed);
+                        sum_words(rows_add, left, rows, steps, panel, 0, down, 0);
+                        iblock(to ? sums : out + i * n + j, to ? INC + NR : n, left, panel, right, rows_add, columns_add, rows, columns,
+                               steps, p > 0, spare);
                     }
                 }
                 if (to)

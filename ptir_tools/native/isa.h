@@ -87,6 +87,8 @@ struct ptir_isa {
     /* Argmax: out[i] = the first index of the largest element of row i, or of the first NaN. Rows have n elements and are `step`
      * apart. out is of 32 bits, or with `wide` of 64. */
     void (*largest)(void *out, int wide, const float *x, ptrdiff_t step, size_t rows, size_t n, ptir_watch *watch);
+    /* out[i] = the sum of row i in 32 bits, which wrap. Rows have n bytes, signed or not, and are `step` apart. */
+    void (*byte_sums)(uint32_t *out, const uint8_t *x, int is_signed, ptrdiff_t step, size_t rows, size_t n, ptir_watch *watch);
     /* (x - zero) * scale in float64, then converted to f32 ('f') or quantized: divided by the output scale, rounded to the nearest
      * integer, plus the output zero point. Kinds are buffer format characters. Row r uses scaling r % channels; with `along` each
      * column has its own. */

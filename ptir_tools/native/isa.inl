@@ -161,6 +161,7 @@ const ptir_isa JOINED(ptir_isa_, ISA) = {
     .layer_norm = layer_norm,
     .fold = fold,
     .largest = largest,
+    .byte_sums = byte_sums,
     .rescaled = rescaled,
     .transpose = transpose_stack,
     .load = load,

@@ -56,13 +56,10 @@ typedef struct {
     size_t rows, columns;
 } tile;
 
-/* Bytes per element, by kind. */
-static const ptrdiff_t bytes[] = {[PTIR_FLOAT] = 4, [PTIR_BOOL] = 1, [PTIR_F16] = 2, [PTIR_BF16] = 2};
-
 /* Byte offset of element (row, column) of an array. */
 static ptrdiff_t offset_of(const ptir_array *x, size_t row, size_t column)
 {
-    return ((ptrdiff_t)row * x->rows + (ptrdiff_t)column * x->columns) * bytes[x->kind];
+    return ((ptrdiff_t)row * x->rows + (ptrdiff_t)column * x->columns) * ptir_bytes_of(x->kind);
 }
 
 /* Whether a register can be the memory of its array, without a copy. */
@@ -80,7 +77,7 @@ static void load(const ptir_array *x, float *to, const tile *t, size_t row, size
 {
     enum { LINE = 64 };
     const char *from = (const char *)x->data + offset_of(x, row, column);
-    const size_t n = x->per_row ? 1 : t->columns, size = t->rows * n * (size_t)bytes[x->kind];
+    const size_t n = x->per_row ? 1 : t->columns, size = t->rows * n * (size_t)ptir_bytes_of(x->kind);
     for (size_t i = 0; is_far && x->columns == 1 && i < size; i += LINE)
         ptir_prefetch(from + size + i);
     for (size_t r = 0; r < t->rows; r++, from += offset_of(x, 1, 0), to += n)
@@ -326,7 +323,7 @@ void ptir_run_scores(const ptir_attention *x, float *scores, size_t step, size_t
         if (i == x->own || a->is_output)
             a->data = scores, a->rows = (ptrdiff_t)step;
         else
-            a->data = (char *)a->data + offset_of(a, column, row) + (ptrdiff_t)head * a->heads * bytes[a->kind];
+            a->data = (char *)a->data + offset_of(a, column, row) + (ptrdiff_t)head * a->heads * ptir_bytes_of(a->kind);
     }
     p.arrays = arrays, p.rows = columns, p.columns = rows;
     ptir_run(&p, 0, columns, scratch, watch);

@@ -18,8 +18,13 @@ typedef struct {
 /* Whether enough time has passed to call `stop` again: `stop` takes the interpreter's lock, which another thread may hold. */
 int ptir_is_due(ptir_watch *w);
 
-/* Kinds of elements. bf16 and f16 are stored as their bits. */
-enum { PTIR_FLOAT, PTIR_BOOL, PTIR_F16, PTIR_BF16 };
+/* Kinds of elements. bf16 and f16 are stored as their bits. Only tile programs have integers: si32 is an input, and what is stored
+ * as a byte is a number of its range. */
+enum { PTIR_FLOAT, PTIR_BOOL, PTIR_F16, PTIR_BF16, PTIR_SI8, PTIR_UI8, PTIR_SI32, PTIR_KINDS };
+static inline ptrdiff_t ptir_bytes_of(int kind)
+{
+    return kind == PTIR_FLOAT || kind == PTIR_SI32 ? 4 : kind == PTIR_F16 || kind == PTIR_BF16 ? 2 : 1;
+}
 
 /* A batch of matrices: element (b, i, j) is at data[b * batch + i * rows + j * columns]. */
 typedef struct {
@@ -161,7 +166,8 @@ void ptir_run_scores(const ptir_attention *x, float *scores, size_t step, size_t
 #define PTIR_OPS(X)                                                                                                    \
     X(load) X(add) X(sub) X(mul) X(div) X(reverse_sub) X(reverse_div) X(maximum) X(minimum) X(compare_lt)              \
     X(compare_le) X(compare_eq) X(compare_ge) X(compare_gt) X(compare_ne) X(neg) X(abs) X(exp) X(log) X(tanh) X(erf)   \
-    X(rsqrt) X(reciprocal) X(round_even) X(nearest_f16) X(nearest_bf16) X(select) X(clamp) X(store) X(reduce_sum) X(reduce_max)      \
+    X(rsqrt) X(reciprocal) X(round_even) X(nearest_f16) X(nearest_bf16)             \
+    X(nearest_si8) X(nearest_ui8) X(select) X(clamp) X(store) X(reduce_sum) X(reduce_max)      \
     X(reduce_min) X(on_elements) X(on_rows)
 #define PTIR_ENUM(name) PTIR_##name,
 enum { PTIR_OPS(PTIR_ENUM) PTIR_OP_COUNT };

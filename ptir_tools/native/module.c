@@ -111,7 +111,8 @@ static int takes(call *c, PyObject *object, int rank, const char *formats, int w
 /* The kind of a buffer's elements. */
 static uint8_t kind_of(const Py_buffer *view)
 {
-    static const char formats[] = {[PTIR_FLOAT] = 'f', [PTIR_BOOL] = '?', [PTIR_F16] = 'e', [PTIR_BF16] = 'H'};
+    static const char formats[] = {[PTIR_FLOAT] = 'f', [PTIR_BOOL] = '?', [PTIR_F16] = 'e', [PTIR_BF16] = 'H',
+                                   [PTIR_SI8] = 'b',   [PTIR_UI8] = 'B',  [PTIR_SI32] = 'i'};
     uint8_t kind = PTIR_FLOAT;
     while (formats[kind] != view->format[0])
         kind++;
@@ -618,6 +619,25 @@ static int largest(call *c, PyObject *const *args)
            fail("the arrays do not fit each other, or do not lie in order");
 }
 
+PyDoc_STRVAR(byte_sums_doc, "byte_sums(out, x): the sum of each row of x, [rows, n] of bytes in order along the rows, in 32 bits, which wrap.\n"
+                            "out is [rows] of 32-bit integers.");
+
+static void run_byte_sums(const call *c, ptir_watch *watch)
+{
+    const Py_buffer *out = &c->view[0], *x = &c->view[1];
+    ptir_isa_in_use()->byte_sums(out->buf, x->buf, x->format[0] == 'b', x->strides[0], x->shape[0], x->shape[1], watch);
+}
+
+static int byte_sums(call *c, PyObject *const *args)
+{
+    c->run = run_byte_sums;
+    if (!takes(c, args[0], 1, "iI", 1) || !takes(c, args[1], 2, "bB", 0))
+        return 0;
+    const Py_buffer *out = &c->view[0], *x = &c->view[1];
+    return (is_dense(out) && out->shape[0] == x->shape[0] && (x->shape[1] == 1 || x->strides[1] == 1)) ||
+           fail("the arrays do not fit each other, or do not lie in order");
+}
+
 PyDoc_STRVAR(rescaled_doc,
              "rescaled(out, x, scaling, along): (x - zero) * scale of [rows, n] integers or f32 as f32, or as integers: divided by the\n"
              "output's scale, rounded, its zero point added, saturated. scaling, of f64, has the rows scale, zero, output's scale and\n"
@@ -884,6 +904,66 @@ static void integers_of(int op, uint64_t *to, const uint64_t *one, const uint64_
 #undef INTEGER_CASE
 }
 
+/* Whether an axis can be processed without conversions: the three formats have one size, the result is dense along it, and each
+ * operand is, too, or is one element. */
+static int is_native(const call *c, const Py_ssize_t *step)
+{
+    const Py_ssize_t size = c->view[0].itemsize;
+    int fits = step[0] == size && !strchr("fd?", c->view[0].format[0]);
+    for (int k = 1; k < 3; k++)
+        fits = fits && c->view[k].itemsize == size && (step[k] == size || !step[k]) && !strchr("fd?", c->view[k].format[0]);
+    return fits;
+}
+
+/* Operations that give the same bits with and without signs, in words of the operands' size. Returns 0 for others. */
+static int of_native(const call *c, char *to, const char *one, const char *other, size_t n, const Py_ssize_t *step)
+{
+    typedef uint8_t byte __attribute__((may_alias));
+    typedef uint32_t word __attribute__((aligned(1), may_alias));
+#define EVERY(type, x, y, value)                                                                                       \
+    for (size_t i = 0; i < n; i++)                                                                                     \
+        ((type *)to)[i] = (type)(value((x), (y)));
+#define IN_WORDS(type, value)                                                                                          \
+    {                                                                                                                  \
+        const type *a = (const type *)one, *b = (const type *)other;                                                   \
+        if (step[1] && step[2])                                                                                        \
+            EVERY(type, a[i], b[i], value)                                                                             \
+        else if (step[1]) {                                                                                            \
+            const type y = *b;                                                                                         \
+            EVERY(type, a[i], y, value)                                                                                \
+        } else {                                                                                                       \
+            const type x = *a;                                                                                         \
+            EVERY(type, x, step[2] ? b[i] : *b, value)                                                                 \
+        }                                                                                                              \
+        return 1;                                                                                                      \
+    }
+#define IN_ANY(name, value)                                                                                            \
+    case INTEGER_##name:                                                                                               \
+        switch (c->view[0].itemsize) {                                                                                 \
+        case 1: IN_WORDS(byte, value)                                                                               \
+        case 4: IN_WORDS(word, value)                                                                              \
+        }                                                                                                              \
+        break;
+#define PLUS(x, y) ((uint32_t)(x) + (uint32_t)(y))
+#define LESS_BY(x, y) ((uint32_t)(x) - (uint32_t)(y))
+#define TIMES_BY(x, y) ((uint32_t)(x) * (uint32_t)(y))
+#define EITHER_BIT(x, y) ((x) ^ (y))
+    switch (c->with.number) {
+        IN_ANY(add, PLUS)
+        IN_ANY(subtract, LESS_BY)
+        IN_ANY(multiply, TIMES_BY)
+        IN_ANY(bitwise_xor, EITHER_BIT)
+    }
+#undef EITHER_BIT
+#undef TIMES_BY
+#undef LESS_BY
+#undef PLUS
+#undef IN_ANY
+#undef IN_WORDS
+#undef EVERY
+    return 0;
+}
+
 /* Process the axes from `axis` on. Operands have as many axes as the result. */
 static void integer_axes(const call *c, char *to, const char *one, const char *other, int axis)
 {
@@ -896,6 +976,8 @@ static void integer_axes(const call *c, char *to, const char *one, const char *o
             integer_axes(c, to + i * step[0], one + i * step[1], other + i * step[2], axis + 1);
         return;
     }
+    if (is_native(c, step) && of_native(c, to, one, other, (size_t)n, step))
+        return;
     for (Py_ssize_t i = 0; i < n; i += SOME) {
         uint64_t result[SOME], a[SOME], b[SOME];
         size_t here = smallest(SOME, (size_t)(n - i));
@@ -949,7 +1031,8 @@ static ptir_array array(const Py_buffer *view, uint8_t held, int is_output)
 
 PyDoc_STRVAR(tiles_doc, "tiles(code, kinds, arrays, inputs, rows, columns, whole_rows, scratch, is_large=False): run a tile program. `arrays`, the\n"
                         "first registers, are [rows, columns], or [rows, 1] where their kind is ROWS, of f32, bool, f16 or the\n"
-                        "bits of bf16; the first `inputs` are read, the rest written, by non-temporal stores if the whole is large.");
+                        "bits of bf16, or bytes, or inputs of int32; the first `inputs` are read, the rest written, by non-temporal stores\n"
+                        "if the whole is large.");
 
 static void run_tiles(const call *c, ptir_watch *watch)
 {
@@ -995,7 +1078,7 @@ static int tiles(call *c, PyObject *const *args)
     if (!ptir_checks_code(&p, (size_t)inputs))
         return fail("an instruction is out of range");
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (!takes(c, PyTuple_GetItem(args[2], i), 2, "f?eH", i >= inputs))
+        if (!takes(c, PyTuple_GetItem(args[2], i), 2, i >= inputs ? "f?eHbB" : "f?eHbBi", i >= inputs))
             return 0;
         made[i] = array(&c->view[2 + i], p.kinds[i], i >= inputs);
         if (!checks_array(&c->view[2 + i], &p, p.kinds[i]) || (i >= inputs && !is_dense(&c->view[2 + i]) && !fail("an output is not dense")))
@@ -1088,7 +1171,7 @@ static int attention(call *c, PyObject *const *args)
                 made[i] = (ptir_array){out->buf, 1, 1, PTIR_FLOAT, 0, 0, 0, 0, 0}; /* the scores: their address is not known yet */
                 continue;
             }
-            if (!takes(c, given, 3, "f?eH", 0))
+            if (!takes(c, given, 3, "f?eHbBi", 0))
                 return 0;
             const Py_buffer *view = &c->view[c->held - 1];
             if (view->shape[0] != shape[0] || view->shape[1] != shape[1] || view->shape[2] != k[0])
@@ -1281,13 +1364,13 @@ static const struct {
 } kernels[] = {
     {"gemm", gemm, 5, 1}, {"igemm", igemm, 5, 1}, {"bgemm", bgemm, 4, 0}, {"pack", pack, 3, 1}, {"unpack", unpack, 2, 0}, {"gemv", gemv, 3, 0}, {"conv", conv, 7, 1},
     {"windows", windows, 7, 1}, {"layer_norm", layer_norm, 5, 0}, {"fold", fold, 3, 0}, {"rescaled", rescaled, 4, 0},
-    {"largest", largest, 2, 0},
+    {"largest", largest, 2, 0}, {"byte_sums", byte_sums, 2, 0},
     {"transpose", transpose, 3, 0}, {"copy", copy, 2, 0}, {"take", take_rows, 3, 0}, {"window", window, 4, 0}, {"integers", integers, 4, 0},
     {"tiles", tiles, 9, 1}, {"attention", attention, 11, 0},
     /* Only tasks, not functions of the module. */
     {"several", several, 2, 0}, {"inside", inside, 3, 0}, {"branch", branch, 2, 0}, {"repeat", repeat, 4, 0}, {"walk", walk, 3, 0},
 };
-enum { GEMM, IGEMM, BGEMM, PACK, UNPACK, GEMV, CONV, WINDOWS, LAYER_NORM, FOLD, RESCALED, LARGEST, TRANSPOSE, COPY, TAKE, WINDOW, INTEGERS, TILES, ATTENTION, SEVERAL, INSIDE, BRANCH, REPEAT, WALK,
+enum { GEMM, IGEMM, BGEMM, PACK, UNPACK, GEMV, CONV, WINDOWS, LAYER_NORM, FOLD, RESCALED, LARGEST, BYTE_SUMS, TRANSPOSE, COPY, TAKE, WINDOW, INTEGERS, TILES, ATTENTION, SEVERAL, INSIDE, BRANCH, REPEAT, WALK,
        KERNELS };
 
 /* Run a call without the GIL. Returns 0 with an exception if a signal handler raised, or if the call was refused. */
@@ -1355,6 +1438,7 @@ CALLED(layer_norm, LAYER_NORM)
 CALLED(fold, FOLD)
 CALLED(rescaled, RESCALED)
 CALLED(largest, LARGEST)
+CALLED(byte_sums, BYTE_SUMS)
 CALLED(transpose, TRANSPOSE)
 CALLED(copy, COPY)
 CALLED(take, TAKE)
@@ -1614,6 +1698,7 @@ static PyMethodDef methods[] = {
     {"fold", (PyCFunction)(void (*)(void))py_fold, METH_FASTCALL, fold_doc},
     {"rescaled", (PyCFunction)(void (*)(void))py_rescaled, METH_FASTCALL, rescaled_doc},
     {"largest", (PyCFunction)(void (*)(void))py_largest, METH_FASTCALL, largest_doc},
+    {"byte_sums", (PyCFunction)(void (*)(void))py_byte_sums, METH_FASTCALL, byte_sums_doc},
     {"transpose", (PyCFunction)(void (*)(void))py_transpose, METH_FASTCALL, transpose_doc},
     {"copy", (PyCFunction)(void (*)(void))py_copy, METH_FASTCALL, copy_doc},
     {"take", (PyCFunction)(void (*)(void))py_take, METH_FASTCALL, take_doc},

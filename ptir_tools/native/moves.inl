@@ -114,6 +114,9 @@ static void transpose_stack(ptir_transposed to, ptir_transposed from, size_t bat
 COPIES(float, float, SAME, SAME)
 COPIES(bool, uint8_t, SAME, IS_SET)
 COPIES(bf16, uint16_t, from_bf16, to_bf16)
+COPIES(si8, int8_t, SAME, (int8_t)(int32_t))
+COPIES(ui8, uint8_t, SAME, (uint8_t)(int32_t))
+COPIES(si32, int32_t, (float), (int32_t))
 
 static void load_f16(float *to, const uint16_t *from, ptrdiff_t step, size_t n)
 {
@@ -140,6 +143,9 @@ static void load(float *to, const void *from, ptrdiff_t step, size_t n, int kind
     case PTIR_BOOL: load_bool(to, from, step, n); break;
     case PTIR_F16: load_f16(to, from, step, n); break;
     case PTIR_BF16: load_bf16(to, from, step, n); break;
+    case PTIR_SI8: load_si8(to, from, step, n); break;
+    case PTIR_UI8: load_ui8(to, from, step, n); break;
+    case PTIR_SI32: load_si32(to, from, step, n); break;
     }
 }
 
@@ -150,5 +156,8 @@ static void store(void *to, const float *from, size_t n, int kind)
     case PTIR_BOOL: store_bool(to, from, n); break;
     case PTIR_F16: store_f16(to, from, n); break;
     case PTIR_BF16: store_bf16(to, from, n); break;
+    case PTIR_SI8: store_si8(to, from, n); break;
+    case PTIR_UI8: store_ui8(to, from, n); break;
+    case PTIR_SI32: store_si32(to, from, n); break;
     }
 }

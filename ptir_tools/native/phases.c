@@ -1,4 +1,4 @@
-/* Recognizes frequent phases: single operations, reductions, the phases of softmax and layer norm, and gelu. */
+/* Recognizes frequent phases: single operations, reductions, the phases of softmax and layer norm, and activations. */
 #include "phases.h"
 
 /* An instruction and what its register must be: FULL; that of the phase's first instruction; that of the previous instruction; one
@@ -28,6 +28,16 @@ static const step phases[UNKNOWN][MOST + 1] = {
                   DO(mul, FLOAT), DO(mul, STAYS), DO(store, ROW), END},
     [TANH_GELU] = {DO(load, ROW), DO(mul, FIRST), DO(mul, FIRST), DO(mul, FLOAT), DO(add, FIRST), DO(mul, FLOAT), DO(tanh, NONE),
                    DO(add, FLOAT), DO(store, STAYS), DO(load, FIRST), DO(mul, FLOAT), DO(mul, STAYS), DO(store, ROW), END},
+    [SIGMOID] = {DO(load, ROW), DO(neg, NONE), DO(exp, NONE), DO(add, FLOAT), DO(reciprocal, NONE), DO(store, ROW), END},
+    [SILU] = {DO(load, ROW), DO(neg, NONE), DO(exp, NONE), DO(add, FLOAT), DO(reciprocal, NONE), DO(mul, FIRST), DO(store, ROW), END},
+    [HARD_SWISH] = {DO(load, ROW), DO(add, FLOAT), DO(maximum, FLOAT), DO(minimum, FLOAT), DO(mul, FIRST), DO(div, FLOAT),
+                    DO(store, ROW), END},
+    [HARD_SWISH_SHIFTED] = {DO(load, ROW), DO(add, FLOAT), DO(maximum, FLOAT), DO(minimum, FLOAT), DO(mul, FIRST), DO(div, FLOAT),
+                            DO(mul, FLOAT), DO(add, FLOAT), DO(store, ROW), END},
+    [HARD_GATE] = {DO(load, ROW), DO(div, FLOAT), DO(add, FLOAT), DO(maximum, FLOAT), DO(minimum, FLOAT), DO(mul, FIRST),
+                   DO(store, ROW), END},
+    [HARD_GATE_SHIFTED] = {DO(load, ROW), DO(div, FLOAT), DO(add, FLOAT), DO(maximum, FLOAT), DO(minimum, FLOAT), DO(mul, FIRST),
+                           DO(mul, FLOAT), DO(add, FLOAT), DO(store, ROW), END},
 };
 
 static int is_step(const step *s, const ptir_instruction *in, const ptir_instruction *first, const uint8_t *kinds)

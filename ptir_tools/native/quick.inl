@@ -221,6 +221,17 @@ EVERY(quick_tanh_gelu,
       rounded(x * half) * (quick_tanh(rounded((rounded(rounded(square(x) * x) * c) + x) * k)) + one),
       float c, float k, float one, float half)
 
+#define GATE(x) smaller(larger(x, all(low)), all(high))
+EVERY(quick_sigmoid, 1.0f / (any_exp(-x) + one), float one)
+EVERY(quick_silu, 1.0f / (any_exp(-x) + one) * x, float one)
+EVERY(quick_hard_swish, rounded(GATE(x + more) * x) / whole, float more, float low, float high, float whole)
+EVERY(quick_hard_swish_shifted, rounded(rounded(GATE(x + more) * x) / whole * scale) + shift,
+      float more, float low, float high, float whole, float scale, float shift)
+EVERY(quick_hard_gate, GATE(x / whole + more) * x, float whole, float more, float low, float high)
+EVERY(quick_hard_gate_shifted, rounded(rounded(GATE(x / whole + more) * x) * scale) + shift,
+      float whole, float more, float low, float high, float scale, float shift)
+#undef GATE
+
 /* Run a known phase on columns [0, columns) of a row, a multiple of LANES. The phase processes `rows` rows. */
 PTIR_INLINE void run_known(int known, const ptir_ready *in, size_t rows, size_t columns)
 {
@@ -244,6 +255,18 @@ PTIR_INLINE void run_known(int known, const ptir_ready *in, size_t rows, size_t 
     case ERF_GELU: quick_erf_gelu(&in[8].first, ROW_OF(0), columns, FLOAT_OF(1), FLOAT_OF(3), FLOAT_OF(6)); break;
     case TANH_GELU:
         quick_tanh_gelu(&in[12].first, ROW_OF(0), columns, FLOAT_OF(3), FLOAT_OF(5), FLOAT_OF(7), FLOAT_OF(10));
+        break;
+    case SIGMOID: quick_sigmoid(&in[5].first, ROW_OF(0), columns, FLOAT_OF(3)); break;
+    case SILU: quick_silu(&in[6].first, ROW_OF(0), columns, FLOAT_OF(3)); break;
+    case HARD_SWISH: quick_hard_swish(&in[6].first, ROW_OF(0), columns, FLOAT_OF(1), FLOAT_OF(2), FLOAT_OF(3), FLOAT_OF(5)); break;
+    case HARD_SWISH_SHIFTED:
+        quick_hard_swish_shifted(&in[8].first, ROW_OF(0), columns, FLOAT_OF(1), FLOAT_OF(2), FLOAT_OF(3), FLOAT_OF(5), FLOAT_OF(6),
+                                 FLOAT_OF(7));
+        break;
+    case HARD_GATE: quick_hard_gate(&in[6].first, ROW_OF(0), columns, FLOAT_OF(1), FLOAT_OF(2), FLOAT_OF(3), FLOAT_OF(4)); break;
+    case HARD_GATE_SHIFTED:
+        quick_hard_gate_shifted(&in[8].first, ROW_OF(0), columns, FLOAT_OF(1), FLOAT_OF(2), FLOAT_OF(3), FLOAT_OF(4), FLOAT_OF(6),
+                                FLOAT_OF(7));
         break;
     }
 }

@@ -1,4 +1,4 @@
-/* Kernels on rows: layer norm, quantization, reductions over rows of a matrix (`fold`), argmax (`largest`). */
+/* Kernels on rows: layer norm, quantization, reductions over rows of a matrix (`fold`), argmax (`largest`), sums of bytes. */
 
 /* One row in float64, because its squares leave the range of f32. */
 static void normalized_exactly(float *out, const float *x, const float *gamma, const float *beta, size_t n, double epsilon)
@@ -226,5 +226,26 @@ static void largest(void *out, int wide, const float *x, ptrdiff_t step, size_t 
             ((int64_t *)out)[row] = (int64_t)place;
         else
             ((int32_t *)out)[row] = (int32_t)place;
+    }
+}
+
+PTIR_INLINE uint32_t sum_of_bytes(const uint8_t *x, int is_signed, size_t n)
+{
+    uint32_t sum = 0;
+    if (is_signed)
+        for (size_t i = 0; i < n; i++)
+            sum += (uint32_t)(int8_t)x[i];
+    else
+        for (size_t i = 0; i < n; i++)
+            sum += x[i];
+    return sum;
+}
+
+static void byte_sums(uint32_t *out, const uint8_t *x, int is_signed, ptrdiff_t step, size_t rows, size_t n, ptir_watch *watch)
+{
+    for (size_t row = 0; row < rows; row++, x += step) {
+        if (is_stopped(watch, n))
+            return;
+        out[row] = sum_of_bytes(x, is_signed, n);
     }
 }

@@ -9,7 +9,7 @@ from itertools import accumulate
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function, Region
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import late, lazy
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.typed import TYPE_CHECKING
@@ -29,6 +29,7 @@ else:
     spaces = lazy("ptir_tools.plan.spaces")
     validate = lazy("ptir_tools.plan.validate")
 
+_picture: Callable[[Plan], Iterator[str]] = late("ptir_tools.plan.svg", "to_svg")
 ALIGN = 64  # bytes: a cache line, and the alignment of vector loads
 ALGORITHMS = ("auto", "greedy", "quick", "exact")
 _QUICK = 8000  # steps of a search: some ten milliseconds
@@ -140,6 +141,10 @@ class Plan:
 
     def __repr__(self) -> str:
         return f"<plan: {', '.join(f'{name} {block.peak} bytes' for name, block in self.functions.items())}>"
+
+    def _repr_html_(self) -> str:
+        """The picture of the plan, for a notebook."""
+        return "".join(_picture(self))
 
 
 def plan(program: Program, *, align: int = ALIGN, method: Method | str = "auto", sharding: Sharding | None = None) -> Plan:

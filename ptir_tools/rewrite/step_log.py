@@ -114,16 +114,21 @@ def op_text(op: Op, unnamed: Unnamed | None = None) -> str:
 
 def _operand_text(x: Operand, unnamed: Unnamed) -> str:
     if isinstance(x, Literal):
-        return f"{_attr_text(x)} : {x.type}"
+        return f"{literal_text(x)} : {x.type}"
     if isinstance(x, Element):
         return f"{_operand_text(x.value, unnamed)}[{x.index}]"
     return f"%{x.name}" if x.name else f"%~{unnamed.setdefault(x, len(unnamed))}"
 
 
+def literal_text(x: Literal) -> str:
+    """A constant in short: `dense<2.0>`, or `dense<…>` for one with different elements."""
+    data = element_of(x)
+    return "dense<…>" if data is None else f"dense<{_attr_text(number(x.type.dtype, data))}>"
+
+
 def _attr_text(x: object, nested: bool = False) -> str:
     if isinstance(x, Literal):
-        data = element_of(x)
-        return "dense<…>" if data is None else f"dense<{_attr_text(number(x.type.dtype, data))}>"
+        return literal_text(x)
     if isinstance(x, tuple):
         items = ", ".join(_attr_text(e, nested=True) for e in x)
         return f"[{items}]" if nested else items

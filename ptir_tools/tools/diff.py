@@ -28,7 +28,7 @@ def plain_text(program: Program, options: Options | None = None) -> str:
     copy = clone(program)
     form = program.dialect.formats[0].name
     for block in copy.blocks():
-        for number, v in enumerate([*block.params, *(v for op in block.body for v in op.results)]):
+        for number, v in enumerate(block.values()):
             v.name = str(number)
     for number, function in enumerate(copy.functions):
         copy.entry = f"f{number}" if function.name == copy.entry else copy.entry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Iterable
 
@@ -13,16 +14,19 @@ from ptir_tools.core.source import Span
 from ptir_tools.core.typed import IO, TYPE_CHECKING
 from ptir_tools.tools import manuals
 from ptir_tools.tools.fix import separate
-from ptir_tools.tools.language import Document
+from ptir_tools.tools.language import TOKENS, Document
 
 if TYPE_CHECKING:
     from lsprotocol import types
+    from pygls import exceptions
     from pygls.lsp import server
 else:
     types = lazy("lsprotocol.types")
+    exceptions = lazy("pygls.exceptions")
     server = lazy("pygls.lsp.server")
 
 _SOURCE = "ptir"
+_PAUSE = 0.1  # seconds after a change before the text is read: more may follow
 _LONGEST = 1 << 16  # bytes of a line of a header
 _LENGTH = re.compile(rb"Content-Length:[ \t]*([0-9]{1,18})[ \t]*\r?\n", re.IGNORECASE)
 
@@ -122,7 +126,8 @@ def serve(options: Options) -> server.LanguageServer:
     documents: dict[str, Document] = {}
 
     def text_of(uri: str) -> Text:
-        if uri not in documents and uri in result.workspace.text_documents:
+        opened = result.workspace.text_documents.get(uri)
+        if opened is not None and (uri not in documents or documents[uri].text != opened.source.replace("\r\n", "\n")):
             changed(uri)
         return Text(documents.get(uri) or Document(uri, options))  # a document that is not open is empty: no file is read
 
@@ -134,8 +139,15 @@ def serve(options: Options) -> server.LanguageServer:
         shown = [text.diagnostic(d, uri) for d in document.diagnostics]
         result.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, shown, opened.version))
 
-    def _changed(params: types.DidOpenTextDocumentParams | types.DidChangeTextDocumentParams) -> None:
+    def _opened(params: types.DidOpenTextDocumentParams) -> None:
         changed(params.text_document.uri)
+
+    async def _changed(params: types.DidChangeTextDocumentParams) -> None:
+        uri, version = params.text_document.uri, params.text_document.version
+        await asyncio.sleep(_PAUSE)
+        opened = result.workspace.text_documents.get(uri)
+        if opened is not None and opened.version == version:  # no newer text has come
+            changed(uri)
 
     def _closed(params: types.DidCloseTextDocumentParams) -> None:
         uri = params.text_document.uri
@@ -151,7 +163,7 @@ def serve(options: Options) -> server.LanguageServer:
             shown = f"```\n%{under.value.name} : {under.type}\n```"
         else:
             assert under.op is not None
-            shown = f"```\n{manuals.signature(under.op)}\n```\n\n{manuals.manual(under.op)}"
+            shown = f"```\n{manuals.signature(under.op)}\n```\n\n{manuals.markdown(under.op)}"
         return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, shown), text.range(under.span))
 
     def _definition(params: types.DefinitionParams) -> types.Location | None:
@@ -175,7 +187,10 @@ def serve(options: Options) -> server.LanguageServer:
 
     def _rename(params: types.RenameParams) -> types.WorkspaceEdit | None:
         text = text_of(params.text_document.uri)
-        fixes = text.document.rename(text.offset(params.position), params.new_name)
+        try:
+            fixes = text.document.rename(text.offset(params.position), params.new_name)
+        except ValueError as error:
+            raise exceptions.JsonRpcInvalidParams(str(error)) from error
         return types.WorkspaceEdit({params.text_document.uri: text.edits(fixes)}) if fixes else None
 
     def _completion(params: types.CompletionParams) -> types.CompletionList:
@@ -184,9 +199,54 @@ def serve(options: Options) -> server.LanguageServer:
             "value": types.CompletionItemKind.Variable,
             "op": types.CompletionItemKind.Function,
             "attribute": types.CompletionItemKind.Property,
+            "type": types.CompletionItemKind.TypeParameter,
+            "snippet": types.CompletionItemKind.Snippet,
         }
-        listed = text.document.completions(text.offset(params.position))
-        return types.CompletionList(False, [types.CompletionItem(t, kind=kinds[k], detail=about) for t, k, about in listed])
+        items = []
+        for t, k, about in text.document.completions(text.offset(params.position)):
+            item = types.CompletionItem(t, kind=kinds[k], detail=about)
+            if k == "snippet":
+                item.label, item.insert_text = t.partition(" ")[0], t
+                item.insert_text_format = types.InsertTextFormat.Snippet
+            items.append(item)
+        return types.CompletionList(False, items)
+
+    def _tokens(params: types.SemanticTokensParams) -> types.SemanticTokens:
+        text = text_of(params.text_document.uri)
+        data: list[int] = []
+        line = start = 0
+        for span, kind in text.document.tokens():
+            at = text.position(span.start)
+            length = text.position(span.end).character - at.character
+            data += [at.line - line, at.character - (start if at.line == line else 0), length, TOKENS.index(kind), 0]
+            line, start = at.line, at.character
+        return types.SemanticTokens(data)
+
+    def _folds(params: types.FoldingRangeParams) -> list[types.FoldingRange]:
+        return [types.FoldingRange(a, b) for a, b in text_of(params.text_document.uri).document.folds()]
+
+    def _highlights(params: types.DocumentHighlightParams) -> list[types.DocumentHighlight]:
+        text, kinds = text_of(params.text_document.uri), types.DocumentHighlightKind
+        found = text.document.highlights(text.offset(params.position))
+        return [types.DocumentHighlight(text.range(span), kinds.Write if defined else kinds.Read) for span, defined in found]
+
+    def _signature(params: types.SignatureHelpParams) -> types.SignatureHelp | None:
+        text = text_of(params.text_document.uri)
+        if (found := text.document.signature(text.offset(params.position))) is None:
+            return None
+        op, number = found
+        groups = [types.ParameterInformation(g.name) for g in op.groups]
+        last = max(len(groups) - 1, 0)
+        shown = types.SignatureInformation(manuals.signature(op), manuals.first_line(op), groups, min(number, last))
+        return types.SignatureHelp([shown], 0, min(number, last))
+
+    def _everywhere(params: types.WorkspaceSymbolParams) -> list[types.WorkspaceSymbol]:
+        return [
+            types.WorkspaceSymbol(types.Location(uri, Text(document).range(span)), name, types.SymbolKind.Function)
+            for uri, document in documents.items()
+            for name, span in document.symbols()
+            if params.query.lower() in name.lower()
+        ]
 
     def _formatting(params: types.DocumentFormattingParams) -> list[types.TextEdit]:
         text = text_of(params.text_document.uri)
@@ -224,7 +284,7 @@ def serve(options: Options) -> server.LanguageServer:
         ]
 
     answers: list[tuple[Callable[..., object], str, object]] = [
-        (_changed, types.TEXT_DOCUMENT_DID_OPEN, None),
+        (_opened, types.TEXT_DOCUMENT_DID_OPEN, None),
         (_changed, types.TEXT_DOCUMENT_DID_CHANGE, None),
         (_closed, types.TEXT_DOCUMENT_DID_CLOSE, None),
         (_hover, types.TEXT_DOCUMENT_HOVER, None),
@@ -237,6 +297,11 @@ def serve(options: Options) -> server.LanguageServer:
         (_actions, types.TEXT_DOCUMENT_CODE_ACTION, None),
         (_hints, types.TEXT_DOCUMENT_INLAY_HINT, None),
         (_symbols, types.TEXT_DOCUMENT_DOCUMENT_SYMBOL, None),
+        (_tokens, types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, types.SemanticTokensLegend([*TOKENS], [])),
+        (_folds, types.TEXT_DOCUMENT_FOLDING_RANGE, None),
+        (_highlights, types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT, None),
+        (_signature, types.TEXT_DOCUMENT_SIGNATURE_HELP, types.SignatureHelpOptions(trigger_characters=["(", ","])),
+        (_everywhere, types.WORKSPACE_SYMBOL, None),
     ]
     for answer, method, about in answers:
         result.feature(method, about)(answer)

@@ -65,7 +65,7 @@ def without_results(number: int, span: range) -> Edit:
     def edit(program: Program) -> bool:
         block = numbered(program, number)
         keep = [i for i in range(len(block.results)) if i not in span]
-        if not isinstance(block, Function) or not keep:
+        if not isinstance(block, Function) or len(keep) in (0, len(block.results)):
             return False
         _return(program, block, [block.results[i] for i in keep], keep)
         return True
@@ -221,7 +221,7 @@ def resized(old: int, new: int, attributes: bool) -> Edit:
     def edit(program: Program) -> bool:
         changed = False
         for block in program.blocks():
-            for v in (*block.params, *(v for op in block.body for v in op.results)):
+            for v in block.values():
                 changed |= v.type is not (t := _resized(v.type, old, new))
                 v.type = t
             for op in block.body:
@@ -236,7 +236,7 @@ def resized(old: int, new: int, attributes: bool) -> Edit:
 
 def extents(program: Program) -> list[int]:
     """The extents above 1 in the types of a program, biggest first."""
-    types = (v.type for b in program.blocks() for v in (*b.params, *(v for op in b.body for v in op.results)))
+    types = (v.type for b in program.blocks() for v in b.values())
     tensors = (leaf for t in types for leaf in leaves(t) if isinstance(leaf, TensorType))
     return sorted({d for t in tensors for d in t.shape if isinstance(d, int) and d > 1}, reverse=True)
 

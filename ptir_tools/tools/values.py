@@ -3,20 +3,24 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+from ptir_tools import convert
 from ptir_tools.core import arrayfiles, arrays, errors
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import np, regex
-from ptir_tools.core.records import NamedTuple, dataclass, field
+from ptir_tools.core.records import NamedTuple, dataclass, field, replace
 from ptir_tools.core.types import Sym, TensorType, Type
+from ptir_tools.dialects import FORMATS
 from ptir_tools.engines import RunOptions, compare, run
 from ptir_tools.engines.signature import signature
+from ptir_tools.tools.notebook import html_table
 
 _NUMBER = regex(r"[~a-z]?[0-9]+")  # the name of a value that a reader or a pass has named
 Class = int  # values of one class are the same computation
@@ -121,6 +125,18 @@ class Report:
             self.verdict.nearest = row.near
         return row
 
+    def __repr__(self) -> str:
+        return f"<{self.verdict}>"
+
+    def _repr_html_(self) -> str:
+        """The verdict and a table of the values, for a notebook."""
+        rows = [
+            (row.label.name, f"{row.error:.3g}", f"{row.relative:.3g}", "-" if row.near is None else f"{row.near.bound:.3g}",
+             "differs" if row.differs is not None else "no bound" if row.open else "")
+            for row in self.rows
+        ]  # fmt: skip
+        return f"<p>{html.escape(str(self.verdict))}</p>" + html_table(("value", "error", "relative", "bound", ""), rows)
+
     def record(self) -> dict[str, object]:
         """The report for JSON."""
         first, worst = self.first, self.worst
@@ -168,6 +184,29 @@ def values(
         report.compare(Label(p.first.name, p.second.name, p.by, p.first.op), x, y, tolerance)
     _grow(first.main, dict(zip([p.first for p in found], report.rows, strict=True)))
     return report
+
+
+def of_check(
+    first: Program, second: Program, check: compare.Check, options: RunOptions, within: compare.Tolerance | None = None
+) -> tuple[Program, Program, Report]:
+    """The values of two programs on the inputs of a check, and the programs in PTIR, to which the values belong.
+
+    Raises UsageError for a program that has no form in PTIR, and as `engines.run` does.
+    """
+    a, b = _in_hub(first), _in_hub(second)
+    named = all(FORMATS[p.format].named for p in (first, second) if p.format)
+    given = compare.arguments(a, check.inputs, {}, check.sizes, mixed=True)
+    other = compare.arguments(b, check.inputs_after, {}, check.sizes, mixed=True)
+    options = replace(options, bindings={**options.bindings, **check.sizes})
+    return a, b, values(a, b, given, other, options, within, named)
+
+
+def _in_hub(program: Program) -> Program:
+    """The program in PTIR. Raises UsageError for one whose values are no tensors, or that cannot be translated."""
+    made = None if program.dialect.executor is not None else convert.translate(program, convert.HUB, Diagnostics())
+    if made is None:
+        raise UsageError("only results are compared: one program has no form in PTIR, whose values are compared")
+    return made
 
 
 def with_file(
@@ -383,7 +422,7 @@ class _Match:
 
 
 def _floats(f: Function) -> Iterator[DType]:
-    types = [v.type for v in (*f.params, *(v for op in f.body for v in op.results))]
+    types = [v.type for v in f.values()]
     return (t.dtype for t in types if isinstance(t, TensorType) and t.dtype.is_float)
 
 

@@ -1,4 +1,5 @@
-"""`python -m tests.bench world DIR`: every `.onnx` file of a folder and ONNX Runtime, one thread, medians of interleaved runs.
+"""`python -m tests.bench world DIR`: every `.onnx` file of a folder and ONNX Runtime, one thread, medians of interleaved runs in
+CPU time.
 
 A line per model: the time of ONNX Runtime over ours, our import and first run in seconds, the nodes of the file and of what
 `opt --to onnx` makes of it, and the time of ONNX Runtime on the file over that on the result. Extents that are
@@ -48,14 +49,14 @@ def opened(model: str | bytes) -> Any:
 
 
 def timed(*calls: Callable[[], object]) -> list[float]:
-    """The median of the ratios of each of `calls` to the first, by interleaved runs."""
+    """The median of the ratios of each of `calls` to the first, by interleaved runs, in the CPU time of this thread."""
     times: list[list[float]] = [[] for _ in calls]
     end = time.perf_counter() + SECONDS * len(calls)
     while len(times[0]) < LEAST or (time.perf_counter() < end and len(times[0]) < MOST):
         for call, entry in zip(calls, times, strict=True):
-            start = time.perf_counter()
+            start = time.thread_time()
             call()
-            entry.append(time.perf_counter() - start)
+            entry.append(time.thread_time() - start)
     return [statistics.median(first / t for first, t in zip(times[0], entry, strict=True)) for entry in times]
 
 

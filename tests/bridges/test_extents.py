@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptir_tools.bridges.extents import Extent, Size, dim, divided_up, larger, of, poly, smaller
+from ptir_tools.bridges.extents import Extent, Size, dim, divided_up, larger, of, poly, settled, smaller
 from ptir_tools.core.expressions import to_dim
 from ptir_tools.core.extents import parse
 from ptir_tools.core.types import Sym, sym
@@ -80,3 +80,18 @@ def test_what_is_a_number_is_an_integer(x: Size, number: int) -> None:
 def test_a_number_below_one_does_not_divide(by: int) -> None:
     with pytest.raises(Violation, match="not positive"):
         _ = N // by
+
+
+def test_objects_that_are_integers_become_int64() -> None:
+    """Nothing else changes: other dtypes are kept, and so is what has an extent."""
+    for array in (np.array([1, 2], object), np.array([np.int32(1), 2], object), np.array([[3]], object), np.array([], object)):
+        made = settled(array)
+        assert made.dtype == np.int64 and made.shape == array.shape and made.tolist() == array.tolist()
+    for kept in (
+        np.array([1, 2], np.int32),
+        np.array([1.5]),
+        np.array([True]),
+        np.array([1, 1.5], object),
+        np.array(["a", 1], object),
+    ):
+        assert settled(kept) is kept

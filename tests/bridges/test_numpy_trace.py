@@ -37,6 +37,20 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "indexed": (lambda t: (t[0], t[:, 1:], t[..., ::2], t[-1, :, None], t[:, ::-1], t[1, 2, 3], t[[1, 0, -1]]), (T,)),
     "products": (lambda x, g, v, t: (x @ g, x @ v, v @ g, v @ v, t @ g, np.dot(x, g)), (F, G, V, T)),
     "einsum": (lambda x, g, t: (np.einsum("ij,jk->ki", x, g), np.einsum("bij,ij->b", t, x), np.einsum("ij,jk", x, g)), (F, G, T)),
+    "einsum_of_stacks": (
+        lambda x, g, t: (np.einsum("bij,jk->kbi", t, g), np.einsum("bij,bij->b", t, t), np.einsum("bij,ij->", t, x)),
+        (F, G, T),
+    ),
+    "taken": (
+        lambda x, t: (np.take(t, [0, -1], axis=1), np.take(t, np.array([[0, -1], [2, 3]]), axis=2), np.take(x, [3, 5])),
+        (F, T),
+    ),
+    "norms": (
+        lambda x, t: (np.linalg.norm(x), np.linalg.norm(t, axis=1, keepdims=True), np.linalg.norm(x, "fro"), np.outer(x, x[0])),
+        (F, T),
+    ),
+    "running": (lambda x, i: (np.cumsum(x), np.cumsum(i, axis=1), np.cumprod(x, axis=-1), np.cumsum(x > 0)), (F, I)),
+    "sorted": (lambda x, t: (np.sort(x), np.sort(t, axis=0), np.sort(x, axis=None), np.tril(t, 1), np.triu(x)), (F, T)),
     "joined": (lambda x, i: (np.concatenate([x, x * 2], axis=1), np.stack([x, x]), np.concatenate([x, i])), (F, I)),
     "chosen": (lambda x, v: (np.where(x > 0, x, v), np.where(x > 0, x, 0.0), np.clip(x, -1, 1)), (F, V)),
     "constants": (lambda x: (x + np.arange(4), x * np.float64(2), np.ones_like(x) + x, x + np.linspace(0, 1, 4)), (F,)),
@@ -116,6 +130,18 @@ def test_what_numpy_means_by_dot_and_by_an_index() -> None:
         ptir.trace(np.var, F.astype(np.complex64))
 
 
+def test_a_contraction_is_one_product() -> None:
+    program = ptir.trace(lambda x, g: np.einsum("ij,jk->ik", x, g), F, G)
+    assert [op.defn.short for op in program.main.body] == ["dot_general"]
+
+
+def test_a_function_that_is_not_recorded_has_its_full_name() -> None:
+    with pytest.raises(ptir.UsageError, match=r"np\.linalg\.inv is not recorded"):
+        ptir.trace(np.linalg.inv, F[:3, :3])
+    with pytest.raises(ptir.UsageError, match="of order 1"):
+        ptir.trace(lambda x: np.linalg.norm(x, 1), F)
+
+
 def test_inputs_have_the_names_of_parameters() -> None:
     def layer(x: Any, weight: Any) -> Any:
         return np.tanh(x @ weight)
@@ -129,8 +155,66 @@ def test_inputs_have_the_names_of_parameters() -> None:
 def test_what_is_not_recorded_is_refused() -> None:
     with pytest.raises(TypeError, match=r"choose with np\.where"):
         ptir.trace(lambda x: x if x.sum() > 0 else -x, F)
-    for function in (np.linalg.svd, np.sort, lambda x: np.add.reduce(x), lambda x: np.einsum("ii", x)):
+    for function in (np.linalg.svd, np.linalg.det, lambda x: np.add.reduce(x), lambda x: np.einsum("ii", x)):
         with pytest.raises(ptir.UsageError, match="not recorded"):
             ptir.trace(function, F)
     with pytest.raises(TypeError, match="not recorded"):
         ptir.trace(lambda x: np.asarray(x), F)
+
+
+# ---- Branches and loops
+
+NEAR, NO = np.array([0.5, 2, 9], np.float32), np.array(False)
+CONTROLLED: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
+    "while": (lambda x: ptir.while_([0, x], lambda i, y: (y.max() > 0.1) & (i < 40), lambda i, y: (i + 1, y / 2)), (NEAR,)),
+    "while_of_one": (lambda x: ptir.while_([x], lambda y: y.max() < 100, lambda y: y * y + 1), (NEAR,)),
+    "never": (lambda x: ptir.while_([x], lambda y: y.max() < 0, lambda y: y + 1), (NEAR,)),
+    "scan": (lambda x: ptir.scan([np.zeros(4, np.float32)], [x], lambda t, row: (t + row, t * 2, row.sum())), (F,)),
+    "scan_of_two": (lambda x, i: ptir.scan([1, x[0]], [x, i], lambda n, t, a, b: (n + 1, t + a, b * n)), (F, I)),
+    "outputs_only": (lambda x: ptir.scan([], [x], lambda row: (row.max(),)), (F,)),
+    "cond": (lambda x: ptir.cond(x.sum() > 0, [x], lambda v: v * 2, lambda v: -v), (F,)),
+    "cond_of_an_input": (lambda b, x: ptir.cond(b, [x, 3], lambda v, n: (v, v + n), lambda v, n: (-v, v * n)), (NO, F)),
+    "nested": (
+        lambda x: ptir.scan([np.float32(0)], [x],
+            lambda t, row: ptir.cond(row.sum() > t, [t, row], lambda t, r: (t + r.sum(),), lambda t, r: (t,))),
+        (F,),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONTROLLED)
+def test_branches_and_loops_give_the_numbers_of_the_function_itself(name: str) -> None:
+    function, given = CONTROLLED[name]
+    program = ptir.trace(function, *given)
+    assert {"ptir.while", "ptir.scan", "ptir.cond"} & {op.name for op in program.main.body}
+    made = function(*given)
+    expected = made if isinstance(made, tuple) else (made,)
+    found = ptir.run(program, list(given)).values()
+    for x, y in zip(found, expected, strict=True):
+        assert x.dtype == np.asarray(y).dtype and x.shape == np.shape(y)
+        np.testing.assert_allclose(x, y, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (
+            lambda x: ptir.while_([x], lambda y: y.max() > 1, lambda y: y.astype(np.float64)),
+            r"carry 0 is float32\[3\], and float64",
+        ),
+        (lambda x: ptir.while_([x], lambda y: y.max() > 1, lambda y: (y, y)), "gives 2 values for a carry of 1"),
+        (lambda x: ptir.while_([x], lambda y: y > 1, lambda y: y / 2), r"an array of shape \(3,\)"),
+        (lambda x: ptir.cond(x[0] > 1, [x], lambda y: y, lambda y: y[:2]), r"`on_true` gives float32\[3\], and `on_false`"),
+        (lambda x: ptir.cond(x[0] > 1, [], lambda: 1, lambda: 2), "needs an argument"),
+        (lambda x: ptir.scan([x], [np.zeros((2, 3)), np.zeros((3, 3))], lambda t, a, b: (t,)), "one length"),
+        (lambda x: ptir.scan([x], [np.float32(1)], lambda t, a: (t,)), "leading axis"),
+    ],
+)
+def test_a_loop_that_cannot_be_traced_is_refused_in_words(function: Callable[..., Any], said: str) -> None:
+    with pytest.raises(ptir.UsageError, match=said):
+        ptir.trace(function, NEAR)
+
+
+def test_a_region_sees_its_arguments_only() -> None:
+    with pytest.raises(ptir.Violation, match="pass the value in"):
+        ptir.trace(lambda x, y: ptir.while_([x], lambda a: a.max() > 1, lambda a: a / y), NEAR, NEAR)

@@ -60,3 +60,41 @@ def test_the_limits_of_the_command_hold_for_json_that_is_refused() -> None:
     """`fmt` of Tiny's JSON read the defaults."""
     ran = run_ptir("fmt", "-", "--from", "tiny", "--max-nesting", "3", stdin=b'{"uops": [], "x": [[[[1]]]],}')
     assert ran.status == 3 and "nested deeper than 3" in ran.err
+
+
+WITH_ERRORS = {
+    "ptir": (
+        "func @f(%x:tensor<f32,4>)->tensor<f33,4>{\n%y=expp( %x )foo[1,2]->tensor<f32,?K x4>  // why\n"
+        "%z=exp( %q )->tensor<f32,3>\n%w=cond( %x ) true_region[^r3]->tensor<f32,4>\nreturn %y\n}\n",
+        "func @f(%x: tensor<f32, 4>) -> tensor<f33,4> {\n  %y = expp(%x) foo[1, 2] -> tensor<f32, ?Kx4> // why\n"
+        "  %z = exp(%q) -> tensor<f32, 3>\n  %w = cond(%x) true_region[^r3] -> tensor<f32, 4>\n  return %y\n}\n",
+    ),
+    "mind": (
+        "%0 = Input {name=x}:tensor<f32[2]>\n%1=Relu( %9 )\n%3=Foo( %1,%0)  {a=3}:tensor<f32[2]>\n%2=Neg( %0 )\noutputs: %1,%7\n",
+        "%0 = Input {name=x} : tensor<f32[2]>\n%1 = Relu (%9)\n%3 = Foo (%1, %0) {a=3}:tensor<f32[2]>\n%2 = Neg (%0)\n"
+        "outputs: %1, %7\n",
+    ),
+    "pto": (
+        "func.func @k(%a: pto.memref<4x4xf32>) {\n%t=pto.tile.exp   %q:tile<4x4xf32>\n    return\n}\n",
+        "func.func @k(%a: pto.memref<4x4xf32>) {\n  %t=pto.tile.exp %q:tile<4x4xf32>\n  return\n}\n",
+    ),
+    "tiny": (
+        '{"uops":[{"id":"a","uop":"NOPE","src":["zz"]}]}',
+        '{\n  "uops":[\n    {"id":"a", "uop":"NOPE", "src":["zz"]}\n  ]\n}\n',
+    ),
+}
+
+
+@pytest.mark.parametrize("form", WITH_ERRORS)
+def test_what_parses_is_formatted_whatever_its_names_and_types_are(form: str) -> None:
+    before, after = WITH_ERRORS[form]
+    assert run_ptir("verify", "--from", form, stdin=before.encode()).status == 1
+    ran = run_ptir("fmt", "--from", form, stdin=before.encode())
+    assert (ran.status, ran.err, ran.out.decode()) == (0, "", after)
+    assert run_ptir("fmt", "--from", form, stdin=after.encode()).out.decode() == after
+
+
+def test_what_does_not_parse_keeps_its_text() -> None:
+    text = b"func @f(%x: tensor<f32, 4>) -> tensor<f32, 4> {\n%y = exp(%q) -> tensor<f32, 4\nreturn %y\n}\n"
+    ran = run_ptir("fmt", stdin=text)
+    assert ran.status == 1 and not ran.out and "SyntaxError" in ran.err

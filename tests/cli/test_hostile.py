@@ -16,6 +16,22 @@ SECONDS = 20  # of processor time for one hostile input, on a slow machine
 N18 = "1000000x1000000x1000000"
 FUNC = "func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {{\n{}\n  return %x\n}}\n"
 
+
+def calls_of_devices(count: int) -> str:
+    """Devices that call a function, which calls another one twice, and so on."""
+    t = "tensor<2xf32>"
+    call = "func.call @f{} : ({}) -> {}".format
+    functions = f"  func.func private @f0(%a: {t}) -> {t} {{ return %a : {t} }}\n"
+    for k in range(1, count):
+        calls = f"%0 = {call(f'{k - 1}(%a)', t, t)}\n    %1 = {call(f'{k - 1}(%0)', t, t)}"
+        functions += f"  func.func private @f{k}(%a: {t}) -> {t} {{\n    {calls}\n    return %1 : {t}\n  }}\n"
+    placed = 'in_shardings=[<@mesh, [{"x"}]>] out_shardings=[<@mesh, [{"x"}]>] manual_axes={"x"}'
+    body = f"    %0 = sdy.manual_computation(%a) {placed} (%b: {t}) {{\n      %1 = {call(f'{count - 1}(%b)', t, t)}\n"
+    body += f"      sdy.return %1 : {t}\n    }} : (tensor<8xf32>) -> tensor<8xf32>\n    return %0 : tensor<8xf32>\n"
+    main = f"  func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {{\n{body}  }}\n"
+    return f'module {{\n  sdy.mesh @mesh = <["x"=4]>\n{functions}{main}}}\n'
+
+
 HOSTILE: dict[str, bytes] = {
     "empty": b"",
     "nul": b"\0" * 1000,
@@ -70,6 +86,7 @@ HOSTILE: dict[str, bytes] = {
     "digits-in-extents": b"module {\n  func.func @f(%x: pto.memref<?x2xf32>, %M: index) attributes { pto.extents = {x = ["
     + b"9" * 6000
     + b", 2]} } {\n    return\n  }\n}\n",
+    "calls-of-devices": calls_of_devices(26).encode(),
     "bidi": "func @f(%x\u202e: tensor<f32>) -> tensor<f32> { return %x }".encode(),
 }  # fmt: skip
 

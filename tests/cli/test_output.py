@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import threading
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -167,29 +168,35 @@ def test_names_in_messages_cannot_drive_a_terminal(tmp_path: Path) -> None:
     assert ran.status == 4 and "error[IOError]: too many levels" in ran.err and f"{tmp_path}/loop" in ran.err
 
 
-@pytest.mark.parametrize(
-    "args",
-    [
-        ("opt", "--weights-to", "{}.npz", "-o", "{}.npz"),
-        ("opt", "--trace", "{}", "--log-rewrites", "{}"),
-        ("translate", "--to", "tiny", "--constants", "{}.npz", "-o", "{}.npz"),
-        ("run", "--random", "0", "--save-inputs", "{}.npz", "-o", "{}.npz"),
-    ],
-)
-def test_two_results_do_not_go_to_one_file(args: tuple[str, ...], tmp_path: Path) -> None:
-    ran = run_ptir(*(word.format(tmp_path / "f") for word in args), "testdata/verify/ok.ptir")
-    assert ran.status == 2 and "name one file" in ran.err and not list(tmp_path.iterdir())
+# The options of a command that write a file, and how the command is called.
+WRITES = {
+    ("opt",): ("--output", "--weights-to", "--trace", "--log-rewrites"),
+    ("translate", "--to", "tiny"): ("--output", "--weights-to", "--constants"),
+    ("run", "--random", "0"): ("--output", "--save-inputs", "--save-values", "--trace", "--timing-to"),
+}
+PAIRS = [(command, pair) for command, options in WRITES.items() for pair in combinations(options, 2)]
 
 
-@pytest.mark.parametrize(
-    "args",
-    [("opt", "--log-rewrites"), ("opt", "--trace"), ("translate", "--to", "tiny", "--constants"), ("run", "--save-inputs")],
-)
-def test_no_option_overwrites_the_program_that_is_read(args: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("command", "pair"), PAIRS, ids=[" ".join((c[0], *pair)) for c, pair in PAIRS])
+def test_two_results_do_not_go_to_one_file(command: tuple[str, ...], pair: tuple[str, str], tmp_path: Path) -> None:
+    """Also where it has two names."""
+    (tmp_path / "link.npz").symlink_to(tmp_path / "f.npz")
+    for other in ("f.npz", "link.npz"):
+        words = (pair[0], tmp_path / "f.npz", pair[1], tmp_path / other)
+        ran = run_ptir(*command, *words, "testdata/verify/ok.ptir")
+        assert ran.status == 2 and f"{pair[0]} and {pair[1]} name one file, {tmp_path / other}" in ran.err
+        assert [path.name for path in tmp_path.iterdir()] == ["link.npz"]
+
+
+SINGLE = [(command, option) for command, options in WRITES.items() for option in options if option != "--output"]
+
+
+@pytest.mark.parametrize(("command", "option"), SINGLE, ids=[f"{command[0]} {option}" for command, option in SINGLE])
+def test_no_option_overwrites_the_program_that_is_read(command: tuple[str, ...], option: str, tmp_path: Path) -> None:
     path = tmp_path / "program.npz"
     path.write_text("func @f() { }")
-    ran = run_ptir(*args, path, path)
-    assert ran.status == 2 and f"{args[-1]} would overwrite {path}, which is read" in ran.err
+    ran = run_ptir(*command, option, path, path)
+    assert ran.status == 2 and f"{option} would overwrite {path}, which is read" in ran.err
     assert path.read_text() == "func @f() { }"
 
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
+from ptir_tools.cli.report import FORMS, Reporter, report_error, wants_color
+from ptir_tools.core.diagnostics import Diagnostics, Severity, UsageError
+from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.source import Source, Span
 from tests.conftest import run_ptir
 
 OK = "testdata/verify/ok.ptir"
@@ -18,7 +28,7 @@ LINES = {
     f"verify {WRONG}": ["UnknownOp"],
     f"verify {WRONG} no/a {OK} no/b": ["UnknownOp", "IOError", "IOError"],
     f"verify -j 2 {WRONG} no/a {OK} no/b": ["UnknownOp", "IOError", "IOError"],
-    f"fmt --check no/a {WRONG}": ["IOError", "UnknownOp"],
+    "fmt --check no/a testdata/fmt/wrong.ptir": ["IOError", "SyntaxError"],
     f"verify --max-file-bytes 10 {OK} {WRONG}": ["LimitExceeded", "LimitExceeded"],
     f"opt -p nonsense {OK}": ["UsageError"],
     "verify --nonsense": ["UsageError"],
@@ -175,3 +185,179 @@ def test_programs_and_diagnostics_never_share_a_stream() -> None:
     assert "func" in ran.text and "UnknownOp" in ran.err and "UnknownOp" not in ran.text
     ran = run_ptir("fmt", "--check", "--diff", "testdata/fmt/messy.ptir", "--diagnostics", "json")
     assert ran.text.startswith("---") and '"code": "NotFormatted"' not in ran.text
+
+
+CODES = {Severity.ERROR: ("Wrong", "False"), Severity.WARNING: ("Odd", "Strange"), Severity.NOTE: ("Fact", "Thing")}
+EACH = [(severity, code) for severity in Severity for code in CODES[severity] for _ in range(4)]
+
+
+def reported(capsys: pytest.CaptureFixture[str], given: Sequence[tuple[Severity, str]], **how: Any) -> tuple[list[str], str, int]:
+    """The codes that a reporter shows of diagnostics, what else it says, and the status."""
+    reporter, found = Reporter(max_errors=3, **how), Diagnostics(Source("f", "abc\n"))
+    for severity, code in given:
+        found.report(severity, code, "message", Span(0, 1))
+    status = reporter.status(found)
+    reporter.finish()
+    assert not found.items and not found.errors
+    said = capsys.readouterr()
+    text = said.out + said.err
+    mark = {"json": r'"code": "(\w+)"', "sarif": r'"ruleId": "(\w+)"', "github": r"title=(\w+)"}
+    return re.findall(mark.get(reporter.form, r"\[(\w+)\]: "), text), text, status
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+@pytest.mark.parametrize("verbose", ["", "verbose", "notes"])
+@pytest.mark.parametrize("form", FORMS)
+def test_errors_are_limited_together_and_others_by_code_and_only_for_people(
+    form: str, verbose: str, quiet: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Quiet shows errors alone, notes need to be asked for."""
+    codes, text, status = reported(capsys, EACH, form=form, quiet=quiet, **({verbose: True} if verbose else {}))
+    people = form in ("text", "short")
+    shown = [Severity.ERROR] + [Severity.WARNING] * (not quiet) + [Severity.NOTE] * (not quiet and bool(verbose))
+    wanted = ["Wrong"] * 3
+    for severity in shown[1:]:
+        wanted += [code for code in CODES[severity] for _ in range(3 if people else 4)]
+    assert codes == wanted and status == 1
+    assert ("5 more errors; --max-errors 8 shows them" in text) is (form == "text")
+    for severity in shown[1:]:
+        assert all((f"... and 1 more {code} {severity}s" in text) is people for code in CODES[severity])
+    assert text.count("... and") == (2 * (len(shown) - 1) if people else 0)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("severity", [None, *Severity])
+def test_the_status_is_that_of_errors_and_strictly_that_of_anything(
+    severity: Severity | None, strict: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [] if severity is None else [(severity, CODES[severity][0])]
+    codes, text, status = reported(capsys, given, form="short", strict=strict)
+    assert status == int(severity is Severity.ERROR or (strict and severity is not None))
+    assert codes == [code for _, code in given if strict or severity is not Severity.NOTE]
+    assert ("error" in text) is (status == 1)
+
+
+def test_three_are_no_more_than_three(capsys: pytest.CaptureFixture[str]) -> None:
+    codes, text, _ = reported(capsys, [(Severity.ERROR, "Wrong")] * 3 + [(Severity.WARNING, "Odd")] * 3)
+    assert len(codes) == 6 and "more" not in text and text.count("\n\n") == 5
+
+
+class Terminal(io.StringIO):
+    """A stream that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return 9
+
+
+@pytest.mark.parametrize(
+    ("choice", "terminal", "no_color", "term", "color"),
+    [
+        ("always", False, "1", "dumb", True), ("never", True, "", "xterm", False), ("auto", False, "", "xterm", False),
+        ("auto", True, "", "xterm", True), ("auto", True, "1", "xterm", False), ("auto", True, "", "dumb", False),
+        ("auto", True, "", "", True),
+    ],
+)  # fmt: skip
+def test_color_is_for_terminals_that_have_it(
+    choice: str, terminal: bool, no_color: str, term: str, color: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setenv("TERM", term)
+    assert wants_color(choice, Terminal() if terminal else io.StringIO()) is color
+
+
+@pytest.mark.parametrize(
+    ("quiet", "error", "output", "prints", "term", "shown"),
+    [
+        (False, True, True, False, "xterm", True),
+        (False, True, False, True, "xterm", True),
+        (False, True, True, True, "xterm", False),
+        (True, True, False, False, "xterm", False),
+        (False, False, False, False, "xterm", False),
+        (False, True, False, False, "dumb", False),
+    ],
+)
+def test_progress_is_one_line_of_a_terminal_that_shows_nothing_else(
+    quiet: bool, error: bool, output: bool, prints: bool, term: str, shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setattr("ptir_tools.cli.report.time.monotonic", lambda: now)
+    monkeypatch.setattr("os.get_terminal_size", lambda fd: os.terminal_size((12, 5)))
+    monkeypatch.setattr("sys.stderr", err := Terminal() if error else io.StringIO())
+    monkeypatch.setattr("sys.stdout", Terminal() if output else io.StringIO())
+    reporter = Reporter(quiet=quiet)
+    with reporter.progress(prints=prints) as show:
+        show("the first of many lines")
+        now += 0.05
+        show("too soon")
+        now += 0.06
+        show("third")
+        reporter.say("a message")
+        now += 0.05
+        show("too soon again")
+    clear = "\r\x1b[K"
+    assert err.getvalue() == (f"the first o{clear}third{clear}a message\n" if shown else "a message\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (BrokenPipeError(), 141, ""),
+        (OSError(errno.EPIPE, "pipe"), 141, ""),
+        (KeyboardInterrupt(), 130, "error: interrupted\n"),
+        (UsageError("wrong", "better"), 2, "error: wrong\n  = help: better\n"),
+        (UsageError("wrong"), 2, "error: wrong\n"),
+        (OSError(errno.ENOENT, "No such file", "x/y"), 4, "error[IOError]: no such file\n --> x/y\n"),
+        (OSError(errno.ENOSPC, "No space left"), 4, "error[IOError]: standard output: no space left\n"),
+        (OSError("odd"), 4, "error[IOError]: standard output: odd\n"),
+        (MemoryError(), 3, "error[LimitExceeded]: out of memory\n --> f\n"),
+        (LimitExceeded("too many"), 3, "error[LimitExceeded]: too many\n --> f\n"),
+        (
+            LimitExceeded("too many", "--max-ops"),
+            3,
+            "error[LimitExceeded]: too many\n --> f\n  = help: raise the limit with --max-ops\n",
+        ),
+        (LimitExceeded("too many", source=Source("g", "")), 3, "error[LimitExceeded]: too many\n --> g\n"),
+    ],
+)
+def test_an_error_has_its_status_and_its_words(
+    error: BaseException, status: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reporter = Reporter()
+    for name in ("e", "f"):
+        reporter.reads(Source(name, "abc\n"))
+    assert report_error(error, (), reporter) == status
+    assert capsys.readouterr().err == said
+
+
+def test_a_fault_of_ours_leaves_what_shows_it_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for reproducer in ("", "# its own\n"):
+        reporter = Reporter(comment="#", reproducer=reproducer)
+        reporter.reads(Source("e", "first\n"))
+        reporter.reads(Source("f", "second\n"))
+        fault = ValueError("a\n fault")
+        fault.add_note("here")
+        assert report_error(fault, ("opt", "x"), reporter) == 70
+        (file,) = tmp_path.iterdir()
+        said = capsys.readouterr().err
+        replay = f"; see it again: ptir opt --run-reproducer {file}" if reproducer else ""
+        assert said == f"error: internal error: ValueError: a fault, here\n  = help: a reproducer is in {file}{replay}\n"
+        *comments, last = file.read_text().splitlines()
+        assert last == (reproducer.strip() or "second") and all(c.startswith("# ") for c in comments)
+        assert comments[1] == "# ptir opt x" and comments[-2:] == ["#  fault", "# here"]
+        file.unlink()
+
+
+def test_what_verify_prints_goes_to_the_file_of_o(tmp_path: Path) -> None:
+    file, other = tmp_path / "found.sarif", tmp_path / "other"
+    (tmp_path / "wrong.ptir").write_text("func @f() -> tensor<f32> { return %x }\n")
+    ran = run_ptir("verify", "--diagnostics", "sarif", "-o", file, tmp_path / "wrong.ptir")
+    assert (ran.status, ran.out, ran.err) == (1, b"", "")
+    assert json.loads(file.read_text())["runs"][0]["results"][0]["ruleId"] == "UndefinedValue"
+    assert run_ptir("verify", "-o", file, "--diagnostics-to", other, tmp_path / "wrong.ptir").status == 2

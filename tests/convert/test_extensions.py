@@ -271,9 +271,11 @@ RUNNING = {"cumsum": np.cumsum, "cumprod": np.cumprod, "cummax": np.maximum.accu
 
 
 @pytest.mark.parametrize(("target", "dtype"), [("tiny", "si32"), ("tiny", "f32"), ("mind", "si32"), ("mind", "f64")])
-def test_running_results(target: str, dtype: str) -> None:
-    x = edges("si32", 15, 3).reshape(3, 5)
-    x = x if dtype == "si32" else np.random.default_rng(4).normal(size=(3, 5)).astype(NUMPY[dtype])
+@pytest.mark.parametrize("n", [5, 70])
+def test_running_results(target: str, dtype: str, n: int) -> None:
+    """A short axis, and one that has no windows."""
+    x = edges("si32", 3 * n, 3).reshape(3, n)
+    x = x if dtype == "si32" else np.random.default_rng(4).normal(size=(3, n)).astype(NUMPY[dtype])
     for op, compute in RUNNING.items():
         for axis, reverse in ((0, False), (1, True)):
             with np.errstate(over="ignore"):
@@ -281,7 +283,9 @@ def test_running_results(target: str, dtype: str) -> None:
                 wanted = compute(given if dtype == "si32" else given.astype(np.float64), axis=axis)
             wanted = (np.flip(wanted, axis) if reverse else wanted).astype(x.dtype)
             attrs = f"axis[{axis}] reverse[{str(reverse).lower()}]"
-            found = translated_result(source(op, dtype, 1, "3x5", f"{dtype}, 3x5", attrs), target, [x], check=target == "tiny")
+            found = translated_result(
+                source(op, dtype, 1, f"3x{n}", f"{dtype}, 3x{n}", attrs), target, [x], check=target == "tiny"
+            )
             tolerance = 0 if op[:4] == "cumm" or dtype == "si32" else 1e-5 if dtype == "f32" else 1e-13
             np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance, err_msg=op)
     exclusive = translated_result(

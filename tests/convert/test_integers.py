@@ -117,6 +117,69 @@ def test_integers_do_not_grow_on_the_way_to_tiny() -> None:
     assert len(through.main.body) <= 2 * len(direct.main.body)
 
 
+# What bounds x and y, and the most operations of a comparison, an equality, a maximum that follow.
+BOUNDED = {
+    "flags": ("%a = cast(%p) -> T\n%b = cast(%q) -> T", (2, 3, 4)),
+    "remainders": ("%a = rem(%x, dense<7> : T) -> T\n%b = mod(%y, dense<-5> : T) -> T", (4, 5, 6)),
+    "positions": ("%a = iota() axis[0] -> T\n%b = mod(%x, dense<9> : T) -> T", (4, 7, 6)),
+    "clamped": ("%a = clamp(%x, dense<-3> : T, dense<900> : T) -> T\n%b = clamp(%y, dense<5> : T, dense<6> : T) -> T", (4, 7, 6)),
+}  # fmt: skip
+COMPARED = {
+    "lt": ("%c = compare_lt(%a, %b) -> B\n%r = cast(%c) -> T", np.less, 0),
+    "ge": ("%c = compare_ge(%a, %b) -> B\n%r = cast(%c) -> T", np.greater_equal, None),
+    "eq": ("%c = compare_eq(%a, %b) -> B\n%r = cast(%c) -> T", np.equal, 1),
+    "ne": ("%c = compare_ne(%a, %b) -> B\n%r = cast(%c) -> T", np.not_equal, None),
+    "maximum": ("%r = maximum(%a, %b) -> T", np.maximum, 2),
+    "minimum": ("%r = minimum(%a, %b) -> T", np.minimum, 2),
+    "abs": ("%r = abs(%a) -> T", lambda a, b: abs(a), None),
+    "cast": ("%w = cast(%a) -> tensor<f32, 25>\n%s = add(%w, %w) -> tensor<f32, 25>\n%r = reshape(%a) new_shape[25] -> T",
+             lambda a, b: a, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", COMPARED)
+@pytest.mark.parametrize("bounds", BOUNDED)
+def test_what_is_known_of_integers_makes_formulas_short(bounds: str, name: str, dtype: str) -> None:
+    given, most = BOUNDED[bounds]
+    body, meaning, which = COMPARED[name]
+    n = 25
+
+    def source(body: str, last: str) -> str:
+        made = function(f"{given}\n{body}", dtype, n=n).replace("return %r", f"return {last}")
+        flags = "".join(f", %{p}: tensor<i1, {n}>" for p in "pq")
+        results = ", ".join([f"tensor<{dtype}, {n}>"] * (last.count("%")))
+        return made.replace(") -> tensor", f"{flags}) -> tensor", 1).replace(f"-> tensor<{dtype}, {n}> {{", f"-> ({results}) {{")
+
+    kind = DTYPES[dtype]
+    draw = np.random.default_rng(len(name))
+    inputs: dict[str, np.ndarray] = {p: draw.integers(0, 2, n).astype(kind) for p in "pq"}
+    inputs |= {p: draw.choice(np.array(ends(8 * kind().itemsize), kind), n) for p in "xy"}
+    there = moved(parse(source(body, "%a, %b, %r"), "ptir"), "mind", "seed")
+    with np.errstate(over="ignore"):
+        a, b, found = run(there, {p: inputs[p].astype(np.int32) if p in "pq" else inputs[p] for p in "xypq"}).values()
+        np.testing.assert_array_equal(found, meaning(a, b))
+    if which is not None:
+        without = moved(parse(source("%r = add(%a, %b) -> T", "%a, %b, %r"), "ptir"), "mind", "seed")
+        count, base = (sum(not op.defn.is_constant for op in p.main.body) for p in (there, without))
+        assert count - base <= most[which], text(there)
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+def test_extremes_of_flags_are_a_mean(kind: str) -> None:
+    source = f"""func @f(%p: tensor<i1, 8x3>) -> tensor<si32, 8> {{
+  %x = cast(%p) -> tensor<si32, 8x3>
+  %r = reduce_{kind}(%x) axes[1] -> tensor<si32, 8>
+  return %r
+}}
+"""
+    there = moved(parse(source, "ptir"), "mind", "seed")
+    x = np.array(list(np.ndindex(2, 2, 2)), np.int32)
+    (found,) = run(there, {"p": x}).values()
+    np.testing.assert_array_equal(found, getattr(x, kind)(axis=1))
+    assert sum(not op.defn.is_constant for op in there.main.body) <= 3
+
+
 QUOTIENT = "%0 = Input {name=x} : tensor<f32[2]>\n%1 = Div (%0, %0) : tensor<f32[2]>\noutputs: %1\n"
 
 

@@ -304,3 +304,17 @@ def test_a_remainder_by_zero_is_the_dividend(op: str, dtype: str) -> None:
     assert after is not None, errors
     (found,) = run(after, [np.array([5, 7], np.int32), np.array([0, 4], np.int32)])
     assert found.tolist() == [5, 3]
+
+
+@pytest.mark.parametrize(
+    ("shape", "k", "fits"), [("4096", 2, True), ("4097", 2, False), ("2x2897", 3, False), ("16x1024", 3, True)]
+)
+def test_so_many_comparisons_are_written_for_top_k_and_no_more(shape: str, k: int, fits: bool) -> None:
+    """2^24 at most: each element of a row with each other."""
+    kept = "x".join([*shape.split("x")[:-1], str(k)])
+    types = f"(tensor<f32, {kept}>, tensor<si32, {kept}>)"
+    text = f"func @main(%x: tensor<f32, {shape}>) -> tensor<f32, {kept}> {{\n"
+    text += f"  %t = top_k(%x) k[{k}] -> {types}\n  return %t[0]\n}}\n"
+    after = translated(ptir(text), "tiny")
+    assert (after.program is not None) is fits
+    assert {code for code, _ in after.errors} == (set() if fits else {"NotTranslatable"})

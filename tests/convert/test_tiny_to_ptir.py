@@ -273,3 +273,24 @@ def test_tags_and_storage_stay_with_the_id(seed: int, pipeline: str) -> None:
     for n in json.loads(printed(program))["uops"]:
         assert n.get("tag") == (f"tag of {n['id']}" if n["id"] in ids else None)
         assert n["uop"] != "INPUT" or n["arg"]["storage"] == f"storage of {n['id']}"
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize("gap", [0, 1, 2, "G"])
+def test_elements_are_spread_as_they_are_padded(gap: int | str, before: int, first: int) -> None:
+    """Elements as rows that are padded and joined, without the last gap: interior padding where nothing is before an element."""
+    joined = 4 * (before + 1 + gap) if isinstance(gap, int) else f"4*{gap}+{4 * (before + 1)}"
+    end = joined - gap if isinstance(gap, int) and isinstance(joined, int) else f"3*{gap}+{4 * (before + 1)}"
+    text = graph(
+        source([4]), source([gap], id="g"), node("RESHAPE", "x", id="apart", result_shape=[4, 1]),
+        node("PAD", "apart", id="rows", pad=[[0, 0], [before, gap]], value=-1),
+        node("RESHAPE", "rows", id="j", result_shape=[joined]), node("SHRINK", "j", lo=[first], hi=[end]),
+    )  # fmt: skip
+    after = translate(good(text), "ptir", found := Diagnostics())
+    assert after is not None, [d.message for d in found]
+    n = 2 if gap == "G" else int(gap)
+    x = np.arange(4, dtype=np.float32)
+    rows = np.pad(x[:, None], [(0, 0), (before, n)], constant_values=-1)
+    (made,) = ptir_tools.run(after, [x, np.zeros(n, np.float32)], engine="reference").values()
+    np.testing.assert_array_equal(made, rows.reshape(-1)[first : rows.size - n])

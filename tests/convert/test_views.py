@@ -141,6 +141,24 @@ def test_indices_of_symbols_are_computed(name: str, n: int, m: int) -> None:
     np.testing.assert_array_equal(found, want(x, n, m))
 
 
+@pytest.mark.parametrize("extent", ["2*N", "2*N+1", "3*N-1", "N+2", "N-1"])
+@pytest.mark.parametrize("entry", ["N-1-i0", "i0+N-3", "i0-N+2", "2*N-i0-2", "i0%N", "i0//N", "3-i0+N//2"])
+def test_a_symbol_that_an_extent_determines_is_computed_from_it(extent: str, entry: str) -> None:
+    """Reads outside are the fill, so any entry may be read; N itself is the extent of nothing."""
+    guard = [f"{entry}>=0", f"{entry}<{extent}"]
+    made = node("VIEW", result_shape=[extent], index_map={"map": [entry], "guard": guard, "fill": -1})
+    after = translated(parse(graph(source([extent]), made), "tiny"), "ptir")
+    if after.program is None:
+        assert {code for code, _ in after.errors} == {"NotTranslatable"}
+        return
+    for n in (2, 3, 5):
+        count = eval(extent, {"N": n})
+        x = np.arange(count, dtype=np.float32)
+        reads = [eval(entry, {"N": n, "i0": i}) for i in range(count)]
+        (found,) = ptir_tools.run(after.program, [x]).values()
+        np.testing.assert_array_equal(found, [r if 0 <= r < count else -1 for r in reads])
+
+
 def test_an_extent_that_nothing_gives_is_asked_for() -> None:
     made = node("VIEW", result_shape=["K-1"], index_map={"map": ["i0"]})
     found = translated(parse(graph(source(["N"]), made), "tiny"), "ptir")

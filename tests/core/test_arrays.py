@@ -1,6 +1,8 @@
 """Conversions between dtypes, against exact rational arithmetic and ml_dtypes' own tables of values."""
 
+import json
 import signal
+import sys
 from collections.abc import KeysView
 from fractions import Fraction
 from pathlib import Path
@@ -12,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptir_tools.core import arrayfiles, arrays
+from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dtypes import (
     BF16,
@@ -32,6 +35,8 @@ from ptir_tools.core.dtypes import (
     UI8,
     UI64,
     DType,
+    Kind,
+    lossless,
 )
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.types import tensor
@@ -211,6 +216,22 @@ def test_an_index_of_files_is_read_up_to_its_limit(
             arrayfiles.Archive(str(path))
 
 
+@pytest.mark.parametrize("length", range(1, 18))
+def test_the_arrays_of_a_safetensors_file_are_aligned(length: int, tmp_path: Path) -> None:
+    """Whatever the length of the header, which is read here by the format's own description."""
+    arrays_ = {"n" * length: np.arange(3, dtype=np.float32), "d": np.arange(2.0), "b": np.array([1, 2, 3], np.int8)}
+    with open(path := tmp_path / "x.safetensors", "wb") as file:
+        arrayfiles.save(str(path), file, arrays_)
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    assert size % 8 == 0 and list(header) == list(arrays_)
+    for name, a in arrays_.items():
+        start, end = header[name]["data_offsets"]
+        assert (8 + size + start) % a.itemsize == 0
+        assert data[8 + size + start : 8 + size + end] == a.tobytes()
+
+
 @pytest.mark.parametrize("piece", [1, 7, 16, 1000])
 @pytest.mark.parametrize("behind", [0, 5, 100])
 def test_an_array_is_read_piece_by_piece_and_no_further(
@@ -252,5 +273,64 @@ def test_a_copy_is_the_same_array_elsewhere(shape: tuple[int, ...]) -> None:
     """Also in pieces, of which the last one is not full, and of an array that is turned."""
     x = np.random.default_rng(0).random(shape, np.float32)
     for array in (x, x.T):
+        before = array.copy()
         made = arrays.copied(array)
-        assert np.array_equal(made, array) and made.shape == array.shape and not np.shares_memory(made, array)
+        assert np.array_equal(array, before)
+        assert np.array_equal(made, before) and made.shape == array.shape and not np.shares_memory(made, array)
+
+
+def values_of(dtype: DType) -> list[int | float | complex]:
+    """All values of a small dtype; of a larger one those at the ends, around powers of two, and with all digits."""
+    if dtype.kind is Kind.BOOL:
+        return [0, 1]
+    if dtype.is_integer:
+        near = {s * (1 << k) + d for k in range(dtype.bits + 1) for s in (1, -1) for d in (-1, 0, 1)} | {0}
+        return [v for v in sorted(near) if dtype.min <= v <= dtype.max]
+    if dtype.is_complex:
+        parts = values_of(F32 if dtype is CF32 else F64)
+        return [complex(1, v) for v in parts] + [complex(v, -0.0) for v in parts]
+    info = ml_dtypes.finfo(numpy_dtype(dtype))
+    own = numpy_dtype(dtype).type
+    found = [own(v) for v in (0.0, -0.0, 1, np.nan, info.max, info.min, info.tiny, info.smallest_subnormal)]
+    found += [own(1) + own(info.eps), own(2) - own(info.eps)]
+    return [float(v) for v in found] + ([np.inf] if np.isinf(own(np.inf)) else [])
+
+
+def is_value_of(v: complex, dtype: DType) -> bool:
+    """Whether a dtype has exactly this value, by Python's numbers."""
+    if dtype.kind is Kind.BOOL:
+        return not isinstance(v, complex | float) and v in (0, 1)
+    if isinstance(v, complex):
+        return dtype.is_complex and all(is_value_of(x, F32 if dtype is CF32 else F64) for x in (v.real, v.imag))
+    if dtype.is_integer:
+        return isinstance(v, int) and dtype.min <= v <= dtype.max
+    own = numpy_dtype(dtype).type
+    with np.errstate(over="ignore"):
+        made = float(own(float(v)) if dtype.size < 4 else own(v).real)
+    if made != made or v != v:
+        return made != made and v != v
+    return made == v and np.signbit(made) == np.signbit(np.float64(v))  # Python compares integers with floats exactly
+
+
+@pytest.mark.parametrize("target", PTIR_DTYPES, ids=str)
+@pytest.mark.parametrize("source", PTIR_DTYPES, ids=str)
+def test_a_cast_is_lossless_where_each_value_is_one_of_the_other_dtype(source: DType, target: DType) -> None:
+    assert lossless(source, target) is all(is_value_of(v, target) for v in values_of(source))
+
+
+@pytest.mark.parametrize("order", ["little", "big"])
+@pytest.mark.parametrize("dtype", PTIR_DTYPES, ids=str)
+def test_literals_are_read_on_machines_of_either_byte_order(dtype: DType, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An array is as stored if reading any bytes gives the same bytes in memory, which no other machine has."""
+    data = bytes(range(240, 256)) + bytes(range(16))
+    count = len(data) * 2 if dtype.bits == 4 else len(data) // dtype.size
+    here = arrays.unpack(data, dtype, count)
+    monkeypatch.setattr(sys, "byteorder", order)
+    assert arrays.unpack(data, dtype, count).tobytes() == here.tobytes()
+    assert arrays.is_as_stored(dtype) is (order == "little" and here.tobytes() == data)
+
+
+def test_fresh_zeros_have_the_shape_and_the_dtype() -> None:
+    for dtype in PTIR_DTYPES:
+        made = arrays.zeros(tensor(dtype, (2, 3)))
+        assert made.shape == (2, 3) and made.dtype == numpy_dtype(dtype) and not made.astype(complex).any()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import random
+from collections import Counter
 from collections.abc import Callable
 from itertools import product
 
@@ -119,3 +121,103 @@ def test_what_is_no_expression(wrong: str) -> None:
 )
 def test_a_sum_that_divides_leaves_no_quotient(quotient: str, wanted: str) -> None:
     assert text(to_dim(parse(quotient))) == wanted
+
+
+@pytest.mark.parametrize("above", ["N", "NN", "NM", "NNM", "NMMK", "NNN"])
+@pytest.mark.parametrize("below", ["N", "NN", "NM", "NNM", "MM", "NNK", "NNNN"])
+@pytest.mark.parametrize("kind", DIVISIONS)
+def test_names_that_both_sides_of_a_division_have_leave_as_often_as_both_have_them(above: str, below: str, kind: str) -> None:
+    """A sum above, so that what leaves is a factor of each term."""
+    build, apply = DIVISIONS[kind]
+
+    def product_of(names: str) -> Poly:
+        p = constant(1)
+        for n in names:
+            p = p * name(n)
+        return p
+
+    made = build(product_of(above) + product_of(above + "K") * constant(2), product_of(below))
+    left = Counter(above)
+    left.subtract(below)
+    if min(left.values()) >= 0:
+        rest = product_of("".join(left.elements())) * (constant(1) + name("K") * constant(2))
+        assert made == (constant(0) if kind == "mod" else rest)
+    for values in BINDINGS:
+        if 0 not in values.values():
+            a, b = math.prod(values[n] for n in above), math.prod(values[n] for n in below)
+            assert made.evaluate(values) == apply(a + 2 * a * values["K"], b), (str(made), values)
+
+
+def divided(rng: random.Random) -> tuple[Poly, Meaning]:
+    """A sum of names and of quotients and products by names, some of which are a remainder."""
+    p, parts = constant(0), list[tuple[int, Meaning]]()
+    for _ in range(rng.randint(1, 3)):
+        c, n, k = rng.choice((-2, -1, 1, 2)), rng.choice("NM"), rng.choice("KM")
+        q = floordiv(name(n), name(k))
+        what, meaning = rng.choice(
+            [
+                (name(n), lambda v, n=n: v[n]),
+                (q, lambda v, n=n, k=k: v[n] // v[k]),
+                (q * name(k), lambda v, n=n, k=k: v[n] // v[k] * v[k]),
+                (mod(name(n), name(k)), lambda v, n=n, k=k: v[n] % v[k]),
+            ]
+        )
+        p = p + what * constant(c)
+        parts.append((c, meaning))
+    return p, lambda v: sum(c * meaning(v) for c, meaning in parts)
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=400, deadline=None)
+def test_bounds_of_quotients_by_names_are_sound(seed: int) -> None:
+    p, meaning = divided(random.Random(seed))
+    low, high = extents.bounds(p)
+    for values in product(range(1, 8), repeat=3):
+        named = dict(zip(NAMES, values, strict=True))
+        assert p.evaluate(named) == meaning(named) and low <= meaning(named) <= high, (str(p), named)
+
+
+@pytest.mark.parametrize(
+    ("expression", "low", "high"),
+    [
+        ("?N mod ?K", 0, extents.LARGEST - 1),
+        ("-(?N mod ?K)", 1 - extents.LARGEST, 0),
+        ("?K - 1 - ?N mod ?K", 0, None),
+        ("?N - ?K * (?N floordiv ?K)", 0, None),
+        ("?K * (?N floordiv ?K) - ?N", None, 0),
+        ("?N mod 4", 0, 3),
+        ("?N - 4 * (?N floordiv 4)", 0, 3),
+        ("4 * (?N floordiv 4) - ?N", -3, 0),
+        ("4 * (?N ceildiv 4) - ?N", 0, 3),
+        ("max(?N, 3)", 3, extents.LARGEST),
+        ("?N + 2", 2, None),
+        ("5 - ?N", None, 5),
+        ("7", 7, 7),
+    ],
+)
+def test_bounds_that_are_exact(expression: str, low: int | None, high: int | None) -> None:
+    found = extents.bounds(parse(expression))
+    assert found == (found[0] if low is None else low, found[1] if high is None else high)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "may"),
+    [
+        ("?N", "?M", True),
+        ("?N", "?N + 1", False),
+        ("?N + 1", "?N", False),
+        ("?N", "3", True),
+        ("?N + 3", "3", True),
+        ("?N + 4", "3", False),
+        ("3", "?N + 4", False),
+        ("?N", "?N", True),
+        ("?N mod 4", "3", True),
+        ("?N mod 4", "4", False),
+        ("?N", "0", True),
+        ("3", "3", True),
+        ("3", "4", False),
+        ("4", "3", False),
+    ],
+)
+def test_extents_may_be_equal_unless_bounds_say_no(a: str, b: str, may: bool) -> None:
+    assert extents.may_be_equal(to_dim(parse(a)), to_dim(parse(b))) is may

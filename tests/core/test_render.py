@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from xml.etree import ElementTree
 
 import pytest
 
@@ -145,3 +147,46 @@ def test_the_further_edits_of_a_fix_are_in_its_record() -> None:
     fix = Fix(Span(0, 2), "zz", (Fix(Span(3, 3), "y"),))
     record = json.loads(render.json_line(found("ab\ncd", 0, 4, fix=fix)))
     assert record["fix"]["also"] == [{"replacement": "y", "line": 2, "column": 1, "end_line": 2, "end_column": 1}]
+
+
+@pytest.mark.parametrize("severity", Severity)
+def test_each_part_has_its_color(severity: Severity) -> None:
+    """The place has that of the severity, a further place that of the frame."""
+    found = Diagnostic(severity, "C", "m", Source("f", "abc de"), Span(0, 3), (Label(Span(4, 6), "here"),))
+    lines = render.text(found, color=True).splitlines()
+    codes = [re.findall(r"\x1b\[([0-9;]+)m", line) for line in lines]
+    (title, *_), (frame, *_) = codes[0], codes[2]
+    places = {mark: next(c for line, c in zip(lines, codes, strict=True) if mark in line) for mark in ("^^^", "-- here")}
+    assert title != frame and places["^^^"][-2] == title and places["-- here"][-2] == frame
+    assert re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(lines)) == render.text(found)
+
+
+def test_sarif_has_further_places_and_edits() -> None:
+    source = Source("f", "abc\nde\n")
+    fix = Fix(Span(0, 2), "x", (Fix(Span(4, 4), "y"),), safe=True)
+    full = Diagnostic(Severity.WARNING, "C", "m", source, Span(0, 3), (Label(Span(4, 6), "there"),), ("n",), "h", fix)
+    bare = Diagnostic(Severity.ERROR, "C", "m", source, Span(4, 6), fix=Fix(Span(4, 6), ""))
+    first, second, third = json.loads(render.sarif([full, bare, Diagnostic(Severity.NOTE, "D", "no place")], "1"))["runs"][0][
+        "results"
+    ]
+    assert (first["level"], first["message"]["text"]) == ("warning", "m\nn\nhelp: h")
+    (related,) = first["relatedLocations"]
+    assert related["message"]["text"] == "there" and related["physicalLocation"]["region"]["startLine"] == 2
+    (mended,) = first["fixes"]
+    (change,) = mended["artifactChanges"]
+    assert mended["description"]["text"] == "h" and mended["properties"] == {"safe": True}
+    assert [r["insertedContent"]["text"] for r in change["replacements"]] == ["x", "y"]
+    assert [r["deletedRegion"]["startLine"] for r in change["replacements"]] == [1, 2]
+    assert change["artifactLocation"]["uri"] == "f"
+    assert "relatedLocations" not in second and second["fixes"][0]["description"]["text"] == "m"
+    assert second["fixes"][0]["properties"] == {"safe": False} and not {"locations", "fixes"} & set(third)
+
+
+def test_junit_has_errors_apart_from_the_rest() -> None:
+    source = Source("f<&", "abc\n")
+    found = [Diagnostic(s, f"C{i}", "<m>", source, Span(0, 1)) for i, s in enumerate(Severity)]
+    (suite,) = ElementTree.fromstring(render.junit(found, {"f<&": True, "g": False})).iter("testsuite")
+    cases = {case.get("name"): {part.tag: part.text or "" for part in case} for case in suite}
+    assert set(cases) == {"f<&", "g"} and cases["g"] == {}
+    assert "error[C0]: <m>" in cases["f<&"]["failure"] and "C1" not in cases["f<&"]["failure"]
+    assert "C1" in cases["f<&"]["system-out"] and "C2" in cases["f<&"]["system-out"] and "C0" not in cases["f<&"]["system-out"]

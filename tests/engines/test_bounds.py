@@ -833,7 +833,7 @@ def test_an_op_that_does_not_round_keeps_the_errors_of_its_elements() -> None:
   return %s, %p
 }}"""
     program = parse(text, "ptir")
-    measured = bounds.Executable(program, program.main, RunOptions(), measured=True)
+    measured = bounds.Executable(program, program.main, RunOptions(), bounds.SAMPLES)
     measured(list(random_inputs(program, 5).values()), Context())
     before, after = measured.errors
     np.testing.assert_array_equal(before, after)

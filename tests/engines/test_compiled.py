@@ -19,7 +19,7 @@ from ptir_tools.core.types import sym, tensor
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_dialect
 from ptir_tools.engines import native, thresholds
-from ptir_tools.engines.compiled import Compiled
+from ptir_tools.engines.compiled import LENDERS, Compiled
 from ptir_tools.engines.numpy import frame
 from tests import models
 
@@ -293,3 +293,21 @@ def test_a_session_has_one_arena_though_inputs_change(engine: str) -> None:
         assert tracemalloc.get_traced_memory()[1] <= took + inputs[1].nbytes + (1 << 20)
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("engine", ENGINES[1:])
+def test_a_caller_that_keeps_all_results_gets_copies(engine: str) -> None:
+    """Of two calls results are lent, which are written again once they are free; of more they are copied, and the session keeps
+    one set."""
+    g = ptir_tools.Graph()
+    session = ptir_tools.compile(g.returns((g.input("x", "f32", (200, 200)) * 2.0).named("y")), engine=engine)
+    kept = []
+    for i in range(6):
+        kept.append(session({"x": np.full((200, 200), i, np.float32)})["y"])
+        assert len(session.lenders) <= LENDERS
+    assert [len(set(map(float, y.reshape(-1)))) for y in kept] == [1] * 6
+    assert [float(y[0, 0]) for y in kept] == [0, 2, 4, 6, 8, 10]
+    assert len(session.lenders) == 1 and not session.lenders[0].owners
+    again = ptir_tools.compile(session.program, engine=engine)
+    places = {again({"x": np.full((200, 200), i, np.float32)})["y"].__array_interface__["data"][0] for i in range(6)}
+    assert len(places) <= LENDERS and again.lenders[0].owners

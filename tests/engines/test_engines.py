@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from ptir_tools.core.builder import Builder
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
-from ptir_tools.core.dtypes import BF16, F16, F32, F64, SI8, SI32, UI8
+from ptir_tools.core.dtypes import BF16, F16, F32, F64, SI8, SI16, SI32, SI64, UI8, UI32
 from ptir_tools.core.ir import Region
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_format
+from ptir_tools.dialects.ptir.builder.build import Graph
 from ptir_tools.engines import ENGINES, RunOptions, bounds, compare, run
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.numpy import Executable
@@ -191,6 +192,59 @@ def test_reductions_of_odd_and_empty_tiles(engine, name, shape, axes):
         data[2, 20] = np.nan
         out = run(program, [data], RunOptions(engine=engine))
         assert np.isnan(next(iter(out.values()))).sum() == 1
+
+
+@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize("source", [SI8, UI8, SI16])
+@pytest.mark.parametrize(
+    "shape,axes", [((5, 300), (1,)), ((40, 3), (1,)), ((4, 5, 6), (1, 2)), ((4, 5, 6), (0, 2)), ((3, 0), (1,)), ((7,), ())]
+)
+def test_sums_of_small_integers_in_32_bits(engine, source, shape, axes):
+    """With all elements the same extreme, and drawn."""
+    program, b, (x,) = build((source, shape))
+    b.results(*(b.op("reduce_sum", x, axes=axes, accum_dtype=SI32, out_dtype=SI32, keepdims=k) for k in (False, True)))
+    dtype = np.dtype(source.numpy)
+    ends = np.iinfo(dtype)
+    drawn = np.random.default_rng(3).integers(ends.min, ends.max + 1, shape).astype(dtype)
+    for data in (np.full(shape, ends.min, dtype), np.full(shape, ends.max, dtype), drawn):
+        kept, whole = run(program, [data], RunOptions(engine=engine)).values()
+        np.testing.assert_array_equal(kept, data.astype(np.int64).sum(axes))
+        np.testing.assert_array_equal(whole, data.astype(np.int64).sum(axes, keepdims=True))
+
+
+@pytest.mark.parametrize("engine", ["reference", *FAST])
+@pytest.mark.parametrize("columns", [2, 3, 8, 9, 100])
+@pytest.mark.parametrize("dtype", [F16, F32, F64])
+def test_extremes_and_sums_of_zeros_in_rows_of_any_length(engine, columns, dtype):
+    """A sum of negative zeros is 0.0; a NaN in any column is found."""
+    g = Graph()
+    x = g.input("x", dtype.name, (300, columns))
+    program = g.returns(*(getattr(x, f"reduce_{kind}")([1]).named(kind) for kind in ("sum", "max", "min")))
+    data = np.full((300, columns), -0.0, dtype.numpy)
+    data[1, -1] = 0.0
+    data[2, columns // 2] = np.nan
+    out = run(program, [data], RunOptions(engine=engine))
+    assert not np.signbit(out["sum"][[0, 1]]).any() and not out["sum"][[0, 1]].any()
+    assert np.signbit(out["max"][0]) and not np.signbit(out["max"][1]) and np.signbit(out["min"][[0, 1]]).all()
+    assert all(np.isnan(out[kind][2]) for kind in out)
+
+
+@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize("dtype", [SI8, SI16, SI32, SI64, UI8, UI32])
+def test_quotients_by_a_number(engine, dtype):
+    """Rounded toward 0, at both ends and around every multiple, in place and for one element."""
+    ends = np.iinfo(dtype.numpy)
+    near = [n + d for n in (ends.min, -14, -7, 0, 7, 14, ends.max) for d in (-1, 0, 1)]
+    x = np.array([n for n in near if ends.min <= n <= ends.max], dtype.numpy)
+    for divisor in (1, 2, 3, 7, ends.max):
+        for data in (x, x[:1], x[0].reshape(()), x.reshape(1, -1)[:, ::-1].copy()):
+            g = Graph()
+            v = g.input("x", dtype.name, data.shape)
+            by = g.constant(np.asarray(divisor, dtype.numpy)).broadcast_to(data.shape)
+            program = g.returns(((v + v - v) / by).named("y"))
+            quotient = run(program, [data], RunOptions(engine=engine))["y"]
+            wanted = [abs(n) // divisor * (1 if n >= 0 else -1) for n in data.ravel().tolist()]
+            assert quotient.ravel().tolist() == wanted
 
 
 def test_a_value_written_in_place_is_not_read_later():

@@ -235,3 +235,27 @@ def test_the_bound_is_neither_nothing_nor_everything(dtype, digits):
     _, bounds = compare.reference_outputs(program, random_inputs(program), RunOptions())
     (bound,) = bounds.values()
     assert 0 < bound.absolute.min() <= bound.absolute.max() < digits
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_an_index_that_tiles_read_at_is_in_range(inside: bool) -> None:
+    """Loops of PTO see the values around them, and ops that store have no result."""
+    view = "pto.memref<4x4xf32, strided<[16, 1], offset: ?>>"
+    body = f"""%s = pto.memref.subview %m[%i, %c0] [4, 4] [1, 1] : pto.memref<16x16xf32> to {view}
+    %t = pto.tile.load %s[%c0, %c0] : {view}, tile<4x4xf32>
+    pto.tile.store %t, %o[%c0, %c0] : pto.memref<4x4xf32>, tile<4x4xf32>"""
+    loop = f"scf.for %k = %c0 to %c1 step %c1 {{\n{body}\n}}" if inside else body
+    program = ptir_tools.read(
+        f"""module {{
+  func.func @k(%m: pto.memref<16x16xf32>, %o: pto.memref<4x4xf32>, %i: index) {{
+    %c0 = pto.constant 0 : index
+    %c1 = pto.constant 1 : index
+    {loop}
+    return
+  }}
+}}
+""",
+        format="pto",
+    )
+    drawn = {int(random_inputs(program, seed)["i"]) for seed in range(60)}
+    assert min(drawn) >= 0 and max(drawn) <= 12 and len(drawn) > 6

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from itertools import islice
 
+import numpy as np
 import pytest
 
+import ptir_tools as ptir
 from tests.oracles.cases import DRAW, cases
 from tests.oracles.running import hold
 from tests.oracles.table import ROWS, Row
+from tests.ptir.oracle import NUMPY
 
 MATRIX = [(row, dtype) for row in ROWS if row.op in DRAW for dtype in row.dtypes]
 USUAL = ("f32", "si32", "cf32", "i1", "bf16")  # one of these always runs
@@ -43,3 +46,21 @@ def test_xla_gives_what_every_engine_gives(row: Row, dtype: str) -> None:
 def test_xla_on_every_shape(row: Row, dtype: str) -> None:
     """A campaign: some functions of XLA (sinh and cosh of large operands, log1p, atanh) are further off than the bounds allow."""
     hold(list(cases(row, dtype)), engines=("xla",))
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_xla_rounds_each_op_and_keeps_nan(dtype: str) -> None:
+    """Of ops that it fuses, too."""
+    pytest.importorskip("jax")
+    own = np.dtype(NUMPY[dtype])
+    text = f"tensor<{dtype}, 4096>"
+    ops = "mul(%x, %y) add(%a, %z) mul(%b, %x) sub(%c, %y) maximum(%d, %z) minimum(%e, %x)".replace(") ", ")|").split("|")
+    body = "".join(f"  %{name} = {op} -> {text}\n" for name, op in zip("abcdef", ops, strict=True))
+    program = ptir.read(f"func @f(%x: {text}, %y: {text}, %z: {text}) -> {text} {{\n{body}  return %f\n}}\n")
+    x, y, z = (np.random.default_rng(i).standard_normal(4096).astype(own) for i in range(3))
+    x[5::97], z[11::89] = np.nan, np.nan
+    wanted = (x * y).astype(own)
+    for op, other in ((np.add, z), (np.multiply, x), (np.subtract, y), (np.maximum, z), (np.minimum, x)):
+        wanted = op(wanted, other).astype(own)
+    found = ptir.run(program, {"x": x, "y": y, "z": z}, engine="xla")["f"]
+    np.testing.assert_array_equal(found.astype(np.float64), wanted.astype(np.float64))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ptir_tools as ptir
+from ptir_tools.dialects.ptir.ops.needs import known_range
 from ptir_tools.engines.inputs import random_inputs
 
 V = "tensor<si64, 4>"
@@ -67,3 +68,88 @@ def test_an_unsigned_index_is_not_below_zero() -> None:
     for seed in range(20):
         inputs = random_inputs(program, seed)
         assert (inputs["i"] < 3).all() and inputs["i"].dtype == np.uint8
+
+
+# Ops that give no 0 where no operand has one; `{}` is the value before.
+KEEP_FROM_ZERO = [
+    "neg({}) -> V", "abs({}) -> V", "sign({}) -> V", "stop_gradient({}) -> V", "reshape({}) new_shape[4] -> V",
+    "select(%p, {}, %j) -> V", "select(%p, %j, {}) -> V", "maximum({}, %j) -> V", "minimum(%j, {}) -> V", "take({}, %at) -> V",
+    "tile({}) repeats[1] -> V",
+    "transpose({}) perm[0] -> V", "slice({}) starts[0] sizes[4] -> V", "concat({}) axis[0] -> V",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("last", KEEP_FROM_ZERO)
+def test_a_divisor_is_not_zero_whatever_it_is_made_by(last: str) -> None:
+    """Behind each of the ops, each of them."""
+    head = "func @f(%x: V, %i: V, %j: V, %p: tensor<i1, 4>) -> V {\n  %at = constant() value[dense<[3, 1, 0, 2]>] -> V\n"
+    for first in KEEP_FROM_ZERO:
+        ops = f"  %a = {first.format('%i')}\n  %d = {last.format('%a')}\n  %y = div(%x, %d) -> V\n  return %y\n}}\n"
+        program = ptir.read((head + ops).replace("V", V))
+        inputs = [random_inputs(program, seed) for seed in range(12)]
+        assert all((x["i"] != 0).all() for x in inputs), first
+        if "%j" in first + last:
+            assert all((x["j"] != 0).all() for x in inputs), first
+        assert any((x["x"] == 0).any() for x in inputs)  # as it comes where nothing needs more
+
+
+# Integers that are known before anything runs, and some that are not.
+KNOWN = [
+    "stop_gradient(%c)", "concat(%c, %d) axis[0]", "concat(%d, %c) axis[0]", "concat(%d, %i) axis[0]",
+    "pad(%c) low[1] high[0] pad_value[9]", "pad(%c) low[0] high[1] pad_value[-9]", "slice(%c) starts[1] sizes[2]",
+    "tile(%c) repeats[2]", "take(%c, %i)", "take(%i, %c)",
+    "gather(%c, %i) axis[0]", "reshape(%c) new_shape[2, 2]", "transpose(%m) perm[1, 0]", "broadcast_to(%c) result_shape[3, 4]",
+    "stop_gradient(%d)", "iota() axis[0]", "iota() axis[1]", "select(%p, %c, %d)", "dynamic_slice(%c, %s) sizes[2]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("op", KNOWN)
+def test_what_is_known_of_integers_holds_when_they_are_computed(op: str) -> None:
+    shapes = {"con": "8", "pad": "5", "sli": "2", "til": "8", "res": "2x2", "tra": "2x2", "bro": "3x4", "iot": "3x5", "dyn": "2"}
+    made = f"tensor<si64, {shapes.get(op[:3], '4')}>"
+    text = (
+        f"func @f(%i: {V}, %s: tensor<si64, 1>, %p: tensor<i1, 4>) -> {made} {{\n"
+        f"  %c = constant() value[dense<[3, 1, 0, 2]>] -> {V}\n  %d = constant() value[dense<[-5, 7, 0, 0]>] -> {V}\n"
+        "  %m = constant() value[dense<[[2, 3], [-1, 2]]>] -> tensor<si64, 2x2>\n"
+        f"  %y = {op} -> {made}\n  return %y\n}}\n"
+    )
+    program = ptir.read(text)
+    (y,) = program.main.results
+    known = known_range(y)
+    given = {"i": np.array([0, 1, 2, 3]), "s": np.array([1]), "p": np.array([True, False, True, False])}
+    (found,) = ptir.run(program, given, engine="reference").values()
+    unknown = op.startswith(("select", "take(%i")) or op.startswith("concat(%d, %i")
+    assert unknown is (known is None)
+    assert known is None or known[0] <= found.min() <= found.max() <= known[1]
+
+
+SUMS = [
+    "cumsum(%i) axis[0] -> {t}", "cumsum(%i) axis[0] reverse[true] -> {t}", "cumsum(%i) axis[0] exclusive[true] -> {t}",
+    "reduce_sum(%i) axes[0] keepdims[true] -> tensor<si64, 1>", "reduce_max(%i) axes[0] keepdims[true] -> tensor<si64, 1>",
+    "reduce_min(%i) axes[0] keepdims[true] -> tensor<si64, 1>", "cummax(%i) axis[0] -> {t}", "cummin(%i) axis[0] -> {t}",
+]  # fmt: skip
+
+
+# The empty sum is 0, which is inside where nothing is taken off.
+OFFSETS = [(made, first) for made in SUMS for first in (-3, -1, 0, 1, 2) if first < 1 or "exclusive" not in made]
+
+
+@pytest.mark.parametrize(("made", "first"), OFFSETS)
+def test_an_index_made_by_a_sum_or_an_extreme_is_inside(made: str, first: int) -> None:
+    """As positions that a mask makes: the sum of all flags so far, less one. Of 1 to 5 elements, in 24 rows."""
+    for n in range(1, 6):
+        t = f"tensor<si64, {n}>"
+        op = made.format(t=t)
+        kind = op.rpartition("-> ")[2]
+        text = (
+            f"func @f(%x: tensor<f32, 24>, %i: {t}) -> {kind.replace('si64', 'f32')} {{\n  %s = {op}\n"
+            f"  %o = broadcast_to(dense<{first}> : tensor<si64>) result_shape[{kind[13:-1]}] -> {kind}\n"
+            f"  %k = sub(%s, %o) -> {kind}\n  %y = take(%x, %k) -> {kind.replace('si64', 'f32')}\n  return %y\n}}\n"
+        )
+        program = ptir.read(text)
+        drawn = set()
+        for seed in range(12):
+            inputs = random_inputs(program, seed)
+            ptir.run(program, inputs, engine="reference")
+            drawn |= {int(v) for v in inputs["i"]}
+        assert len(drawn) > 1, (n, op)

@@ -21,6 +21,7 @@ from ptir_tools.engines import RunOptions, choose, native, run
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.native import fusion, lowering, tiles
 from ptir_tools.engines.numpy import frame
+from ptir_tools.engines.signature import signature
 from ptir_tools.passes import PassContext
 from tests.engines.programs import FAST, build
 
@@ -31,6 +32,28 @@ def test_outputs_have_the_names_of_the_contract():
     y = b.op("neg", x, name="y")
     b.results(y, y, Element(t, 0), t)
     assert list(run(program, [np.zeros(4, np.float32)])) == ["y", "y_1", "t.0", "t.0_1", "t.1"]
+
+
+def test_an_input_is_where_the_text_declares_it():
+    """By its own statement in MIND and Tiny, by the function in PTIR; each leaf of a tuple at its parameter."""
+    lines = ["%0 = Input {name=b} : tensor<f32[2]>", "%1 = Input {name=a} : tensor<f32[2]>", "%2 = Add (%0, %1) : tensor<f32[2]>"]
+    node = '{"id": "ID", "uop": "INPUT", "arg": {"tensor_id": "ID", "dtype": "fp32", "shape": [2]}}'
+    nodes = [node.replace("ID", n) for n in "ba"]
+    graph = ",\n".join([*nodes, '{"id": "y", "uop": "ADD", "src": ["b", "a"]}'])
+    function = "\nfunc @f(%b: (tensor<f32>, tensor<f32>),\n%a: tensor<f32>) -> tensor<f32> {\nreturn %a\n}\n"
+    for text, wanted in (
+        ("\n".join([*lines, "outputs: %2\n"]), {"b": (1, lines[0]), "a": (2, lines[1])}),
+        ('{"uops": [\n' + graph + "\n]}", {"b": (2, nodes[0]), "a": (3, nodes[1])}),
+        (function, {"b.0": (2, function), "b.1": (2, function), "a": (2, function)}),
+    ):
+        program = ptir_tools.read(text)
+        ports = signature(program)
+        spans = [program.source.span(p.loc) for p in ports]
+        assert [p.name for p in ports] == list(wanted)
+        for port, span in zip(ports, spans, strict=True):
+            line, declared = wanted[port.name]
+            assert program.source.position(span.start)[0] == line
+            assert program.source.text[span.start : span.end] in declared
 
 
 def test_a_missing_input_is_named_with_its_type():

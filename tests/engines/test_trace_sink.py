@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -143,6 +145,22 @@ def test_a_traced_run_is_read_as_a_program(tmp_path: Path) -> None:
         ptir.read(tmp_path / "trace")
     ran = run_ptir("verify", tmp_path / "trace")
     assert ran.status == 2 and "name one" in ran.err
+
+
+@pytest.mark.parametrize("name", ["program.ptir", "program.json"])
+def test_programs_are_the_same_byte_for_byte(name: str, tmp_path: Path) -> None:
+    """Not those whose files only have the same size and time."""
+    ptir.run(doubled_twice(), [X], trace=ptir.TraceFolder(tmp_path))
+    (folder,) = tmp_path.glob("*_materialize_*")
+    other = Path(shutil.copytree(folder, tmp_path / "other"))
+    ptir.read(tmp_path)
+    data = (other / name).read_bytes()
+    assert b"2" in data
+    (other / name).write_bytes(data.replace(b"2", b"3", 1))
+    for file in (folder / name, other / name):
+        os.utime(file, (1, 1))
+    with pytest.raises(ptir.UsageError, match="a trace of several programs; name one"):
+        ptir.read(tmp_path)
 
 
 def test_what_is_not_ptir_is_traced_as_ptir(tmp_path: Path) -> None:

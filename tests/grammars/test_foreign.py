@@ -7,11 +7,19 @@ import json
 import pickle
 import zipfile
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from ptir_tools import api
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.limits import Limits
+from ptir_tools.core.violations import Violation
+from ptir_tools.dialects import writing
 from ptir_tools.dialects.foreign import FOREIGN, foreign
+from ptir_tools.dialects.reading import decode
 from ptir_tools.dialects.sniff import sniff_bytes
 from tests.conftest import EVERY_FORMAT, Ran, run_ptir
 
@@ -49,7 +57,7 @@ CASES: dict[str, tuple[bytes, str]] = {
     "npz": (saved(lambda out: np.savez(out, a=np.zeros(2))), "a NumPy archive"),
     "torch": (archive("model/data.pkl", "model/version"), "a PyTorch file"),
     "zip": (archive("a.ptir"), "a zip archive"),
-    "pickle": (pickle.dumps({"a": 1}), "a Python pickle"),
+    **{f"pickle of protocol {n}": (pickle.dumps({"a": 1}, n), "a Python pickle") for n in range(2, pickle.HIGHEST_PROTOCOL + 1)},
     "html": (b"\n<!DOCTYPE html>\n<html></html>", "an HTML page"),
     "lfs": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "a pointer of Git LFS"),
     "python": (b"# a model\nimport numpy as np\n", "Python"),
@@ -69,6 +77,36 @@ def test_a_foreign_file_is_named(name: str) -> None:
     (line,) = refused(data).text.splitlines()
     said = json.loads(line)
     assert said["code"] == "UnknownFormat" and said["message"].startswith(f"this is {what}") and said["help"] == found.help
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("%0 = x\n", False),
+        ("\ufeff%0 = x\n", True),
+        ("%0 = x\r\n", True),
+        ("\ufeff%0 = x\r\n", True),
+        ("", False),
+        ("a\rb\n", False),
+    ],
+)
+def test_a_text_is_kept_as_it_came_where_it_is_read_as_another(text: str, kept: bool) -> None:
+    """Without a byte-order mark, lines end as `\\n`."""
+    source = decode(text.encode(), "a.ptir", Diagnostics(), Limits(), "ptir")
+    assert source is not None and source.raw == (text if kept else None)
+    assert source.text == text.replace("\ufeff", "").replace("\r\n", "\n")
+
+
+def test_what_a_writer_cannot_write_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that was not verified may be one that a writer cannot write."""
+
+    def write(*_: object) -> str:
+        raise Violation("InvalidShape", "no such shape")
+
+    monkeypatch.setattr(writing, "load_format", lambda form: SimpleNamespace(write=write))
+    program, found = api.read("testdata/verify/ok.ptir"), Diagnostics()
+    assert writing.program_text(program, "ptir", found, Options()) == []
+    assert [(d.code, d.message) for d in found] == [("InvalidShape", "no such shape")]
 
 
 @pytest.mark.parametrize("data", [b"\x08\x0a" + field(2, b"pytorch") + GRAPH + field(8, b"\x10\x12"), b"\x08\x08" + GRAPH])

@@ -11,6 +11,7 @@ import pytest
 from lark.exceptions import UnexpectedInput
 
 from ptir_tools import grammars
+from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.grammars import building, expressions
 from ptir_tools.grammars.expressions import expression, of_this_python
 from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused, Table
@@ -157,3 +158,15 @@ def test_line_readers_do_without_what_old_pythons_match_wrongly(name: str) -> No
             assert step is not None
             depth, at = depth + {"(": 1, ")": -1}.get(step[0], 0), step.end()
         assert "(?P<" not in pattern[m.end() : at]
+
+
+@pytest.mark.parametrize(
+    ("text", "depth"),
+    [("[[1], [2]]", 2), ("([{<>}])", 4), ("f<(a) -> b>", 2), ('["[[["]', 1), ("[[é]]", 2), ("[(]", 10)],
+)
+def test_brackets_are_counted(text: str, depth: int) -> None:
+    """Of many brackets, so that none are left uncounted."""
+    text = ", ".join([text] * 9)
+    grammars.check_depth(text, Limits(nesting=depth))
+    with pytest.raises(LimitExceeded, match="nested deeper"):
+        grammars.check_depth(text, Limits(nesting=depth - 1))

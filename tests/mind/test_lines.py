@@ -71,3 +71,28 @@ def test_generated_text_reads_the_same(seed, monkeypatch):
         line = draw.choice(LINES if i % 9 == 0 else LINES[:10])
         rows.append(line.format(i=max(0, i - draw.choice([0, 0, 0, 2])), a=draw.randrange(i), b=draw.randrange(i)))
     same("\n".join(rows), monkeypatch)
+
+
+NUMBERS = ("1", "-2", "0.5", "-0.0", "1e3", "3.4028235677973366e38", "16777217.0000001", "1.00000005960464484", "1e-45", "07")
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "i64"])
+@pytest.mark.parametrize("shape", [(20,), (4, 6), (2, 2, 5), (1, 3, 1, 6), (24, 1), (5, 0), (2, 2, 2, 2, 2, 2, 2)])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_list_is_read_as_one_token_or_by_the_grammar(shape: tuple[int, ...], dtype: str, seed: int) -> None:
+    """A comma before the last bracket keeps it from being one token. Some lists lack a row, or have a number that the dtype has
+    not."""
+    draw = Random(f"{shape}{seed}")
+    chosen = NUMBERS[: 2 if dtype[0] == "i" and seed else None]
+
+    def nested(extents: tuple[int, ...]) -> str:
+        if not extents:
+            return draw.choice(chosen)
+        count = extents[0] - (draw.random() < 0.02)
+        return f"[{', '.join(nested(extents[1:]) for _ in range(max(count, 0)))}]"
+
+    value = nested(shape)
+    made = [f"%0 = ConstTensor {{value={value[:-1]}{end}]}} : tensor<{dtype}[{', '.join(map(str, shape))}]>" for end in " ,"]
+    (one, *same), (other, *as_other) = (told(Source("t", f"{line}\noutputs: %0\n")) for line in made)
+    assert same == as_other
+    assert [(d.code, d.message, d.at) for d in one] == [(d.code, d.message, d.at) for d in other]  # type: ignore[attr-defined]

@@ -123,6 +123,27 @@ def test_what_is_written() -> None:
     assert ptir.write(ptir.read(text), "mic") == text
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "i64"])
+@pytest.mark.parametrize(
+    ("constant", "uses"),
+    [
+        ("const.i64 3 T1", ["mul N1 N2 T2"]), ("const.i64 -7 T1", ["add N2 N1 T2", "sub N1 N2 T2"]),
+        ("const.tensor fill=3 T0", ["mul N1 N2 T2"]),
+    ],
+)  # fmt: skip
+def test_an_integer_constant_is_written_as_it_was(constant: str, uses: list[str], dtype: str) -> None:
+    """Next to what ops make in another dtype it has that dtype, and is written without it."""
+    lines = ["N0 const.tensor T0", "N1 add N0 N0 T2", f"N2 {constant}", *(f"N{3 + i} {use}" for i, use in enumerate(uses))]
+    results = [f"O N{3 + i}" for i in range(len(uses))]
+    text = "\n".join(["mic@1", f"T0 [{dtype};2]", "T1 i32", "T2 f32", *lines, *results, ""])
+    program = ptir.read(text)
+    assert [v.name for op in program.main.body for v in op.results] == [f"{1 + i}" for i in range(len(lines) - 1)]
+    written = ptir.write(program, "mic")
+    (line,) = (line for line in written.splitlines() if line.startswith("N2 "))
+    assert line.split()[1:3] == constant.split()[:2]
+    assert ptir.write(ptir.read(written), "mic") == written
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_what_is_written_reads_back(seed: int) -> None:
     """Bytes and numbers are the same; what mic@1 cannot express is refused."""

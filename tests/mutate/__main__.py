@@ -89,7 +89,7 @@ def key(path: Path, fault: Fault) -> str:
     """How `survivors.md` names a fault: the file and the changed lines, not their number; a statement left out by itself."""
     lines = shown(path, fault).splitlines()
     before, after = ("; ".join(line[1:].strip() for line in lines if line.startswith(sign)) for sign in "-+")
-    return f"{path.relative_to(ROOT)}: `{f'without {before}' if after == 'pass' else after}`"
+    return f"{path.relative_to(ROOT)}: `{f'without {before}' if after in ('pass', ';') else after}`"
 
 
 def identity(path: Path, fault: Fault) -> str:

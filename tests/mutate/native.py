@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 import sysconfig
 from collections.abc import Sequence
 from functools import cache
@@ -15,7 +16,6 @@ from .rooms import ROOT
 
 NATIVE = ROOT / "ptir_tools" / "native"
 PLACE = ROOT / "ptir_tools" / "_native.so"  # what the hook replaces
-OTHER_ISAS = ("isa_avx2", "isa_baseline")  # kernels of the instruction sets that the tests of the parts do not ask for
 FLAGS = ["-O1", "-std=gnu11", "-w", "-fPIC", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-DPy_LIMITED_API=0x030B0000"]
 TILES = [f'-DPTIR_TILES="{ROOT / "tests" / "tiles.h"}"']
 
@@ -36,7 +36,7 @@ def extension(folder: Path, changed: Path | None, kept: Path, more: Sequence[str
     parts = []
     for source in sorted(NATIVE.glob("*.c")):
         made = objects / f"{source.stem}.o"
-        if name in includes(source.name) and (every or source.stem not in OTHER_ISAS or not made.exists()):
+        if name in includes(source.name) and (every or source.stem not in others() or not made.exists()):
             made = folder / made.name
         if not made.exists():
             from_tree = NATIVE if made.parent == objects else tree
@@ -48,6 +48,15 @@ def extension(folder: Path, changed: Path | None, kept: Path, more: Sequence[str
     library = folder / "_native.abi3.so"
     command = ["gcc", "-shared", "-pthread", *more, *parts, "-o", str(library), "-lm"]
     return None if subprocess.run(command, capture_output=True, check=False).returncode else library
+
+
+@cache
+def others() -> frozenset[str]:
+    """The kernels of those instruction sets that the tests of the parts do not run on this machine."""
+    asked = [sys.executable, "-c", "from ptir_tools.engines import native; print(native.kernels().ISA)"]
+    used = f"isa_{subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()}"
+    apart = {"isa_avx2", "isa_baseline"}  # the faster ones take kernels from each other
+    return frozenset({p.stem for p in NATIVE.glob("isa_*.c")} - {used} if used in apart else apart)
 
 
 def has_compiler() -> bool:

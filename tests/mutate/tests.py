@@ -251,6 +251,8 @@ def killed_by(part: Part, kept: Path, path: Path, line: int, changed: Path, soun
 def _killed_by(part: Part, kept: Path, path: Path, line: int, changed: Path, sound: Change | None) -> str:
     reach, before = reach_of(part, kept, sound)
     at = marks(path).at(line) if path.suffix == ".py" else set()
+    if not any(mark.startswith(f"{path.relative_to(ROOT)}:") for _, marked in reach.values() for mark in marked or ()):
+        at = set()  # only processes that the tests start may reach the file, and all tests may start one
     order, rest = selected(reach, path, at), [name for name, (_, marked) in reach.items() if marked is None]
     if not order and not rest:
         return ""
@@ -475,7 +477,7 @@ def _bounded(function: Callable[[], None], seconds: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     memory = 6 << 30
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_AS, (memory, resource.getrlimit(resource.RLIMIT_AS)[1]))  # a sanitizer's process raises it
     function()
 
 

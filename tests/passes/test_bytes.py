@@ -68,6 +68,31 @@ def test_any_bytes_zero_points_and_moves(seed: int) -> None:
         np.testing.assert_array_equal(run(raised, g.given, engine=engine)["y"], exact)
 
 
+@pytest.mark.parametrize("kinds", [("ui8", "si8"), ("si8", "si8"), ("si8", "ui8"), ("ui8", "ui8")])
+@pytest.mark.parametrize("point", ["none", "constant", "given"])
+@pytest.mark.parametrize("padding", [[[1, 1], [2, 0]], [[0, 0], [0, 0]]])
+@pytest.mark.parametrize("weights", ["clipped", "shifted", "written"])
+def test_patches_are_padded_with_zero_points(kinds: tuple[str, str], point: str, padding: list[list[int]], weights: str) -> None:
+    """`shifted` weights do not fit in signed bytes; `written` ones are not folded."""
+    g = Sides(3)
+    image, x = g.of(kinds[0], (2, 9, 8, 5), point)
+    right, w = g.of(kinds[1], (45, 17), "constant", True)
+    if weights != "written":
+        w = w.clip(-128, 127) if weights == "clipped" else w
+        right = g.graph.constant(w)
+    y = image.extract_patches([3, 3], strides=[2, 1], padding=padding)
+    program = g.graph.returns(y.dot_general(right, contract_lhs=[3], contract_rhs=[0]).named("y"))
+    raised = optimize(program, "raise-bytes,canonicalize,dce")
+    dot = next(op for op in raised.main.body if op.defn.short == "dot_general")
+    assert all(str(v.type.dtype) in NUMPY for v in dot.operands)
+    padded = np.pad(x, ((0, 0), *padding, (0, 0)))
+    across = range(0, padded.shape[1] - 2, 2), range(padded.shape[2] - 2)
+    windows = [[padded[:, i : i + 3, j : j + 3].reshape(2, 45) for j in across[1]] for i in across[0]]
+    exact = np.array(windows).transpose(2, 0, 1, 3) @ w
+    for engine in ("reference", "numpy", "auto"):
+        np.testing.assert_array_equal(run(raised, g.given, engine=engine)["y"], exact)
+
+
 @pytest.mark.parametrize("batch", [(0, 1), (1, 0)])
 def test_batches_in_order(batch: tuple[int, int]) -> None:
     g = Sides(7)
@@ -80,12 +105,14 @@ def test_batches_in_order(batch: tuple[int, int]) -> None:
     np.testing.assert_array_equal(run(raised, g.given)["y"], x @ w.transpose(*batch, 2, 3))
 
 
-@pytest.mark.parametrize("why", ["small", "rows have zero points of their own", "not bytes", "symbols"])
+@pytest.mark.parametrize("why", ["small", "rows have zero points of their own", "not bytes", "symbols", "far apart"])
 def test_what_stays(why: str) -> None:
     g = Graph()
     kind, rows = ("si16" if why == "not bytes" else "si8"), (3 if why == "small" else "N" if why == "symbols" else 64)
     x, w, p = g.input("x", kind, (rows, 64)), g.input("w", kind, (64, 64)), g.input("p", kind, (64, 1))
     zero = p.cast("si32").broadcast_to([64, 64]) if why == "rows have zero points of their own" else None
     left = x.cast("si32") if zero is None else x.cast("si32") - zero
-    program = g.returns(left.dot_general(w.cast("si32"), contract_lhs=[1], contract_rhs=[0]))
+    numbers = np.linspace(-200, 100, 64 * 64).astype(np.int32).reshape(64, 64)
+    right = g.constant(numbers) if why == "far apart" else w.cast("si32")
+    program = g.returns(left.dot_general(right, contract_lhs=[1], contract_rhs=[0]))
     assert _ops(optimize(program, "raise-bytes")) == _ops(program)

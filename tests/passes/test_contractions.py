@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ptir_tools import optimize, run
 from ptir_tools.core import arrays
 from ptir_tools.core.dialect import clone
 from ptir_tools.core.evaluate import Context, run_block
+from ptir_tools.dialects.ptir.builder.build import Graph
 from ptir_tools.dialects.ptir.rewrites.raising import JOINING
 from ptir_tools.passes import Floats, PassContext, run_pipeline
 from ptir_tools.rewrite.patterns import Effect
@@ -115,3 +117,26 @@ def test_a_sum_of_two_pads_is_a_concat_where_each_has_what_the_other_has_not(nam
     inputs = [rng.normal(size=p.type.static_shape).astype(np.float32) for p in before.main.params]
     (want,), (got,) = (run_block(p.main, inputs, Context()) for p in (before, program))
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("window", [(2,), (2, 3), (1, 4)])
+@pytest.mark.parametrize("what", ["spread", "overlapping", "not finite"])
+def test_windows_that_see_one_element_of_a_spread_image(window, what):
+    """A transposed convolution is one product where windows do not overlap and the weights are finite."""
+    g, rng, n = Graph(), np.random.default_rng(1), len(window)
+    x = rng.standard_normal((2, *(5, 4)[:n], 6)).astype(np.float32)
+    w = rng.standard_normal((*window, 6, 7)).astype(np.float32)
+    w[(0,) * n] = np.inf if what == "not finite" else w[(0,) * n]
+    taps = [k + (what == "overlapping") for k in window]
+    w = np.concatenate([w] * 4).reshape(-1)[: np.prod(taps) * 42].reshape(-1, 7) if what == "overlapping" else w.reshape(-1, 7)
+    none = [0] * (n + 2)
+    spread = g.input("x", "f32", x.shape).pad(low=none, high=none, interior=[0, *(k - 1 for k in window), 0])
+    y = spread.extract_patches(taps, padding=[[k - 1, k - 1] for k in taps])
+    program = g.returns(y.dot_general(g.constant(w), contract_lhs=[n + 1], contract_rhs=[0]).named("y"))
+    raised = optimize(program, "raise-contractions,dce")
+    assert ("extract_patches" in [op.defn.short for op in raised.main.body]) == (what != "spread")
+    strict = optimize(program, "raise-contractions,dce", floats="strict")
+    assert "extract_patches" in [op.defn.short for op in strict.main.body]
+    want, *found = (run(p, {"x": x}, engine=e)["y"] for p, e in ((program, "reference"), (raised, "numpy"), (program, "auto")))
+    for y in found:
+        np.testing.assert_allclose(y, want, 1e-5, 1e-5)

@@ -130,3 +130,26 @@ def test_passes_go_on_after_it() -> None:
         made = fuzz.generated("ptir", seed)
         run_pipeline(made, "canonicalize,convert-float,cse,decompose,dce")
         assert verify(made, Diagnostics())
+
+
+FLOATS = {**NUMPY, "f32": np.float32, "f64": np.float64}
+
+
+@pytest.mark.parametrize("to", FLOATS)
+@pytest.mark.parametrize("source", FLOATS)
+def test_finite_constants_stay_finite_wherever_they_are(source: str, to: str) -> None:
+    """The ends of one dtype, in a constant, in equal elements and in a pad, are at most the ends of the other one."""
+    ends = [float(ml_dtypes.finfo(FLOATS[n]).max) for n in (source, to)]
+    text = f"""func @f(%x: tensor<{source}, 2>) -> (tensor<{source}, 4>, tensor<{source}, 2>) {{
+      %c = constant() value[dense<[{ends[0]!r}, -inf]>] -> tensor<{source}, 2>
+      %s = constant() value[dense<{-ends[0]!r}>] -> tensor<{source}, 2>
+      %y = maximum(%x, %c) -> tensor<{source}, 2>
+      %z = pad(%y) low[1] high[1] pad_value[{-ends[0]!r}] -> tensor<{source}, 4>
+      %w = maximum(%x, %s) -> tensor<{source}, 2>
+      return %z, %w
+    }}
+    """
+    p = ptir.optimize(ptir.read(text), f"convert-float{{to={to},from={source},signature=true}}")
+    z, w = ptir.run(p, [np.full(2, -np.inf, FLOATS[to])], engine="reference").values()
+    most = float(np.asarray(min(ends)).astype(FLOATS[to]))
+    assert z.astype(float).tolist() == [-most, most, -np.inf, -most] and w.astype(float).tolist() == [-most, -most]

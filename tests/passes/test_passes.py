@@ -11,11 +11,10 @@ from ptir_tools.core import arrays
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.limits import Limits
-from ptir_tools.passes import (
-    Floats,
-    PassContext,
-    run_pipeline,
-)
+from ptir_tools.passes import Floats, PassContext, names, run_pipeline
+from tests.passes.test_layout import CASES as LAYOUT
+from tests.passes.test_layout import text as layout_text
+from tests.rewrite.programs import grow
 from tests.rewrite.test_rules import read, write
 
 
@@ -301,3 +300,31 @@ def test_the_seconds_of_passes_are_those_of_the_run() -> None:
     run_pipeline(read("func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {\n  return %x\n}\n"), "cse,dce,canonicalize", context)
     took = [seconds for _, seconds in context.timings]
     assert len(took) == 3 and min(took) >= 0 and sum(took) <= perf_counter() - start
+
+
+@pytest.mark.parametrize("name", sorted({*names("ptir")} - {"param-fold"}))  # it needs a file
+def test_a_pass_takes_no_more_steps_than_it_may(name: str) -> None:
+    """With as many as it took it does the same. `ptir bisect` looks for a fault so."""
+    for program in [grow(seed, 12) for seed in range(6)]:
+        run_pipeline(whole := clone(program), name, free := PassContext(step_limit=10**6))
+        for limit in sorted({1, max(free.steps - 1, 1), max(free.steps, 1)}):
+            run_pipeline(some := clone(program), name, held := PassContext(step_limit=limit))
+            assert held.steps <= limit
+            assert limit < free.steps or write(some) == write(whole)
+
+
+@pytest.mark.parametrize(("name", "first"), [("layout", "canonicalize"), ("fold-scales{range=true}", "convolutions")])
+def test_each_change_of_a_pass_without_the_driver_is_a_step(name: str, first: str) -> None:
+    """Here it makes as many in each of two functions."""
+    one = layout_text(LAYOUT["subtracted"])
+    two = "".join(one.replace("@main", f"@{f}") for f in ("f", "g"))
+    program = read(f"program @f (spec_version = ptir.v0.4) {{\n{two}}}\n")
+    run_pipeline(program, first)
+    run_pipeline(clone(program), name, free := PassContext(step_limit=10**6))
+    made = []
+    for limit in range(free.steps + 2):
+        run_pipeline(some := clone(program), name, held := PassContext(step_limit=limit))
+        assert held.steps == min(limit, free.steps)
+        made.append(write(some))
+    assert free.steps % 2 == 0 < free.steps and len({*made}) == free.steps + 1
+    assert made[0] == write(program) and made[-2] == made[-1]

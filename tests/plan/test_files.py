@@ -79,6 +79,18 @@ def test_a_changed_buffer_is_found(key, program, choice) -> None:
     assert faults(given_, made)
 
 
+@settings(max_examples=30, deadline=None)
+@given(program=programs())
+def test_a_buffer_beyond_the_peak_is_found(program) -> None:
+    made = plan(program)
+    for name, block in made.functions.items():
+        given_ = document(made)
+        end = max((b.offset + b.nbytes for b in block.placed() if b.offset is not None), default=0)
+        if end:
+            given_["functions"][name]["peak"] = end - 1
+            assert faults(given_, made)
+
+
 @pytest.mark.parametrize("given_", [None, [], {}, {"align": 0}, {"align": True}, {"align": 1}, {"align": 1, "functions": []}])
 def test_what_is_no_plan_at_all(given_: object) -> None:
     made, _ = intervals(HEAD + "a,0,1,5\n")

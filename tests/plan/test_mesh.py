@@ -196,6 +196,15 @@ def test_what_is_no_mesh_is_wrong_usage(ptir: Callable[..., Ran], tmp_path: Path
     assert ptir("plan", tmp_path / "p.ptir", *options).status == 2
 
 
+@pytest.mark.parametrize("extent", [0, -1, 1])
+def test_a_mesh_has_a_device_along_each_axis(extent: int) -> None:
+    if extent == 1:
+        assert mesh.Mesh({"x": 2, "y": extent}).devices == 2
+    else:
+        with pytest.raises(ptir.UsageError, match="axis y of the mesh has no device"):
+            mesh.Mesh({"x": 2, "y": extent})
+
+
 def test_a_mesh_is_for_one_engine_and_no_cores(ptir: Callable[..., Ran], tmp_path: Path) -> None:
     (tmp_path / "p.ptir").write_text(MLP)
     ran = ptir("run", tmp_path / "p.ptir", "--random", "0", "--engine", "numpy", "--mesh", "x=4")

@@ -82,6 +82,23 @@ def test_a_reshape_of_a_transposed_view_has_storage_of_its_own():
     assert buffer(block, "t2").alias == ""
 
 
+@pytest.mark.parametrize(
+    ("op", "returned"),
+    [
+        (("reshape", {"new_shape": (4, 64)}), True), (("stop_gradient", {}), True), (("transpose", {"perm": (0, 1)}), True),
+        (("transpose", {"perm": (1, 0)}), False), (("slice", {"starts": (0, 0), "sizes": (2, 4)}), False),
+        (("slice", {"starts": (8, 0), "sizes": (56, 4)}), False), (("slice", {"starts": (0, 0), "sizes": (64, 2)}), False),
+        (("slice", {"starts": (0, 0), "sizes": (64, 4)}), True),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_returned_without_a_copy_is_all_of_its_storage_in_order(op, returned):
+    """A result that sees a part of an intermediate value, or all in another order, is copied out of the arena."""
+    block = chain(("exp", {}), op)
+    assert buffer(block, "t1").root is (made := buffer(block, "t0"))
+    assert made.usage == ("result" if returned else "temporary")
+
+
 def test_an_elementwise_result_takes_the_storage_of_a_dying_operand():
     block = chain(("exp", {}), ("neg", {}), ("tanh", {}), ("reduce_sum", {"axes": (0,)}))
     assert {buffer(block, n).root.name for n in ("t0", "t1", "t2")} == {"t0"}

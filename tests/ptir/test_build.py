@@ -8,9 +8,10 @@ import pytest
 import ptir_tools
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
+from ptir_tools.core.dtypes import F32
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.symbols import specialize
-from ptir_tools.core.types import sym
+from ptir_tools.core.types import UNKNOWN, sym, tensor, tuple_of
 from ptir_tools.core.verify import verify
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir import DIALECT
@@ -76,6 +77,40 @@ def test_operators_and_numbers():
     np.testing.assert_array_equal(got[2], v >= 0.5)
     np.testing.assert_allclose(got[3], 1 / w, rtol=1e-6)
     np.testing.assert_array_equal(got[6], v > 0)
+
+
+def test_roots_means_powers_and_parts():
+    g = Graph()
+    x = g.input("x", "f32", (3, 4))
+    p = g.returns(
+        x.abs().sqrt(), x.mean(), x.mean([-1], keepdims=True), x**2, x.T, x[1], x[:, ::2], x[..., -1], x[-2:, None, 1:3], x[2, 3]
+    )
+    v = normal(3, 4)
+    wanted = [
+        np.sqrt(abs(v)), v.mean(), v.mean(-1, keepdims=True), v**2, v.T, v[1], v[:, ::2], v[..., -1], v[-2:, None, 1:3], v[2, 3]
+    ]  # fmt: skip
+    for got, want in zip(run(p, v), wanted, strict=True):
+        assert got.shape == np.shape(want)
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_a_mean_over_a_symbol_divides_by_its_extent():
+    g = Graph()
+    x = g.input("x", "f32", ("N", 2))
+    v = normal(5, 2)
+    np.testing.assert_allclose(run(g.returns(x.mean([0])), v, N=5)[0], v.mean(0), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("index", "code"),
+    [(3, "InvalidAttributeValue"), ((0, 0, 0), "OperandRankMismatch"), ((0, slice(1, 2)), "DynamicDimensionMismatch")],
+)
+def test_a_part_that_is_not_there_is_refused(index, code):
+    x = Graph().input("x", "f32", (3, "N"))
+    with pytest.raises(Violation) as error:
+        x[index]
+    assert error.value.code == code
+    assert x[1].shape == (sym("N"),)
 
 
 def test_attention():
@@ -148,7 +183,7 @@ def test_rules_are_checked_at_the_call():
     assert refused(lambda g, x: g.input("i", "si8", (2,)) + 300) == "InvalidLiteral"
     assert refused(lambda g, x: g.input("i", "si8", (2,)) + 0.5) == "InvalidLiteral"
     assert refused(lambda g, x: g.constant([1, 300], "si8")) == "InvalidLiteral"
-    assert refused(lambda g, x: x[0]) == "TupleIndexOutOfRange"
+    assert refused(lambda g, x: x[9]) == "InvalidAttributeValue"
     assert refused(lambda g, x: list(x)) == "TupleIndexOutOfRange"
     assert refused(lambda g, x: x.top_k(1)[2]) == "TupleIndexOutOfRange"
     assert refused(lambda g, x: x.top_k(1).rank) == "OperandTypeMismatch"
@@ -278,3 +313,26 @@ def test_the_stub_is_fresh(bless):
     if bless:
         path.write_text(stub(), "utf-8")
     assert path.read_text("utf-8") == stub(), "pytest tests/ptir/test_build.py --bless rewrites it"
+
+
+def test_extents_that_are_left_open_become_symbols() -> None:
+    """One after the other, in tuples, too; what is known stays."""
+    g = Graph()
+    x = g.input("x", "f32", ("N", 3))
+    one = g.custom_call([x], "ns.op.v1", attrs={}, types=[tensor(F32, (UNKNOWN, 3, UNKNOWN))])
+    pair = g.custom_call(
+        [x], "ns.op.v1", attrs={}, types=[tuple_of([tensor(F32, (sym("N"), 2)), tuple_of([tensor(F32, (UNKNOWN,))])])]
+    )
+    known = g.custom_call([x], "ns.op.v1", attrs={}, types=[tensor(F32, (sym("N"), 3))])
+    assert [str(y.type) for y in (one, pair, known)] == [
+        "tensor<f32, ?open0x3x?open1>", "(tensor<f32, ?Nx2>, (tensor<f32, ?open2>))", "tensor<f32, ?Nx3>"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("axis", range(3))
+def test_elements_are_taken_along_an_axis(axis: int) -> None:
+    g = Graph()
+    x = g.input("x", "f32", (3, 3, 3))
+    program = g.returns(x.taken(g.constant(np.int32([2, 0, 0])), axis).named("y"))
+    data = np.arange(27, dtype=np.float32).reshape(3, 3, 3)
+    np.testing.assert_array_equal(ptir_tools.run(program, [data])["y"], np.take(data, [2, 0, 0], axis))

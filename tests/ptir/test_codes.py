@@ -1,5 +1,6 @@
 """Every code of PTIR: its wrong program provokes it, its right program verifies; and what is checked of whole programs."""
 
+import itertools
 import re
 from pathlib import Path
 
@@ -10,13 +11,15 @@ import ptir_tools.dialects.ptir as package
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
+from ptir_tools.core.dtypes import F32
 from ptir_tools.core.evaluate import Context, run_block
-from ptir_tools.core.ir import Op, Value
+from ptir_tools.core.ir import Element, Literal, Op, Value
 from ptir_tools.core.source import Source
 from ptir_tools.core.symbols import specialize
+from ptir_tools.core.types import tensor
 from ptir_tools.core.verify import verify
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects.ptir import DIALECT
+from ptir_tools.dialects.ptir import DIALECT, check
 from ptir_tools.dialects.ptir.codes import ADVICE, AT_RUN_TIME, EXPLAIN
 from ptir_tools.dialects.ptir.gptrs import dump, json
 from ptir_tools.dialects.ptir.hints import Hint
@@ -106,6 +109,23 @@ def verdict(p):
 
 def test_a_hint_that_agrees_with_its_body():
     p, _ = hinted()
+    assert verdict(p) == []
+
+
+def test_a_payload_whose_nodes_are_read_twice_is_checked_in_time():
+    """Each node adds the one before to itself: there are 2^60 ways from the last to the input."""
+    p, b = single_function(DIALECT)
+    first = x = b.param(ty("f32", 4), "x")
+    for _ in range(60):
+        x = b.op("add", x, x)
+    b.results(x)
+    zeros, before = ("I64Array", (0,) * 60), ("I64Array", tuple(range(60)))
+    attrs = {
+        "fusion_kind": ("String", "elementwise_dag_v1"), "lhs": before, "ops_code": zeros, "ops_kind": ("I64Array", (1,) * 60),
+        "rhs": before,
+    }  # fmt: skip
+    body = [Op(op.defn, op.operands, op.attrs, op.results) for op in p.main.body]
+    p.main.annotations.append(_hint("ElementwiseDag", "Preferred", (first,), (x,), attrs, body))
     assert verdict(p) == []
 
 
@@ -228,3 +248,21 @@ def test_programs_built_in_python_are_checked_as_a_whole():
     assert verdict(p) == []
     p.entry = "start"
     assert verdict(p) == ["UnknownFunction"]
+
+
+def test_operands_of_a_hint_are_the_same_value_element_or_literal() -> None:
+    t, u = tensor(F32, (2,)), tensor(F32, (3,))
+    x, y = Value(t), Value(t)
+    literals = [
+        Literal(t, bytes(8)),
+        Literal(t, b"abcdefgh"),
+        Literal(t, None),
+        Literal(u, None),
+        Literal(t, bytes(4), splat=True),
+    ]
+    alike = [(x, x), (Element(x, 1), Element(x, 1)), *((z, Literal(z.type, z.data, z.splat)) for z in literals)]
+    for a, b in alike:
+        assert check.same_operand(a, b) and check.same_operand(b, a)
+    apart = [(x, y), (Element(x, 0), Element(x, 1)), (Element(x, 0), Element(y, 0)), (x, Element(x, 0)), (x, literals[0])]
+    for a, b in [*apart, *itertools.combinations(literals, 2)]:
+        assert not check.same_operand(a, b) and not check.same_operand(b, a)

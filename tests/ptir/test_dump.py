@@ -165,6 +165,18 @@ def test_a_token_that_is_wrong_is_told_once(token: str, wrong: str) -> None:
         assert len(errors(diagnostics)) <= 1, (m.start(), errors(diagnostics))
 
 
+def test_a_line_that_is_broken_hides_no_other_error() -> None:
+    """Its value is in error, so what uses it is silent; an op that does not use it is checked as ever."""
+    lines = [f"      %{k} = ElementwiseUnary(Exp)(%{k - 1}) -> tensor<F32 x 3>" for k in (1, 2)]
+    assert lines[0] in WHOLE
+    broken = lines[0].replace("Unary(", "Unary(?")
+    for more, wanted in (("", 1), (lines[1], 1), (lines[1].replace("%1)", "%7)"), 2), (lines[1].replace("%1)", "%0)"), 1)):
+        program, diagnostics = read(WHOLE.replace(lines[0], f"{broken}\n{more}" if more else broken), "ptir-dump")
+        assert program is not None
+        verify(program, diagnostics)
+        assert len(errors(diagnostics)) == wanted, (more, errors(diagnostics))
+
+
 @pytest.mark.parametrize("n", range(1, WHOLE.count("\n")))
 def test_a_dump_that_ends_too_early_is_told_once(n: int) -> None:
     program, diagnostics = read("".join(WHOLE.splitlines(True)[:n]), "ptir-dump")

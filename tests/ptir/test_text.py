@@ -8,6 +8,7 @@ import sys
 import pytest
 from hypothesis import given, settings
 
+import ptir_tools as ptir
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.limits import LimitExceeded
@@ -375,3 +376,19 @@ def test_reading_is_linear() -> None:
     assert len(program.main.body) == 2000
     assert write(program) == text
     assert grammars.lines("ptir").match("%a = add(%x, %x) -> tensor<f32, 2x3>")
+
+
+@pytest.mark.parametrize(
+    "names", [("", ""), ("0", ""), ("", "0"), ("a", "a"), ("7", "7"), ("a b", "%"), ("\u0663", ""), ("9" * 11, "")]
+)
+def test_a_value_without_a_name_of_its_own_gets_a_number_that_is_free(names: tuple[str, str]) -> None:
+    """One that has no name, or one that is taken or cannot be written; the others keep theirs."""
+    ops = "  %a = neg(%x) -> tensor<f32>\n  %b = exp(%a) -> tensor<f32>\n"
+    program = ptir.read(f"func @f(%x: tensor<f32>) -> tensor<f32> {{\n{ops}  return %b\n}}\n")
+    for op, name in zip(program.main.body, names, strict=True):
+        op.result.name = name
+    again = ptir.read(ptir.write(program, "ptir"))
+    found = [v.name for v in (*again.main.params, *(op.result for op in again.main.body))]
+    kept = [n if n.isalnum() and n not in names[:i] else None for i, n in enumerate(names)]
+    assert found[0] == "x" and len({*found}) == 3
+    assert all(n == k if k is not None else n.isascii() and n.isdigit() for n, k in zip(found[1:], kept, strict=True))

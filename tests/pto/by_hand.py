@@ -109,7 +109,7 @@ def while_ring() -> Case:
 
 @_case
 def gemv() -> Case:
-    x, w, b = _floats(1, 128, dtype=np.float16), _floats(128, 64, dtype=np.float16), _floats(1, 64)
+    x, w, b = _floats(1, 512, dtype=np.float16), _floats(512, 64, dtype=np.float16), _floats(1, 64)
     return Case({"x": x, "w": w, "b": b, "y": _zeros(1, 64)}, {"y": x.astype(float) @ w.astype(float) + b}, 1e-5)
 
 

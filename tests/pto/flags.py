@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-PIPES = {"load": "MTE2", "prefetch": "MTE2", "matmul": "M", "gemv": "M", "extract": "MTE1"}
+PIPES = {"load": "MTE2", "prefetch": "MTE2", "matmul": "M", "gemv": "M", "extract": "MTE1", "extract.vec": "V"}
 PIPES |= dict.fromkeys(("insert", "insert.fp", "store.fp"), "FIX")
 MOVES = {
     "m2l": "MTE1",
@@ -214,6 +214,7 @@ class Judge:
                 continue
             if other != unit and clock.get(other, 0) < n:
                 self.problems.append(f"not ordered: {earlier} / {line}")
-            if other == unit and self.barriers and unit[1] == "V" and n != number and n > self.fenced:
+            done = max(self.fenced, clock.get(unit, 0))  # a barrier, or another pipe that V waits for, has waited for these
+            if other == unit and self.barriers and unit[1] == "V" and n != number and n > done:
                 self.problems.append(f"no barrier: {earlier} / {line}")
         before.append((unit, number, start, end, writes, line))

@@ -302,6 +302,15 @@ def test_the_judge_sees_flags_that_are_gone():
     assert tried > 150 and found > 20
 
 
+def test_the_judge_sees_barriers_that_are_gone():
+    lines = [f"%t0 = pto.tile.load %a[0, 0] : {M}, {T}", *(f"%t{i + 1} = pto.tile.exp %t{i} : {T}" for i in range(4))]
+    made, given = flagged(good(module(f"%a: {M}", *lines)), "a3")
+    barriers = [k for k, line in enumerate(made) if line.startswith("pipe_barrier[PIPE_V")]
+    assert len(barriers) == 3 and not Judge(made, given, True).run()
+    for k in barriers:
+        assert any("no barrier" in problem for problem in Judge(made[:k] + made[k + 1 :], given, True).run())
+
+
 def test_what_is_known_of_another_pipe_needs_no_flag_of_its_own():
     """The store waits for the sum alone, which has waited for the load."""
     lines = [

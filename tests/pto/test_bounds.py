@@ -147,3 +147,40 @@ def test_a_valid_extent_that_becomes_negative_in_a_loop_is_reported(end, wanted)
         "}",
     )
     assert codes(module("%a: pto.memref<8x8192xf32>", *lines)) == wanted
+
+
+@pytest.mark.parametrize("step", [1, 7, -3])
+@pytest.mark.parametrize("first", [0, 12, 60])
+def test_a_carried_number_is_followed(first, step):
+    """What grows by a constant is known in every iteration, and behind the loop."""
+    for trips in (1, 2, 5, 12):
+        inside, behind = ([first + k * step for k in range(trips)], first + trips * step)
+        for where, starts in (("inside", inside), ("behind", [behind])):
+            load = "%t = pto.tile.load %a[{}, 0] : " + f"{M}, tile<8x8xf32>"
+            lines = [
+                f"%f = pto.constant {first} : index",
+                f"%d = pto.constant {step} : index",
+                f"%r = scf.for %i = 0 to {trips} step 1 iter_args(%c = %f) -> (index) {{",
+                *([load.format("%c")] if where == "inside" else []),
+                "%n = pto.addi %c, %d : index",
+                "scf.yield %n : index",
+                "}",
+                *([load.format("%r")] if where == "behind" else []),
+            ]
+            wanted = ["OutOfBounds"] if any(not 0 <= n <= 64 - 8 for n in starts) else []
+            assert codes(module(f"%a: {M}", *lines)) == wanted, (where, trips)
+
+
+def test_a_carried_number_that_leaves_its_type_is_not_known():
+    """It wraps: whether the window is in its memref is for the run to say."""
+    for step, trips, wanted in ((2**40, 2**10, ["OutOfBounds"]), (2**40, 2**30, []), (-(2**40), 2**30, [])):
+        lines = (
+            "%f = pto.constant 0 : index",
+            f"%d = pto.constant {step} : index",
+            f"%r = scf.for %i = 0 to {trips} step 1 iter_args(%c = %f) -> (index) {{",
+            "%n = pto.addi %c, %d : index",
+            "scf.yield %n : index",
+            "}",
+            f"%t = pto.tile.load %a[%r, 0] : {M}, tile<8x8xf32>",
+        )
+        assert codes(module(f"%a: {M}", *lines)) == wanted, (step, trips)

@@ -518,6 +518,18 @@ def test_blocks_by_offset_and_partial_extremes(tmp_path):
 
 
 @compiled
+def test_sums_of_three_are_two_calls(tmp_path):
+    t, m = "tile<4x64xf32>", "pto.memref<4x64xf32>"
+    x, y, z = (numbers(np.float32, 4, 64, high=n) for n in (5, 7, 9))
+    lines = [f"%{n} = pto.tile.load %{n}0[0, 0] : {m}, {t}" for n in "xyz"]
+    lines += [f"%a = pto.tile.addc %x, %y, %z : {t}", f"%b = pto.tile.subc %x, %y, %z : {t}"]
+    lines += [f"%c = pto.tile.addsc %x, %k, %z : {t}, f32", f"%d = pto.tile.subsc %x, %k, %z : {t}, f32"]
+    want = {"a": x + y + z, "b": x - y + z, "c": x + 3 + z, "d": x - 3 + z}
+    inputs = {"x0": x, "y0": y, "z0": z}
+    against(tmp_path, ["%k = pto.constant 3.0 : f32", *lines], inputs, dict.fromkeys(want, t), want)
+
+
+@compiled
 @pytest.mark.parametrize(("rows", "columns"), [(8, 8), (5, 3)])
 def test_scatter_writes_rows_by_index(rows, columns, tmp_path):
     """The library scatters by flat indices, which the text computes, as many elements as it is given indices."""
@@ -750,9 +762,15 @@ MODES = [
     for mode in ("EQ", "NE", "LT", "LE", "GT", "GE")
 ]
 MODES += [
-    (f"%m = pto.tile.cvt %t {{rmode = #pto.round_mode<{mode}>}} : {T} -> tile<32x32xi32>", f"RoundMode::{mode}")
+    (
+        f"%m = pto.tile.cvt %t {{rmode = #pto.round_mode<{mode}>}} : {T} -> tile<32x32xi32>",
+        f"RoundMode::{mode}, SaturationMode::ON",
+    )
     for mode in ("CAST_RINT", "CAST_FLOOR", "CAST_CEIL", "CAST_TRUNC")
 ]
+
+
+MODES.append((f"%m = pto.tile.cvt %t : {T} -> tile<32x32xf16>", "RoundMode::CAST_RINT"))
 
 
 @pytest.mark.parametrize(("line", "mode"), MODES, ids=[mode for _, mode in MODES])

@@ -4,7 +4,7 @@ import random
 
 from ptir_tools.core.ir import Value
 from ptir_tools.dialects.pto.affine import Linear, Natural
-from ptir_tools.dialects.pto.memory import places
+from ptir_tools.dialects.pto.memory import windows as places
 from ptir_tools.dialects.pto.memory.windows import Access, covers, overlap
 from ptir_tools.dialects.pto.order.dependences import RecordingWalk, dependences
 from ptir_tools.dialects.pto.types import INDEX_TYPE

@@ -86,6 +86,15 @@ def test_a_pair_of_pipes_has_eight():
     assert set(ids(allocated(module(f"%a: {M}", *interleaved))[0]).values()) == {0}
 
 
+def test_the_pair_of_pipes_that_has_too_many_is_told():
+    """The vector unit waits for one or more of the loads, too, but for at most eight of them."""
+    stores = [f"pto.tile.store %t{i}, %b[0, 0] wait(%e{i}) : {M}, {T}" for i in range(9)]
+    for others in ([0], [8], [3, 4, 5]):
+        source = module(f"%a: {M}, %b: {M}", *LOADS, *(EXPS[i] for i in others), *stores)
+        _, found = allocated(source)
+        assert [d.code for d in found] == ["EventIdsExhausted"] and "9 events from MTE2 to MTE3" in found.items[0].message
+
+
 def loop(*body, carried="%t, %e", after="pto.sync wait(%g) : {LOAD}"):
     return module(
         f"%a: {M}, %b: {M}, %n: index",

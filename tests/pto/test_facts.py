@@ -12,13 +12,13 @@ from ptir_tools.dialects.pto.pipes import PIPES, opcodes_of, pipe_of_opcode
 from ptir_tools.dialects.pto.types import tile
 
 OPERATIONS = {
-    "MTE2": "load prefetch",
-    "MTE3": "store",
+    "MTE2": "load prefetch pop",
+    "MTE3": "store push",
     "FIX": "store.fp mov.m2s mov.a2v mov.fp mov.v2m mov.a2m insert insert.fp",
     "MTE1": "mov.m2l mov.m2r mov.m2b extract",
     "M": "matmul matmul.acc matmul.bias gemv gemv.acc gemv.bias matmul.mx matmul.mx.acc matmul.mx.bias gemv.mx",
     "S": "ci",
-    "V": """mov.v2v reshape trans concat fillpad fillpad.inplace fillpad.expand
+    "V": """extract.vec mov.v2v reshape trans concat fillpad fillpad.inplace fillpad.expand
         add sub mul div max min rem fmod pow and or xor not shl shr exp sqrt rsqrt abs neg log recip relu addc subc
         muladddst fusedmuladd fusedmuladdrelu subrelu adddeqrelu axpy prelu lrelu
         adds muls divs mins expands subs maxs rems fmods pows ands ors xors shls shrs addsc subsc

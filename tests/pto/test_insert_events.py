@@ -161,6 +161,25 @@ def test_a_loop_from_a_number_that_is_given(name):
     agree(source, with_events(source), 0, 3, 4, 9)
 
 
+BOUNDS = [("0", "0"), ("2", "2"), ("3", "1"), ("0", "1"), ("0", "3"), ("1", "%n"), ("%n", "2"), ("%n", "%n")]
+
+
+@pytest.mark.parametrize("low, high", BOUNDS, ids=map(" to ".join, BOUNDS))
+@pytest.mark.parametrize("name", CARRYING)
+def test_what_is_loaded_before_a_loop_is_waited_for_after_it_whether_the_loop_runs_or_not(name, low, high):
+    """Without an iteration, the event that the loop carries says nothing about a later load before the loop."""
+    ends = {x: f"%e{k}" if x.isdecimal() else x for k, x in enumerate((low, high))}
+    numbers = [f"    {ends[x]} = pto.constant {x} : index\n" for x in ends if x.isdecimal()]
+    before = f"    %y = pto.tile.load %a[0, 1024] : {M}, {T}\n"
+    after = f"    pto.tile.store %y, %out[0, 1024] : {M}, {T}\n"
+    text, store = carrying(*CARRYING[name]), f"    pto.tile.store %r, %out[0, 960] : {M}, {T}\n"
+    loop = "    %r = scf.for %i = %c0 to %n step"
+    assert loop in text and store in text
+    text = text.replace(loop, "".join(numbers) + before + loop.replace("%c0", ends[low]).replace("%n", ends[high]))
+    source = text.replace(store, after + store)
+    agree(source, with_events(source), 0, 1, 3)
+
+
 def test_what_no_iteration_meets_needs_no_wait():
     """Loads in place, and loads before those of earlier stores."""
     for source in (apart(0, 32, True), apart(0, 40, False), apart(40, 40, False)):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ptir_tools.core.violations import Violation
-from tests.pto.programs import check, good, module, printed, run
+from tests.pto.programs import check, codes, good, module, printed, run
 
 DTYPES = {
     "f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i8": np.int8, "i16": np.int16, "i32": np.int32,
@@ -671,3 +671,24 @@ def test_print(capsys):
     ]
     run(module(f"%a: {m}", *lines), {"a": np.array([[1, -2.5, 9], [1e3, 0, 9]], np.float32)})
     assert capsys.readouterr().err == "TPRINT 2x3\n  1.0000 -2.5000\n1000.0000  0.0000\n"
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "i32"])
+def test_a_window_of_a_tile_in_vec(dtype):
+    """At a start that is a value; behind the tile is an error; the source stays."""
+    x = data(dtype, 5, (8, 64))
+    whole, part = tile(dtype, 8, 64, "Vec"), tile(dtype, 3, 32, "Vec")
+    lines = [
+        f"%y = pto.tile.load %m0[0, 0] : {memref(dtype, 8, 64)}, {whole}",
+        f"%w = pto.tile.extract.vec %y[%s0, 32] : {whole} -> {part}",
+        f"pto.tile.store %w, %out[0, 0] : {memref(dtype, 3, 32)}, {part}",
+    ]
+    source = module(f"%m0: {memref(dtype, 8, 64)}, %s0: index, %out: {memref(dtype, 3, 32)}", *lines)
+    given = {"m0": x, "out": np.zeros_like(x[:3, :32])}
+    for start in range(6):
+        same(run(source, {**given, "s0": np.int64(start)})["out"], x[start : start + 3, 32:].copy())
+    for start in (-1, 6):
+        with pytest.raises(Violation, match="extract"):
+            run(source, {**given, "s0": np.int64(start)})
+    assert codes(source.replace("extract.vec %y[%s0, 32]", "extract.vec %y[%s0, 33]")) == ["OutOfBounds"]
+    assert codes(source.replace("loc=Vec", "loc=Mat")) == ["InvalidLocation"]

@@ -435,3 +435,13 @@ def test_what_meets_nothing_in_a_loop_goes_on_meanwhile(inside, syncs, n):
     for order in ORDERS:
         got = run(text, inputs, order=order, seed=3)
         assert all(got[k].tobytes() == want[k].tobytes() for k in want)
+
+
+def test_a_pipeline_refuses_what_its_target_has_not():
+    vector = "pto.tile.exp %t : tile<16x16xf32, #pto.tile_info<loc=Mat>>"
+    source = module(
+        "%x: pto.memref<16x16xf32>", "%t = pto.tile.load %x[0, 0] : pto.memref<16x16xf32>, tile<16x16xf32>", f"%y = {vector}"
+    )
+    with pytest.raises(Rejected) as refused:
+        run_pipeline(good(source), "pto{target=a3}", PassContext())
+    assert [d.code for d in refused.value.diagnostics] == ["InvalidLocation"]

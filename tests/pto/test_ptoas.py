@@ -267,7 +267,7 @@ def test_bytes_of_a_tile_that_is_still_used_are_not_written() -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (f"%t = pto.alloc_tile : {B}\n    pto.tpush_to_aiv(%t : {B}) {{split = 0}}", "two cores share it"),
+        (f"%t = pto.alloc_tile : {B}\n    pto.tpush_to_aiv(%t : {B}) {{split = 0}}", "initializes no pipe before"),
         (f"%t = pto.alloc_tile : {B}\n    pto.tscatter ins(%t, %t : {B}, {B}) outs(%t : {B})", "scatters by flat indices"),
         (f"%t = pto.alloc_tile : {B}\n    pto.tad ins(%t, %t : {B}, {B}) outs(%t : {B})", "`pto.tad` is not an op"),
         (f"%t = pto.alloc_tile : {B}\n    pto.tabs ins(%q : {B}) outs(%t : {B})", "%q is not defined"),
@@ -516,6 +516,70 @@ def test_a_selection_by_a_mask_from_a_scalar() -> None:
     assert np.array_equal(run(text, x=x)["out"], np.where(x < 2, x, 2))
 
 
+def kernel_of_views(views: dict[str, tuple[str, int, int]], body: str) -> str:
+    """A kernel on pointers to elements of several types, each loaded whole into `%NAME.t`; the last one is stored."""
+    lines = list[str]()
+    *_, last = views
+    for name, (dtype, rows, cols) in views.items():
+        part, kind = f"!pto.partition_tensor_view<{rows}x{cols}x{dtype}>", buffer("vec", rows, cols, dtype)
+        lines += [
+            f"%{name}.v = pto.make_tensor_view %{name}, shape = [%c{rows}, %c{cols}], strides = [%c{cols}, %c1]"
+            f" : !pto.tensor_view<?x?x{dtype}>",
+            f"%{name}.p = pto.partition_view %{name}.v, offsets = [%c0, %c0], sizes = [%c{rows}, %c{cols}]"
+            f" : !pto.tensor_view<?x?x{dtype}> -> {part}",
+            f"%{name}.t = pto.alloc_tile : {kind}",
+        ]
+        if name != last:
+            lines.append(f"pto.tload ins(%{name}.p : {part}) outs(%{name}.t : {kind})")
+    dtype, rows, cols = views[last]
+    part, kind = f"!pto.partition_tensor_view<{rows}x{cols}x{dtype}>", buffer("vec", rows, cols, dtype)
+    lines += [body, f"pto.tstore ins(%{last}.t : {kind}) outs(%{last}.p : {part})", "return"]
+    sizes = sorted({0, 1, *(n for _, *shape in views.values() for n in shape)})
+    lines = [f"%c{n} = arith.constant {n} : index" for n in sizes] + lines
+    params = ", ".join(f"%{name}: !pto.ptr<{dtype}>" for name, (dtype, *_) in views.items())
+    return f"module {{\n  func.func @kernel({params}) {{\n" + "\n".join(lines) + "\n  }\n}\n"
+
+
+def test_integers_are_dequantized_by_the_first_columns() -> None:
+    views = {"x": ("i8", 4, 32), "s": ("f32", 4, 8), "z": ("f32", 4, 8), "out": ("f32", 4, 32)}
+    x8, f8, f32 = buffer("vec", 4, 32, "i8"), buffer("vec", 4, 8), buffer("vec", 4, 32)
+    body = f"pto.tdequant ins(%x.t, %s.t, %z.t : {x8}, {f8}, {f8}) outs(%out.t : {f32})"
+    rng = np.random.default_rng(3)
+    x = rng.integers(-128, 128, (4, 32)).astype(np.int8)
+    s, z = rng.random((2, 4, 8), np.float32)
+    program = ptir.read(kernel_of_views(views, body))
+    made = ptir.run(program, {"x": x, "s": s, "z": z, "out": np.zeros((4, 32), np.float32)})["out"]
+    assert np.array_equal(made, (x.astype(np.float32) - z[:, :1]) * s[:, :1])
+    with pytest.raises(Rejected, match="takes 3 operands, got 2"):
+        ptir.read(kernel_of_views(views, body.replace(", %z.t", "", 1)))
+
+
+def test_packed_integers_keep_their_low_bits() -> None:
+    views = {"x": ("i32", 4, 16), "out": ("i16", 4, 16)}
+    body = f"pto.tpack ins(%x.t : {buffer('vec', 4, 16, 'i32')}) outs(%out.t : {buffer('vec', 4, 16, 'i16')})"
+    x = np.random.default_rng(4).integers(-(2**31), 2**31, (4, 16)).astype(np.int32)
+    made = ptir.run(ptir.read(kernel_of_views(views, body)), {"x": x, "out": np.zeros((4, 16), np.int16)})["out"]
+    assert np.array_equal(made, x.astype(np.int16))
+    with pytest.raises(Rejected, match="of floats cannot be read"):
+        floats = {"x": ("f32", 4, 16), "out": ("f16", 4, 16)}
+        ptir.read(kernel_of_views(floats, body.replace("i32", "f32").replace("i16", "f16")))
+
+
+def test_a_buffer_that_nothing_was_written_into_is_written_as_one() -> None:
+    body = f"""
+    %t = pto.alloc_tile addr = %c0_i64 : {B}
+    %u = pto.alloc_tile addr = %c256_i64 : {B}
+    pto.tabs ins(%t : {B}) outs(%u : {B})
+    pto.tstore ins(%u : {B}) outs(%out.w : !pto.partition_tensor_view<8x8xf32>)"""
+    lines = "    %c0_i64 = arith.constant 0 : i64\n    %c256_i64 = arith.constant 256 : i64\n"
+    program = ptir.read(shaped({"out": (N, N)}, lines + body))
+    assert "tile.undef" in ptir.write(program, "pto")
+    text = "".join(write(program, Diagnostics(program.source), Options()))
+    assert text.count("alloc_tile") == 2
+    assert "TABS(u, t);" in "".join(cpp_of(program, Diagnostics(program.source), Options()))
+    assert ptir.write(ptir.read(text), "pto").count("tile.undef") == 1
+
+
 def test_an_entry_returns_nothing() -> None:
     with pytest.raises(Rejected, match="is an entry, which returns nothing"):
         ptir.read("module {\n func.func @k(%n: i32) -> i32 {\n  %t = pto.get_block_idx\n  return %n : i32\n }\n}")
@@ -614,6 +678,88 @@ WRONG = {  # what users reported that the assembler accepts, and what is near it
         f"%t = pto.alloc_tile : {buffer('mat', 16, 16)}\n    %u = pto.alloc_tile : {buffer('left', 16, 16)}\n    "
         f"pto.tmov ins(%t : {buffer('mat', 16, 16)}) outs(%u : {buffer('left', 16, 16)})",
     ),
+}
+
+
+def tiles_of(*types: str) -> str:
+    """Buffers %t0, %t1, … of these types."""
+    return "".join(f"%t{k} = pto.alloc_tile : {t}\n    " for k, t in enumerate(types))
+
+
+def product(left: str, right: str, acc: str) -> str:
+    return tiles_of(left, right, acc) + f"pto.tmatmul ins(%t0, %t1 : {left}, {right}) outs(%t2 : {acc})"
+
+
+def extracted(rows: int) -> str:
+    mat, left = buffer("mat", 16, 16, "f16"), buffer("left", rows, rows, "f16")
+    return tiles_of(mat, left) + f"pto.textract ins(%t0, %c0, %c0 : {mat}, index, index) outs(%t1 : {left})"
+
+
+def absolute(cols: int) -> str:
+    t = buffer("vec", 8, cols, "f16")
+    return tiles_of(t, t) + f"pto.tabs ins(%t0 : {t}) outs(%t1 : {t})"
+
+
+def spread(rows: int) -> str:
+    wide, column = buffer(cols=32), buffer("vec", rows, 1, order="column")
+    return tiles_of(wide, column) + f"pto.trowexpandmul ins(%t0, %t1 : {wide}, {column}) outs(%t0 : {wide})"
+
+
+def reshaped(cols: int) -> str:
+    given, made = buffer(cols=32), buffer(cols=cols)
+    made_of = tiles_of(given) + f"%r = pto.treshape %t0 : {given} -> {made}\n    "
+    return made_of + f"pto.tabs ins(%r : {made}) outs(%r : {made})"
+
+
+def stepped(step: str) -> str:
+    return f"%t = pto.alloc_tile : {B}\n    scf.for %i = %c0 to %c8 step {step} {{\n      {load('%t')}\n    }}"
+
+
+def chosen(mask: str) -> str:
+    t, m = buffer(cols=32), buffer(cols=32, dtype=mask)
+    return tiles_of(m, t) + f"pto.tsel ins(%t0, %t1, %t1, %t1 : {m}, {t}, {t}, {t}) outs(%t1 : {t})"
+
+
+def revalued(rows: str) -> str:
+    t = buffer(valid="? ?")
+    lines = f"%t = pto.alloc_tile valid_row = %c8 valid_col = %c8 : {t}\n    pto.set_validshape %t, {rows}, %c8 : {t}\n    "
+    return lines + load("%t", t=t)
+
+
+def taken(rows: int) -> str:
+    part = f"!pto.partition_tensor_view<{rows}x8xf32>"
+    lines = f"%t = pto.alloc_tile : {B}\n    %n = arith.constant {rows} : index\n    "
+    lines += f"%p = pto.partition_view %x.v, offsets = [%c0, %c0], sizes = [%n, %c8] : !pto.tensor_view<?x?xf32> -> {part}\n"
+    return f"{lines}    pto.tload ins(%p : {part}) outs(%t : {B})"
+
+
+def at_addresses(second: int) -> str:
+    lines = [f"%a{k} = arith.constant {n} : i64\n    %t{k} = pto.alloc_tile addr = %a{k} : {B}" for k, n in ((0, 0), (1, second))]
+    lines += [load("%t0"), load("%t1"), f"pto.tadd ins(%t0, %t1 : {B}, {B}) outs(%t0 : {B})", store("%t0")]
+    return "\n    ".join(lines)
+
+
+HALF, WIDE = buffer("left", 16, 32, "f16"), buffer("right", 32, 32, "f16")
+WRONG |= {
+    "a window that is larger than its tile": ("OutOfBounds", extracted(32), extracted(16)),
+    "a row that fills no block": ("Misaligned", absolute(163), absolute(176)),
+    "a product of different K": (
+        "ShapeMismatch",
+        product(HALF, buffer("right", 16, 32, "f16"), buffer("acc", 16, 32)),
+        product(HALF, WIDE, buffer("acc", 16, 32)),
+    ),
+    "a product in halves": (
+        "TypeMismatch",
+        product(HALF, WIDE, buffer("acc", 16, 32, "f16")),
+        product(HALF, WIDE, buffer("acc", 16, 32)),
+    ),
+    "a column of another height": ("ShapeMismatch", spread(16), spread(8)),
+    "a view of other bytes": ("ShapeMismatch", reshaped(16), reshaped(32)),
+    "a loop that does not advance": ("InvalidStep", stepped("%c0"), stepped("%c1")),
+    "a selection by numbers": ("TypeMismatch", chosen("f32"), chosen("i8")),
+    "more valid rows than rows": ("InvalidValid", revalued("%all"), revalued("%c8")),
+    "a load of more rows than the tile has": ("ShapeMismatch", taken(16), taken(8)),
+    "two live buffers that share bytes": ("TileOverwritten", at_addresses(128), at_addresses(256)),
 }
 
 

@@ -282,11 +282,12 @@ FAMILIES: dict[Callable[[Random, str], None], tuple[str, ...]] = {
 RULES = {name: rule for rule, names in FAMILIES.items() for name in names}
 # The others have tests of their own, with results by hand.
 BY_HAND = (
-    "load", "store", "store.fp", "assign", "extract", "gatherb", "scatter", "sort32", "mrgsort", "matmul", "matmul.acc",
+    "load", "store", "store.fp", "assign", "extract", "extract.vec", "gatherb", "scatter", "sort32", "mrgsort", "matmul",
+    "matmul.acc",
     "matmul.bias", "mov.m2l", "mov.m2r", "mov.m2b", "mov.m2s", "mov.a2v", "mov.fp", "mov.a2m", "mov.v2m", "prefetch", "print",
     "addsc", "subsc", "axpy", "muladddst", "fusedmuladd", "fusedmuladdrelu", "subrelu", "adddeqrelu", "rowargmax", "rowargmin",
     "colargmax", "colargmin", "partargmax", "partargmin", "concat", "insert", "insert.fp", "fillpad.inplace",
-    "fillpad.expand", "tri", "undef",
+    "fillpad.expand", "tri", "undef", "push", "pop",
     *(f"{name}{more}" for name in ("gemv", "matmul.mx", "gemv.mx") for more in ("", ".acc", ".bias")),
 )  # fmt: skip
 

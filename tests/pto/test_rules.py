@@ -11,9 +11,10 @@ from ptir_tools.core.declare import OPS
 from ptir_tools.core.dtypes import F32, INDEX, SI8, SI16, SI32, SI64
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Value, create
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.pto.ops import scalar as scalars
 from ptir_tools.dialects.pto.types import scalar
-from tests.pto.programs import check, good, module, run
+from tests.pto.programs import check, codes, good, module, run
 
 
 @pytest.mark.parametrize(
@@ -55,6 +56,39 @@ def test_a_padded_tile_is_no_smaller_than_what_it_is_made_of(rows, columns):
     line = f"%r = pto.tile.fillpad.expand %y {{pad = #pto.pad<Zero>}} : tile<4x4xf32> -> tile<{rows}x{columns}xf32>"
     _, found = check(module("%y: tile<4x4xf32>", line))
     assert [d.code for d in found] == ["ShapeMismatch"] * (rows < 4 or columns < 4)
+
+
+@pytest.mark.parametrize("size", range(4))
+@pytest.mark.parametrize("step", range(3))
+def test_a_window_is_inside_its_memref(size, step):
+    """With each number known, and with each known only when the program runs."""
+    view = f"pto.memref<{size or '?'}xf32, strided<[{step or '?'}], offset: ?>>"
+    line = f"%v = pto.memref.subview %m[%o] [%s] [%k] : pto.memref<4xf32> to {view}"
+    for start in range(-1, 5):
+        inside = start >= 0 < size and step > 0 and all(i in range(4) for i in range(start, start + size * step, step))
+        made = view.replace("offset: ?", f"offset: {start}") if inside else view
+        numbers = [f"%{n} = pto.constant {x} : index" for n, x in zip("osk", (start, size, step), strict=True)]
+        early = module("%m: pto.memref<4xf32>", *numbers, line.replace(view, made))
+        assert codes(early) == ([] if inside else ["OutOfBounds"]), start
+        late = module("%m: pto.memref<4xf32>, %o: index, %s: index, %k: index", line)
+        given = {"m": np.zeros(4, np.float32), "o": np.int64(start), "s": np.int64(size), "k": np.int64(step)}
+        if inside:
+            run(late, given)
+        else:
+            with pytest.raises(Violation, match="OutOfBounds"):
+                run(late, given)
+
+
+@pytest.mark.parametrize("carried", range(3))
+@pytest.mark.parametrize("given", range(3))
+def test_a_loop_yields_what_it_carries(carried, given):
+    """One without results, too, whose text does not say how many there are."""
+    names = ", ".join(f"%a{i} = %c0" for i in range(carried))
+    head = f"iter_args({names}) -> ({', '.join(['index'] * carried)}) " if carried else ""
+    results = ", ".join(f"%r{i}" for i in range(carried)) + " = " if carried else ""
+    ends = f"scf.yield {', '.join(['%i'] * given)} : {', '.join(['index'] * given)}" if given else "scf.yield"
+    found = codes(module("", f"{results}scf.for %i = 0 to 4 step 1 {head}{{", ends, "}"))
+    assert set(found) == (set() if carried == given else {"TypeMismatch"})
 
 
 SCALARS = [

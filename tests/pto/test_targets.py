@@ -166,3 +166,45 @@ def test_the_plan_has_an_arena_per_space():
 def test_barriers_are_for_the_vector_pipe_alone():
     """Two of its tiles are in one space, which `signals` counts on."""
     assert {pipe for target in TARGETS.values() for pipe in target.barriers} == {"V"}
+
+
+@pytest.mark.parametrize(
+    "target, source, made, line, legal",
+    [
+        ("a3", "f32", "f16", "mov.a2m", True),
+        ("a3", "f32", "f32", "mov.a2m", False),
+        ("a5", "f32", "f32", "mov.a2m", True),
+        ("a3", "i32", "f16", "mov.a2m", False),
+        ("a5", "i32", "i32", "mov.a2m", True),
+        ("a3", "f32", "f16", "insert", True),
+        ("a3", "f32", "f32", "insert", False),
+        ("a3", "f32", "i8", "mov.fp", True),
+        ("a3", "f32", "f16", "mov.fp", False),
+        ("a5", "f32", "f16", "mov.fp", True),
+        ("a3", "i32", "f16", "store.fp", True),
+        ("a3", "f32", "f16", "store.fp", False),
+    ],
+)
+def test_what_elements_of_acc_become(target, source, made, line, legal):
+    acc, mat, scale = tile(source, loc="Acc"), tile(made, loc="Mat"), tile("u64", 1, 32, loc="Scale")
+    memory = f"pto.memref<32x32x{made}>"
+    lines = {
+        "mov.a2m": f"%r = pto.tile.mov.a2m %x : {acc} -> {mat}",
+        "insert": f"%r = pto.tile.insert %x[0, 0], %d : {acc}, {mat} -> {mat}",
+        "mov.fp": f"%r = pto.tile.mov.fp %x, %s : {acc}, {scale} -> {mat}",
+        "store.fp": f"pto.tile.store.fp %x, %s, %o[0, 0] : {acc}, {scale}, {memory}",
+    }
+    found = of(target, f"%x: {acc}, %d: {mat}, %s: {scale}, %o: {memory}", lines[line])
+    assert found == ([] if legal else ["IllegalOnTarget"])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("columns, at, part, legal", [(512, 256, 256, True), (512, 128, 256, False), (256, 0, 64, False)])
+def test_a_single_row_goes_to_left_by_512_bytes(target, columns, at, part, legal):
+    whole, left = tile("f16", 1, columns, loc="Mat"), tile("f16", 1, part, loc="Left")
+    line = f"%r = pto.tile.extract %x[0, {at}] : {whole} -> {left}"
+    assert of(target, f"%x: {whole}", line) == ([] if legal else ["Misaligned"])
+    short = (tile("f16", 1, part, loc="Mat"), left)
+    assert of(target, f"%x: {short[0]}", f"%r = pto.tile.mov.m2l %x : {short[0]} -> {short[1]}") == (
+        [] if part == 256 else ["Misaligned"]
+    )

@@ -175,5 +175,5 @@ def test_the_manual_has_the_costs_of_the_targets():
 def test_the_graph_shows_tiles_pipes_and_waits():
     program = text.read(Source("t.pto", loads(1, awaited=True)), Diagnostics(), Options())
     drawn = run_ptir("graph", "-", stdin=printed(program).encode()).text
-    assert 'label="tile.load [MTE2]\\ntile<32x32xf32>"' in drawn and 'label="tile.add [V]' in drawn
+    assert "tile.load [MTE2]" in drawn and "%t0: tile<32x32xf32>" in drawn and "tile.add [V]" in drawn
     assert drawn.count("style=dashed") == 2 and 'label="%e0"' in drawn

@@ -49,7 +49,7 @@ BY_OPERANDS = {  # what is valid in the operands, the shape of the result, and w
         f"{p}{kind}": ([FACTOR[x] for x in names], (8, 16), (5, 9)) for p in ("matmul", "gemv") for kind, names in FACTORS.items()
     },
 }
-BY_MORE = ("extract", "insert", "insert.fp", "gather", "gatherb", "reshape")
+BY_MORE = ("extract", "extract.vec", "insert", "insert.fp", "gather", "gatherb", "reshape", "pop")
 
 
 @pytest.mark.parametrize("name", BY_OPERANDS)
@@ -82,6 +82,7 @@ PROGRAMS = [
     ((5, 1), {"x": ("tile<1x8xf32>", (1, 5))}, "%y = pto.tile.reshape %x : tile<1x8xf32> -> tile<8x1xf32>"),
     ((3, 6), {"x": (T8, (5, 6))}, f"%y = pto.tile.extract %x[2, 0] : {T8} -> tile<4x8xf32, loc=Left>"),
     ((4, 5), {"x": (T8, (5, 6))}, f"%y = pto.tile.extract %x[0, 1] : {T8} -> tile<4x7xf32, loc=Left>"),
+    ((3, 6), {"x": (T8, (5, 6))}, f"%y = pto.tile.extract.vec %x[2, 0] : {T8} -> tile<4x8xf32>"),
     ((4, 7), {"x": (T2, (2, 1)), "z": (T8, (3, 7))}, f"%y = pto.tile.insert %x[2, 5], %z : {T2}, {T8} -> {T8}"),
     ((3, 8), {"x": (T2, (2, 3)), "z": (T8, (3, 7))}, f"%y = pto.tile.insert %x[0, 5], %z : {T2}, {T8} -> {T8}"),
     ((3, 7), {"x": (T8, (8, 8)), "i": (I8, (3, 7))}, f"%y = pto.tile.gather %x, %i : {T8}, {I8} -> {T8}"),

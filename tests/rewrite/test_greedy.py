@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ptir_tools.core.builder import single_function
+from ptir_tools.core.declare import OPS
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Op
@@ -19,7 +20,7 @@ from ptir_tools.dialects.ptir.rewrites.helpers import HELPERS, splat
 from ptir_tools.passes import PassContext, run_pipeline
 from ptir_tools.rewrite.driver import GreedyConfig, GreedyStats, apply_patterns_and_fold_greedily
 from ptir_tools.rewrite.pattern_set import PatternSet
-from ptir_tools.rewrite.patterns import OpRewritePattern, OpView, Pattern, rewrites
+from ptir_tools.rewrite.patterns import Effect, OpRewritePattern, OpView, Pattern, rewrites
 from ptir_tools.rewrite.rewriter import Rewriter
 from ptir_tools.rewrite.rules import rules
 from ptir_tools.rewrite.step_log import BrokenPattern
@@ -222,3 +223,16 @@ def test_time_grows_with_the_program_and_no_faster(make: Any) -> None:
 
     seconds(500)
     assert seconds(16_000) < 40 * max(seconds(1_000), 0.005)
+
+
+def test_users_are_looked_at_apart_for_each_kind_of_look_and_effect():
+    """What is kept of one question does not answer another: looks of lost uses, and of patterns of a greater effect."""
+    patterns = [*rule("once: add(once neg(x), y) => sub(y, x)"), *rule("far: sub(exp(x), y) => exp(x)  [range]")]
+    kept = PatternSet(patterns).freeze()
+    asked = [(uses, effect) for uses in (False, True) for effect in Effect]
+    for d in (OPS["ptir.neg"], OPS["ptir.exp"], OPS["ptir.abs"]):
+        for question in (*asked, *asked[::-1]):
+            assert kept.watchers(*question)[d] == PatternSet(patterns).freeze().watchers(*question)[d]
+            assert kept.watchers(*question) is kept.watchers(*question)  # computed once
+    answers = [kept.watchers(*question)[OPS["ptir.exp"]] for question in asked]
+    assert any(answers[0] != answer for answer in answers)

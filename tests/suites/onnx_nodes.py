@@ -85,6 +85,8 @@ def _one(case: Any, report: Report, engines: tuple[str, ...]) -> None:
                     report.wrong[case.name] = f"{engine}: {problem}"
                     return
         report.right.append(case.name)
+        if frozen:
+            report.given.append(case.name)
     except ptir.Rejected as error:
         first = next(d for d in error.diagnostics if d.severity is Severity.ERROR)
         message = first.message.split(" (node")[0]

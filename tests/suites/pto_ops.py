@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
 R, C = 16, 64
 _BINARY = "add sub mul div max min rem fmod pow and or xor shl shr subrelu prelu partadd partmul partmax partmin"
@@ -11,7 +12,22 @@ _SCALAR = "adds subs muls divs maxs mins rems fmods pows ands ors xors shls shrs
 _ROWS = "rowsum rowprod rowmax rowmin rowargmax rowargmin"
 _COLUMNS = "colsum colprod colmax colmin colargmax colargmin"
 _SPREAD = ("add", "sub", "mul", "div", "max", "min", "expdif")
-SUMS = {*_ROWS.split(), *_COLUMNS.split(), "load", "mov.m2l", "mov.m2b", "mov.a2v", "addc", "subc", "addsc", "subsc"}
+SUMS = {
+    *_ROWS.split(),
+    *_COLUMNS.split(),
+    "load",
+    "mov.m2l",
+    "mov.m2b",
+    "mov.a2v",
+    "addc",
+    "subc",
+    "addsc",
+    "subsc",
+    "axpy",
+    "muladddst",
+    "fusedmuladd",
+    "fusedmuladdrelu",
+}
 WIDE = "tensor<f32, 64x48>"
 PROGRAMS = {
     "softmax": """func @main(%x: tensor<f32, 2x40x24>) -> tensor<f32, 2x40x24> {
@@ -148,7 +164,7 @@ def _lines(name: str, dtype: str, rows: int, columns: int) -> str | None:
         lines += [f"%r = {i} %a, %v : {t}, {vector} -> {t}" if kind else f"%r = {i} %v : {vector} -> {t}"]
         return _module(dtype, ["a"], lines, [("r", out)], rows, columns, f"%w: {memory}, ")
     elif name == "cvt":
-        to = [d for d in ("f32", "i32", "f16") if d != dtype][:1]
+        to = [d for d in ("f32", "f16", "i8", "u8", "i16", "u16", "i32", "u32") if d != dtype]
         outs = list[tuple[str, tuple[str, int, int]]]()
         for d in to:
             lines.append(f"%r{d} = {i} %a {{rmode = #pto.round_mode<CAST_TRUNC>}} : {t} -> {_tile(d, R, C)}")
@@ -171,8 +187,148 @@ def _lines(name: str, dtype: str, rows: int, columns: int) -> str | None:
     elif name in ("gather", "scatter"):
         return _indexed(name, dtype, rows, columns)
     else:
-        return None
+        return _formed(name, dtype, rows, columns) if name in FORMS else None
     return _module(dtype, loads, lines, [("r", out)], rows, columns)
+
+
+# Other ops: operands, statements and results. `@16x64D:Mat` is a tile, `a@16x64D` an operand that is loaded or a result that is
+# stored, and `%k` a number. D are the elements of the case, A those that a product of them has. H are elements whose products
+# have D, S are D or f32, and I are integers of the same size.
+_MASK = "%m = pto.tile.cmp %p, %q {cmpMode = #pto.cmp<LT>} : @16x64f32 -> @16x64i8"
+_LEFT = "%l = pto.tile.mov.m2l %x : @16x64D:Mat -> @16x64D:Left"
+_RIGHT = "%w = pto.tile.mov.m2r %y : @64x32D:Mat -> @64x32D:Right"
+_SIDES = "@16x64D:Left, @64x32D:Right"
+_PRODUCT = (_LEFT, _RIGHT, f"%c = pto.tile.matmul %l, %w : {_SIDES} -> @16x32A:Acc")
+_FLOATS = tuple(re.sub(r"(\d)D", r"\1H", line).replace("A:", "D:") for line in _PRODUCT)
+_MATRICES, _HALVES = "x@16x64D:Mat y@64x32D:Mat", "x@16x64H:Mat y@64x32H:Mat"
+# A tile of Mat is multiplied, because a5 does not store it.
+_HALF = (
+    "%g = pto.tile.mov.m2l %r : @16x32f16:Mat -> @16x32f16:Left",
+    "%v = pto.tile.mov.m2r %u : @32x32f16:Mat -> @32x32f16:Right",
+    "%z = pto.tile.matmul %g, %v : @16x32f16:Left, @32x32f16:Right -> @16x32f32:Acc",
+)
+_BYTES = tuple(line.replace("f16", "i8").replace("f32", "i32") for line in _HALF)
+_SCALES = "%s = pto.tile.mov.m2s %f : @1x32u64:Mat -> @1x32u64:Scale"
+_WHOLE, _BOTH = "r@16x64D", "a@16x64D b@16x64D"
+_PAIRS = f"{_BOTH} i@16x64I j@16x64I"
+_EXTREME = "%r, %n = pto.tile.partargmax %a, %i, %b, %j : @16x64D, @16x64I -> (@16x64D, @16x64I)"
+FORMS: Mapping[str, tuple[str, tuple[str, ...], str]] = {
+    "addsc": (_BOTH, ("%r = pto.tile.addsc %a, %k, %b : @16x64D, D",), _WHOLE),
+    "subsc": (_BOTH, ("%r = pto.tile.subsc %a, %k, %b : @16x64D, D",), _WHOLE),
+    "axpy": (_BOTH, ("%r = pto.tile.axpy %a, %b, %k : @16x64D, D",), _WHOLE),
+    "sel": (
+        f"p@16x64f32 q@16x64f32 {_BOTH}",
+        (_MASK, "%r = pto.tile.sel %m, %a, %b : @16x64i8, @16x64D, @16x64D -> @16x64D"),
+        _WHOLE,
+    ),
+    "adddeqrelu": (
+        _BOTH,
+        ("%h = pto.constant 0.5 : f32", "%r = pto.tile.adddeqrelu %a, %b, %h : @16x64D, f32 -> @16x64f16"),
+        "r@16x64f16",
+    ),
+    "partargmax": (_PAIRS, (_EXTREME,), "r@16x64D n@16x64I"),
+    "partargmin": (_PAIRS, (_EXTREME.replace("max", "min"),), "r@16x64D n@16x64I"),
+    "fillpad.expand": ("a@16x64D", ("%r = pto.tile.fillpad.expand %a {pad = #pto.pad<Max>} : @16x64D -> @32x128D",), "r@32x128D"),
+    "extract.vec": ("a@32x128D", ("%r = pto.tile.extract.vec %a[16, 64] : @32x128D -> @16x64D",), _WHOLE),
+    "reshape": (
+        "a@16x64D",
+        ("%b = pto.tile.reshape %a : @16x64D -> @8x128D", "%r = pto.tile.reshape %b : @8x128D -> @16x64D"),
+        _WHOLE,
+    ),
+    "insert": ("a@16x64D d@32x64D", ("%r = pto.tile.insert %a[16, 0], %d : @16x64D, @32x64D -> @32x64D",), "r@32x64D"),
+    "insert.fp": (
+        f"{_HALVES} f@1x32u64:Mat d@32x32i8:Mat u@32x32i8:Mat",
+        (
+            *_FLOATS,
+            _SCALES,
+            "%r = pto.tile.insert.fp %c[16, 0], %s, %d : @16x32D:Acc, @1x32u64:Scale, @32x32i8:Mat -> @32x32i8:Mat",
+            *(line.replace("@16x32", "@32x32") for line in _BYTES),
+        ),
+        "z@32x32i32:Acc",
+    ),
+    "ci": ("", ("%r = pto.tile.ci %k : D -> @1x64D",), "r@1x64D"),
+    "tri": ("", ("%h = pto.constant 2 : i32", "%r = pto.tile.tri %h : i32, @16x64D"), _WHOLE),
+    "print": ("a@16x64D", ("pto.tile.print %a : @16x64D",), "a@16x64D"),
+    "sort32": ("a@16x64D", ("%r, %n = pto.tile.sort32 %a : @16x64D -> (@16x64D, @16x64i32)",), "r@16x64D n@16x64i32"),
+    "mov.m2l": (_MATRICES, _PRODUCT, "c@16x32A:Acc"),
+    "mov.m2b": (
+        f"{_HALVES} d@1x32D:Mat",
+        (
+            *_FLOATS[:2],
+            "%v = pto.tile.mov.m2b %d : @1x32D:Mat -> @1x32S:Bias",
+            "%c = pto.tile.matmul.bias %l, %w, %v : @16x64H:Left, @64x32H:Right, @1x32S:Bias -> @16x32S:Acc",
+        ),
+        "c@16x32S:Acc",
+    ),
+    "extract": (
+        "x@16x128D:Mat y@64x32D:Mat",
+        (
+            "%l = pto.tile.extract %x[0, 64] : @16x128D:Mat -> @16x64D:Left",
+            _RIGHT,
+            f"%e = pto.tile.matmul %l, %w : {_SIDES} -> @16x32A:Acc",
+            "%g = pto.tile.extract %x[0, 0] : @16x128D:Mat -> @16x64D:Left",
+            f"%c = pto.tile.matmul.acc %e, %g, %w : @16x32A:Acc, {_SIDES} -> @16x32A:Acc",
+        ),
+        "c@16x32A:Acc",
+    ),
+    "mov.a2v": (_HALVES, (*_FLOATS, "%r = pto.tile.mov.a2v %c : @16x32D:Acc -> @16x32D"), "r@16x32D"),
+    "mov.a2m": (
+        f"{_HALVES} u@32x32f16:Mat",
+        (*_FLOATS, "%r = pto.tile.mov.a2m %c : @16x32D:Acc -> @16x32f16:Mat", *_HALF),
+        "z@16x32f32:Acc",
+    ),
+    "mov.fp": (
+        f"{_HALVES} f@1x32u64:Mat u@32x32i8:Mat",
+        (*_FLOATS, _SCALES, "%r = pto.tile.mov.fp %c, %s : @16x32D:Acc, @1x32u64:Scale -> @16x32i8:Mat", *_BYTES),
+        "z@16x32i32:Acc",
+    ),
+    "mov.v2m": (
+        "a@16x64D y@64x32D:Mat",
+        ("%x = pto.tile.mov.v2m %a : @16x64D -> @16x64D:Mat", *_PRODUCT),
+        "c@16x32A:Acc",
+    ),
+    "store.fp": (
+        f"{_HALVES} f@1x32u64:Mat",
+        (*_FLOATS, _SCALES, "pto.tile.store.fp %c, %s, %o_r[0, 0] : @16x32D:Acc, @1x32u64:Scale, pto.memref<16x32xi8>"),
+        "r@16x32i8",
+    ),
+}  # fmt: skip
+
+
+def _formed(name: str, dtype: str, rows: int, columns: int) -> str | None:
+    """A kernel of a form; of partial tiles only if the operands are tiles of Vec of the usual shape."""
+    operands, lines, outs = FORMS[name]
+    partial = (rows, columns) != (R, C)
+    if partial and (name == "reshape" or not operands or any(not x.endswith(f"@{R}x{C}D") for x in operands.split())):
+        return None
+    product, index = ("i32", "i32") if dtype == "i8" else ("f32", f"i{dtype[-2:]}" if dtype[-2:] in ("16", "32") else "i8")
+    whole = dtype == "i32"
+    kinds = {"D": dtype, "A": product, "I": index, "H": "i8" if whole else "f16", "S": dtype if whole else "f32"}
+
+    def spelled(found: re.Match[str]) -> str:
+        info = f", #pto.tile_info<loc={found[3]}>" if found[3] else ""
+        return f"tile<{found[1]}x{kinds.get(found[2], found[2])}{info}>"
+
+    def listed(text: str) -> Iterator[tuple[str, str, str]]:
+        for x in text.split():
+            value, _, t = x.partition("@")
+            yield value, memory(t), _TILE.sub(spelled, f"@{t}")
+
+    def memory(t: str) -> str:
+        return re.sub(r"tile<([^,>]*).*", r"pto.memref<\1>", _TILE.sub(spelled, f"@{t}"))
+
+    valid = f" {{valid = [{rows}, {columns}]}}" if partial else ""
+    given, made = list(listed(operands)), list(listed(outs))
+    body = [f"%k = pto.constant {'1.5' if dtype[0] in 'fb' else 3} : {dtype}"]
+    body += [f"%{v} = pto.tile.load %{v}0[0, 0]{valid} : {m}, {t}" for v, m, t in given]
+    body += [re.sub(r"\bD\b", dtype, _TILE.sub(spelled, line)) for line in lines]
+    body += [f"pto.tile.store %{v}, %o_{v}[0, 0] : {m}, {t}" for v, m, t in made if name != "store.fp"]
+    parameters = ", ".join([*(f"%{v}0: {m}" for v, m, _ in given), *(f"%o_{v}: {m}" for v, m, _ in made)])
+    text = "\n".join(f"    {x}" for x in (*body, "return"))
+    return f"module attributes {{ pto.target = #pto.target<TARGET> }} {{\n  func.func @f({parameters}) {{\n{text}\n  }}\n}}\n"
+
+
+_TILE = re.compile(r"@(\d+x\d+)([A-Za-z]\w*)(?::(\w+))?")
 
 
 def _indexed(name: str, dtype: str, rows: int, columns: int) -> str:

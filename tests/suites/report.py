@@ -14,6 +14,7 @@ class Report:
 
     suite: str
     right: list[str] = field(default_factory=list)
+    given: list[str] = field(default_factory=list)  # those of them with operands that had to be constants
     wrong: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
@@ -23,7 +24,10 @@ class Report:
         """The report: counts, wrong cases and errors with their names, refusals by reason."""
         total = sum(map(len, (self.right, self.wrong, self.refused, self.errors)))
         counts = f"{len(self.right)} right, {len(self.wrong)} wrong, {len(self.refused)} refused, {len(self.errors)} errors"
+        if self.given:
+            counts += f"; {len(self.right) - len(self.given)} right as they stand"
         out = [f"{self.suite}: {total} cases: {counts}"]
+        out += [f"  given operands: {', '.join(sorted(self.given))}"] if verbose and self.given else []
         for what, cases in (("wrong", self.wrong), ("error", self.errors), ("slow", self.slow)):
             out += [f"  {what}: {name}: {text}" for name, text in sorted(cases.items())]
         reasons: dict[str, list[str]] = defaultdict(list)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ptir_tools.rewrite.fold import ReplacedBy, declared_fold
 from tests.tiny.graphs import codes, good, graph, inputs_of, node, read, run, source
 
 FLOATS = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32}
@@ -160,6 +161,50 @@ def test_movement(n: dict, expected: np.ndarray) -> None:
 def test_view_of_nothing_is_the_fill() -> None:
     n = node("VIEW", result_shape=[2], index_map={"map": ["i0"], "guard": ["i0<0"], "fill": 4})
     same(one(n, np.zeros(0, np.float32)), np.full(2, 4, np.float32))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_view_is_refused_where_a_point_that_no_guard_excludes_reads_outside(data: st.DataObject) -> None:
+    """All points are tried here, in Python's integers; a view without points reads nothing."""
+    extents = data.draw(st.tuples(st.integers(0, 5), st.integers(0, 3)))
+    source_extents = data.draw(st.lists(st.integers(0, 6), min_size=1, max_size=2))
+    numbers = st.integers(-2, 3)
+
+    def line() -> tuple[str, list[int]]:
+        a, b, c = data.draw(st.tuples(numbers, numbers, numbers))
+        by = data.draw(st.sampled_from([1, 1, 2]))
+        text = f"{a}*i0+{b}*i1+{c}"
+        return (f"({text})//{by}" if by > 1 else text), [
+            (a * i + b * j + c) // by for i in range(extents[0]) for j in range(extents[1])
+        ]
+
+    entries, guards = [line() for _ in source_extents], [line() for _ in range(data.draw(st.integers(0, 2)))]
+    held = [all(values[k] >= 0 for _, values in guards) for k in range(math.prod(extents))]
+    reads_outside = any(
+        not 0 <= values[k] < n
+        for (_, values), n in zip(entries, source_extents, strict=True)
+        for k in range(len(held))
+        if held[k]
+    )
+    index_map = {"map": [text for text, _ in entries], "guard": [f"{text}>=0" for text, _ in guards]}
+    n = node("VIEW", result_shape=list(extents), index_map=index_map)
+    assert codes(graph(source(source_extents), n)) == ["UnguardedAccess"] * reads_outside
+
+
+@pytest.mark.parametrize(
+    ("lo", "hi", "step", "goes"),
+    [
+        (0, "N", None, True), (0, "N", 1, True), (0, "2*N", 2, False), (0, "3*N", 3, False), ("M", "M+N", 1, False),
+        ("N", "2*N", None, False), (0, "N-1", None, False),
+    ],
+)  # fmt: skip
+def test_a_slice_goes_where_it_certainly_is_all_of_its_source(lo: object, hi: object, step: object, goes: bool) -> None:
+    """One of as many elements stays where it may leave its source: that is an error when N is known."""
+    slice_ = node("SHRINK", lo=[lo], hi=[hi], **({} if step is None else {"step": [step]}))
+    program = good(graph(source(["N"]), source(["M"], id="m"), slice_))
+    (op,) = (op for op in program.main.body if op.defn.short == "SHRINK")
+    assert isinstance(declared_fold(op), ReplacedBy) is goes
 
 
 REFUSED = [

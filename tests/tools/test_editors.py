@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from ptir_tools.dialects import load_dialect
 from ptir_tools.tools.textmate import colored, grammar
@@ -43,9 +50,16 @@ def test_grammars_name_what_they_color(form: str) -> None:
 
 def test_the_extension_names_files_that_are_there() -> None:
     about = json.loads((FOLDER / "package.json").read_text())
-    named = [about["main"], *(g["path"] for g in about["contributes"]["grammars"])]
+    named = [
+        about["scripts"]["bundle"].split()[1],
+        about["icon"],
+        "README.md",
+        "LICENSE",
+        *(g["path"] for g in about["contributes"]["grammars"]),
+    ]
     named += [language["configuration"] for language in about["contributes"]["languages"]]
     assert all((FOLDER / name).is_file() for name in named)
+    assert about["contributes"]["configuration"]["properties"]["ptir.command"]["scope"] == "machine"
 
 
 def test_hooks_name_commands_that_there_are() -> None:
@@ -54,9 +68,105 @@ def test_hooks_name_commands_that_there_are() -> None:
         assert run_ptir(entry[0], *entry[1].split(), "--help").status == 0
 
 
+def documented(heading: str) -> Any:
+    """The YAML below a heading of the page about editors."""
+    section = (ROOT / "docs" / "editors.md").read_text("utf-8").partition(f"\n## {heading}\n")[2]
+    return yaml.safe_load(section.partition("```yaml\n")[2].partition("```")[0])
+
+
+def test_the_hooks_of_the_page_format_and_verify(tmp_path: Path) -> None:
+    """Each is run as pre-commit runs a hook: with the names of the files that it is for."""
+    broken, tidy = tmp_path / "broken.ptir", tmp_path / "tidy.mind"
+    broken.write_text("func @f(%x: tensor<f32, 4>) -> tensor<f32, 3> {\n%y = exp(%x) -> tensor<f32, 3>\nreturn %y\n}\n")
+    shutil.copy(ROOT / "testdata" / "mind" / "01_add_tool_style.mind.ir", tidy)
+    (tmp_path / "notes.md").write_text("%x")
+    status = {}
+    for hook in documented("pre-commit")["repos"][0]["hooks"]:
+        names = [str(p) for p in sorted(tmp_path.iterdir()) if re.search(hook["files"], p.name)]
+        assert names == [str(broken), str(tidy)] and hook["language"] == "system"
+        command = hook["entry"].split()
+        assert command[0] == "ptir"
+        status[hook["id"]] = run_ptir(*command[1:], *names).status
+    assert status == {"ptir-fmt": 0, "ptir-verify": 1}
+    assert run_ptir("fmt", "--check", tidy).status == 0
+
+
+def test_the_workflow_of_the_page_finds_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "programs").mkdir()
+    shutil.copy(ROOT / "testdata" / "plan" / "softmax.ptir", tmp_path / "programs")
+    assert run_ptir("fmt", "--in-place", "programs").status == 0
+    steps = [step["run"] for job in documented("GitHub")["jobs"].values() for step in job["steps"] if "run" in step]
+    assert steps[0] == "pip install ptir-tools"
+    runs = [step.split()[1:] for step in steps[1:]]
+    assert [run_ptir(*run).status for run in runs] == [0, 0]
+    shutil.copy(ROOT / "testdata" / "verify" / "mistakes" / "p02_undef.ptir", tmp_path / "programs")
+    found = [run_ptir(*run) for run in runs]
+    assert found[-1].status == 1 and found[-1].text.startswith("::error file=programs/p02_undef.ptir,line=3")
+
+
 def test_findings_annotate_a_change_on_github() -> None:
     ran = run_ptir("verify", "--diagnostics", "github", "testdata/verify/mistakes/p02_undef.ptir")
     assert ran.status == 1 and ran.text == (
         "::error file=testdata/verify/mistakes/p02_undef.ptir,line=3,endLine=3,col=12,endColumn=15,title=UndefinedValue::"
         "%25sx is not defined here%0Ahelp: did you mean `%25xs`?\n"
     ).replace("line=3,endLine=3,col=12,endColumn=15", "line=3,col=12,endLine=3,endColumn=15")
+
+
+WRONG = "func @f(%x: tensor<f32, 4>) -> tensor<f32, 4> {\n%y = exp(%q) -> tensor<f32, 4>\nreturn %y\n}\n"
+NVIM, EMACS = shutil.which("nvim"), shutil.which("emacs")
+
+
+def snippet(heading: str, language: str, number: int = 0) -> str:
+    """A block of code below a heading of the page about editors."""
+    section = (ROOT / "docs" / "editors.md").read_text("utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return re.findall(rf"```{language}\n(.*?)```", section, re.DOTALL)[number]
+
+
+def edited(command: list[str], folder: Path) -> str:
+    """What an editor prints about a file in error."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "HOME": str(folder), "XDG_STATE_HOME": str(folder)}
+    (folder / "wrong.ptir").write_text(WRONG)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=env, timeout=120, check=False)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(NVIM is None, reason="nvim is not installed")
+def test_neovim_shows_diagnostics_and_formats(tmp_path: Path) -> None:
+    pytest.importorskip("pygls")
+    assert NVIM is not None
+    version = re.search(r"v0\.(\d+)", subprocess.run([NVIM, "--version"], capture_output=True, text=True, check=True).stdout)
+    assert version is not None
+    (tmp_path / "init.lua").write_text(snippet("Neovim", "lua", int(int(version[1]) < 11)))
+    (tmp_path / "probe.lua").write_text(
+        "vim.wait(60000, function() return #vim.diagnostic.get(0) > 0 end, 100)\n"
+        'for _, d in ipairs(vim.diagnostic.get(0)) do io.write(d.lnum + 1, ": ", d.message, "\\n") end\n'
+        "if vim.lsp.buf.format then vim.lsp.buf.format({ timeout_ms = 20000 }) else vim.lsp.buf.formatting_sync({}, 20000) end\n"
+        'io.write(vim.bo.filetype, "\\n", table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), "\\n"), "\\n")\n'
+    )
+    said = edited([NVIM, "--headless", "-u", "init.lua", "wrong.ptir", "-c", "luafile probe.lua", "-c", "qa!"], tmp_path)
+    assert "2: %q is not defined here" in said and "ptir\nfunc @f(%x" in said
+    assert "\n  %y = exp(%q) -> tensor<f32, 4>\n  return %y\n" in said
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(EMACS is None, reason="emacs is not installed")
+def test_emacs_shows_diagnostics_and_formats(tmp_path: Path) -> None:
+    pytest.importorskip("pygls")
+    assert EMACS is not None
+    (tmp_path / "probe.el").write_text(
+        '(package-initialize)\n(unless (require \'eglot nil t) (princ "no eglot\\n") (kill-emacs))\n'
+        + snippet("Emacs", "elisp")
+        + '(setq project-find-functions nil)\n(find-file "wrong.ptir")\n(run-hooks \'post-command-hook)\n'
+        "(let ((n 0)) (while (and (< n 300) (not (flymake-diagnostics)))\n"
+        "  (accept-process-output nil 0.2) (when (= (mod n 10) 0) (ignore-errors (flymake-start))) (setq n (1+ n))))\n"
+        '(dolist (d (flymake-diagnostics)) (princ (format "%s: %s\\n" (line-number-at-pos (flymake-diagnostic-beg d))'
+        " (flymake-diagnostic-text d))))\n(eglot-format-buffer)\n(princ (buffer-string))\n(set-buffer-modified-p nil)\n"
+    )
+    said = edited([EMACS, "--batch", "-l", "probe.el"], tmp_path)
+    if "no eglot" in said:
+        pytest.skip("emacs has no eglot")
+    assert "%q is not defined here" in said
+    assert "\n  %y = exp(%q) -> tensor<f32, 4>\n  return %y\n" in said

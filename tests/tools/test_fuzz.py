@@ -18,7 +18,7 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.engines import RunOptions, run
 from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.tools import fuzz
-from ptir_tools.tools.fuzz import Campaign, campaign
+from ptir_tools.tools.fuzz import Campaign, Finding, Problem, campaign
 from ptir_tools.tools.isolation import Announce, Died, isolated
 from tests.conftest import Ran, run_line
 from tests.fuzz.harness import fuzz as broken
@@ -33,6 +33,27 @@ def test_a_share_of_the_campaign_finds_nothing(ir: str) -> None:
     report = campaign(Campaign((ir,), seed=20_000, count=50, oracle=judged if ir == "ptir" else None, reduce=False))
     assert report.cases[ir] == 50 and report.probes[ir] > 50 * 5
     assert not report.findings, "\n".join(map(str, report.findings))
+
+
+def test_findings_with_one_cause_are_kept_once_and_counted() -> None:
+    """Names and numbers of a message do not matter, nor under which circumstances a program ran."""
+
+    def finding(
+        ir: str = "ptir", seed: int = 1, probe: str = "near 3", kind: str = "hang", message: str = "at %12", place: str = ""
+    ) -> Finding:
+        return Finding(ir, seed, probe, Problem(kind, message, place), "")
+
+    report, first = fuzz.Report(), finding()
+    same = [finding(seed=2, message="at %7x3"), finding(probe="poison"), finding(probe="threads 2", message="at ^r5")]
+    others = [
+        finding(ir="tiny"), finding(kind="memory"), finding(message="by %12"), finding(probe="fmt"), finding(place="step 1"),
+        finding(place="step 2"),
+    ]  # fmt: skip
+    for one in (first, *same, *others, *same):
+        fuzz._note(report, Campaign(), one)
+    assert report.findings == [first, *others]
+    assert sorted(report.often.values()) == [1] * len(others) + [1 + 2 * len(same)]
+    assert report.of("tiny") == 1 and report.of("ptir") == 2 * len(same) + len(others) and report.of("mind") == 0
 
 
 SHARES = [("readers", 1500), ("commands", 600), ("models", 300), ("clients", 20), ("artifacts", 12)]

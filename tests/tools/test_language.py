@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ptir_tools.tools.language import Document
+from ptir_tools.tools.language import TOKENS, Document
 from ptir_tools.tools.server import Text
 from tests.conftest import ROOT, run_ptir
 
@@ -110,7 +110,87 @@ def test_renaming_leaves_a_program_that_means_the_same() -> None:
         assert after != text and name.strip("%") in after and not [d for d in changed.diagnostics if d.severity == "error"], (
             changed.diagnostics
         )
-    assert not opened(PTIR).rename(at(PTIR, "%y"), "two words") and not opened(PTIR).rename(at(PTIR, "neg"), "x")
+    assert not opened(PTIR).rename(at(PTIR, "neg"), "x")
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "name"),
+    [
+        (PTIR, "%y", "two words"),
+        (PTIR, "%y", "x"),
+        (PTIR, "%y", "%z"),
+        (PTIR, "^r0", ""),
+        (PTO, "%t", "c0"),
+        (MIND, "%1", "0"),
+        (TINY, '"a"', "b"),
+    ],
+)
+def test_renaming_to_another_name_is_refused(text: str, word: str, name: str) -> None:
+    with pytest.raises(ValueError, match=r"is (another name here|not a name)"):
+        opened(text).rename(at(text, word), name)
+
+
+def test_a_name_of_another_block_captures_nothing() -> None:
+    assert len(opened(PTIR).rename(at(PTIR, "%y"), "e")) == 2  # %e is of the region
+    assert len(opened(PTIR).rename(at(PTIR, "%y"), "y")) == 2  # its own name
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (PTIR, {"// a program": "comment", "func": "keyword", "@main": "function", "%x": "parameter", "%y": "variable",
+                "neg": "method", "tensor": "type", "f32": "type", "2": "number", "true_region": "property", "^r0": "function"}),
+        (PTO, {"pto.tile.load": "method", "%t": "variable", "%a": "parameter", "func.func": "keyword", "0": "number"}),
+        (MIND, {"Relu": "method", "%1": "variable", "f32": "type"}),
+    ],
+)  # fmt: skip
+def test_words_have_kinds(text: str, words: dict[str, str]) -> None:
+    found = opened(text).tokens()
+    kinds = {text[span.start : span.end]: kind for span, kind in found}
+    assert {word: kinds.get(word) for word in words} == words
+    assert {kind for _, kind in found} <= {*TOKENS}
+    ends = [span.end for span, _ in found]
+    assert all(span.start >= end for (span, _), end in zip(found[1:], ends, strict=False))
+    assert all("\n" not in text[span.start : span.end] for span, _ in found)
+
+
+def test_blocks_and_comments_fold() -> None:
+    assert opened(PTIR).folds() == [(1, 10), (2, 5), (7, 9)]
+    assert opened("// a\n// b\n// }\n" + PTO).folds()[0] == (0, 2)
+    assert opened(TINY).folds() == [(0, 2)]
+
+
+def test_the_uses_of_a_name_are_highlighted() -> None:
+    assert [(PTIR.count("\n", 0, s.start) + 1, d) for s, d in opened(PTIR).highlights(at(PTIR, "%y"))] == [(4, True), (5, False)]
+
+
+def test_the_signature_of_the_op_around_a_place() -> None:
+    text = "func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {\n  %y = select(%x, exp(%x, %x), %"
+    document = opened(PTIR)
+    document.text = text
+    for place, op, number in (
+        (len(text), "select", 2),
+        (text.index("exp(") + 4, "exp", 0),
+        (text.index("%x, %x)") + 4, "exp", 1),
+    ):
+        found = document.signature(place)
+        assert found is not None and (found[0].short, found[1]) == (op, number)
+    assert document.signature(5) is None
+
+
+def test_every_format_has_an_outline() -> None:
+    assert [name for name, _ in opened(MIND).symbols()] == ["%0", "%1 = Relu"]
+    assert [name for name, _ in opened(TINY).symbols()] == ["a", "b = NEG"]
+
+
+def test_completion_offers_dtypes_and_snippets() -> None:
+    document = opened(PTIR)
+    document.text = "func @f(%x: tensor<"
+    assert ("bf16", "type", "") in document.completions(len(document.text))
+    document.text = "fu"
+    assert [about for _, kind, about in document.completions(2) if kind == "snippet"] == ["a function", "a region"]
+    document.text = "  %y = "
+    assert not [t for t, kind, _ in document.completions(7) if kind == "snippet"]
 
 
 def test_a_text_with_errors_keeps_what_was_known() -> None:
@@ -231,6 +311,12 @@ def test_a_client_gets_everything_else() -> None:
                 types.DocumentFormattingParams(doc, types.FormattingOptions(2, True))
             ),
             "symbols": await client.text_document_document_symbol_async(types.DocumentSymbolParams(doc)),
+            "tokens": await client.text_document_semantic_tokens_full_async(types.SemanticTokensParams(doc)),
+            "folds": await client.text_document_folding_range_async(types.FoldingRangeParams(doc)),
+            "highlights": await client.text_document_document_highlight_async(types.DocumentHighlightParams(doc, on_y)),
+            "signature": await client.text_document_signature_help_async(types.SignatureHelpParams(doc, types.Position(3, 14))),
+            "everywhere": await client.workspace_symbol_async(types.WorkspaceSymbolParams("MAIN")),
+            "refused": await _refusal(client.text_document_rename_async(types.RenameParams(doc, on_y, "x"))),
         }
         client.text_document_did_change(
             types.DidChangeTextDocumentParams(
@@ -250,3 +336,33 @@ def test_a_client_gets_everything_else() -> None:
     assert "%x" in {item.label for item in found["completion"].items}
     assert found["format"][0].new_text == PTIR and [s.name for s in found["symbols"]] == ["func @main", "region ^r0"]
     assert [d.code for d in found["after"]] == ["UnknownOp"]
+    assert [*found["tokens"].data[:5]] == [0, 0, 12, TOKENS.index("comment"), 0] and len(found["tokens"].data) % 5 == 0
+    assert [(f.start_line, f.end_line) for f in found["folds"]] == [(1, 10), (2, 5), (7, 9)]
+    assert [h.kind for h in found["highlights"]] == [3, 2]
+    assert found["signature"].signatures[0].label == "ptir.neg(x)"
+    assert [s.name for s in found["everywhere"]] == ["func @main"]
+    assert "`%x` is another name here" in found["refused"]
+
+
+async def _refusal(answer: Any) -> str:
+    try:
+        return f"no refusal: {await answer}"
+    except Exception as error:
+        return str(error)
+
+
+def test_quick_changes_are_read_once_and_the_server_ends_with_status_0() -> None:
+    async def question(client: Any, uri: str, types: Any) -> Any:
+        for k in range(20):
+            client.text_document_did_change(
+                types.DidChangeTextDocumentParams(
+                    types.VersionedTextDocumentIdentifier(k + 2, uri),
+                    [types.TextDocumentContentChangeWholeDocument(PTIR.replace("neg(", f"neg{k}("))],
+                )
+            )
+        await client.wait_for_notification("textDocument/publishDiagnostics")
+        return client._server, client.diagnostics[uri]
+
+    server, found = ask(PTIR, question)
+    assert len(found) == 1 and "neg19" in found[0].message
+    assert server.returncode == 0

@@ -39,6 +39,9 @@ CHECKS = {
     "CHECK-LABEL: @a\nCHECK-NOT: neg\nCHECK-LABEL: @b\nCHECK-NOT: exp": "",
     "CHECK-LABEL: @a\nCHECK-NOT: exp\nCHECK-LABEL: @b": "exp: this is in the output",
     "CHECK-LABEL: @a\nCHECK-LABEL: @c": "@c: this is not in the output",
+    "CHECK-LABEL: func @a\nCHECK-LABEL: func @b": "",  # from the first character on
+    "CHECK: func @a": "",
+    "CHECK: {{%1}} = [[E:]]add": "",
     "CHECK-COUNT-2: return": "",
     "CHECK-COUNT-3: return": "return: this is not in the output",
     "CHECK: [[V:%[0-9]+]] = exp\nCHECK: add([[V]], [[V]])": "",
@@ -125,3 +128,18 @@ def test_a_command_that_takes_too_long(tmp_path: Path) -> None:
     (tmp_path / "a.ptir").write_text(f"// RUN: ptir verify %s\n{PROGRAM}")
     ran = run_ptir("lit", "--timeout", "0.001", tmp_path / "a.ptir")
     assert ran.status == 3 and "raise the limit with --timeout" in ran.err
+
+
+def test_a_check_that_fails_shows_where_it_looked_and_what_is_like_it() -> None:
+    text = "one\ntwo three\nfour\nfive\nsix\n"
+    for line, begins, shown, like in (
+        ("CHECK: two thre3", 1, ["1: one", "2: two three", "3: four"], "two three"),
+        ("CHECK: four\nCHECK: fixe", 3, ["3: four", "4: five", "5: six"], "five"),
+        ("CHECK: five\nCHECK: nothing like it", 4, ["4: five", "5: six", "6: "], None),
+        ("CHECK-NOT: five", 4, ["4: five", "5: six", "6: "], None),
+    ):
+        found = Diagnostics()
+        filecheck.compare(list(filecheck.checks(Source("f", line))), text, found)
+        (error,) = found.items
+        wanted = [f"the search begins at line {begins} of the output", *shown]
+        assert list(error.notes) == wanted + [f"this line is similar: {like}"] * (like is not None)

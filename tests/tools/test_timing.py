@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import ptir_tools
+from ptir_tools.cli import bench as commands_bench
 from ptir_tools.cli import tables
 from ptir_tools.engines import RunOptions
 from ptir_tools.engines.compiled import Compiled
@@ -154,6 +155,17 @@ def test_bench_writes_what_google_benchmark_writes(mlp: Path) -> None:
     (row,) = found["benchmarks"]
     assert row["name"] == str(mlp) and row["iterations"] == 3 and row["time_unit"] == "us" and row["run_type"] == "iteration"
     assert row["p50"] <= row["p90"] <= row["p99"] and row["real_time"] == row["p50"]
+
+
+def test_what_google_benchmark_says_of_each_program() -> None:
+    """Microseconds of one run, processor time too; operations of one run in its median."""
+    found = bench.Measured("a", [0.001, 0.002, 0.004, 0.008], cpu=0.006, warm_up=0.5, flops=100)
+    first, second = commands_bench._google([found, bench.Measured("b", [0.5], 0.25, 0.0, 0)])["benchmarks"]  # type: ignore[misc,index]
+    assert [first[f"p{p}"] for p in (50, 90, 99)] == pytest.approx([2000, 8000, 8000])
+    assert (first["real_time"], first["cpu_time"], first["warm_up"]) == pytest.approx((2000, 1500, 500_000))
+    assert first["iterations"] == 4 and first["FLOP/s"] == pytest.approx(100 / 0.002) and first["family_index"] == 0
+    assert (second["real_time"], second["cpu_time"]) == pytest.approx((500_000, 250_000))
+    assert second["name"] == second["run_name"] == "b" and second["family_index"] == 1 and "FLOP/s" not in second
 
 
 def test_bench_measures_against_another_engine(mlp: Path) -> None:

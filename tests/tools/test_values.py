@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import ptir_tools as ptir
-from ptir_tools.engines import RunOptions
+from ptir_tools.engines import RunOptions, compare
 from ptir_tools.tools.diff import constant_differences, plain_text
-from ptir_tools.tools.values import Report, pairs, values
+from ptir_tools.tools.values import Report, of_files, pairs, values
 from tests.conftest import run_ptir
 
 MODEL = """func @main(%x: tensor<f32, 4x8>, %a: tensor<f32, 8x16>) -> tensor<f32, 4x8> {
@@ -125,6 +125,19 @@ def test_saved_values_are_compared_later(tmp_path: Path) -> None:
     np.savez(tmp_path / "none.npz", z=np.zeros(3))
     assert run_ptir("diff", saved, tmp_path / "none.npz").status == 1
     assert "has no input `x`" in run_ptir("diff", given, tmp_path / "none.npz").err
+
+
+def test_arrays_of_files_correspond_by_name(tmp_path: Path) -> None:
+    """Those without a counterpart are counted, on each side."""
+    x, y = np.arange(6, dtype=np.float32), np.arange(6, dtype=np.float32) + np.float32(0.5)
+    np.savez(tmp_path / "a.npz", b=x, only=x, a=x, lone=x, other=x)
+    np.savez(tmp_path / "b.npz", a=y, more=x, b=x)
+    first, second = str(tmp_path / "a.npz"), str(tmp_path / "b.npz")
+    for one, other, left, names in ((first, second, (3, 1), ["b", "a"]), (second, first, (1, 3), ["a", "b"])):
+        report = of_files(one, other, compare.Tolerance(1e-6, 1e-5))
+        assert report.left == left and [row.label.name for row in report.rows] == names
+        assert {row.label.name: (row.error, row.differs is None) for row in report.rows} == {"a": (0.5, False), "b": (0.0, True)}
+        assert report.first is not None and report.first.label.name == "a"
 
 
 def test_a_diff_has_no_weights_and_says_how_constants_differ() -> None:

@@ -31,7 +31,7 @@ from ptir_tools.core.types import TupleType
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir import DATA
 from ptir_tools.dialects.ptir.composites.decompose import decompose
-from ptir_tools.dialects.ptir.composites.express import EXACT, PAIRS, express
+from ptir_tools.dialects.ptir.composites.express import EXACT, PAIRS, QUANTIZED, SPECIAL, express
 from ptir_tools.passes import PassContext, run_pipeline
 from ptir_tools.plan.placement import Interval, peak, place, timeline
 from ptir_tools.plan.record import ALIGN
@@ -49,7 +49,7 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
     run_pipeline(ready, "decompose{calls-only=true},canonicalize,cse,dce", PassContext(verify_each=False))
     decompose(ready)
     try:
-        express(ready, {k: v for k, v in (*EXACT.items(), *PAIRS.items()) if k not in KNOWN})
+        express(ready, {k: v for k, v in {**EXACT, **PAIRS, **QUANTIZED, **SPECIAL}.items() if k not in KNOWN})
     except Violation as violation:  # a composite does not take the dtype
         diagnostics.error("NotTranslatable", f"C: {violation.message}", program.main.loc)
         return

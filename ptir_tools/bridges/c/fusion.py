@@ -13,11 +13,11 @@ from ptir_tools.rewrite.vocabulary import tensor_type
 # Ops whose elements are elements of operands at other places: they are never in memory for themselves.
 MOVES = frozenset(("broadcast_to", "transpose", "reshape", "slice", "pad", "concat", "tile", "iota", "constant"))
 # These compute an address, and are read at one place.
-LOOKUPS = frozenset(("take", "gather", "dynamic_slice", "dynamic_update_slice", "extract_patches"))
+LOOKUPS = frozenset(("take", "gather", "dynamic_slice", "dynamic_update_slice", "extract_patches", "bitcast"))
 MAPS = frozenset((*ELEMENTS, "cast"))
 # These read an operand several times.
 REPEATING = frozenset((
-    "dot_general", "reduce_window", "take", "gather", "extract_patches", "sort", "top_k", "scatter", "scatter_add",
+    "bitcast", "dot_general", "reduce_window", "take", "gather", "extract_patches", "sort", "top_k", "scatter", "scatter_add",
     "segment_reduce",
 ))  # fmt: skip
 LARGEST = 48  # ops that one loop computes per element

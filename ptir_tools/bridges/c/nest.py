@@ -338,7 +338,7 @@ def _iota(n: Nest, op: Op, index: Index) -> str:
     i = index[op.attr("axis")]
     if dtype.is_float and dtype.bits < 32:
         return n.helpers.rounded(dtype, f"(float)({i})")
-    return f"({computed(dtype)})({i})"
+    return n.helpers.wrapping(dtype, f"({computed(dtype)})({i})")
 
 
 def _constant(n: Nest, op: Op, index: Index) -> str:
@@ -410,8 +410,24 @@ def _patches(n: Nest, op: Op, index: Index) -> str:
     return n.guarded(x, (first, *inner, channel), " && ".join(conditions) or "1", number(value, tensor_type(x).dtype))
 
 
+def _bitcast(n: Nest, op: Op, index: Index) -> str:
+    x = op.operands[0]
+    source, to = tensor_type(x).dtype, tensor_type(op.result).dtype
+    h = n.helpers
+    if to.bits == source.bits:
+        return n.let(computed(to), h.of_bits(to, h.bits(source, n.element(x, index))))
+    if to.bits < source.bits:
+        *outer, part = index
+        bits = n.let(f"uint{source.bits}_t", h.bits(source, n.element(x, tuple(outer))))
+        return n.let(computed(to), h.of_bits(to, f"{bits} >> {to.bits} * {part}"))
+    parts = [h.bits(source, n.element(x, (*index, str(k)))) for k in range(to.bits // source.bits)]
+    u = f"uint{to.bits}_t"
+    joined = " | ".join(f"({u})(({u}){part} << {k * source.bits})" for k, part in enumerate(parts))
+    return n.let(computed(to), h.of_bits(to, f"({u})({joined})"))
+
+
 MOVED = {
     "broadcast_to": _broadcast, "transpose": _transpose, "reshape": _reshape, "slice": _slice, "pad": _pad, "concat": _concat,
     "tile": _tile, "iota": _iota, "constant": _constant, "take": _take, "gather": _gather, "dynamic_slice": _dynamic_slice,
-    "dynamic_update_slice": _dynamic_update_slice, "extract_patches": _patches,
+    "dynamic_update_slice": _dynamic_update_slice, "extract_patches": _patches, "bitcast": _bitcast,
 }  # fmt: skip

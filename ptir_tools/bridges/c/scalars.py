@@ -1,6 +1,7 @@
 """One element in C: its types, literals and operators. Helper functions are written out where they are used.
 
-Values of 8 and 16 bits are floats that are rounded after each op; memory has their bits.
+Floats of 8 and 16 bits are computed as `float` and rounded after each op; memory has their bits. Integers of 4 bits have a byte
+each, and wrap after each op.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from ptir_tools.core.dtypes import (
     FP8_E4M3,
     FP8_E5M2,
     I1,
+    SI4,
     SI8,
     SI16,
     SI32,
     SI64,
+    UI4,
     UI8,
     UI16,
     UI32,
@@ -32,7 +35,9 @@ MEMORY = {
     F32: "float", F64: "double", F16: "uint16_t", BF16: "uint16_t", FP8_E4M3: "uint8_t",
     FP8_E5M2: "uint8_t", I1: "uint8_t", SI8: "int8_t", SI16: "int16_t",
     SI32: "int32_t", SI64: "int64_t", UI8: "uint8_t", UI16: "uint16_t", UI32: "uint32_t", UI64: "uint64_t",
+    SI4: "int8_t", UI4: "uint8_t",
 }  # fmt: skip
+NIBBLES = (SI4, UI4)
 NARROW = (F16, BF16, FP8_E4M3, FP8_E5M2)
 
 
@@ -90,15 +95,35 @@ class Helpers:
 
     def load(self, dtype: DType, x: str) -> str:
         """A computed element from memory."""
+        if dtype in NIBBLES:
+            return self.store(dtype, x)
         return f"{self.named(f'from_{dtype}')}({x})" if dtype in NARROW else x
+
+    def wrapping(self, dtype: DType, x: str) -> str:
+        """A sum of integers of 4 bits, computed with more, as one of them; others as they are."""
+        return self.store(dtype, x) if dtype in NIBBLES else x
+
+    def bits(self, dtype: DType, x: str) -> str:
+        """The bits of a computed element, as an unsigned integer."""
+        if dtype in NARROW:
+            return self.store(dtype, x)
+        if dtype.is_float:
+            return f"{self.named('bits' if dtype is F32 else 'bits64')}({x})"
+        return f"({x} & 15)" if dtype in NIBBLES else f"(uint{dtype.bits}_t){x}"
+
+    def of_bits(self, dtype: DType, x: str) -> str:
+        """The computed element that has the lowest bits of an unsigned integer."""
+        if dtype in (F32, F64):
+            return f"{self.named('float_of' if dtype is F32 else 'double_of')}({x})"
+        return self.load(dtype, f"({memory(dtype)})({x})")
 
     def store(self, dtype: DType, x: str) -> str:
         """A computed element for memory."""
-        return f"{self.named(f'to_{dtype}')}({x})" if dtype in NARROW else x
+        return f"{self.named(f'to_{dtype}')}({x})" if dtype in NARROW + NIBBLES else x
 
     def rounded(self, dtype: DType, x: str) -> str:
         """A computed element after its op."""
-        return self.load(dtype, self.store(dtype, x)) if dtype in NARROW else x
+        return self.load(dtype, self.store(dtype, x)) if dtype in NARROW else self.wrapping(dtype, x)
 
     # Ops
 
@@ -173,7 +198,7 @@ class Helpers:
         name = f"ptir_{s}_to_{target}"
         low, high = number(target.min, target), number(target.max, target)
         if source.is_float:
-            above = f"x >= {float(1 << (target.size * 8 - target.is_signed))!r}"
+            above = f"x >= {float(1 << (target.bits - target.is_signed))!r}"
             body = f"x != x ? 0 : x <= {float(target.min)!r} ? {low} : {above} ? {high} : ({t})x"
         else:
             tests = []
@@ -185,6 +210,57 @@ class Helpers:
             if len(tests) == 0:
                 return f"({t}){x}"
         return f"{self.use(name, f'static inline {t} {name}({s} x) {{ return {body}; }}')}({x})"
+
+    def power(self, dtype: DType, x: str, y: str) -> str:
+        """`x` to the power of `y`. Integers wrap; a negative exponent gives 1 / x**n truncated, and 0 where x is 0."""
+        if dtype.is_float:
+            return _libm("pow")(self, dtype, x, y)
+        t, u = computed(dtype), wrapping(dtype)
+        below = "    if (n < 0)\n        return x == 1 ? 1 : x != -1 ? 0 : n % 2 == 0 ? 1 : -1;\n" if dtype.is_signed else ""
+        text = f"""static inline {t} ptir_pow_{t}({t} x, {t} n)
+{{
+    {u} base = ({u})x, result = 1;
+{below}    for (; n; n = ({t})(n >> 1)) {{
+        result = n & 1 ? result * base : result;
+        base *= base;
+    }}
+    return ({t})result;
+}}"""
+        return f"{self.use(f'ptir_pow_{t}', text)}({x}, {y})"
+
+    def shifted(self, dtype: DType, kind: str, x: str, y: str) -> str:
+        """A shift, of the bits that the dtype has. By the width or more, nothing is left but, in the arithmetic one, the sign."""
+        t, bits, name = computed(dtype), dtype.bits, f"ptir_{kind}_{dtype}"
+        u = "uint64_t" if bits == 64 else "uint32_t"
+        own = "" if bits in (32, 64) else f" & {(1 << bits) - 1:#x}"
+        high = f"(({u})0 - (a >> {bits - 1}))"
+        shifted = {"left": "a << b", "logical": "a >> b", "arithmetic": f"(a >> b) | ({high} & ~({_ones(dtype, u)} >> b))"}[kind]
+        text = f"""static inline {t} {name}({t} x, {t} y)
+{{
+    const {u} a = ({u})x{own}, b = ({u})y{own};
+    return ({t})(b >= {bits} ? {high if kind == "arithmetic" else "0"} : {shifted});
+}}"""
+        return f"{self.use(name, text)}({x}, {y})"
+
+    def counted(self, dtype: DType, kind: str, x: str) -> str:
+        """The bits that are set ("popcount"), or those above the highest one that is ("clz")."""
+        t, bits, name = computed(dtype), dtype.bits, f"ptir_{kind}_{dtype}"
+        u = "uint64_t" if bits == 64 else "uint32_t"
+        own = "" if bits in (32, 64) else f" & {(1 << bits) - 1:#x}"
+        start, step = ("0", "n += (int)(a & 1)") if kind == "popcount" else (str(bits), "n--")
+        text = f"""static inline {t} {name}({t} x)
+{{
+    int n = {start};
+    for ({u} a = ({u})x{own}; a; a >>= 1)
+        {step};
+    return ({t})n;
+}}"""
+        return f"{self.use(name, text)}({x})"
+
+
+def _ones(dtype: DType, u: str) -> str:
+    """All bits of an integer dtype."""
+    return f"({u})~({u})0" if dtype.bits in (32, 64) else f"{(1 << dtype.bits) - 1:#x}u"
 
 
 Scalar = Callable[..., str]  # from the helpers, the dtype of the operands and the operands
@@ -228,6 +304,10 @@ def _sign(h: Helpers, d: DType, x: str) -> str:
     return f"({computed(d)})(({x} > 0) - ({x} < 0))" if d.is_signed else f"({computed(d)})({x} > 0)"
 
 
+def _shift(kind: str) -> Scalar:
+    return lambda h, d, x, y: h.shifted(d, kind, x, y)
+
+
 def _not(h: Helpers, d: DType, x: str) -> str:
     return f"(uint8_t)(!{x})" if d is I1 else f"({computed(d)})~{x}"
 
@@ -251,6 +331,10 @@ ELEMENTS: dict[str, Scalar] = {
     "bitwise_or": lambda h, d, x, y: f"({computed(d)})({x} | {y})",
     "bitwise_xor": lambda h, d, x, y: f"({computed(d)})({x} ^ {y})",
     "bitwise_not": _not,
+    "pow": Helpers.power, "lgamma": _libm("lgamma"),
+    **{f"shift_{name}": _shift(kind) for name, kind in
+       {"left": "left", "right_logical": "logical", "right_arithmetic": "arithmetic"}.items()},
+    "popcount": lambda h, d, x: h.counted(d, "popcount", x), "count_leading_zeros": lambda h, d, x: h.counted(d, "clz", x),
     **{name: _libm(name) for name in (
         "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "asinh", "acosh", "atanh", "log1p", "expm1", "cbrt",
     )},
@@ -285,6 +369,8 @@ static inline TYPE NAME(TYPE x)
 }"""
 # By name: the functions that it needs, and its text. They have no branches, so that compilers make vectors of them.
 FUNCTIONS: dict[str, tuple[tuple[str, ...], str]] = {
+    "to_si4": ((), "static inline int8_t ptir_to_si4(int8_t x) { return (int8_t)(((x & 15) ^ 8) - 8); }"),
+    "to_ui4": ((), "static inline uint8_t ptir_to_ui4(uint8_t x) { return x & 15; }"),
     "bits": ((), _BITS),
     "float_of": ((), _FLOAT_OF),
     "bits64": ((), _wide(_BITS)),

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from ptir_tools.bridges.c.fusion import is_splat
 from ptir_tools.bridges.c.nest import Nest, groups, place
-from ptir_tools.bridges.c.scalars import computed, memory, number, product, wrapping
-from ptir_tools.core.dtypes import F32, SI64, DType
+from ptir_tools.bridges.c.scalars import NARROW, NIBBLES, computed, memory, number, product, wrapping
+from ptir_tools.core.dtypes import F32, FP8_E4M3, SI64, DType
 from ptir_tools.core.ir import Attribute, Element, Literal, Op, Operand, Value
 from ptir_tools.core.types import Dim, Shape
 from ptir_tools.dialects.ptir.ops.scatter import index_vector_axis, window_extents
@@ -104,6 +104,7 @@ def reduction(n: Nest, op: Op, to: str) -> None:
                 at = where | dict(zip(axes, inner, strict=True))
                 value = n.helpers.cast(t.dtype, dtype, n.element(x, tuple(at[a] for a in range(t.rank))))
                 n.put(f"{total} = {combined(n, kind, dtype, total, value)};")
+        total = n.helpers.wrapping(dtype, total)
         value = n.helpers.store(out, n.helpers.cast(dtype, out, total) if dtype is not out else total)
         n.put(f"{to}[{n.linear(outer, tuple(t.shape[a] for a in kept))}] = {value};")
 
@@ -161,6 +162,7 @@ def window_reduction(n: Nest, op: Op, to: str) -> None:
             with n.block(f"if ({' && '.join(conditions)})" if conditions else ""):
                 value = n.helpers.cast(t.dtype, dtype, n.element(x, tuple(index)))
                 n.put(f"{total} = {combined(n, kind, dtype, total, value)};")
+        total = n.helpers.wrapping(dtype, total)
         value = n.helpers.cast(dtype, out.dtype, total) if dtype is not out.dtype else total
         n.put(f"{to}[{n.linear(places, out.shape)}] = {n.helpers.store(out.dtype, value)};")
 
@@ -207,7 +209,8 @@ def contraction(n: Nest, op: Op, to: Sequence[str], scratch: Callable[[DType, Sh
     """A product of matrices per index of the batch axes. Operands in another order or dtype are written in order first."""
     x, y = op.operands
     out = tensor_type(op.result)
-    dtype = _attr(op, "accum_dtype") or _default(tensor_type(x).dtype)
+    accum = _attr(op, "accum_dtype") or _default(tensor_type(x).dtype)
+    dtype = F32 if accum in NARROW else accum
     batches, contracts = [op.attr(f"batch_{s}") for s in ("lhs", "rhs")], [op.attr(f"contract_{s}") for s in ("lhs", "rhs")]
     free = [
         [a for a in range(tensor_type(v).rank) if a not in (*b, *c)] for v, b, c in zip((x, y), batches, contracts, strict=True)
@@ -220,7 +223,7 @@ def contraction(n: Nest, op: Op, to: Sequence[str], scratch: Callable[[DType, Sh
     sizes = [" * ".join(map(n.extent, v)) or "1" for v in (m, c, k)]
     t, total = computed(dtype), wrapping(dtype)
     name = n.helpers.use(*product(t, total))
-    into = to[0] if dtype is out.dtype else scratch(dtype, out.shape)
+    into = to[0] if accum is dtype is out.dtype and dtype not in NIBBLES else scratch(dtype, out.shape)
     with n.loops(b) as index:
         at = n.joined(index, tuple(b)) if b else "0"
         starts = [f"{p} + ({at}) * ({r}) * ({s})" if b else p for p, r, s in
@@ -229,7 +232,9 @@ def contraction(n: Nest, op: Op, to: Sequence[str], scratch: Callable[[DType, Sh
     if into != to[0]:
         with n.loops(out.shape) as index:
             at = n.linear(index, out.shape)
-            n.put(f"{to[0]}[{at}] = {n.helpers.store(out.dtype, n.helpers.cast(dtype, out.dtype, f'{into}[{at}]'))};")
+            total = n.helpers.rounded(accum, f"{into}[{at}]")
+            value = n.helpers.cast(accum, out.dtype, total) if accum is not out.dtype else total
+            n.put(f"{to[0]}[{at}] = {n.helpers.store(out.dtype, value)};")
 
 
 def _ordered(n: Nest, x: Operand, order: Sequence[int], dtype: DType, scratch: Callable[[DType, Shape], str]) -> str:
@@ -321,6 +326,7 @@ def gathering(n: Nest, op: Op, to: Sequence[str], scratch: Callable[[DType, Shap
         .replace("mul", "prod")
     )
     dtype = _attr(op, "accum_dtype") or (_default(out.dtype) if kind in ("sum", "prod") else out.dtype)
+    dtype = F32 if dtype is FP8_E4M3 else dtype  # which has no infinity to begin with
     into = to[0] if dtype is out.dtype else scratch(dtype, out.shape)
     if short == "segment_reduce":
         with n.loops(out.shape) as index:

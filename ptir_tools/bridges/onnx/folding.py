@@ -159,8 +159,13 @@ def _div(_: Node, x: Array, y: Array) -> Array | None:
 
 
 def _mod(node: Node, x: Array, y: Array) -> Array | None:
-    if x.dtype == object or y.dtype == object or node.attr("fmod"):
+    if node.attr("fmod"):
         return None
+    if x.dtype == object or y.dtype == object:
+        if any(not isinstance(n, Extent) and n < 1 for n in y.flat):
+            return None
+        rest: Array = called(np.mod, x.astype(object), y.astype(object))
+        return rest
     return None if (y == 0).any() else called(np.mod, x, y).astype(x.dtype)
 
 
@@ -329,7 +334,7 @@ FOLDS: dict[str, Fold] = {
     "ConstantOfShape": _filled, "Range": _range, "Split": _split, "Expand": _expand,
     "CumSum": _cumsum,
     "Pow": lambda node, x, y: (_same(np.power) if x.dtype.kind == "f" else _by_reference)(node, x, y),  # of integers as ONNX does
-    "Cast": lambda node, x: cast(x, dtype_of(node.attr("to"))),
+    "Cast": lambda node, x: cast(x, dtype_of(node.attr("to"), "to")),
     "Gather": lambda node, x, at: called(np.take, x, at.astype(np.int64), axis=node.attr("axis")) if x.ndim else None,
     "Unsqueeze": lambda node, x, axes=None: called(np.expand_dims, x, _axes(node, axes) or ()),
     "Squeeze": lambda node, x, axes=None: called(np.squeeze, x, _axes(node, axes)),

@@ -11,7 +11,7 @@ from functools import partial
 from math import isfinite, prod
 
 from ptir_tools.bridges.onnx.emitter import Emitter, Out, Tree
-from ptir_tools.bridges.onnx.lowerings import convolved, in_bytes, linear, packed, points, quantizes
+from ptir_tools.bridges.onnx.lowerings import convolved, in_bytes, linear, packed, points, quantizes, sliced
 from ptir_tools.bridges.onnx.ops.elementwise import ACTIVATIONS, Attributes, bounded
 from ptir_tools.bridges.onnx.ops.quantize import by_range
 from ptir_tools.bridges.onnx.protocols import Attribute
@@ -20,6 +20,7 @@ from ptir_tools.core.dtypes import F16, F32, F64, SI8, SI32, SI64, UI8, DType
 from ptir_tools.core.ir import Op, Operand, Region, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
+from ptir_tools.core.transforms import window_of
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir.builder.build import Graph, Tensor
 from ptir_tools.dialects.ptir.composites.rounding import sqrt
@@ -282,6 +283,51 @@ def per_channel(e: Emitter, x: Operand, axis: int) -> Out | None:
     count = whole.shape[axis]
     only = count != 1 and shape == tuple(count if a == axis else 1 for a in range(len(shape)))
     return e.reshape(y, (count,)) if only else None
+
+
+@idiom("cast", "dot_general")
+def _spectrum(e: Emitter, op: Op) -> Out | None:
+    """`STFT` or `DFT`: frames of an f32 signal times the matrix of a Fourier transform, in f64, as f32."""
+    ends = op.defn.short == "cast"
+    cut = made_by(op.operands[0], "slice") if ends else None
+    parts = made_by((cut or op).operands[0], "reshape") if ends else None
+    dot = made_by((parts or cut or op).operands[0], "dot_general") if ends else op
+    if dot is None or not e.as_onnx or not e.has("STFT") or _dtype(op) is not F32:
+        return None
+    frames, matrix = dot.operands[0].type if isinstance(dot.operands[0], Value) else None, known(e, dot.operands[1])
+    if not isinstance(frames, TensorType) or frames.dtype is not F64 or matrix is None or matrix.ndim != 2:
+        return None
+    matrix = matrix if dot.attr("contract_rhs") == (0,) else matrix.T
+    length = len(matrix)
+    is_last = dot.attr("contract_lhs") == (frames.rank - 1,) and frames.shape[-1] == length and not dot.attr("batch_lhs")
+    if not is_last or (cut is not None and parts is None) or (window := window_of(matrix)) is None:
+        return None
+    y: Out
+    shape = (*frames.shape[:-1], length // 2 + 1, 2)
+    if (patches := made_by(dot.operands[0], "extract_patches")) is not None:
+        x = _of_f32(e, patches.operands[0])
+        if x is None or x.rank != 3 or x.shape[-1] != 1 or np.any(patches.attr("padding")) or patches.attr("dilation") != (1,):
+            return None
+        (step,) = patches.attr("strides")
+        numbers = (e.scalar(step, SI64), e.constant(window.astype(np.float32)), e.scalar(length, SI64))
+        y = e("STFT", x, *numbers, onesided=1, shape=shape)
+    elif (window == 1).all() and e.opset >= 20 and (x := _of_f32(e, dot.operands[0])) is not None:
+        column = e.reshape(x, (*x.shape, 1))
+        y = e("DFT", column, e.scalar(length, SI64), e.scalar(x.rank - 1, SI64), onesided=1, shape=shape)
+    else:
+        return None
+    return e.reshape(y, e.shape) if cut is None else sliced(e, cut, y)
+
+
+def _of_f32(e: Emitter, x: Operand) -> Out | None:
+    """The f64 value `x` in f32; None where its elements do not come from f32, moved."""
+    source = x
+    while (op := made_by(source, "reshape", "transpose", "pad", "slice")) is not None:
+        source = op.operands[0]
+    cast = made_by(source, "cast")
+    if cast is None or e.tensor(cast.operands[0]).dtype is not F32:
+        return None
+    return e.tensor(cast.operands[0]) if source is x else e.cast(e.tensor(x), F32)
 
 
 # ---- means and pools

@@ -9,10 +9,12 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from ptir_tools.bridges import extents
-from ptir_tools.bridges.extents import Size
+from ptir_tools.bridges.extents import Extent, Size
 from ptir_tools.bridges.node import Place
+from ptir_tools.bridges.onnx import declared
 from ptir_tools.bridges.onnx.folding import fold
 from ptir_tools.bridges.onnx.ops import bounded, contrib
 from ptir_tools.bridges.onnx.protocols import OF_NUMPY, POISON, Attribute, Bounded, Datum, Items, Poisoned, Scope, spelled
@@ -36,7 +38,7 @@ from ptir_tools.core import arrays, places
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, unknown_name
 from ptir_tools.core.dialect import BIND, SHAPES, Options, Program
-from ptir_tools.core.dtypes import SI64, DType
+from ptir_tools.core.dtypes import SI64, DType, Kind
 from ptir_tools.core.expressions import of_dim
 from ptir_tools.core.files import is_below, open_data
 from ptir_tools.core.ir import Element, Operand, Value, result_names
@@ -48,7 +50,7 @@ from ptir_tools.core.symbols import DERIVED
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import Dim, Sym, TensorType, sym
 from ptir_tools.core.violations import Place as Piece
-from ptir_tools.core.violations import Violation
+from ptir_tools.core.violations import Violation, operand
 from ptir_tools.dialects.ptir import GIVEN, PLACEHOLDERS
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
@@ -84,6 +86,7 @@ class Importer:
         self.counts: dict[Operand, list[Size]] = {}  # the integers and extents that tensors of another dtype hold
         self.declared: dict[str, onnx.TypeProto.Tensor] = {}  # types of values by name, as the file has them
         self.squeezed: dict[Sym, Loc] = {}  # the symbols of axes that a Squeeze drops when they are 1, and where
+        self.assumed: dict[str, Dim] = {}  # extents that the run finds not to be negative, by what that means
         self.bounded: dict[Operand, Bounded] = {}  # tensors with rows that do not count
         self.graph = Broadcasting()
         self.graph.caller = self.place  # type: ignore[assignment]
@@ -158,6 +161,8 @@ class Importer:
             return None
         program = self.graph.returns(*(x for _, x in results))
         program.source = self.source
+        if self.assumed:
+            program.main.attrs[DERIVED] = {**program.main.attrs.get(DERIVED, {}), **self.assumed}
         program.attrs[METADATA] = {p.key: p.value for p in self.model.metadata_props}
         if self.model.doc_string:
             program.attrs["doc"] = self.model.doc_string
@@ -349,7 +354,7 @@ class Importer:
         except Poisoned:
             return []
         except Violation as violation:
-            self.diagnostics.violation(violation, None)
+            self.diagnostics.error(violation.code, f"the output `{name}`: {violation.message}", None, help=violation.help)
             return []
         made = [(part, x) for part, x in results if x is not None]
         counts = [(f"{part}.count", b.count) for part, x in made if (b := self._bound(x))]
@@ -394,6 +399,8 @@ class Importer:
         names = [*re.findall(r"`([^`]+)`", message), message.partition(":")[0], *_ABOUT.get(message.partition(" ")[0], ())]
         if isinstance(at, Piece) and at.kind == "operand" and int(at.key) < len(proto.input):
             names.append(proto.input[int(at.key)])
+        if isinstance(at, Piece) and at.kind == "attribute":
+            names.insert(0, str(at.key))
         attributes = {a.name: _attribute_text(a) for a in proto.attribute}
         known = {*proto.input, *proto.output}
         wanted = [attributes.get(name, name if name in known else "") for name in names]
@@ -421,7 +428,8 @@ class Importer:
         wanted = [d.dim_value for d in t.shape.dim]
         pairs = [*zip(datum.shape, wanted, strict=False)]
         if t.HasField("shape") and (len(wanted) != datum.rank or any(isinstance(d, int) and n > 0 and d != n for d, n in pairs)):
-            message = f"`{name}` is declared {wanted} (0 is open), and is {datum.type}"
+            shape = ", ".join(str(n) if n else "?" for n in wanted)
+            message = f"`{name}` is declared [{shape}], and is {datum.type}"
             self.diagnostics.warning("InvalidModel", message, self.place.loc)
         return datum
 
@@ -471,6 +479,7 @@ class Importer:
         schema = _schema(proto.op_type, opset, domain)
         if schema is not None:
             _check(schema, proto, opset, attrs)
+            self._check_kinds(schema, proto, scope)
         defaults = DEFAULTS.get((domain, proto.op_type), {}) if schema is None else _defaults(schema)
 
         def fresh() -> Node:
@@ -498,6 +507,8 @@ class Importer:
                 raise refused(f"there is no operator {op} in operator set {opset}", proposed(proto.op_type, similar, "{}")[0])
             if not (schema.has_function or schema.has_context_dependent_function):
                 raise refused(f"there is no translation of {proto.op_type}")
+        if (picked := self._chosen(fresh(), proto, scope)) is not None:
+            return picked
         operands = [scope.datum(name) if name else None for name in proto.input]
         kept = self._carried(fresh(), operands) if self.bounded and handler is not None else None
         if handler is not None:
@@ -512,6 +523,53 @@ class Importer:
             return results
         assert schema is not None
         return self.expand(self._body(schema, proto, opset, operands, scope), proto, {**defaults, **attrs}, scope)
+
+    def _check_kinds(self, schema: onnx.defs.OpSchema, proto: onnx.NodeProto, scope: Scope) -> None:
+        """Raises Violation for floats where the operator takes integers alone, such as indices, and the like for truth values."""
+        wanted = _only(schema.name, schema.domain, schema.since_version)
+        for i, name in enumerate(proto.input):
+            x = scope.values.get(name)
+            dtype = x.dtype if isinstance(x, Tensor) else OF_NUMPY.get(x.dtype.name) if isinstance(x, np.ndarray) else None
+            if dtype is not None and (only := wanted[min(i, len(wanted) - 1)]) and only != _kind(dtype):
+                raise Violation("InvalidModel", f"`{name}` is {dtype}, and {proto.op_type} takes {only} there", at=operand(i))
+
+    def _chosen(self, node: Node, proto: onnx.NodeProto, scope: Scope) -> list[Datum] | None:
+        """The outputs of a node whose operand decides their type and is not known, where the file declares their types."""
+        if node.proto.domain or not scope.top or not declared.decides(proto.op_type):
+            return None
+        shapes = [self._shape_declared(name) for name in proto.output]
+        known = [s for s in shapes if s is not None]
+        choice = declared.choice(node, known) if known and len(known) == len(shapes) else None
+        if choice is None:
+            return None
+        name = proto.input[choice.operand]
+        before, rows = scope.values[name], []
+        for value in choice.values:
+            scope.values[name] = value
+            try:
+                made = [scope.tensor(x) for x in self.translate(proto, scope)]
+            finally:
+                scope.values[name] = before
+            rows.append([x for x in made if x is not None])
+        columns = [[*column] for column in zip(*rows, strict=True)]
+        if any(x.shape != shape for column, shape in zip(columns, known, strict=False) for x in column):
+            return None
+        return [choice.chosen(column) for column in columns]
+
+    def _shape_declared(self, name: str) -> tuple[Dim, ...] | None:
+        """The shape that the file declares for a value: numbers and extents of inputs; None where it is not whole."""
+        t = self.declared.get(name)
+        if t is None or not t.HasField("shape"):
+            return None
+        shape: list[Dim] = []
+        for d in t.shape.dim:
+            if d.HasField("dim_value") and d.dim_value >= 0:
+                shape.append(d.dim_value)
+            elif d.dim_param in self.symbols:
+                shape.append(self.numbers.get(d.dim_param, sym(d.dim_param)))
+            else:
+                return None
+        return tuple(shape)
 
     def _bound(self, datum: Datum) -> Bounded | None:
         return self.bounded.get(datum.operand) if isinstance(datum, Tensor) else None
@@ -603,6 +661,11 @@ class Importer:
             if isinstance(x, Tensor) and array is not None and array.dtype.kind in "iO":
                 self.counts[x.operand] = extents.as_dims(array)
 
+    def not_zero(self, extent: Extent) -> None:
+        """Assume that an extent, or its negative, is not 0. The run checks it."""
+        positive = -extent if extents.most(extent) <= 0 else extent
+        self.assumed[f"{spelled(str(positive))}_is_not_0"] = extents.dim(positive - 1)
+
     def wanted(self, scope: Scope, name: str) -> None:
         """Record the inputs that the value `name` is computed from: they must be constant."""
         entry = scope.values.get(name)
@@ -622,7 +685,8 @@ class Importer:
 
 
 def _first_line(error: Exception, proto: onnx.NodeProto) -> str:
-    return next(iter(str(error).strip().splitlines()), f"{proto.op_type} is malformed")
+    said = next(iter(str(error).strip().splitlines()), f"{proto.op_type} is malformed")
+    return said.rpartition("InferenceError] ")[2]
 
 
 def _tensor_of(value: onnx.ValueInfoProto) -> onnx.TypeProto.Tensor | None:
@@ -700,6 +764,20 @@ def _check(schema: onnx.defs.OpSchema, proto: onnx.NodeProto, opset: int, attrs:
             raise Violation("InvalidModel", f"the attribute `{a.name}` of {what} is {wanted}, not {given}")
     if missing := [k for k, a in schema.attributes.items() if a.required and k not in attrs]:
         raise Violation("InvalidModel", f"{what} needs the attribute `{missing[0]}`")
+
+
+def _kind(dtype: DType) -> str:
+    return "integers" if dtype.is_integer else "truth values" if dtype.kind is Kind.BOOL else "other"
+
+
+@cache
+def _only(op: str, domain: str, version: int) -> list[str]:
+    """For each operand of an operator "integers" or "truth values", if it takes these alone; else ""."""
+    result = []
+    for given in onnx.defs.get_schema(op, version, domain).inputs:
+        integers = all(re.fullmatch(r"tensor\(u?int\d+\)", t) for t in given.types)
+        result.append("integers" if integers else "truth values" if {*given.types} == {"tensor(bool)"} else "")
+    return result
 
 
 def _defaults(schema: onnx.defs.OpSchema) -> dict[str, object]:

@@ -459,8 +459,8 @@ lowers("transpose")(lambda e, op, x: e.transpose(x, op.attr("perm")))
 lowers("tile")(lambda e, op, x: e("Tile", x, e.ints(op.attr("repeats")), shape=e.shape))
 
 
-@lowers("slice")
-def _slice(e: Emitter, op: Op, x: Out) -> Out:
+def sliced(e: Emitter, op: Op, x: Out) -> Out:
+    """The part of `x` that the slice `op` reads."""
     starts, sizes = op.attr("starts"), op.attr("sizes")
     if all(isinstance(d, int) for d in x.shape):
         source, perm = x.moved or (x, tuple(range(x.rank)))
@@ -468,7 +468,11 @@ def _slice(e: Emitter, op: Op, x: Out) -> Out:
         return e.transpose(part, perm)
     axes = [a for a, (start, size, d) in enumerate(zip(starts, sizes, x.shape, strict=True)) if start or size != d]
     first, stop = e.ints([starts[a] for a in axes]), e.ints([starts[a] + sizes[a] for a in axes])
-    return e("Slice", x, first, stop, e.ints(axes), shape=e.shape)
+    y: Out = e("Slice", x, first, stop, e.ints(axes), shape=e.shape)
+    return y
+
+
+lowers("slice")(sliced)
 
 
 @lowers("concat")
@@ -541,10 +545,30 @@ def _window(e: Emitter, op: Op, x: Out) -> Out:
     return converted(e, y, source)
 
 
+_MOST_TAPS = 8  # of one axis that are slices; more are read by their indices
+_MOST_INDICES = 1 << 14  # that are a constant
+
+
+def _windows(e: Emitter, op: Op, x: Out) -> Out:
+    """The windows of the padded signal `x`, by their indices."""
+    (size,), (stride,), (dilation,) = (op.attr(name) for name in ("window", "strides", "dilation"))
+    places, taps = e.shape[1], np.arange(size) * dilation
+    if isinstance(places, int) and places * size <= _MOST_INDICES:
+        at = e.constant(np.arange(places)[:, None] * stride + taps)
+    else:
+        count = e("Shape", x, start=1, end=2, shape=(1,))
+        stop = e.reshape(e("Sub", count, e.ints([taps[-1]])), ())
+        first = e("Range", e.constant(np.int64(0)), stop, e.constant(np.int64(stride)), shape=(places,))
+        at = e("Add", e.reshape(first, (places, 1)), e.constant(taps[None]), shape=(places, size))
+    return e.reshape(e("Gather", x, at, axis=1, shape=(x.shape[0], places, size, x.shape[2])), e.shape)
+
+
 @lowers("extract_patches")
 def _patches(e: Emitter, op: Op, x: Out) -> Out:
     fill = e.constant(scalars.element(op.attr("pad_value"), x.dtype), x.dtype)
     parts = [_framed(e, x, [(0, 0), *op.attr("padding"), (0, 0)], fill)]
+    if x.rank == 3 and op.attr("window")[0] > _MOST_TAPS:
+        return _windows(e, op, parts[0])
     geometry = zip(op.attr("window"), op.attr("strides"), op.attr("dilation"), e.shape[1:-1], strict=True)
     for axis, (size, stride, dilation, places) in enumerate(geometry, 1):
         span = (size - 1) * dilation + 1

@@ -7,12 +7,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from ptir_tools.bridges import extents
 from ptir_tools.bridges import node as context
 from ptir_tools.bridges.onnx.protocols import Attribute, Datum, Items, Scope
+from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import BF16, F16, F32, FP8_E4M3, FP8_E5M2, PTIR_DTYPES, SI4, UI4, DType
 from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.typed import TYPE_CHECKING, TypeVar
 from ptir_tools.core.types import Dim, Shape, Sym
-from ptir_tools.core.violations import Violation
+from ptir_tools.core.violations import Violation, attribute
 from ptir_tools.dialects.ptir.builder.build import Graph, Tensor
 
 if TYPE_CHECKING:
@@ -64,15 +65,19 @@ def refused(reason: str, help: str | None = None) -> Violation:
     return Violation("UnsupportedOnnx", reason, help=help)
 
 
-def dtype_of(number: int | str) -> DType:
-    """The dtype with the ONNX number `number`; operator sets before 6 name it. Raises Violation for one that PTIR lacks."""
+def dtype_of(number: int | str, name: str = "") -> DType:
+    """The dtype with the ONNX number `number`, which the attribute `name` is; operator sets before 6 name it. Raises Violation
+    for one that PTIR lacks."""
+    at = attribute(name) if name else None
     if isinstance(number, str):
         try:
             number = int(onnx.TensorProto.DataType.Value(number))
         except ValueError:
-            raise Violation("InvalidModel", f"there is no type {number}") from None
+            raise Violation("InvalidModel", f"there is no type {number}", at=at) from None
     if number not in DTYPES:
-        raise refused(f"PTIR has no {NAMES.get(number, f'type {number}')}")
+        if number not in NAMES:
+            raise Violation("InvalidModel", f"there is no type {number}", at=at)
+        raise refused(f"PTIR has no {NAMES[number]}")
     return DTYPES[number]
 
 
@@ -129,6 +134,8 @@ class Node(context.Node):
         datum = self.datum(i)
         if isinstance(datum, Tensor) and (counts := self.scope.importer.counted(datum)) is not None:
             datum = extents.settled(extents.vector(counts).reshape([fixed(d) for d in datum.shape]))
+        if isinstance(datum, Tensor) and 0 in datum.shape and datum.tensor_type.is_static:
+            return np.zeros([fixed(d) for d in datum.shape], arrays.numpy_dtype(datum.dtype))
         if isinstance(datum, Tensor):
             self.scope.importer.wanted(self.scope, self.proto.input[i])
             raise Violation(
@@ -223,7 +230,7 @@ class Node(context.Node):
     def dtype(self, name: str, default: DType = F32) -> DType:
         """The dtype that an attribute names by number; 0 and absence are the default."""
         number = self.attr(name)
-        return dtype_of(number) if number else default
+        return dtype_of(number, name) if number else default
 
     def axes(self, i: int, rank: int, name: str = "axes") -> list[int] | None:
         """Axes from operand `i` or, in older operator sets, from an attribute; counted from the front; None when absent."""

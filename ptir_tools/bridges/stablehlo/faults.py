@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from ptir_tools.bridges.stablehlo.scopes import read_names
-from ptir_tools.bridges.stablehlo.syntax import Keyed, Statement
+from ptir_tools.bridges.stablehlo.syntax import Statement
 from ptir_tools.bridges.stablehlo.types import SPELLING
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.source import Loc, pack
-from ptir_tools.core.spelling import proposed
 from ptir_tools.core.violations import Place, Violation
 from ptir_tools.grammars.parser import Token
 
@@ -67,11 +66,20 @@ def place(violation: Violation, s: Statement, text: str, spelled: Mapping[str, s
     words = [w for name in wanted for w in (name, *(word for word, other in spelled.items() if other == name))]
     for word in words:
         if found := re.compile(rf'(?<![\w$%@."]){re.escape(word)}"?\s*={_VALUE}').search(text, s.at.end_pos, s.end):
-            return pack(*found.span(1))
+            return _entry(found, at.entry if isinstance(at, Place) else ())
     if violation.code in ("LiteralSizeMismatch", "InvalidLiteral"):
         literal = next((x for x in s.pieces if isinstance(x, Token) and x.type == "DENSE"), None)
         return literal.loc if literal is not None else s.at.loc
     return s.at.loc
+
+
+def _entry(found: re.Match[str], entry: tuple[int, ...]) -> Loc:
+    """The number of a list that `entry` counts, or the list."""
+    numbers = list(re.finditer(r"-?\d+", found[1])) if len(entry) == 1 else []
+    if not entry or not entry[0] < len(numbers):
+        return pack(*found.span(1))
+    start, stop = numbers[entry[0]].span()
+    return pack(found.start(1) + start, found.start(1) + stop)
 
 
 def within(token: Token, violation: Violation) -> Loc:
@@ -81,14 +89,9 @@ def within(token: Token, violation: Violation) -> Loc:
     return pack(token.start_pos + at, token.start_pos + at + len(word)) if at > 0 else token.loc
 
 
-def check_words(s: Statement, spelled: Mapping[str, str], text: str, known: Mapping[str, object]) -> None:
-    """Raise Violation for a misspelled word of the pretty form, a missing comma between operands, or an operand without `%`."""
+def check_words(s: Statement, text: str, known: Mapping[str, object]) -> None:
+    """Raise Violation for a missing comma between operands, or an operand without `%`."""
     for piece in s.pieces:
-        if isinstance(piece, Keyed) and piece.key is not piece.value and str(piece.key) not in (*spelled, *spelled.values()):
-            help, instead = proposed(str(piece.key), spelled, "{}", "{}")
-            if instead is not None:
-                message = f"`{s.name}` has no attribute `{piece.key}`"
-                raise Violation("UnknownAttribute", message, help=help, loc=piece.key.loc, instead=instead)
         if isinstance(piece, Token) and piece.type == "WORD" and str(piece) in known and s.at.type == "NAME":
             message = f"`{piece}` is no operand: a value begins with `%`"
             raise Violation("SyntaxError", message, help=f"did you mean `%{piece}`?", loc=piece.loc, instead=f"%{piece}")

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ptir_tools.bridges.node import Place
-from ptir_tools.bridges.stablehlo import faults, portable, quantized  # declared before a program is read
+from ptir_tools.bridges.stablehlo import faults, narrow, portable, quantized  # declared before a program is read
 from ptir_tools.bridges.stablehlo import ops as ops
 from ptir_tools.bridges.stablehlo.checks import Checks
-from ptir_tools.bridges.stablehlo.scopes import POISON, InError, Scope, fits, read_names
+from ptir_tools.bridges.stablehlo.scopes import CALLS, POISON, InError, Scope, fits, read_names
 from ptir_tools.bridges.stablehlo.symbolic import SymbolicElements
 from ptir_tools.bridges.stablehlo.symbolic_rules import note
 from ptir_tools.bridges.stablehlo.syntax import (
@@ -24,7 +24,7 @@ from ptir_tools.bridges.stablehlo.syntax import (
     Typed,
     parse,
 )
-from ptir_tools.bridges.stablehlo.table import HANDLERS, REFUSED, Entry, Site, plain
+from ptir_tools.bridges.stablehlo.table import HANDLERS, REFUSED, Entry, Site, plain, unknown_op
 from ptir_tools.bridges.stablehlo.types import UNSUPPORTED, Kind, Quantized, Tuple, refused, type_of
 from ptir_tools.bridges.stablehlo.types import Token as TokenType
 from ptir_tools.core.collector import collector_paused
@@ -34,7 +34,7 @@ from ptir_tools.core.ir import Function
 from ptir_tools.core.lazy import late, regex
 from ptir_tools.core.limits import Expansion, LimitExceeded, current, integer
 from ptir_tools.core.source import Loc, Source
-from ptir_tools.core.spelling import did_you_mean, proposed
+from ptir_tools.core.spelling import proposed
 from ptir_tools.core.types import UNKNOWN, Sym, TensorType, sym
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir import DIALECT
@@ -43,7 +43,6 @@ from ptir_tools.dialects.ptir.builder.build import Graph, Tensor
 from ptir_tools.grammars.parser import Token
 
 _VERSIONED = regex(r"^[^\S\n]*\"?vhlo\.func_v\d", re.MULTILINE)
-CALLS = ("call", "func.call")
 
 
 class Reader:
@@ -53,10 +52,12 @@ class Reader:
         self, source: Source, diagnostics: Diagnostics, options: Options, handlers: Mapping[str, Entry] = HANDLERS
     ) -> None:
         self.diagnostics, self.options, self.handlers, self.text = diagnostics, options, handlers, source.text
+        self.narrow = bool(narrow.named(source.text))
         self.functions: dict[str, FunctionText] = {}
         self.here = Place()
         self.calls: list[str] = []  # the functions that are being inlined
         self.reported: set[Loc] = set()
+        self.lost: set[str] = set()  # names that statements with a syntax error would define
         self.meshes: dict[str, dict[str, int]] = {}  # the extents of their axes
         self.symbols = 0
         self.symbolic = SymbolicElements()
@@ -125,9 +126,9 @@ class Reader:
                 self.diagnostics.violation(violation, p.type.loc)
                 continue
             try:
-                value: object = self.parameter(p, type_of(str(p.type)), block)
+                value: object = self.parameter(p, self.type(p.type), block)
             except Violation as violation:
-                self.diagnostics.violation(violation, p.type.loc)
+                self.diagnostics.violation(violation, violation.loc or p.type.loc)
                 value = POISON
             scope.values[name] = [value]
         try:
@@ -223,7 +224,7 @@ class Reader:
             if s.name in REFUSED:
                 raise refused(REFUSED[s.name])
             raise unknown_op(s.name, self.handlers)
-        faults.check_words(s, entry.spelled, self.text, scope.values)
+        faults.check_words(s, self.text, scope.values)
         site = Site(scope, s, entry.spelled)
         operands = [self.operand(token, scope) for token in site.names]
         types = [self.type(t) for t in s.returned or s.given or []]
@@ -238,7 +239,17 @@ class Reader:
             self.declared(s, site.names, operands, scope)
         if not entry.values:
             list(site.each(operands))
-        result = entry.handler(site, *operands)
+        kinds = [narrow.named(str(t)) for t in s.returned or s.given or []] if self.narrow else []
+        try:
+            if any(kinds):
+                outputs = sum(n for _, n in s.results)
+                result = narrow.perform(site, entry.handler, operands, kinds if len(kinds) == outputs else kinds[-1:] * outputs)
+            else:
+                result = entry.handler(site, *operands)
+        except Violation as violation:
+            raise site.misspelled() or violation from None
+        if (misspelled := site.misspelled()) is not None:
+            raise misspelled
         results = (
             list(result)
             if isinstance(result, (tuple, list)) and not entry.values
@@ -301,7 +312,15 @@ class Reader:
         """The operands of a return. Raises Violation, InError."""
         self.here.loc = s.loc
         try:
-            return [self.operand(token, scope) for token in read_names(s.pieces)]
+            names = read_names(s.pieces)
+            operands = [self.operand(token, scope) for token in names]
+            if s.given is not None:
+                require(len(s.given) == len(operands), "OperandCountMismatch", f"{len(operands)} operands, {len(s.given)} types")
+                for name, text, x in zip(names, s.given, operands, strict=True):
+                    if isinstance(x, Tensor) and not fits(scope.type(text), x.type):
+                        message = f"`{name}` is {x.type}, and the return declares it {text}"
+                        raise Violation("OperandTypeMismatch", message, loc=text.loc)
+            return operands
         except Violation as violation:
             self.error(violation, s)
             raise InError from None
@@ -332,22 +351,11 @@ class Reader:
         self.calls.append(name)
         try:
             inner = Scope(self, scope.block, None, scope.lift)
+            inner.device = scope.on_device
             inner.parameters(entry.params or entry.body.params, [scope.lifted(x) for x in operands])
             return inner.body(entry.body)
         finally:
             self.calls.pop()
-
-
-def unknown_op(name: str, known: Mapping[str, object]) -> Violation:
-    """The Violation for an op without a handler, with the known ones that it may mean."""
-    dialect = name.partition(".")[0]
-    if dialect not in ("stablehlo", "chlo", "mhlo"):
-        return refused(f"`{name}` is not an op of StableHLO", proposed(f"stablehlo.{name.rpartition('.')[2]}", known, "{}")[0])
-    begun = [each for each in known if each.startswith(name)]
-    help, instead = proposed(name, known, "{}", "{}")
-    if begun:
-        help, instead = did_you_mean(begun), begun[0] if len(begun) == 1 else None
-    return Violation(UNSUPPORTED, f"PTIR has nothing for `{name}`", help=help, at=name, instead=instead)
 
 
 def statements(block: Block | None) -> list[Statement]:
@@ -413,10 +421,12 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
         if text is None:
             return None
         source.text, source.data = text, source.text.encode("utf-8")
-    items = parse(source, diagnostics, DIALECT.codes.syntax)
+    lost: set[str] = set()
+    items = parse(source, diagnostics, DIALECT.codes.syntax, lost)
     if items is None:
         return None
     reader = Reader(source, diagnostics, options)
+    reader.lost = lost
     reader.collect(items)
     return reader.program()
 

@@ -21,6 +21,7 @@ from ptir_tools.dialects.ptir.builder.build import Block as Target
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.grammars.parser import Token
 
+CALLS = ("call", "func.call")
 POISON = None  # the value of an op in error: its readers are not reported
 RETURNS = ("return", "func.return", "stablehlo.return", "mhlo.return", "chlo.return", "sdy.return")
 
@@ -31,6 +32,8 @@ class Reader(Protocol):
     symbolic: SymbolicElements
     checks: Checks
     meshes: dict[str, dict[str, int]]
+    calls: list[str]
+    lost: set[str]
 
     @property
     def text(self) -> str: ...
@@ -87,6 +90,8 @@ class Scope:
         if (result := self.values.get(name)) is not None:
             return result
         if self.outer is None:
+            if name in self.reader.lost:
+                raise InError
             help, instead = proposed(name, self.values)
             raise Violation("UndefinedValue", f"%{name} is not defined here", help=help, instead=instead)
         result = self.outer.find(name)

@@ -313,16 +313,27 @@ class _Aliases:
 _NONE = Typed(None)
 
 
-def parse(source: Source, diagnostics: Diagnostics, code: str) -> list[Item] | None:
+def parse(source: Source, diagnostics: Diagnostics, code: str, lost: set[str] | None = None) -> list[Item] | None:
     """The modules, functions and statements of `source`, in which values have replaced aliases; None after reporting a syntax
-    error with `code`. Raises LimitExceeded when the values are too long."""
-    try:
-        items: list[Item | Alias] = _parser().parse(source.text, "file")
-    except Refused:
-        fault = grammars.refused("stablehlo", source.text, "file")
-        if not _reported_unclosed(source.text, fault.at, diagnostics, code):
-            grammars.report("stablehlo", fault, diagnostics, code, NAMES)
-        return None
+    error with `code` that keeps the rest from being read. With `lost`, a statement in error is left out if it is a line of its
+    own, and `lost` gets the names that it would define. Raises LimitExceeded when the values are too long."""
+    items: list[Item | Alias] | None = None
+    text = source.text
+    while items is None:
+        try:
+            items = _parser().parse(text, "file")
+        except Refused:
+            fault = grammars.refused("stablehlo", text, "file")
+            if not (_reported_unopened if text[fault.at : fault.at + 1] == "}" else _reported_unclosed)(
+                text, fault.at, diagnostics, code
+            ):
+                grammars.report("stablehlo", fault, diagnostics, code, NAMES)
+            place = diagnostics.items[-1].span
+            line = None if lost is None or place is None or diagnostics.errors > _RETRIES else _alone(text, place.start)
+            if line is None or lost is None:
+                return None
+            lost.update(re.findall(r"%([\w$.-]+)", line[0].partition("=")[0]) if "=" in line[0] else ())
+            text = text[: line.start()] + " " * len(line[0]) + text[line.end() :]
     aliases = _Aliases(diagnostics)
     for item in items:
         if isinstance(item, Alias):
@@ -333,8 +344,27 @@ def parse(source: Source, diagnostics: Diagnostics, code: str) -> list[Item] | N
     return rest
 
 
+_RETRIES = 8  # syntax errors after which the rest of a text is not read
+_LINE = regex(r"^[^\S\n]*(?:%[^=\n]*=|\"?\w+\.)[^\n]*$", re.MULTILINE)
+_NEXT = regex(r"\s*(?:%|\}|\"?\w+\.|return\b|func\b|\^|//|\Z)")  # what may follow a line that is a whole statement
+
+
+def _alone(text: str, at: int) -> re.Match[str] | None:
+    """The line of the token before `at`, if it is a whole statement; None for a header, a return, and parts of a statement."""
+    begin = text.rfind("\n", 0, at) + 1
+    if not text[begin:at].strip():  # what ends too early is before it
+        begin = text.rfind("\n", 0, len(text[:begin].rstrip())) + 1
+    line = _LINE.match(text, begin)
+    if line is None or len(text) > _LONG or re.match(r"\s*(?:func|\w+)\.(?:func|return|module)\b", line[0]):
+        return None
+    return line if line[0].count("{") == line[0].count("}") and _NEXT.match(text, line.end()) else None
+
+
+_LONG = 1 << 20  # characters of a text of which one syntax error is reported
 _OPENING = regex(r"([!#]?[A-Za-z_][\w.$]*)\s*<(?!\{)")
 _NAME_AT_END = regex(r"[!#]?[A-Za-z_][\w.$]*\s*\Z")
+# The header of a function without its brace, before a line that is a statement.
+_HEADER = regex(r"func\.func\b[^\n]*?@([\w$.-]+)\([^\n]*[^\s{](?=[^\S\n]*\n\s*(?:%|return\b|\"?\w+\.(?!func\b)))")
 _SHOWN = 40  # characters of a type in a message
 # What goes on with a type, besides what is in `<…>`: of a tensor, of a tuple, and of the dialects' types and attributes.
 _IN_TENSOR = r"""[^\s<>,()\[\]{}="-]+|-(?!>)|"[^"\n]*"(?!\s*=)|,\s*(?:(?=[#"])|\{[^{}<>]*\})"""
@@ -366,6 +396,18 @@ def _reported_unclosed(text: str, at: int, diagnostics: Diagnostics, code: str) 
         help="write `>`",
         fix=Fix(Span(end, end), ">"),
     )
+    return True
+
+
+def _reported_unopened(text: str, at: int, diagnostics: Diagnostics, code: str) -> bool:
+    """Report the header of a function before the `}` at `at` that lacks its `{`; False when there is none."""
+    header = next(reversed([*_HEADER.finditer(text, 0, at)]), None)
+    if header is None:
+        return False
+    place = Span(header.end() - 1, header.end())
+    labels = [(Span(at, at + 1), "closed here")]
+    fix = Fix(Span(header.end(), header.end()), " {", safe=True)
+    diagnostics.error(code, f"`{{` is missing after the header of @{header[1]}", place, labels=labels, help="write `{`", fix=fix)
     return True
 
 

@@ -18,8 +18,8 @@ from ptir_tools.bridges.stablehlo import literals
 from ptir_tools.bridges.stablehlo.scopes import Scope
 from ptir_tools.bridges.stablehlo.symbolic import SymbolicElements
 from ptir_tools.bridges.stablehlo.syntax import Angle, Binding, Block, Clause, Keyed, Parameter, Product, Statement, Typed, Values
+from ptir_tools.bridges.stablehlo.types import UNSUPPORTED, Tuple, refused, type_of
 from ptir_tools.bridges.stablehlo.types import Token as TokenType
-from ptir_tools.bridges.stablehlo.types import Tuple, refused, type_of
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import SI32, SI64, DType
@@ -27,9 +27,10 @@ from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer as number_of
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.spelling import did_you_mean, nearest, proposed
 from ptir_tools.core.typed import TYPE_CHECKING, Any, TypeVar
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, TensorType
-from ptir_tools.core.violations import Violation, require
+from ptir_tools.core.violations import Violation, attribute, require
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.grammars.parser import Token
 
@@ -128,6 +129,7 @@ class Site(Node):
         self.names: list[Token] = []  # of the operands
         self.bindings: list[Binding] = []  # of a while loop
         self.attrs: dict[str, object] = {}
+        self.asked: set[str] = set()  # the names of attributes that the handler has read
         self.parameters: list[list[Parameter]] = []  # of clauses, as those of a reducer
         self.arguments: list[Parameter] = []  # of a region, before it
         self.regions: list[Block] = []
@@ -210,14 +212,30 @@ class Site(Node):
 
     def has(self, name: str) -> bool:
         """Whether the attribute is given."""
+        self.asked.add(name)
         return name in self.attrs
 
     def value(self, name: str, default: object = ...) -> Plain:
         """The attribute as plain Python. Raises Violation when it is missing without a default."""
+        self.asked.add(name)
         if name not in self.attrs:
             require(default is not ..., "MissingAttribute", f"`{name}` is missing")
             return default
         return plain(self.attrs[name], self.scope.reader.text)
+
+    def misspelled(self) -> Violation | None:
+        """The Violation for an attribute of the pretty form that was not read, and is nearly called like one that was."""
+        words = {self.spelled_as(name): name for name in self.asked if name not in self.attrs}
+        for piece in (x for x in (*self.statement.pieces, *self.statement.tails) if isinstance(x, Keyed)):
+            key = str(piece.key)
+            if piece.key is not piece.value and self.spelled.get(key, key) not in self.asked and (meant := nearest(key, words)):
+                message, help = f"`{self.name}` has no attribute `{key}`", did_you_mean([meant])
+                return Violation("UnknownAttribute", message, help=help, loc=piece.key.loc, instead=meant)
+        return None
+
+    def spelled_as(self, name: str) -> str:
+        """The word of the pretty form for an attribute."""
+        return next((word for word, other in self.spelled.items() if other == name), name)
 
     def _wrong(self, name: str, expected: str) -> Violation:
         return Violation("InvalidAttributeValue", f"`{name}` is not {expected}")
@@ -334,6 +352,18 @@ class Site(Node):
             yield x
 
 
+def unknown_op(name: str, known: Mapping[str, object] = HANDLERS) -> Violation:
+    """The Violation for an op without a handler, with the known ones that it may mean."""
+    dialect = name.partition(".")[0]
+    if dialect not in ("stablehlo", "chlo", "mhlo"):
+        return refused(f"`{name}` is not an op of StableHLO", proposed(f"stablehlo.{name.rpartition('.')[2]}", known, "{}")[0])
+    begun = [each for each in known if each.startswith(name)]
+    help, instead = proposed(name, known, "{}", "{}")
+    if begun:
+        help, instead = did_you_mean(begun), begun[0] if len(begun) == 1 else None
+    return Violation(UNSUPPORTED, f"PTIR has nothing for `{name}`", help=help, at=name, instead=instead)
+
+
 def sizes_of(x: Tensor) -> list[int]:
     """The extents of a tensor, which must be numbers. Raises Violation for a symbol."""
     if not all(isinstance(d, int) for d in x.shape):
@@ -341,10 +371,12 @@ def sizes_of(x: Tensor) -> list[int]:
     return [d for d in x.shape if isinstance(d, int)]
 
 
-def checked_axes(axes: Sequence[int], rank: int, name: str) -> tuple[int, ...]:
-    """`axes`, all different and of a tensor of `rank`. Raises Violation."""
-    fine = all(0 <= a < rank for a in axes) and len(set(axes)) == len(axes)
-    require(fine, "InvalidAttributeValue", f"`{name}` {list(axes)} are not different axes of a tensor of rank {rank}")
+def checked_axes(axes: Sequence[int], rank: int, name: str, first: int = 0) -> tuple[int, ...]:
+    """`axes`, all different, of a tensor of `rank`. In the text, `first` other numbers come before them. Raises Violation."""
+    for i, a in enumerate(axes):
+        at = attribute(name, i + first)
+        require(0 <= a < rank, "InvalidAttributeValue", f"`{name}`: {a} is not an axis of a tensor of rank {rank}", at=at)
+        require(a not in axes[:i], "InvalidAttributeValue", f"`{name}` names axis {a} twice", at=at)
     return tuple(axes)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from ptir_tools.core.dtypes import CF32, CF64, FP8_E4M3, FP8_E5M2, PTIR_DTYPES, SI64, DType
+from ptir_tools.core.dtypes import CF32, CF64, F16, FP8_E4M3, FP8_E5M2, PTIR_DTYPES, SI64, DType
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.records import dataclass
@@ -18,7 +18,9 @@ UNSUPPORTED = "UnsupportedStableHLO"
 # Each dtype with its name in StableHLO. Signless integers are signed, except i1.
 _OTHERS = {FP8_E4M3: "f8E4M3FN", FP8_E5M2: "f8E5M2", CF32: "complex<f32>", CF64: "complex<f64>"}
 SPELLING = {dtype: _OTHERS.get(dtype) or dtype.name.removeprefix("s") for dtype in PTIR_DTYPES}
-DTYPES = {name: dtype for dtype, name in SPELLING.items()} | {d.name: d for d in PTIR_DTYPES if d.is_signed} | {"index": SI64}
+NARROW = ("f8E4M3FNUZ", "f8E5M2FNUZ", "f8E4M3B11FNUZ", "f8E4M3", "f8E3M4")  # floats that PTIR has not; f16 has their values
+DTYPES = {name: dtype for dtype, name in SPELLING.items()} | {d.name: d for d in PTIR_DTYPES if d.is_signed}
+DTYPES |= {"index": SI64} | dict.fromkeys(NARROW, F16)
 _TENSOR = regex(r"tensor<((?:\s*(?:\d+|\?)\s*x)*)(.+)>\Z", re.DOTALL)
 _STEP = r"-?\d[\d.eE+-]*(?::-?\d+)?"
 _QUANTIZED = regex(
@@ -98,7 +100,10 @@ def dtype_of(text: str) -> DType:
     if (result := DTYPES.get(text.replace(" ", ""))) is None:
         meant = dtype_meant(text, {name: dtype for dtype, name in SPELLING.items()})
         what = "quantized types" if text.startswith("!quant") else f"type {text}"
-        raise refused(f"PTIR has no {what}", did_you_mean([meant]) if meant is not None else None)
+        help = did_you_mean([meant]) if meant is not None else None
+        if (joined := re.fullmatch(r"(\d+)([a-z]\w*)", text)) is not None and joined[2] in DTYPES:
+            help = f"write `x` between an extent and the type: `{joined[1]}x{joined[2]}`"
+        raise refused(f"PTIR has no {what}", help)
     return result
 
 

@@ -106,19 +106,9 @@ def index(emit: PtirEmit, op: Op, x: Value) -> Value:
 
 
 def slice_(emit: PtirEmit, op: Op, x: Value) -> Value:
-    """With a stride: the window, padded so that each step is a row of its own, of which the first column stays."""
-    counts = emit.type.static_shape
+    """The window; with a stride, the elements at these strides."""
     low = tuple(lo for lo, _ in clamped(tensor_type(x).static_shape, op.attr("starts"), op.attr("ends")))
-    strides = tuple(s if n > 1 else 1 for s, n in zip(op.attr("steps"), counts, strict=True))
-    sizes = tuple((n - 1) * s + 1 if n else 0 for n, s in zip(counts, strides, strict=True))
-    if all(s == 1 for s in strides):
-        return emit.last("slice", x, starts=low, sizes=sizes)
-    window = emit("slice", x, starts=low, sizes=sizes)
-    high = tuple(s - 1 if n else 0 for n, s in zip(counts, strides, strict=True))
-    padded = emit("pad", window, low=(0,) * len(low), high=high)
-    rows = emit("reshape", padded, new_shape=tuple(d for pair in zip(counts, strides, strict=True) for d in pair))
-    firsts = emit("slice", rows, starts=(0,) * (2 * len(low)), sizes=tuple(d for n in counts for d in (n, 1)))
-    return emit.last("reshape", firsts, new_shape=counts)
+    return emit.stepped(x, low, emit.type.static_shape, op.attr("steps"))
 
 
 def gather(emit: PtirEmit, op: Op, x: Value, indices: Value) -> Value:

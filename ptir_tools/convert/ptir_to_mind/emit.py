@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit
 from ptir_tools.convert.naming import spelled
+from ptir_tools.convert.ranges import Range, Ranges
 from ptir_tools.core.arrays import Array, from_literal, numpy_dtype, pack, to_literal
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F32, I1, SI32, DType
@@ -57,6 +58,7 @@ class MindEmit(Emit["Term | Broadcast"]):
     dialect, title, help, names = "mind", "MIND", HELP, OPS
     arrays: dict[Value, Array | None]  # source values that follow from constants alone, computed on demand
     inner: dict[object, Value]  # operations of formulas, by what they compute: each is there once
+    spans: dict[Operand, Range]  # what is known of the integers of an operation: the least and the greatest
     renamed: set[Value]  # those that have the name of a result, of which there is one
 
     def spelled(self, name: str) -> str:
@@ -65,7 +67,8 @@ class MindEmit(Emit["Term | Broadcast"]):
 
     def run(self) -> Program:
         """The module; what MIND cannot express is reported."""
-        self.arrays, self.inner, self.renamed = {}, {}, set()
+        self.arrays, self.inner, self.renamed, self.spans = {}, {}, set(), {}
+        self.ranges = Ranges(self.source)
         self.parameters()
         self.program.main.attrs["input_names"] = list(
             self.source.attrs.get("input_names") or [p.name for p in self.source.params]
@@ -79,10 +82,12 @@ class MindEmit(Emit["Term | Broadcast"]):
         self.require_fit(p.type)
         t = tensor_type(p)
         require(0 not in t.shape, NOT_TRANSLATABLE, "an extent is 0")
-        if t.dtype is I1:
-            t = t.with_dtype(SI32)
-            self.note(f"input `{label}` is i32, 0 for false and 1 for true", self.place)
-        return Term(self, self.builder.param(t, self.name_of(p)))
+        if t.dtype is not I1:
+            return Term(self, self.builder.param(t, self.name_of(p)))
+        self.note(f"input `{label}` is i32, 0 for false and 1 for true", self.place)
+        flags = Term(self, self.builder.param(t.with_dtype(SI32), self.name_of(p)))
+        self.spans[flags.operand] = (0, 1)
+        return flags
 
     def require_fit(self, t: Type) -> None:
         """Raise Violation unless MIND has the type `t`."""
@@ -99,7 +104,11 @@ class MindEmit(Emit["Term | Broadcast"]):
         """The translation of the result of `op`: a constant if it or its operands have no elements."""
         if not op.regions and len(op.results) == 1 and (result := self._of_nothing(op)) is not None:
             return self.constant(result, self.name)
-        return super().translated(op)
+        made = super().translated(op)
+        known = self.ranges.of(op.result) if len(op.results) == 1 else None
+        if known is not None and isinstance(made, Term):
+            self.spans[made.operand] = known
+        return made
 
     def _of_nothing(self, op: Op) -> Literal | None:
         """The result of an op that reads no elements or gives none; None for any other."""

@@ -20,6 +20,7 @@ from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.patterns import constant_of, relu_operand, splat_of
 from ptir_tools.convert.ptir_to_mind.emit import MindEmit, Read
 from ptir_tools.convert.ptir_to_mind.windows import filled_around, gathered, padded_shape, reduce_window, settled
+from ptir_tools.convert.ranges import Range
 from ptir_tools.convert.series import ERF, ERFC
 from ptir_tools.core.arrays import Array, from_literal, numpy_dtype, to_literal
 from ptir_tools.core.dialect import PROFILE
@@ -144,6 +145,31 @@ def parts(n: int, most: int) -> list[int]:
     return [part for part in results if part > 1]
 
 
+FLAG = (0, 1)  # the span of a mask
+FEW = 1 << 11  # the most entries of a table of all values
+
+
+def span(x: Term) -> Range:
+    """The least and the greatest of integers, as far as it is known."""
+    if (literal := fixed(x.operand)) is not None and (array := from_literal(literal)).size:
+        return int(array.min()), int(array.max())
+    assert isinstance(x.sink, MindEmit)
+    return x.sink.spans.get(x.operand, (x.dtype.min, x.dtype.max))
+
+
+def spanning(x: Term, known: Range) -> Term:
+    """`x`, whose integers are known to be in a range."""
+    assert isinstance(x.sink, MindEmit)
+    x.sink.spans[x.operand] = known
+    return x
+
+
+def apart(x: Term, y: Term) -> int:
+    """The largest difference of two integers."""
+    a, b = span(x), span(y)
+    return max(a[1] - b[0], b[1] - a[0], 1)
+
+
 def _close(x: Term, within: int | None) -> tuple[Term, int]:
     """An integer with the sign of x, and a power of two that it does not exceed, at most a quarter of the range. It is x if that
     is `within` so much, else x without its half."""
@@ -168,10 +194,15 @@ def positive(x: Term, within: int | None = None) -> Term:
 def less(x: Term, y: Term) -> Term:
     """1 where x < y, of integers. At least two of `x < 0`, `not y < 0` and `x - y < 0` hold; the third may be wrong, because the
     difference wraps."""
+    if span(x) == span(y) == FLAG:
+        return y - x * y
+    within = apart(x, y)
     if is_splat(y, 0):
-        return negative(x)
+        return negative(x, within=within)
     if is_splat(x, 0):
-        return positive(y)
+        return positive(y, within)
+    if within <= 1 << x.dtype.bits - 2:
+        return negative(x - y, within=within)
     ones = (1,) * max(len(x.extents), len(y.extents))
 
     def along(*numbers: int) -> Term:
@@ -188,7 +219,16 @@ def is_zero(x: Term) -> Term:
 
 def not_zero(x: Term) -> Term:
     """1 where an integer is not 0, else 0."""
-    return 1 - is_zero(x)
+    return x if span(x) == FLAG else 1 - is_zero(x)
+
+
+def equal(x: Term, y: Term) -> Term:
+    """1 where two integers are equal, else 0. Of integers that are never far apart, the square of the difference shows it."""
+    within, one = apart(x, y), x - y
+    if within == 1:
+        return 1 - one * one
+    size = 1 << (within * within - 1).bit_length()
+    return quotient(size - one * one, size) if size <= LONGEST**2 else is_zero(one)
 
 
 def picked(mask: Term, x: Term, y: Term) -> Term:
@@ -199,7 +239,11 @@ def picked(mask: Term, x: Term, y: Term) -> Term:
 def integers_compared(kind: str, a: Term, b: Term) -> Term:
     """The mask of a comparison of integers."""
     if kind in ("eq", "ne"):
-        return (is_zero if kind == "eq" else not_zero)(a - b)
+        if is_splat(b, 0) and kind == "ne":
+            return not_zero(a)
+        if kind == "ne" and apart(a, b) == 1:
+            return (a - b) * (a - b)
+        return equal(a, b) if kind == "eq" else 1 - equal(a, b)
     result = less(b, a) if kind in ("gt", "le") else less(a, b)
     return result if kind in ("gt", "lt") else 1 - result
 
@@ -207,6 +251,11 @@ def integers_compared(kind: str, a: Term, b: Term) -> Term:
 def converted(x: Term, to: DType) -> Term:
     """Integers in another dtype: tables give their digits in it, and the halves of them are added. Raises Violation where a half
     is not exact."""
+    least, most = span(x)
+    if most - least < FEW:
+        numbers = np.arange(least, most + 1)
+        numbers = np.clip(numbers, to.min, to.max) if to.is_integer else numbers
+        return gather(constant(x, numbers, to), x if least == 0 else x - least)
     source, exact = x.dtype, {F32: 24, F64: 53}.get(to, 64)
     require(source.bits // 2 <= exact, NOT_TRANSLATABLE, f"MIND has no digits of {source} in {to} that are exact")
     if to.is_integer and to.bits < source.bits:  # as in PTIR, to the nearest that there is
@@ -291,6 +340,8 @@ def smaller(x: Term, y: Term) -> Term:
 def _first_where(x: Term, y: Term, low: Term, high: Term) -> Term:
     """`x` where `low` is less than `high`, else `y`."""
     if is_integer(x):
+        if span(x) == span(y) == FLAG:
+            return x * y if x is low else x + y - x * y
         return picked(less(low, high), x, y)
     other = not_above(high, low)
     return with_nans(choice(1 - other, x, y, other), x, y)
@@ -383,7 +434,12 @@ def extreme(x: Term, axis: int, pick: Pair) -> Term:
         half, shape = (n + 1) // 2, x.extents
         sizes = tuple(half if i == axis else d for i, d in enumerate(shape))
         ends = tuple(n - half if i == axis else 0 for i in range(len(shape)))
-        x = pick(window(x, (0,) * len(shape), sizes), window(x, ends, sizes))
+        parts = window(x, (0,) * len(shape), sizes), window(x, ends, sizes)
+        if is_integer(x):
+            known = span(x)
+            x = spanning(pick(*(spanning(part, known) for part in parts)), known)
+        else:
+            x = pick(*parts)
     return x
 
 
@@ -391,7 +447,12 @@ def _reduced(pick: Pair) -> Rule:
     def rule(emit: MindEmit, op: Op, x: Read) -> Term:
         result = v = emit.value(x)
         require(op.attr("out_dtype") in (None, v.dtype), NOT_TRANSLATABLE, "MIND converts nothing")
-        for axis in sorted(a % len(v.shape) for a in op.attr("axes")):
+        axes = tuple(sorted(a % len(v.shape) for a in op.attr("axes")))
+        if is_integer(v) and span(v) == FLAG and axes:
+            least = pick is smaller
+            found = mean(v if least else 1 - v, axes=axes, keepdims=False)
+            return settled(emit, found if least else 1 - found, v)
+        for axis in axes:
             result = extreme(result, axis, pick)
         return settled(emit, reshaped(result, emit.type.static_shape), v)
 
@@ -637,7 +698,10 @@ def erf(x: Term) -> Term:
 def absolute(x: Term) -> Term:
     """The magnitude."""
     if is_integer(x):
-        below = negative(x)
+        least, most = span(x)
+        if least >= 0:
+            return x
+        below = negative(x, within=max(-least, most))
         return x * (1 - (below + below))
     return with_nans(relu(x) + relu(-x), x)
 

@@ -13,7 +13,8 @@ from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.pto.affine import constant
-from ptir_tools.dialects.pto.types import TileType, tile
+from ptir_tools.dialects.pto.structure import tile_type, value_of
+from ptir_tools.dialects.pto.types import tile
 from ptir_tools.rewrite.vocabulary import tensor_type
 
 BEFORE = "a product of computed values needs them in memory"
@@ -136,8 +137,7 @@ def _divided(emit: KernelEmit, short: str, x: Operand, by: int) -> Operand:
 def _loaded(emit: KernelEmit, op: Op, i: int, first: Part, second: Part, steps: bool) -> Value:
     """One operand in Mat, `first` by `second`: loaded before the loops in which it is invariant, unless there are `steps`."""
     read = emit.shapes.reads[op, i]
-    base = read.base
-    assert isinstance(base, Value)
+    base = value_of(read.base)
     parts = _placed(read.memory, first, second)
     require(parts is not None, NOT_TRANSLATABLE, f"operand {i} of a product is in memory in another order")
     with emit.outside(None if steps else flat(read.memory)):
@@ -150,8 +150,7 @@ def _loaded(emit: KernelEmit, op: Op, i: int, first: Part, second: Part, steps: 
 
 def _moved(emit: KernelEmit, x: Value, place: str, at: tuple[int, int], shape: tuple[int, int]) -> Value:
     """A part of a Mat tile, moved to where the matrix unit reads it."""
-    t = x.type
-    assert isinstance(t, TileType)
+    t = tile_type(x)
     to = tile(t.dtype, shape, place)
     if t.shape == shape:
         return emit.builder.op(f"tile.mov.m2{place[0].lower()}", x, [], [], to=to)

@@ -36,6 +36,7 @@ from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.ops.memory import view_type
 from ptir_tools.dialects.pto.pipes import is_tile_op
 from ptir_tools.dialects.pto.rules import group
+from ptir_tools.dialects.pto.structure import memref_type
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType, scalar, tile
 from ptir_tools.rewrite.vocabulary import tensor_type
@@ -488,8 +489,7 @@ def _strided(
     emit: KernelEmit, memory: Value, parts: Mapping[int, Part], offsets: Sequence[Operand], steps: Sequence[int]
 ) -> Value:
     """The strided view of a memory: offsets and steps by dimension."""
-    t = memory.type
-    assert isinstance(t, MemRefType)
+    t = memref_type(memory)
     own = emit.shape_of[memory]
     shape = [parts[d].axis.size if step > 1 else n for d, (n, step) in enumerate(zip(own, steps, strict=True))]  # type: ignore[union-attr]
     to = view_type(t, opened(shape), [constant(x) for x in offsets], list(steps))

@@ -131,9 +131,23 @@ class Layout:
                 if even and isinstance(self.rows, int) and usual(self.columns) % (parts * self.column_unit) == 0:
                     yield Blocks(self.row_unit, usual(self.columns) // parts, parts=parts)
 
+    def smaller(self, target: Target) -> Iterator[Blocks]:
+        """More blocks, for a kernel that fits none of `blocks`: all of a product, the fastest first, and the smallest."""
+        if self.inner:
+            yield from (block for _, _, block in self._rated(target, None))
+        yield self.least
+
     def _product_blocks(self, target: Target, given: int | None) -> Iterator[Blocks]:
-        """Blocks whose accumulator fits, with double-buffered operands in the matrix unit's memories and in Mat. The fastest is
-        first, of those that load little more than the best."""
+        """The fastest blocks first, of those that load little more than the best."""
+        rated = self._rated(target, given)
+        least = min((loaded for loaded, _, _ in rated), default=0)
+        yield from (block for loaded, _, block in rated if loaded <= least * _MORE)
+        if not rated and not given:
+            yield self.least
+
+    def _rated(self, target: Target, given: int | None) -> list[tuple[int, int, Blocks]]:
+        """The blocks whose accumulator fits, with double-buffered operands in the matrix unit's memories and in Mat: each with
+        the elements that it loads and its cycles, the fastest first."""
         heights = [given] if given else _sizes(usual(self.rows), self.row_unit, self.row in self.reduced)
         widths = _sizes(usual(self.columns), self.column_unit, self.column in self.reduced)
         capacity, width = target.capacity, self.width
@@ -150,11 +164,7 @@ class Layout:
                     slots = _SLOTS if block.span < inner else 2
                     if slots * width * (rows + columns) * block.span <= capacity["Mat"]:
                         rated.append((self._loaded(block), self._cycles(block, target), block))
-        least = min((loaded for loaded, _, _ in rated), default=0)
-        rated.sort(key=lambda f: f[1])
-        yield from (block for loaded, _, block in rated if loaded <= least * _MORE)
-        if not rated and not given:
-            yield self.least
+        return sorted(rated, key=lambda f: f[1])
 
     def _loads(self, block: Blocks) -> tuple[int, int]:
         """The number of loads of the rows of one operand and the columns of the other; one load serves loops in which it is

@@ -14,8 +14,9 @@ from ptir_tools.core.violations import require
 from ptir_tools.dialects.pto.ops.memory import is_load
 from ptir_tools.dialects.pto.pipes import is_tile_op
 from ptir_tools.dialects.pto.rules import group
+from ptir_tools.dialects.pto.structure import memref_type
 from ptir_tools.dialects.pto.targets import ALIGNMENT
-from ptir_tools.dialects.pto.types import MemRefType, TileType, scalar, tile
+from ptir_tools.dialects.pto.types import TileType, scalar, tile
 
 _BYTES = 16 << 10  # of a block of the table
 
@@ -27,8 +28,7 @@ def take(emit: KernelEmit, op: Op, piece: BlockValue) -> BlockValue:
     read = emit.shapes.reads[op, 0]
     require(read.base in emit.memory, NOT_TRANSLATABLE, "a table of computed values needs memory")
     assert isinstance(read.base, Value)
-    t = emit.memory[read.base].type
-    assert isinstance(t, MemRefType)
+    t = memref_type(emit.memory[read.base])
     across, along = flat(read.dims[1:]), flat(read.dims[:1])
     require(emit.layout.row not in across, NOT_TRANSLATABLE, "rows of a table are not rows of a tile")
     require(len(along) <= 1, NOT_TRANSLATABLE, "the rows of a table are in several extents of memory")

@@ -302,27 +302,15 @@ class _Windows:
     def tap(self, x: Operand, first: Sequence[int], shape: Sequence[Extent], steps: Sequence[int]) -> Operand:
         """Every `steps`-th element of `x` from `first` on."""
         if not self.edges:
-            return strided(self.work, x, first, shape, steps)
+            return self.work.part(x, [AffineExpr((), s) for s in first], shape, "", steps)
         work, at, counts, into = self.work, list(first), list(shape), [AffineExpr()] * len(shape)
         for d in self.edges:
             before, at[d], counts[d] = reach(work, tensor_of(x).shape[d], shape[d], first[d], steps[d])
             into[d] = AffineExpr((), before)
         memory = work.memory(tensor_of(x).with_shape(tuple(shape)), self.name)
         work.write(memory, work.fill(tensor_of(memory), self.none))
-        work.write(memory, strided(work, x, at, counts, steps), into)
+        work.write(memory, work.part(x, [AffineExpr((), s) for s in at], counts, "", steps), into)
         return memory
-
-
-def strided(work: Preparation, x: Operand, first: Sequence[int], shape: Sequence[Extent], steps: Sequence[int]) -> Operand:
-    """Every `steps`-th element of `x` from `first` on."""
-    if isinstance(x, Literal):
-        return work.fill(x.type.with_shape(tuple(shape)), element_of(x) or b"")
-    subview = Subview(
-        tuple(AffineExpr((), s) for s in first),
-        tuple(((n, k),) for n, k in zip(shape, steps, strict=True)),
-        tuple(((d, 0),) for d in range(len(shape))),
-    )
-    return work.seen("slice", subview, x, shape=tuple(shape), starts=(0,) * len(shape), sizes=tuple(shape))
 
 
 def reshape(work: Preparation, op: Op, x: Operand) -> Operand:

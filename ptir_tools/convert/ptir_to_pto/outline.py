@@ -77,7 +77,7 @@ def prune(outline: Outline) -> set[Value]:
                 shown = symbolic((op.result.type, *(subview.cuts if subview else ())))
                 todo += [*op.values(), *(v for s in index_map for v, _ in s.shifts)]
                 todo += [outline.lengths[s] for s in shown if s in outline.lengths]
-    for block in (function, *(r for op in ops for r in op.regions)):
+    for block in function.blocks():
         block.body[:] = [op for op in block.body if op.regions or live.intersection(op.results)]
     outline.extents = {v: s for v, s in outline.extents.items() if v in live}
     return live

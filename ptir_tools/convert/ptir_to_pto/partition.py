@@ -105,6 +105,14 @@ class Tiler:
                 if self._has_spare(result):
                     return result
                 first = first or result
+        for layout in layouts(shapes) if first is None else ():
+            for size in layout.smaller(self.target):
+                output, report = self.made(shapes, layout, size, name, inputs, outputs)
+                if not _wrong(report):
+                    result = self.finished(output)
+                    if self._has_spare(result):
+                        return result
+                    first = first or result
         assert first is not None, f"{name} fitted before"
         return first
 

@@ -511,11 +511,15 @@ class Preparation:
         self.outline.scalars.add(result)
         return result
 
-    def part(self, x: Operand, first: Sequence[AffineExpr], sizes: Sequence[Extent], name: str) -> Operand:
-        """The slice of `x` of extents `sizes` from `first` on."""
+    def part(
+        self, x: Operand, first: Sequence[AffineExpr], sizes: Sequence[Extent], name: str, steps: Sequence[int] = ()
+    ) -> Operand:
+        """The slice of `x` of extents `sizes` from `first` on; every `steps`-th element, if given."""
         if isinstance(x, Literal):
             return self.fill(x.type.with_shape(tuple(sizes)), element_of(x) or b"")
-        subview = Subview(tuple(first), tuple(((n, 1),) for n in sizes), tuple(((d, 0),) for d in range(len(sizes))))
+        rank = len(sizes)
+        cuts = tuple((cut,) for cut in zip(sizes, steps or [1] * rank, strict=True))
+        subview = Subview(tuple(first), cuts, tuple(((d, 0),) for d in range(rank)))
         starts = tuple(s.start for s in first)
         return self.seen("slice", subview, x, shape=tuple(sizes), starts=starts, sizes=tuple(sizes), name=name)
 

@@ -12,6 +12,7 @@ from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import UNKNOWN, Dim, TensorType, Type, tensor
 from ptir_tools.dialects.pto.facts import element_types
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
+from ptir_tools.dialects.pto.structure import tile_type
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import MemRefType, ScalarType, TileType, memref, scalar
@@ -46,9 +47,7 @@ def dtype_of(x: Operand) -> DType:
 
 def tile_of(x: Operand) -> TileType:
     """The type of a tile."""
-    t = operand_type(x)
-    assert isinstance(t, TileType)
-    return t
+    return tile_type(x)
 
 
 def elements_of(x: Operand) -> int:

@@ -206,24 +206,14 @@ def pad(emit: PtirEmit, op: Op, x: Operand) -> Value:
 
 
 def shrink(emit: PtirEmit, op: Op, x: Operand) -> Value:
-    """With a step: the window, padded so that each step is a row, of which the first column is kept."""
+    """The window; with a step, the elements at these steps."""
     lo, hi, step = (op.attr(n) for n in ("lo", "hi", "step"))
     source, step = tensor_type(x), step or (1,) * len(lo)
     if not source.is_static:
         return _shrink_axes(emit, x, lo, hi, step)
     starts, ends, given = (numbers("SHRINK", d) for d in (lo, hi, step))
     counts = tuple(len(range(a, b, s)) for a, b, s in zip(starts, ends, given, strict=True))
-    steps = tuple(s if n > 1 else 1 for n, s in zip(counts, given, strict=True))
-    sizes = tuple((n - 1) * s + 1 if n else 0 for n, s in zip(counts, steps, strict=True))
-    if all(s == 1 for s in steps):
-        return emit.last("slice", x, starts=starts, sizes=sizes)
-    zeros = (0,) * len(counts)
-    window = emit("slice", x, starts=starts, sizes=sizes)
-    high = tuple(n * s - size for n, s, size in zip(counts, steps, sizes, strict=True))
-    padded = emit("pad", window, low=zeros, high=high)
-    rows = emit("reshape", padded, new_shape=tuple(d for row in zip(counts, steps, strict=True) for d in row))
-    firsts = emit("slice", rows, starts=zeros * 2, sizes=tuple(d for n in counts for d in (n, 1)))
-    return emit.last("reshape", firsts, new_shape=counts)
+    return emit.stepped(x, starts, counts, given)
 
 
 def _shrink_axes(emit: PtirEmit, x: Operand, lo: Shape, hi: Shape, step: Shape) -> Value:

@@ -184,7 +184,7 @@ def _of_extents(emit: PtirEmit, p: Poly) -> Poly:
             if given_terms is None or (scale := given_terms[0].value) is None or not {*given_terms[1].names()} <= {*given}:
                 continue
             rest, by = (name(text) - given_terms[1]) * constant(1 if scale > 0 else -1), constant(abs(scale))
-            whole = terms is not None and (times := terms[0] // by).quotients() == terms[0].quotients()
+            whole = terms is not None and (times := terms[0] // by) * by == terms[0]
             p = times * rest + terms[1] if whole and terms is not None else p.put({n: rest // by})
             break
     return p

@@ -7,7 +7,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Function, Op, operand_type
 from ptir_tools.core.violations import Violation, operand, operands, require, result
-from ptir_tools.dialects.pto import FORMS, HAZARDS, ROOM, legality
+from ptir_tools.dialects.pto import FORMS, HAZARDS, ROOM, fifos, legality
 from ptir_tools.dialects.pto.memory import bounds, capacity, info
 from ptir_tools.dialects.pto.order import hazards
 from ptir_tools.dialects.pto.targets import target_of
@@ -15,19 +15,24 @@ from ptir_tools.dialects.pto.types import type_text
 
 
 def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
-    """Check that calls match their callee, every tile has one location, windows are in bounds, the target allows every op, and
-    accesses are ordered."""
+    """Check that calls match their callee, both sides of FIFOs agree, every tile has one location, windows are in bounds, the
+    target allows every op, and accesses are ordered."""
     before = diagnostics.errors
     calls(program, diagnostics)
+    for op, violation in fifos.check(program):
+        diagnostics.violation(violation, op.loc, op)
+    for op, said in fifos.too_large(program):
+        diagnostics.warning("CapacityExceeded", said, op.loc, help="the next tile would be written over its end")
     target = target_of(program, options, diagnostics)
     tiles = {f: info.infer(f, target) for f in program.functions}
+    clashing = set[Op]()
     for function in program.functions:
-        info.check(function, tiles[function], diagnostics)
+        clashing |= info.check(function, tiles[function], diagnostics)
         bounds.check(function, diagnostics)
     if target is not None:
         for function in program.functions:
             at = diagnostics.errors
-            legality.check(function, target, tiles[function], diagnostics, forms=options[FORMS])
+            legality.check(function, target, tiles[function], diagnostics, forms=options[FORMS], apart=clashing)
             if diagnostics.errors == at:
                 capacity.check(function, target, tiles[function], diagnostics, warn=not options[ROOM])
     if options[HAZARDS] and diagnostics.errors == before:

@@ -64,6 +64,21 @@ _DIVIDED = (
     "  %q = pto.divsi %c1, %c : index\n  return\n}}\n"
 ).format
 
+
+def _cores(pops: int) -> str:
+    """A kernel whose vector core pushes one tile, and whose cube core pops this many."""
+    opened = "    pto.fifo.open {fifo = f, direction = v2c, slots = 4, slotSize = 256}\n"
+    popped = "".join(f"    %t{i} = pto.tile.pop {{fifo = f}} : tile<8x8xf32>\n" for i in range(pops))
+    return (
+        "module {\n  func.func @kernel() attributes {pto.entry} {\n    func.call @cube() : () -> ()\n"
+        "    func.call @vector() : () -> ()\n    return\n  }\n"
+        f"  func.func @cube() {{\n{opened}{popped}    return\n  }}\n"
+        f"  func.func @vector() {{\n{opened}    %one = pto.constant 1.0 : f32\n"
+        "    %t = pto.tile.expands %one : f32, tile<8x8xf32>\n"
+        "    pto.tile.push %t {fifo = f} : tile<8x8xf32>\n    return\n  }\n}\n"
+    )
+
+
 CODES: tuple[Code, ...] = (
     _code("ParseError", "The text is not PTO IR.", _program(_LOAD, "%u = pto.tile.add %t, %t tile<32x32xf32>"), _GOOD),
     _code("UndefinedValue", "A name is used before it is defined, or is never defined.", _program(_STORE, _LOAD), _GOOD),
@@ -244,6 +259,14 @@ CODES: tuple[Code, ...] = (
         "At run time: an integer is divided by zero.\n\nThe examples are for `ptir run --random 0`.",
         _DIVIDED(0),
         _DIVIDED(2),
+        "pto",
+    ),
+    Code(
+        "Deadlock",
+        "At run time: every core of a kernel waits for a FIFO, for a tile or for a free slot.\n\n"
+        "The examples are for `ptir run --random 0`.",
+        _cores(2),
+        _cores(1),
         "pto",
     ),
     Code("UnboundSymbol", "A program with a `?` extent in a tile cannot be run."),

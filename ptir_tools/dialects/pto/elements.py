@@ -14,13 +14,13 @@ _COMMON = "i16 i32 f16 f32"
 _SMALL = "i8 i16 i32 u8 u16 u32 f16 bf16 f32"
 _FP8 = "f8e4m3fn f8e5m2"
 COMMON, WIDENED = on(_COMMON), on(_COMMON, "i8 u8 u16 u32 bf16")
-FLOATS = on("f16 f32")
+FLOATS, WORDS = on("f16 f32"), on("i16 i32 u16 u32 f16 bf16 f32")
 SMALL, SMALL_OR_FP8, SMALL_ON_A5 = on(_SMALL), on(_SMALL, _FP8), on("", _SMALL)
 MEMORY = on("i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32", _FP8)
 MATRIX = on("i8 f16 bf16 f32", _FP8)
 BITS = on("i8 i16", "i32 u8 u16 u32")
 SHIFTED, SHIFTED_ALIKE = on("i8 i16 i32 u8 u16 u32"), on("i16 i32 u16 u32", "i8 u8")
 PRODUCTS = on(_COMMON, "u16 u32 bf16")
-COUNTED = on("i16 i32 u16 u32 f16 f32", but="f16 f32")
+COUNTED = on("i16 i32 u16 u32")
 INDEXED = on("i16 i32 u16 u32 f16 f32", "bf16")
 ACCUMULATED = on("i32 f32")

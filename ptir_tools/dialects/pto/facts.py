@@ -9,6 +9,7 @@ from ptir_tools.core.ir import Op, OpDef, Operand, Value
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.dialects.pto import DIALECT
 from ptir_tools.dialects.pto.affine import Linear
+from ptir_tools.dialects.pto.structure import value_of
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.types import TileType
 
@@ -20,8 +21,7 @@ ValidRule = Callable[[Op, Sequence[Extents], Extents, Numbers], Extents]  # of t
 
 def tile_at(op: Op, tiles: Tiles, i: int) -> TileType:
     """The inferred type of operand `i`, which is a tile."""
-    x = op.operands[i]
-    assert isinstance(x, Value)
+    x = value_of(op.operands[i])
     return tiles[x]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 
 from ptir_tools.core.diagnostics import Diagnostics
@@ -13,15 +13,26 @@ from ptir_tools.core.violations import OP_NAME, Violation, operand, require, res
 from ptir_tools.dialects.pto.facts import OTHER, Facts, Tiles, facts
 from ptir_tools.dialects.pto.memory.info import box_of, extents, tile_bytes
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
+from ptir_tools.dialects.pto.structure import tile_type
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
-from ptir_tools.dialects.pto.types import ScalarType, TileType, type_text
+from ptir_tools.dialects.pto.types import MemRefType, ScalarType, TileType, type_text
 
 
-def check(function: Function, target: Target, tiles: Tiles, diagnostics: Diagnostics, *, forms: bool = False) -> None:
+def check(
+    function: Function,
+    target: Target,
+    tiles: Tiles,
+    diagnostics: Diagnostics,
+    *,
+    forms: bool = False,
+    apart: Collection[Op] = (),
+) -> None:
     """Report every op of `function` that `target` does not allow; `tiles` are its inferred tile types (`infer`). With `forms`
-    also ops that the pass `pto-legalize` rewrites."""
+    also ops that the pass `pto-legalize` rewrites. The ops `apart` have been reported."""
     legal: set[tuple[object, ...]] = set()  # signatures: what only looks at types is asked once
     for op in function.ops():
+        if op in apart:
+            continue
         parts = (*op.operands, *op.results)
         signature = (op.defn, *[tiles.get(x, x.type) if isinstance(x, Value) else operand_type(x) for x in parts])
         try:
@@ -30,6 +41,7 @@ def check(function: Function, target: Target, tiles: Tiles, diagnostics: Diagnos
                     _element_types(op, f, target)
                     if f.vector:
                         _vector(op, tiles)
+                    _out_of_acc(op, f, tiles, target)
                 if f.legal is not None:
                     f.legal(op, tiles, target)
                 if forms:
@@ -115,6 +127,23 @@ def _vector(op: Op, tiles: Tiles) -> None:
         require(good, "InvalidLayout", f"{name} needs row-major tiles, {type_text(t)} is {t.layout}", at=at)
 
 
+def _out_of_acc(op: Op, f: Facts, tiles: Tiles, target: Target) -> None:
+    """Check the elements that those of a tile of Acc become."""
+    parts = [tiles[x] for x in op.operands if isinstance(x, Value) and x in tiles]
+    to = operand_type(op.operands[f.memory]) if f.memory is not None else tiles.get(op.results[0]) if op.results else None
+    moved = isinstance(to, TileType) and to.loc in target.from_acc and not f.renames
+    if not parts or parts[0].loc != "Acc" or not (moved or isinstance(to, MemRefType)):
+        return
+    assert isinstance(to, (TileType, MemRefType))
+    scaled = any(t.loc == "Scale" for t in parts)
+    kind = f"{'move' if f.memory is None else 'store'}{' by factors' * scaled}"
+    source, spelled = DTYPE_TEXT[parts[0].dtype], DTYPE_TEXT[to.dtype]
+    known = target.acc[kind][source].split()
+    message = f"a {kind} from Acc on {target.name} makes {' or '.join(known) or 'nothing'} of {source}, not {spelled}"
+    hint = "" if scaled else "`mov.fp`, `insert.fp` and `store.fp` take factors"
+    require(spelled in known, "IllegalOnTarget", message, help=hint)
+
+
 # Forms: what `pto-legalize` rewrites, and moves from Acc
 
 
@@ -137,9 +166,15 @@ def compares(op: Op, target: Target) -> bool:
     """Whether the target has the mode of a comparison for its elements; True for other ops."""
     if "cmpMode" not in op.defn.attr_index:
         return True
-    t = operand_type(op.operands[0])
-    assert isinstance(t, TileType)
+    t = tile_type(op.operands[0])
     return op.attr("cmpMode") in target.compares.get(DTYPE_TEXT[t.dtype], (op.attr("cmpMode"),))
+
+
+def converts(op: Op, target: Target) -> bool:
+    """Whether the target has a conversion of these elements; True for other ops."""
+    if not facts(op).converts:
+        return True
+    return DTYPE_TEXT[op.attr("to").dtype] in target.conversions.get(DTYPE_TEXT[tile_type(op.operands[0]).dtype], "").split()
 
 
 def check_form(op: Op, tiles: Tiles, target: Target) -> None:
@@ -156,10 +191,14 @@ def check_form(op: Op, tiles: Tiles, target: Target) -> None:
     if scalar_first(op):
         raise Violation("IllegalOnTarget", f"{name} on {target.name} has the scalar last", help=_LEGALIZE)
     if not compares(op, target):
-        t = operand_type(op.operands[0])
-        assert isinstance(t, TileType)
+        t = tile_type(op.operands[0])
         modes = ", ".join(target.compares[DTYPE_TEXT[t.dtype]])
         message = f"{name} of {DTYPE_TEXT[t.dtype]} on {target.name} has only {modes}, not {op.attr('cmpMode')}"
+        raise Violation("IllegalOnTarget", message, help=_LEGALIZE)
+    if not converts(op, target):
+        own, wanted = (DTYPE_TEXT[t.dtype] for t in (tile_type(op.operands[0]), op.attr("to")))
+        made = target.conversions.get(own, "").replace(" ", ", ") or "nothing"
+        message = f"{name} on {target.name} makes {made} of {own}, not {wanted}"
         raise Violation("IllegalOnTarget", message, help=_LEGALIZE)
 
 

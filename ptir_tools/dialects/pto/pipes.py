@@ -8,7 +8,7 @@ from ptir_tools.core.declare import OPS
 from ptir_tools.core.ir import ASYNC, Op, OpDef, operand_type
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.facts import facts, facts_of
-from ptir_tools.dialects.pto.types import TileType
+from ptir_tools.dialects.pto.types import EventType, TileType
 
 PIPES = ("S", "V", "M", "MTE1", "MTE2", "MTE3", "FIX")
 
@@ -51,6 +51,16 @@ def pipe_of(op: Op) -> str:
 def unit(op: Op) -> str | None:
     """As `pipe_of`; None for an op that no pipe executes."""
     return pipe_of(op) if is_tile_op(op.defn) else None
+
+
+def asynchronous(op: Op) -> bool:
+    """Whether a tile op signals an event."""
+    return bool(op.results) and op.results[-1].type.__class__ is EventType and is_tile_op(op.defn)
+
+
+def pipes_of_barrier(opcode: str) -> list[int]:
+    """The numbers of the pipes that a barrier waits for."""
+    return [i for i, name in enumerate(PIPES) if opcode == "ALL" or pipe_of_opcode(opcode) == name]
 
 
 @cache

@@ -155,7 +155,7 @@ def rule(short: str, check: Callable[..., object], *results: str) -> Callable[..
                 check_declared(t)
         if event is None:
             return made
-        check_event(event, producers(OPS[f"pto.{short}"], operands[0]))
+        check_event(event, producers(OPS[f"pto.{short}"], operands[0] if operands else None))
         return (*made, event)
 
     return infer

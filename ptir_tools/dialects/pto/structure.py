@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.ir import SEGMENTS, Function, Op, Operand, Region, Value
+from ptir_tools.core.ir import SEGMENTS, Function, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.typed import TYPE_CHECKING
-from ptir_tools.dialects.pto.types import TileType
+from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 
 if TYPE_CHECKING:
     from ptir_tools.rewrite.rewriter import Rewriter
 
 
-def is_for(op: Op) -> bool:
-    """A loop that counts: its operands are the bounds, the step and what it carries."""
-    return op.defn.short == "scf.for"
+def _named(*shorts: str) -> Callable[[Op], bool]:
+    """Whether an op has one of these names."""
+    return lambda op: op.defn.short in shorts
 
 
-def is_while(op: Op) -> bool:
-    """A loop of two blocks, which ends between them."""
-    return op.defn.short == "scf.while"
-
-
-def is_loop(op: Op) -> bool:
-    """Its blocks may run again."""
-    return is_for(op) or is_while(op)
-
-
-def is_call(op: Op) -> bool:
-    """It runs another function."""
-    return op.defn.short == "func.call"
+is_for = _named("scf.for")  # a loop that counts: its operands are the bounds, the step and what it carries
+is_while = _named("scf.while")  # a loop of two blocks, which ends between them
+is_loop = _named("scf.for", "scf.while")  # its blocks may run again
+is_call = _named("func.call")  # runs another function
+is_sync = _named("sync")  # only waits for events
+is_barrier = _named("sync.op")  # waits for all ops of a pipe, or of every pipe
+is_view = _named("memref.subview")  # its result is a window of its memory operand
+is_assign = _named("tile.assign")  # gives a tile, operand 0, its address, operand 1
+is_open = _named("fifo.open")  # declares a FIFO between cores
+is_push = _named("tile.push")  # puts a tile into a FIFO
+is_pop = _named("tile.pop")  # takes a tile from a FIFO
+moves = _named("tile.push", "tile.pop")  # passes a tile through a FIFO
+is_subblock = _named("subblock")  # gives the number of the vector core that runs
 
 
 def callees(ops: Iterable[Op], program: Program) -> list[Function]:
@@ -40,24 +40,9 @@ def callees(ops: Iterable[Op], program: Program) -> list[Function]:
     return list(dict.fromkeys(f for f in called if f is not None))
 
 
-def is_sync(op: Op) -> bool:
-    """It only waits for events."""
-    return op.defn.short == "sync"
-
-
-def is_barrier(op: Op) -> bool:
-    """It waits for all ops of a pipe, or of every pipe."""
-    return op.defn.short == "sync.op"
-
-
-def is_view(op: Op) -> bool:
-    """Its result is a window of its memory operand."""
-    return op.defn.short == "memref.subview"
-
-
-def is_assign(op: Op) -> bool:
-    """It gives a tile, operand 0, its address, operand 1."""
-    return op.defn.short == "tile.assign"
+def is_fifo(op: Op) -> bool:
+    """Whether an op uses a FIFO between cores."""
+    return "fifo" in op.defn.attr_index
 
 
 def value_of(x: Operand) -> Value:
@@ -66,14 +51,47 @@ def value_of(x: Operand) -> Value:
     return x
 
 
+def tile_type(x: Operand) -> TileType:
+    """The type of a tile."""
+    t = operand_type(x)
+    assert isinstance(t, TileType)
+    return t
+
+
+def memref_type(x: Operand) -> MemRefType:
+    """The type of a memref."""
+    t = operand_type(x)
+    assert isinstance(t, MemRefType)
+    return t
+
+
 def tiles_of(op: Op) -> list[Value]:
     """The tile operands of an op."""
     return [x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
 
 
+def made_tiles(op: Op) -> list[Value]:
+    """The tiles that an op makes."""
+    return [v for v in op.results if isinstance(v.type, TileType)]
+
+
+def has_events(block: Region) -> bool:
+    """Whether ops in a block give events."""
+    return any(isinstance(v.type, EventType) for op in block.ops() for v in op.results)
+
+
 def has_addresses(block: Region) -> bool:
     """Whether tiles in a block have addresses."""
     return any(map(is_assign, block.ops()))
+
+
+def own_assignments(function: Region) -> Iterator[tuple[Value, Op]]:
+    """The tiles that get an address in the block that makes them, and the assignments."""
+    for block in function.blocks():
+        own = set(block.values())
+        for op in filter(is_assign, block.body):
+            if (tile := value_of(op.operands[0])) in own:
+                yield tile, op
 
 
 def set_waits(rw: Rewriter, op: Op, waits: Sequence[Operand]) -> None:
@@ -85,6 +103,5 @@ def set_waits(rw: Rewriter, op: Op, waits: Sequence[Operand]) -> None:
 
 def unused_names(function: Region, letter: str) -> Iterator[str]:
     """`e0`, `e1`, … for the letter e, without the names that values of the function have."""
-    blocks = [function, *(r for op in function.ops() for r in op.regions)]
-    used = {v.name for b in blocks for v in (*b.params, *(v for op in b.body for v in op.results))}
+    used = {v.name for block in function.blocks() for v in block.values()}
     return (name for n in count() if (name := f"{letter}{n}") not in used)

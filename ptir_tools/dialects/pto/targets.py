@@ -40,6 +40,8 @@ class Target:
     compares: dict[str, tuple[str, ...]]  # by element type, the modes of comparisons where some are missing
     stores: tuple[str, ...]  # locations that a store may read
     from_acc: tuple[str, ...]  # locations to which an op moves a tile of Acc
+    acc: dict[str, dict[str, str]]  # by what takes a tile out of Acc, and its elements: those that they may become
+    conversions: dict[str, str]  # by element type, those that `cvt` makes of it
     costs: Costs
     barriers: tuple[str, ...] = ()  # pipes whose ops need a barrier between two that depend on each other
     scratch: tuple[int, int] | None = None
@@ -50,23 +52,21 @@ _FP8 = ("f8e4m3fn", "f8e5m2")
 
 
 def _layouts(left: str) -> dict[str, tuple[str, ...]]:
-    vec = ("ND", "DN", "Nz")
-    return {
-        "Vec": vec,
-        "Mat": ("Nz", "Zn", "ND"),
-        "Left": (left,),
-        "Right": ("Zn",),
-        "Acc": ("Nz",),
-        "Bias": ("ND",),
-        "Scale": ("ND",),
-        "ScaleLeft": ("Zz",),
-        "ScaleRight": ("Nn",),
-    }
+    several = {"Vec": ("ND", "DN", "Nz"), "Mat": ("Nz", "Zn", "ND"), "Left": (left,), "Right": ("Zn",), "Acc": ("Nz",)}
+    return several | {"Bias": ("ND",), "Scale": ("ND",), "ScaleLeft": ("Zz",), "ScaleRight": ("Nn",)}
+
+
+def _capacity(**kib: int) -> dict[str, int]:
+    """Bytes per location."""
+    return {location: n * _KIB for location, n in kib.items()}
 
 
 _PRODUCTS = frozenset({("i8", "i8"), ("f16", "f16"), ("f32", "f32"), ("bf16", "bf16")})
 _FP8_PRODUCTS = frozenset((a, b) for a in _FP8 for b in _FP8)
 _KIB = 1024
+
+_STORED = dict.fromkeys(("f32", "i32"), "i32 f32 f16 bf16")
+_SCALED = {"f32": "i8 u8 f16 bf16 f8e4m3fn f32", "i32": "i8 u8 f16 bf16"}
 
 _RATES = {"MTE2": 64, "MTE3": 64, "MTE1": 256, "FIX": 128, "V": 256}
 
@@ -79,44 +79,57 @@ def _costs(rates: dict[str, int], products: dict[int, int]) -> Costs:
 # Where sources differ, the smaller number: the vector buffer of a5 is 248 KiB to its planner, 256 KiB in the header.
 A3 = Target(
     "a3",
-    {
-        "Vec": 192 * _KIB,
-        "Mat": 512 * _KIB,
-        "Left": 64 * _KIB,
-        "Right": 64 * _KIB,
-        "Acc": 128 * _KIB,
-        "Bias": 1 * _KIB,
-        "Scale": 2 * _KIB,
-        "ScaleLeft": 0,
-        "ScaleRight": 0,
-    },
+    _capacity(Vec=192, Mat=512, Left=64, Right=64, Acc=128, Bias=1, Scale=2, ScaleLeft=0, ScaleRight=0),
     _layouts("Zz"),
     _PRODUCTS,
     {"i32": ("EQ",)},
     ("Vec", "Mat", "Acc"),
     ("Mat",),
+    {
+        "move": {"f32": "f16 bf16", "i32": ""},
+        "move by factors": {"f32": "i8", "i32": "i8 u8 f16 i16"},
+        "store": _STORED,
+        "store by factors": {"f32": "i8 u8", "i32": "i8 u8 f16"},
+    },
+    {
+        "f32": "f32 f16 bf16 i16 i32 i64",
+        "f16": "f32 i8 u8 i16 i32",
+        "bf16": "f32 i32",
+        "i64": "f32 i32",
+        "i32": "f32 f16 i16 i64",
+        "i16": "f32 f16",
+        **dict.fromkeys(("i8", "u8"), "f16"),
+    },
     _costs(_RATES, {1: 8192, 2: 4096, 4: 1024}),
     ("V",),
     (184 * _KIB, 8 * _KIB),
 )
 A5 = Target(
     "a5",
-    {
-        "Vec": 248 * _KIB,
-        "Mat": 512 * _KIB,
-        "Left": 64 * _KIB,
-        "Right": 64 * _KIB,
-        "Acc": 256 * _KIB,
-        "Bias": 4 * _KIB,
-        "Scale": 4 * _KIB,
-        "ScaleLeft": 4 * _KIB,
-        "ScaleRight": 4 * _KIB,
-    },
+    _capacity(Vec=248, Mat=512, Left=64, Right=64, Acc=256, Bias=4, Scale=4, ScaleLeft=4, ScaleRight=4),
     _layouts("Nz"),
     _PRODUCTS | _FP8_PRODUCTS,
     {},
     ("Vec", "Acc"),
     ("Vec", "Mat"),
+    {
+        "move": {"f32": "f16 bf16 f32", "i32": "i32"},
+        "move by factors": _SCALED,
+        "store": _STORED,
+        "store by factors": _SCALED,
+    },
+    {
+        "f32": "f32 f16 bf16 f8e4m3fn f8e5m2 i16 i32 i64",
+        "f16": "f32 i8 u8 i16 i32",
+        "bf16": "f32 f16 i32",
+        **dict.fromkeys(_FP8, "f32"),
+        "i64": "f32 i32",
+        "i32": "f32 i16 i64 u8 u16",
+        "u32": "u8 i16 u16",
+        "i16": "f32 f16 i32 u32 u8",
+        "i8": "f16 i16 i32",
+        "u8": "f16 u16",
+    },
     _costs(_RATES | {"MTE1": 512, "FIX": 256}, {1: 8192, 2: 4096, 4: 1024}),
 )
 TARGETS = {"a3": A3, "a5": A5}
@@ -162,13 +175,7 @@ def target_of(program: Program, options: Options, diagnostics: Diagnostics | Non
         stated = re.search(rf"target<\s*({re.escape(name)})\s*>", diagnostics.source.text) if diagnostics.source else None
         at = Span(*stated.span(1)) if stated and options[TARGET] is None else None
         diagnostics.error("UnknownTarget", f"`{name}` is not a target", at, help=f"the targets are {known}")
-    own_target = find(own) if own is not None else None
-    if (
-        diagnostics is not None
-        and found is not None
-        and options[TARGET] is not None
-        and own is not None
-        and own_target is not found
-    ):
+    overridden = found is not None and own is not None and options[TARGET] is not None and find(own) is not found
+    if diagnostics is not None and found is not None and overridden:
         diagnostics.warning("TargetOverridden", f"the module's target is {own}, checked for {found.name}")
     return found

@@ -12,6 +12,7 @@ from ptir_tools.core.types import UNKNOWN, Dim, Shape
 from ptir_tools.dialects.pto import rules
 from ptir_tools.dialects.pto.affine import Linear, atom, number
 from ptir_tools.dialects.pto.facts import Extents, Numbers, facts
+from ptir_tools.dialects.pto.structure import tile_type
 from ptir_tools.dialects.pto.types import INDEX_TYPE, TileType
 
 
@@ -56,8 +57,7 @@ def declared(t: TileType) -> Extents | None:
 
 def valid_of(op: Op, tiles: Sequence[Extents], value: Numbers) -> Extents:
     """The valid region of the result of a tile op; `tiles` are the valid regions of its tile operands."""
-    to = op.results[0].type
-    assert isinstance(to, TileType)
+    to = tile_type(op.results[0])
     if (found := stated(op, to, value)) is not None:
         return found
     shape = of_shape(to.shape)
@@ -68,8 +68,7 @@ def valid_of(op: Op, tiles: Sequence[Extents], value: Numbers) -> Extents:
 def static_of(op: Op, tiles: Sequence[Shape]) -> Shape | None:
     """As `valid_of`, in numbers, for the rules of most ops. None for other rules, and where the op or its type states the
     region."""
-    to = op.results[0].type
-    assert isinstance(to, TileType)
+    to = tile_type(op.results[0])
     rule = facts(op).valid or everywhere
     if rule not in (everywhere, whole) or to.valid is not None or rules.group(op, "valid"):
         return None

@@ -83,8 +83,7 @@ class _Legalizer:
             self.refuse_other_symbols(op)
         if op.defn.traits & ELEMENTWISE:
             self.type_immediates(op)
-            if len(op.operands) > 1:
-                self.align(op)
+            self.align(op)
         elif op.defn.short == "POOL":
             self.pool(op)
         if op.result.type is UNTYPED:

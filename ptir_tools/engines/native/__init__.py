@@ -8,7 +8,7 @@ from math import prod
 
 from ptir_tools.core.arrays import Array, holds
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.dtypes import BF16, F16, F32, DType
+from ptir_tools.core.dtypes import BF16, F16, F32, SI8, UI8, DType
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Function, Op, Region
 from ptir_tools.core.lazy import late, lazy, np
@@ -40,7 +40,7 @@ copied = late("ptir_tools.engines.native.moves", "copied")
 def _single_op(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
     """A fusion group of one op. An op that cannot be in a group, or that NumPy runs equally fast on many elements of f32, is a
     NumPy step. Results larger than the cache are written with non-temporal stores, which NumPy cannot do."""
-    narrow = any(holds(x, F16, BF16) for x in (*ins, *outs))
+    narrow = any(holds(x, F16, BF16, SI8, UI8) for x in (*ins, *outs))
     assert op.defn.kernel is not None
     if op.defn.kernel.role == "reduce" and fusion.started(op) is None:
         return rows.folded(op, ins, outs, shop)

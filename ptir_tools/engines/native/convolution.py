@@ -77,8 +77,8 @@ class Convolution(NamedTuple):
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether every channel is a group with one column."""
-        return self.channels == self.columns == 1
+        """Whether every one of several channels is a group with one column."""
+        return self.channels == self.columns == 1 < self.groups
 
 
 def recognized(products: Iterable[Op], uses: fusion.Uses) -> dict[Op, Convolution]:
@@ -130,8 +130,12 @@ def _views_before(x: Operand) -> list[Op]:
 
 
 def _is_patches(op: Op) -> bool:
-    """Whether `op` extracts patches of one or two spatial axes, with zero padding."""
-    if op.defn.inplace is None or op.defn.inplace.form != "patches" or len(op.attr("window")) > 2:
+    """Whether `op` extracts patches of one or two spatial axes, with zero padding. Spatial axes before them may have a window
+    of 1: they have the role of the batch axis."""
+    if op.defn.inplace is None or op.defn.inplace.form != "patches":
+        return False
+    fields = [op.attr(name) for name in ("window", "strides", "padding")]
+    if any(field != (1, 1, (0, 0)) for field in [*zip(*fields, strict=True)][:-2]):
         return False
     t = tensor_of(op)
     pad = np.asarray(element(op.attr("pad_value"), t.dtype))
@@ -212,15 +216,19 @@ def into(
         wide = shop.scratch(image.shape, F32)
         steps += shop.copied(wide, image)
         image = wide
+    line = (1,) * (2 - len(patches.attr("window")))  # one spatial axis is a line of an image with one line
+    shape = (-1, *line, *image.shape[-len(patches.attr("window")[-2:]) - 1 :])
     if image.shape[-1] > 1 and image.strides[-1] != image.itemsize:
         image = dense(image, shop, steps)
-    lines = 2 - len(patches.attr("window"))  # one spatial axis is a line of an image with one line
-    image = image.reshape((len(image), *(1,) * lines, *image.shape[1:]))
+    try:
+        image = image.reshape(shape, copy=False)
+    except ValueError:
+        image = dense(image, shop, steps).reshape(shape)
     places = fusion.shape_of(patches.result.type)[1:-1]
     lows = [low for low, _ in patches.attr("padding")]
     fields = (places, *(patches.attr(name) for name in ("window", "strides", "dilation")))
-    geometry = [n for values in fields for n in (*(1,) * lines, *values)]
-    geometry += [*(0,) * lines, *lows, found.groups]
+    geometry = [n for values in fields for n in (*line, *values[-2:])]
+    geometry += [*(0 for _ in line), *lows[-2:], found.groups]
     packed = weights(found, look, shop, steps)
 
     def written(rows: slice, out: Array, room: Array, epilogue: Epilogue) -> list[Step]:

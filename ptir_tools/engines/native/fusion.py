@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping, Sequence
 from math import prod
 
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.dtypes import BF16, F16, F32, I1
+from ptir_tools.core.dtypes import BF16, F16, F32, I1, SI8, SI32, UI8
 from ptir_tools.core.ir import Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import late
 from ptir_tools.core.types import TensorType, Type
@@ -23,6 +23,7 @@ _assembled = late("ptir_tools.engines.native.tiles", "assemble")
 
 FLOATS = (F32, F16, BF16)  # dtypes of registers; all are computed in f32, and rounded once per op
 HELD = (*FLOATS, I1)
+BYTES = (SI8, UI8)
 MAX_OPS = 128
 MAX_ARRAYS = 16
 
@@ -64,13 +65,13 @@ class Group:
     def kind(self, op: Op) -> str | None:
         """FULL or ROWS for the result of `op` in this fusion group; None if it is not part of it."""
         kernel, t = op.defn.kernel, op.results[0].type
-        if kernel is None or (shape := _SHAPES[t]) is None:
+        if kernel is None or ((shape := _SHAPES[t]) is None and (shape := _converted(op)) is None):
             return None
         held = True
         for x in op.operands:  # an element of a tuple or an inline literal gets no register
             if x.__class__ is not Value:
                 return None
-            held = held and _SHAPES[x.type] is not None
+            held = held and (_SHAPES[x.type] is not None or _converted(op) is not None)
         if kernel.role == "map" and held and (kernel.name or _dtype(op.results[0]) is not I1):
             if shape == self.shape:
                 return FULL
@@ -87,12 +88,13 @@ class Group:
         return all(self.kinds.get(x, ROWS) == ROWS for x in op.values())
 
     def is_row_reduction(self, op: Op) -> bool:
-        """Whether `op` reduces the last axis of a full value, in f32."""
+        """Whether `op` reduces the last axis of a full value, in f32. Many short rows are reduced faster by columns."""
         x = op.operands[0]
         last = tuple(a % len(self.shape) for a in op.attr("axes")) == (len(self.shape) - 1,)
         plain = op.attr("accum_dtype") in (None, F32) and op.attr("out_dtype") in (None, *FLOATS)
         full = isinstance(x, Value) and self.kinds.get(x, FULL) == FULL and shape_of(x.type) == self.shape
-        return last and plain and full and _dtype(x) in FLOATS and self.shape[-1] <= at.row
+        is_short = self.shape[-1] <= at.short_row and prod(self.shape[:-1]) >= at.short_rows
+        return last and plain and full and _dtype(x) in FLOATS and self.shape[-1] <= at.row and not is_short
 
     def respelled(self, op: Op, shape: Shape) -> str | None:
         """Whether the result is the same register: a value per row with or without its axis of extent 1, or repeated along its
@@ -132,6 +134,15 @@ def role(op: Op) -> str:
 def shape_of(t: Type) -> Shape:
     """The static shape of a tensor type; nothing for others."""
     return t.static_shape if isinstance(t, TensorType) else ()
+
+
+def _converted(op: Op) -> Shape | None:
+    """The shape of a cast from bytes to floats or back, or from si32 to f32; None for another op."""
+    if role(op) != "map" or len(op.operands) != 1:
+        return None
+    made, given = _dtype(op.result), _dtype(op.operands[0])
+    fits = made in FLOATS if given in BYTES else given in FLOATS if made in BYTES else (given, made) == (SI32, F32)
+    return shape_of(op.result.type) if fits else None
 
 
 def _dtype(x: Operand) -> object:

@@ -10,7 +10,7 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
-from ptir_tools.core.dtypes import BF16, F16
+from ptir_tools.core.dtypes import BF16, F16, SI8, UI8
 from ptir_tools.core.ir import Kernel, Op, Value
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.types import TensorType
@@ -18,7 +18,7 @@ from ptir_tools.engines.native import fusion
 from ptir_tools.engines.native.library import kernels
 
 INSTRUCTION = 3  # bytes
-ROUNDING = {F16: "nearest_f16", BF16: "nearest_bf16"}
+ROUNDING = {F16: "nearest_f16", BF16: "nearest_bf16", SI8: "nearest_si8", UI8: "nearest_ui8"}
 
 
 class Assembler:

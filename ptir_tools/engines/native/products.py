@@ -5,7 +5,7 @@ A product here is a convolution, or a contraction whose right operand stays in c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from math import prod
 
@@ -31,6 +31,7 @@ from ptir_tools.plan.liveness import Unit
 
 ENDING = ("add", "sub", "mul", "div", "maximum", "minimum")
 LONGEST_ENDING = 8
+MOST_SUMS = 2  # that a kernel does in registers
 
 
 # The steps that write rows of a product, given as a slice, to an array [rows, columns] of f32, with scratch and an epilogue.
@@ -114,8 +115,11 @@ def _is_small(op: Op) -> bool:
 
 def may_end(op: Op) -> bool:
     """Whether `op` may be part of an epilogue, or a view before one."""
-    name = op.defn.kernel.name if op.defn.kernel is not None else ""
-    return fusion.role(op) == "reshape" or (fusion.role(op) == "map" and name in (*ENDING, "clamp"))
+    return fusion.role(op) == "reshape" or (fusion.role(op) == "map" and _instruction(op) in (*ENDING, "clamp"))
+
+
+def _instruction(op: Op) -> str:
+    return op.defn.kernel.name if op.defn.kernel is not None else ""
 
 
 def _with_group_after(found: Product, columns: int, groups: Mapping[Op, fusion.Group], uses: fusion.Uses) -> Product:
@@ -286,7 +290,8 @@ def _with_group(
     shop: Workshop,
 ) -> list[Step]:
     """The steps of a product whose result `made` is an input of `group`: some rows at a time, in the memory of an output if one
-    fits. The output may be an operand of an epilogue, if its elements are computed at once (`over`)."""
+    fits. The output may be an operand of an epilogue, if its elements are computed at once (`over`). If the whole group is not an
+    epilogue, its first sums may be: then the tile program runs on the rows as on one long row."""
     rows, columns = shape
     steps: list[Step] = []
     arrays = [None if v is made else matrix(look(v), rows, columns, shop, steps) for v in group.inputs]
@@ -310,6 +315,14 @@ def _with_group(
                     block = own[: s.stop - s.start]
                     parts[w] += [*into(s, block, packing, operands), (np.copyto, (fitting[0][s], block))]
         return [*steps, *threads.together([(threads.in_turn, (part,)) for part in parts], workers)]
+    first, rest = _first_sums(group, made, outs)
+    start: list[tuple[int, Array]] = []
+    more = [np.broadcast_to(matrix(look(v), rows, columns, shop, steps), shape) for v in first.values()]
+    if more and all(x.dtype == np.float32 and x.strides[1] in (0, x.itemsize) for x in more):
+        group, made = rest, [*first][-1].result
+        start = [(kernels().OPS.index("add"), x) for x in more]
+        arrays = [None if v is made else matrix(look(v), rows, columns, shop, steps) for v in group.inputs]
+        code, kinds = lowered(group, list(outs), register_kinds(group, arrays, list(outs)))
     pieces = threads.cuts(rows, max(workers, -(-rows // height)), threads.ROWS)
     chains = []
     for w in range(workers):
@@ -321,9 +334,24 @@ def _with_group(
             block = taken[0][s] if own is None else own[: s.stop - s.start]
             piece = tuple(block if a is None else a[s] for a in arrays) + tuple(a[s] for a in targets)
             call = (code, kinds, piece, len(arrays), s.stop - s.start, columns, group.reduces, room)
-            chain += [*into(s, block, packing, ()), (kernels().tiles, call)]
+            chain += [*into(s, block, packing, tuple((op, x[s]) for op, x in start)), (kernels().tiles, call)]
         chains.append((threads.in_turn, (chain,)))
     return [*steps, *threads.together(chains, workers)]
+
+
+def _first_sums(group: fusion.Group, made: Value, outs: Container[Value]) -> tuple[dict[Op, Value], fusion.Group]:
+    """Up to two sums that begin `group`, each the only user of what was made before it, with their other operands; and the group
+    of the other ops. None of them, if they compute one of `outs` or the others would form no group."""
+    first: dict[Op, Value] = {}
+    while len(first) < MOST_SUMS and made not in outs:
+        users = [op for op in group.ops for v in op.values() if v is made]
+        others = [v for v in users[0].values() if v is not made] if len(users) == 1 else []
+        if len(others) != 1 or others[0] in group.kinds or _instruction(users[0]) != "add":
+            break
+        first[users[0]], made = others[0], users[0].result
+    if first and made not in outs and (rest := fusion.grouped([op for op in group.ops if op not in first])) is not None:
+        return first, rest
+    return {}, group
 
 
 def epilogue(code: bytes, arrays: Sequence[Array | None], columns: int) -> Epilogue | None:

@@ -1,12 +1,12 @@
-"""Layer norm in one pass over the rows, reductions of columns, argmax, and lookups of rows."""
+"""Layer norm in one pass over the rows, reductions of columns, sums of bytes, argmax, and lookups of rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
 
-from ptir_tools.core.arrays import Array
-from ptir_tools.core.dtypes import F32
+from ptir_tools.core.arrays import Array, holds
+from ptir_tools.core.dtypes import F32, SI8, SI32, UI8
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
@@ -41,6 +41,8 @@ def folded(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
     x, (out,) = ins[0], outs
     plain = x.dtype == out.dtype == np.float32 and op.attr("accum_dtype") in (None, F32) and op.attr("out_dtype") in (None, F32)
     runs = _runs(sorted(a % x.ndim for a in op.attr("axes")))
+    if holds(x, SI8, UI8) and runs and x.flags.c_contiguous and _sums_last(op, runs, x.ndim) and out.size:
+        return [(kernels().byte_sums, (out.reshape(-1), x.reshape(out.size, -1)))]
     columns = prod(x.shape[runs[-1].start :]) if runs and runs[-1].stop == x.ndim else at.row
     if not (plain and x.size and runs and x.flags.c_contiguous and columns >= at.reduced_row and _parts(columns)):
         return numpy_engine.builder(op)(op, ins, outs, shop)
@@ -61,6 +63,13 @@ def folded(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
             steps += _fold(made.reshape(rows, -1), x.reshape(rows, prod(x.shape[own]), -1), op.defn.kernel.name, shop)
         x = made
     return steps
+
+
+def _sums_last(op: Op, runs: Sequence[slice], rank: int) -> bool:
+    """Whether a reduction of bytes is their sum in 32 bits over the last axes."""
+    assert op.defn.kernel is not None
+    is_sum = op.defn.kernel.name == "reduce_sum" and op.attr("accum_dtype") is op.attr("out_dtype") is SI32
+    return is_sum and len(runs) == 1 and runs[0].stop == rank
 
 
 def _parts(columns: int) -> int:

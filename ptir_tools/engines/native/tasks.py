@@ -31,6 +31,7 @@ NAMES = (
     "fold",
     "rescaled",
     "largest",
+    "byte_sums",
     "transpose",
     "take",
     "tiles",

@@ -105,10 +105,9 @@ class Bound:
         yield from ((f"input {i}", x) for i, x in enumerate(self.given))
         yield from (("a converted constant", x) for x in self.shared.kept.values())
         for block in (self.function, *self.shared.plan.regions):
-            literals = (op.attr("value") for op in block.body if op.defn.is_constant)
-            yield from (
-                (f"a constant {x.type}", np.frombuffer(x.payload, np.uint8)) for x in literals if isinstance(x.payload, bytes)
-            )
+            for x in (op.attr("value") for op in block.body if op.defn.is_constant):
+                if isinstance(data := x.payload, bytes):  # read once: another thread may free it
+                    yield f"a constant {x.type}", np.frombuffer(data, np.uint8)
 
     def run(self, context: Context) -> list[Array]:
         self.shared.context = context

@@ -26,6 +26,7 @@ from ptir_tools.engines.numpy.steps import (
     overlaps,
     tensor_of,
 )  # fmt: skip
+from ptir_tools.rewrite.constants import scalar_of
 
 
 def _ufunc(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
@@ -120,11 +121,26 @@ def _erf(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
 
 
 def _div(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """IEEE division of floats. The body divides integers, and refuses a zero."""
+    """IEEE division of floats, and of integers by a positive number. The body divides other integers, and refuses a zero."""
     t = tensor_of(op).dtype
+    if t.is_integer and t.bits >= 8 and (divisor := scalar_of(op.operands[1])) is not None and divisor > 0:
+        return _quotient(ins[0], np.asarray(divisor, ins[0].dtype), outs[0], shop, t)
     if t.is_integer or not is_direct(t):
         return declared(op, ins, outs, shop)
     return [(_rounded(np.true_divide, outs[0]), (*ins, outs[0]))]
+
+
+def _quotient(x: Array, divisor: Array, out: Array, shop: Workshop, dtype: DType) -> list[Step]:
+    """The quotient by a positive number, rounded toward 0: NumPy rounds down, so negative numbers are raised before."""
+    if not dtype.is_signed:
+        return [(np.floor_divide, (x, divisor, out))]
+    raised = shop.scratch(x.shape, dtype)
+    return [
+        (np.right_shift, (x, dtype.bits - 1, raised)),  # -1 for negative numbers, else 0
+        (np.bitwise_and, (raised, np.asarray(int(divisor) - 1, x.dtype), raised)),
+        (np.add, (raised, x, raised)),
+        (np.floor_divide, (raised, divisor, out)),
+    ]
 
 
 def _real_only(function: str) -> Builder:

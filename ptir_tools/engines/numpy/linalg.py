@@ -13,8 +13,10 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op, Operand, Region
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
+from ptir_tools.core.transforms import window_of
 from ptir_tools.engines.numpy.constants import constant
 from ptir_tools.engines.numpy.elementwise import rounds_once
+from ptir_tools.engines.numpy.fourier import transform
 from ptir_tools.engines.numpy.steps import NARROW, Builder, Step, Workshop, declared, tensor_of
 
 Groups = Sequence[Sequence[int]]
@@ -144,6 +146,8 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     right = operand_stack(op, 1, ins, (other_batch, other_contract, columns)[not batch :], len(batch), shop, dtype, steps)
     (out,) = outs
     shape = (*left.shape[:-1], right.shape[-1])
+    if dtype is F64 and not batch and is_constant(op.operands[1]) and (window := window_of(right)) is not None:
+        return [*steps, *transform(left, right, window, out.reshape(shape), shop)]
     if out.dtype == left.dtype:
         return [*steps, (np.matmul, (left, right, out.reshape(shape)))]
     product = shop.scratch(shape, dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from math import gcd
+from math import gcd, prod
 
 from ptir_tools.core.arrays import Array, numpy_dtype
 from ptir_tools.core.dtypes import F32
@@ -16,6 +16,7 @@ from ptir_tools.dialects.ptir.ops.numerics import identity, ufunc
 from ptir_tools.dialects.ptir.ops.scalars import element
 from ptir_tools.dialects.ptir.ops.window import overlapping_taps
 from ptir_tools.engines.numpy.steps import NARROW, Builder, Step, Workshop, declared, in_f32, tensor_of
+from ptir_tools.engines.thresholds import at
 
 Tap = tuple[slice, slice]  # the places that see an element under the tap, and those elements
 NOTHING: Tap = (slice(0, 0), slice(0, 0))
@@ -88,13 +89,19 @@ def _combine_taps(op: Op, kind: str, axis: int, x: Array, total: Array, start: A
 
 
 def _extract_patches(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """Copy the elements under each tap, and fill the rest."""
+    """Copy large windows as one view, of others the elements under each tap. Fill the rest."""
     x, (out,), window = ins[0], outs, op.attr("window")
     if x.size == 0 or out.size == 0:
         return declared(op, ins, outs, shop)
     fill = np.asarray(element(op.attr("pad_value"), tensor_of(op).dtype), numpy_dtype(tensor_of(op).dtype))
     spread: Any = out.reshape((*out.shape[:-1], *window, x.shape[-1]))
     steps: list[Step] = []
+    if prod(window) >= at.taps:
+        x = _padded(op, x, fill, shop, steps)
+        across = x.strides[1:-1]
+        apart = [s * n for name in ("strides", "dilation") for s, n in zip(across, op.attr(name), strict=True)]
+        view = np.lib.stride_tricks.as_strided(x, spread.shape, (x.strides[0], *apart, x.strides[-1]), writeable=False)
+        return [*steps, (np.copyto, (spread, view))]
     for offsets in product(*map(range, window)):
         inside = [slice(None)]
         source = [slice(None)]
@@ -109,6 +116,18 @@ def _extract_patches(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: W
             source.append(elements)
         steps.append((np.copyto, (target[tuple(inside)], x[tuple(source)])))
     return steps
+
+
+def _padded(op: Op, x: Array, fill: Array, shop: Workshop, steps: list[Step]) -> Array:
+    """The image of patches with its padding; where a number is negative, elements are left out."""
+    pads = [(0, 0), *op.attr("padding"), (0, 0)]
+    if not any(map(any, pads)):
+        return x
+    out = shop.scratch(tuple(n + sum(p) for n, p in zip(x.shape, pads, strict=True)), tensor_of(op).dtype)
+    inside = tuple(slice(max(low, 0), n - max(high, 0)) for n, (low, high) in zip(out.shape, pads, strict=True))
+    kept = tuple(slice(max(-low, 0), n - max(-high, 0)) for n, (low, high) in zip(x.shape, pads, strict=True))
+    steps += [(np.copyto, (out, fill)), (np.copyto, (out[inside], x[kept]))]
+    return out
 
 
 BUILDERS: dict[str, Builder] = {

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 from ptir_tools.core.render import clean_lines
-from ptir_tools.tools.graph.drawing import Drawing, Edge, Kind, Node, Style
+from ptir_tools.tools.graph.drawing import Category, Drawing, Edge, Kind, Node, Style
 
 _SHAPES = {Kind.PARAMETER: "ellipse", Kind.RESULTS: "ellipse"}
 _STYLES = {Style.WAIT: "dashed", Style.REGION: "dotted"}
@@ -29,7 +29,9 @@ def dot(drawing: Drawing) -> Iterator[str]:
 def _node(node: Node, names: dict[Node, str], pipes: dict[str, int], pad: str) -> Iterator[str]:
     if not node.inside:
         shape = f", shape={_SHAPES[node.kind]}" if node.kind in _SHAPES else ""
-        if node.pipe:
+        if node.category is Category.ERROR:
+            shape = ', style=filled, fillcolor="#f2776e"'
+        elif node.pipe:
             shape = f', style=filled, fillcolor="/pastel19/{pipes[node.pipe]}"'
         tip = f", tooltip={_quoted(node.text)}" if node.text else ""
         yield f"{pad}{names[node]} [label={_quoted(label(node))}{shape}{tip}];\n"
@@ -64,8 +66,8 @@ def _leaf(node: Node, last: bool) -> Node:
 
 
 def label(node: Node) -> str:
-    """The label of a node: its title and the types of its results."""
-    return "\n".join([node.title, *node.types])
+    """The label of a node: its title, constants, and results with their types."""
+    return "\n".join([node.title, *node.facts])
 
 
 def _quoted(text: str) -> str:

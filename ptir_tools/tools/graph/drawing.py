@@ -13,10 +13,28 @@ class Kind(StrEnum):
 
     FUNCTION = "function"
     REGION = "region"
-    REPEAT = "repeat"  # one of several equal runs of ops
+    SPACE = "space"  # ops of one name space, such as a layer
+    REPEAT = "repeat"  # several equal runs of ops, each a box inside
+    RUN = "run"  # one of these
+    PART = "part"  # consecutive ops of a long block
     OP = "op"
     PARAMETER = "parameter"
     RESULTS = "results"
+
+
+class Category(StrEnum):
+    """What an op does, for its color."""
+
+    CONSTANT = "constant"
+    ELEMENTWISE = "elementwise"
+    PRODUCT = "product"
+    REDUCTION = "reduction"
+    MOVEMENT = "movement"
+    MEMORY = "memory"
+    CONTROL = "control"
+    CALL = "call"
+    OTHER = "other"
+    ERROR = "error"
 
 
 class Style(StrEnum):
@@ -31,15 +49,20 @@ class Style(StrEnum):
 class Node:
     """An op, a parameter, the results of a block, or a box with nodes `inside`.
 
-    `text` is the complete statement. `pipe` is the unit that executes it, if there are several. `operations` and `bytes` are
-    None if they contain a symbol. `row` and `column` are its place among the nodes of `parent`.
+    `facts` are the further lines of its label: constants that it reads, then its results with their types. `text` is the
+    complete statement, `sign` is equal for ops that compute the same from the same inputs. `pipe` is the unit that executes it,
+    if there are several. `operations` and `bytes` are None if they contain a symbol. `error` is that of its values compared with
+    another program, as a part of the bound. `row` and `column` are its place among the nodes of `parent`.
     """
 
     kind: Kind
     title: str
-    types: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
     text: str = ""
     pipe: str = ""
+    category: Category | None = None
+    sign: int = 0
+    error: float | None = None
     operations: int | None = None
     bytes: int | None = None
     parent: Node | None = None

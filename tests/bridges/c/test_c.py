@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import warnings
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -13,19 +14,19 @@ import pytest
 import ptir_tools
 from ptir_tools import convert
 from ptir_tools.bridges.c.format import KNOWN
-from ptir_tools.bridges.c.scalars import MEMORY
+from ptir_tools.bridges.c.scalars import MEMORY, NIBBLES
 from ptir_tools.bridges.c.steps import SEVERAL
 from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.dtypes import FP8_E4M3
+from ptir_tools.core.dtypes import F64, FP8_E4M3
 from ptir_tools.dialects import load_dialect
 from ptir_tools.dialects.ptir.generate import generate
 from ptir_tools.engines.compare import compare, reference_outputs
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.options import RunOptions
-from tests.bridges.c.running import COMPILERS, FAST, STRICT, run, written
+from tests.bridges.c.running import COMPILERS, FAST, STRICT, run, unbounded, written
 from tests.conftest import run_ptir
 from tests.ptir.loop_programs import Carries, loops
 from tests.ptir.oracle import DTYPES
@@ -211,6 +212,37 @@ def test_casts_to_short_floats(source: str, target: str, tmp_path: Path) -> None
     np.testing.assert_array_equal(found["y"].astype(np.float64), expected["y"].astype(np.float64))
 
 
+# Shorter and longer than the partial results of a reduction, and not a multiple of them.
+SHAPES = [(), (1,), (15,), (16,), (37,), (33, 3), (3, 33), (2, 17, 5), (4, 3, 35)]
+
+
+@pytest.mark.parametrize("kind", ["sum", "max", "min"])
+@pytest.mark.parametrize("dtype", ["f32", "si32"])
+def test_reductions_over_all_axes(dtype: str, kind: str, tmp_path: Path) -> None:
+    """Of every shape over every choice of axes: numbers whose sums are exact, so the results are equal."""
+    rng = np.random.default_rng(len(kind))
+    inputs = {f"x{i}": rng.integers(-99, 99, shape).astype(numpy_dtype(DTYPES[dtype])) for i, shape in enumerate(SHAPES)}
+    lines, types, expected = [], [], {}
+    for (name, x), shape in zip(inputs.items(), SHAPES, strict=True):
+        for axes in (a for n in range(1, len(shape) + 1) for a in combinations(range(len(shape)), n)):
+            wanted = np.asarray(getattr(np, kind)(x, axis=axes)).astype(x.dtype)
+            t = f"tensor<{dtype}{''.join(', ' + 'x'.join(map(str, wanted.shape)) if wanted.shape else '')}>"
+            lines.append(f"%y{len(lines)} = reduce_{kind}(%{name}) axes{list(axes)} keepdims[false] -> {t}")
+            types.append(t)
+            expected[f"y{len(types) - 1}"] = wanted
+    params = ", ".join(
+        f"%{name}: tensor<{dtype}{', ' + 'x'.join(map(str, x.shape)) if x.shape else ''}>" for name, x in inputs.items()
+    )
+    returned = ", ".join(f"%{name}" for name in expected)
+    program = ptir_tools.read(f"func @f({params}) -> ({', '.join(types)}) {{\n" + "\n".join(lines) + f"\nreturn {returned}\n}}\n")
+    text = written(program)
+    assert text is not None
+    status, found = run(program, text, inputs, expected, tmp_path)
+    assert status == 0 and len(found) == 24
+    for name, wanted in expected.items():
+        np.testing.assert_array_equal(found[name], wanted, err_msg=name)
+
+
 def test_a_planned_arena_is_smaller_than_its_buffers() -> None:
     text = written(ptir_tools.read(ATTENTION))
     assert text is not None
@@ -218,9 +250,49 @@ def test_a_planned_arena_is_smaller_than_its_buffers() -> None:
     assert 0 < size < 3 * 2 * 37 * 37 * 4
 
 
+NEW = ["quantize", "requantize", "dequantize", "pow", "lgamma", "digamma", "erf_inv", "bitcast", "shift_left", "popcount",
+       "shift_right_logical", "shift_right_arithmetic", "count_leading_zeros"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_each_of_these_ops(name: str, tmp_path: Path) -> None:
+    dtypes = [d for d in MEMORY if d is not F64 or name not in ("digamma", "erf_inv")]
+    found = [generate(Seeded(seed), dtypes=dtypes, size=3, only=[name], symbols=False) for seed in range(12)]
+    found = [p for p in found if any(op.defn.short == name for op in p.main.body)]
+    assert len(found) >= 4 and all(agrees(p, tmp_path, seed) for seed, p in enumerate(found[:5]))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_integers_of_4_bits(seed: int, tmp_path: Path) -> None:
+    assert agrees(generate(Seeded(seed), dtypes=list(NIBBLES), size=6, only=sorted(KNOWN), symbols=False), tmp_path, seed)
+
+
+@pytest.mark.parametrize("dtype", ["si4", "ui4", "f16", "bf16"])
+def test_a_product_is_rounded_to_the_dtype_in_which_it_is_summed(dtype: str, tmp_path: Path) -> None:
+    """Sums of 4 bits wrap before they become a wider result."""
+    wide = {"si4": "si32", "ui4": "ui8"}.get(dtype, dtype)
+    source = f"""func @f(%x: tensor<{dtype}, 3x5>, %y: tensor<{dtype}, 5x2>) -> tensor<{wide}, 3x2> {{
+  %r = dot_general(%x, %y) contract_lhs[1] contract_rhs[0] accum_dtype[{dtype}] out_dtype[{wide}] -> tensor<{wide}, 3x2>
+  return %r
+}}
+"""
+    assert agrees(ptir_tools.read(source), tmp_path, 1)
+
+
+SEGMENTS = """func @f(%x: tensor<fp8_e4m3, 3>, %i: tensor<si32, 3>) -> tensor<fp8_e4m3, 4> {
+  %y = segment_reduce(%x, %i) kind[max] num_segments[4] -> tensor<fp8_e4m3, 4>
+  return %y
+}
+"""
+
+
+def test_the_largest_of_a_dtype_without_infinity(tmp_path: Path) -> None:
+    assert agrees(ptir_tools.read(SEGMENTS), tmp_path, 1)
+
+
 def test_what_c_has_not_is_refused() -> None:
-    source = "func @f(%x: tensor<si4, 2>) -> tensor<si4, 2> {\n  %y = neg(%x) -> tensor<si4, 2>\n  return %y\n}\n"
-    with pytest.raises(ptir_tools.Rejected, match="si4"):
+    source = "func @f(%x: tensor<cf32, 2>) -> tensor<cf32, 2> {\n  %y = neg(%x) -> tensor<cf32, 2>\n  return %y\n}\n"
+    with pytest.raises(ptir_tools.Rejected, match="cf32"):
         ptir_tools.write(ptir_tools.read(source), "c")
 
 
@@ -250,4 +322,5 @@ int main(void)
     (tmp_path / "main.c").write_text(text + main)
     command = [COMPILERS[0], *STRICT, "-DPTIR_PLAIN", "-fsanitize=address,undefined", "-o", "main", "main.c", "-lm"]
     subprocess.run(command, cwd=tmp_path, check=True)
-    assert subprocess.run(["./main"], cwd=tmp_path, capture_output=True, text=True).stdout == "1.5 3.5 1"
+    made = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, text=True, preexec_fn=unbounded)
+    assert made.stdout == "1.5 3.5 1"

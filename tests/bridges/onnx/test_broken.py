@@ -20,6 +20,10 @@ BROKEN = {
     "kind": ([node("LeakyRelu", ["x"], ["y"], alpha="0.1")], "is float, not string", 'alpha="0.1"', ""),
     "shapes": ([node("Add", ["x", "w"], ["y"])], "shapes do not broadcast", "Add", ""),
     "domain": ([node("Fused", ["x"], ["y"], domain="com.acme")], "no operators of domain `com.acme`", "Fused", ""),
+    "columns": ([node("MatMul", ["w", "x"], ["y"])], "have 3 elements, and columns of tensor<f32, 2x4> have 2", "x", ""),
+    "indices": ([node("Gather", ["x", "w"], ["y"])], "`w` is f32, and Gather takes integers", "w", ""),
+    "flags": ([node("Where", ["w", "w", "w"], ["y"])], "`w` is f32, and Where takes truth values", "w", ""),
+    "type": ([node("Cast", ["x"], ["y"], to=99)], "there is no type 99", "99", ""),
     "order": (
         [node("Add", ["x", "b"], ["y"]), node("Exp", ["x"], ["b"], name="second")],
         "`b` is used before the node `second` of Exp",
@@ -46,6 +50,11 @@ def test_the_piece_that_is_wrong_is_underlined(tmp_path: Path, name: str) -> Non
     assert message in first and help in "\n".join(rest)
     start = marks.index("^")
     assert line[start : start + marks.count("^")] == piece
+
+
+def test_an_output_that_nothing_computes_is_named(tmp_path: Path) -> None:
+    said = verified(tmp_path / "m.onnx", [node("Exp", ["x"], ["z"])])
+    assert said.startswith("error[InvalidModel]: the output `y`: nothing defines `y`")
 
 
 def test_both_errors_of_a_model_are_reported(tmp_path: Path) -> None:

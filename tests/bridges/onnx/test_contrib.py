@@ -71,6 +71,30 @@ def grouped(b: int, s: int, total: int, lengths: Any = None, room: int | None = 
     return *parts, *before, ends, np.array(total, np.int32)
 
 
+def one(x: int) -> Any:
+    """A number as operands of attention have it."""
+    return np.array([x], np.int32)
+
+
+STEP = (f(2, 1, 16), f(2, 1, 16) * 2, f(2, 1, 16) * 3)
+CACHE = (f(2, 4, 8, 4), f(2, 4, 8, 4) * 2)
+SEEN = np.array([[1, 1, 1, 0], [1, 1, 1, 1]], np.int32)
+ONE_STEP = "DecoderMaskedMultiHeadAttention"
+PROJECTED = (f(2, 3, 8), f(8, 24), f(24))
+SHARED: dict[str, Any] = {"num_heads": 4, "past_present_share_buffer": 1, "outputs": (0, 1, 2)}
+SWIGLU: dict[str, Any] = {"activation_type": "swiglu", "swiglu_fusion": 1}
+LIMITED: dict[str, Any] = {"activation_alpha": 1.702, "activation_beta": 1.0, "swiglu_limit": 0.7}
+BEAMS = np.array([[[0, 1, 1, 0, 0, 0, 0, 0], [1, 0, 1, 0, 0, 0, 0, 0]]], np.int32)
+TURNED = (np.arange(64)[::-1] // 32).astype(np.int32)
+EXPERTS = (f(5, 8), f(5, 4), f(4, 12, 8), f(4, 12), f(4, 8, 6), f(4, 8))
+
+
+def layer(outputs: int, bits: int, seed: int = 0, blocks: int = 0) -> tuple[Any, ...]:
+    """Weights of four experts of QMoE with 32 inputs, their scales and biases."""
+    weights = drawn(seed).integers(0, 256, (4, outputs, 32 * bits // 8)).astype(np.uint8)
+    return weights, f(4, outputs, blocks) ** 2 / 9 if blocks else f(4, outputs) ** 2 / 9, f(4, outputs)
+
+
 def lstm(directions: int, per_row: bool = False, **attrs: Any) -> Case:
     """A DynamicQuantizeLSTM. Of several rows of a batch, ONNX Runtime quantizes each alone or all at once, by its threads."""
     rows = (directions, 16) if per_row else (directions,)
@@ -133,6 +157,14 @@ CASES = [
     case("MatMulNBits", f(3, 32), u8(5, 2, 8), f(5, 2), f(5, 2), K=32, N=5, block_size=16, bits=4),
     case("MatMulNBits", f(2, 3, 32), u8(5, 2, 8), f(10), None, None, f(5), K=32, N=5, block_size=16, bits=4),
     case("MatMulNBits", f(3, 32), u8(5, 2, 16), f(10), u8(10), K=32, N=5, block_size=16, bits=8),
+    case("MatMulNBits", f(3, 32), u8(5, 2, 4), f(10), K=32, N=5, block_size=16, bits=2),
+    case("MatMulNBits", f(3, 128), u8(5, 4, 8), f(20), u8(5), K=128, N=5, block_size=32, bits=2),
+    case("MatMulNBits", f(3, 64), u8(5, 2, 16), f(10), None, TURNED, K=64, N=5, block_size=32, bits=4),
+    case("GatherBlockQuantized", u8(10, 16), IDS, f(10, 2) ** 2, u8(10, 1), bits=4, block_size=16),
+    case("GatherBlockQuantized", u8(10, 16), IDS - 10, f(10, 1), bits=8, block_size=16),
+    case("GatherBlockQuantized", u8(10, 16), IDS * 3 - 15, f(10, 4), bits=2, block_size=16),
+    case("RotaryEmbedding", f(2, 4, 3, 8), np.array([2]), f(10, 4), f(10, 4) * 2, scale=2.0),
+    case("RotaryEmbedding", f(2, 3, 16), PLACES, f(10, 2), f(10, 2) * 2, num_heads=2, rotary_embedding_dim=4),
     case("RotaryEmbedding", f(2, 4, 3, 8), PLACES, f(10, 4), f(10, 4) * 2),
     case("RotaryEmbedding", f(2, 3, 16), PLACES, f(10, 4), f(10, 4) * 2, num_heads=2, interleaved=1),
     case("MultiHeadAttention", *HEADS, num_heads=4),
@@ -146,8 +178,37 @@ CASES = [
     case("MultiHeadAttention", *HEADS, None, KEPT, num_heads=4),
     case("MultiHeadAttention", *HEADS, f(48), np.array([5, 3], np.int32), f(1, 4, 3, 5), num_heads=4, mask_filter_value=-5.0),
     case("MultiHeadAttention", f(2, 3, 16), f(2, 4, 5, 4), f(2, 4, 5, 4) * 2, num_heads=4),
+    case("MultiHeadAttention", *HEADS, None, np.arange(3, 11, dtype=np.int32), num_heads=4),
+    case("MultiHeadAttention", *HEADS, None, KEPT, f(2, 4, 3, 5), num_heads=4, outputs=(0, 3)),
+    case("MultiHeadAttention", *STEP, None, None, None, *CACHE, one(3), num_heads=4, outputs=(0, 1, 2)),
+    case("MultiHeadAttention", *STEP, None, None, None, *CACHE, one(3), BEAMS, num_heads=4, outputs=(0, 1, 2)),
+    case("MultiHeadAttention", *[f(2, 2, 16)] * 3, *[None] * 3, *CACHE, one(3), outputs=(0, 1, 2), num_heads=4, unidirectional=1),
+    case(ONE_STEP, *STEP, None, None, *CACHE, one(3), None, None, f(48), **SHARED),
+    case(ONE_STEP, *STEP, SEEN, None, *CACHE, one(3), one(2), BEAMS, **SHARED),
+    case(ONE_STEP, *STEP, None, f(2, 4, 1, 4), *CACHE, one(3), **SHARED, scale=0.3),
+    case(ONE_STEP, f(2, 1, 16), f(2, 4, 5, 4), f(2, 4, 5, 4) * 2, KEPT, num_heads=4, output_qk=1, outputs=(0, 3)),
+    case("Attention", *PROJECTED, np.array([3, 2, 0, 1], np.int32), num_heads=2),
+    case("Attention", *PROJECTED, np.array([5, 4, 0, 1], np.int32), f(2, 2, 2, 2, 4), num_heads=2, outputs=(0, 1)),
+    case("GroupQueryAttention", *grouped(2, 5, 5), num_heads=4, kv_num_heads=2, causal=0),
+    case("GroupQueryAttention", *grouped(2, 1, 6), num_heads=4, kv_num_heads=2, qk_output=1, outputs=(0, 1, 2, 3)),
+    case("GroupQueryAttention", *grouped(2, 1, 6), num_heads=4, kv_num_heads=2, qk_output=2, outputs=(0, 1, 2, 3)),
+    case("FusedMatMul", f(4, 2, 3), f(3, 2, 4), transBatchA=1, transBatchB=1),
+    case("FusedMatMul", f(3, 2, 4), f(2, 3, 4), transBatchA=1, transA=1),
+    case("MoE", f(5, 8), f(5, 4), f(4, 6, 8), f(4, 6), f(4, 8, 6), f(4, 8), k=2),
+    case("MoE", f(2, 3, 8), f(6, 4), f(4, 6, 8), None, f(4, 8, 6), k=2, activation_type="silu", normalize_routing_weights=1),
+    case("MoE", f(5, 8), f(5, 4), f(4, 6, 8), f(4, 6), f(4, 8, 6), f(4, 8), activation_type="gelu"),
+    case("MoE", *EXPERTS, k=2, **SWIGLU),
+    case("MoE", *EXPERTS, k=2, **SWIGLU, **LIMITED),
+    case("QMoE", f(5, 32), f(5, 4), *layer(32, 4), *layer(32, 4, 1), k=2, activation_type="gelu"),
+    case("QMoE", f(5, 32), f(5, 4), *layer(32, 2), *layer(32, 2, 1), k=2, expert_weight_bits=2, activation_type="identity"),
+    case("QMoE", f(5, 32), f(5, 4), *layer(32, 4), *layer(32, 4, 1), *[None] * 6, f(5, 4) ** 2, k=2, activation_type="silu"),
+    case(
+        "QMoE", f(5, 32), f(5, 4), *layer(64, 4, blocks=2), *layer(32, 4, 1, 2), *[None] * 3, u8(4, 64, 1), u8(4, 32, 1), k=2,
+        **SWIGLU, **LIMITED, block_size=16,
+    ),
+    case("QMoE", f(5, 32), f(5, 4), *layer(64, 4), *layer(32, 4, 1), *[None] * 3, u8(4, 32), u8(4, 16), k=2, **SWIGLU),
     case("Attention", f(2, 3, 8), f(8, 24), f(24), num_heads=2),
-    case("Attention", f(2, 3, 8), f(8, 24), f(24), np.array([3, 2], np.int32), num_heads=2),
+    case("Attention", *PROJECTED, np.array([3, 2], np.int32), num_heads=2),
     case("Attention", f(2, 5, 8), f(8, 24), f(24), KEPT, num_heads=2, unidirectional=1, mask_filter_value=-3.0),
     case("Attention", f(2, 3, 8), f(8, 20), f(20), None, None, f(2, 2, 3, 3), num_heads=2, qkv_hidden_sizes=[8, 8, 4], scale=0.2),
     case("Attention", f(2, 3, 8), f(8, 24), f(24), None, f(2, 2, 2, 4, 4), outputs=(0, 1), num_heads=2, unidirectional=1),
@@ -189,7 +250,9 @@ def model(op: str, operands: tuple[Any, ...], attrs: dict[str, Any], outputs: tu
     x = operands[first]
     given = [helper.make_tensor_value_info(names[first], helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)]
     held = [numpy_helper.from_array(np.asarray(a), names[k]) for k, a in enumerate(operands) if a is not None and k != first]
-    graph = helper.make_graph([node], "g", given, [onnx.ValueInfoProto(name=n) for n in made if n], held)
+    typed = {"o3": 1} if "Attention" in op else {}  # the scores have a dtype of their own
+    results = [helper.make_tensor_value_info(n, typed[n], None) if n in typed else onnx.ValueInfoProto(name=n) for n in made if n]
+    graph = helper.make_graph([node], "g", given, results, held)
     sets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=sets, ir_version=9), {names[first]: x}
 
@@ -226,12 +289,23 @@ def test_rows_of_a_prompt_may_be_shorter() -> None:
     ("given", "reason"),
     [
         (case("QLinearGlobalAveragePool", *IMAGE, *OUT, channels_last=1), "with the attribute `channels_last`"),
-        (case("MultiHeadAttention", *HEADS, None, np.zeros(8, np.int32), num_heads=4), "MultiHeadAttention with a mask of"),
-        (case("MultiHeadAttention", f(2, 3, 4, 3, 6), num_heads=4), "of packed operands"),
-        (case("GroupQueryAttention", *grouped(1, 1, 2), num_heads=4, kv_num_heads=2, causal=0), "that is not causal"),
-        (case("FusedConv", *WINDOW, activation="Selu"), "with the activation Selu"),
-        (case("MatMulNBits", f(3, 32), u8(5, 2, 4), f(10), K=32, N=5, block_size=16, bits=2), "of 2 bits"),
-        (case("FusedMatMul", f(2, 4, 3), f(2, 3, 4), transBatchA=1), "with transposed batches"),
+        (case("MultiHeadAttention", *HEADS, None, np.zeros(7, np.int32), num_heads=4), "MultiHeadAttention with a mask of"),
+        (case("MoE", f(5, 8), f(5, 4), f(4, 6, 8), None, f(4, 8, 6), use_sparse_mixer=1), "with `use_sparse_mixer`"),
+        (case("MultiHeadAttention", f(2, 3, 24), num_heads=4), "1 of query, key and value"),
+        (
+            case("GroupQueryAttention", *grouped(1, 1, 2), num_heads=4, kv_num_heads=2, causal=0),
+            "not causal, with earlier",
+        ),
+        (case("FusedConv", *WINDOW, activation="Selu"), "there is no activation `Selu`"),
+        (case("MatMulNBits", f(3, 32), u8(5, 1, 12), f(5), K=32, N=5, block_size=32, bits=3), "of 3 bits"),
+        (
+            case("MatMulNBits", f(3, 64), u8(5, 2, 16), f(10), u8(5), TURNED, K=64, N=5, block_size=32),
+            "both zero points",
+        ),
+        (case("RotaryEmbedding", f(2, 4, 3, 8), PLACES, f(10, 4), f(10, 4), is_packed_batching=1), "`is_packed_batching`"),
+        (case("GatherBlockQuantized", u8(10, 16), IDS, f(1, 16), quantize_axis=0, block_size=16), "along another axis"),
+        (case("QMoE", f(5, 32), f(5, 4), *layer(32, 4), *layer(32, 4, 1), quant_type="fp4"), "that are not integers"),
+        (case("QMoE", f(5, 32), f(5, 4), *layer(32, 4), *layer(32, 4, 1), weights_prepacked=1), "laid out for a GPU"),
         (case("Inverse", f(3, 3)), "there is no operator com.microsoft.Inverse"),
         (
             case("GroupQueryAttention", *grouped(1, 1, 2), num_heads=4, kv_num_heads=2, k_quant_type="PER_TENSOR"),
@@ -301,3 +375,15 @@ def test_a_decoder_of_symbolic_lengths() -> None:
             for found, y in zip(ptir.run(which, feeds, engine=engine).values(), wanted, strict=True):
                 made, y = (x[0] if s > 1 and x.ndim == 3 else x for x in (found, y))  # behind the end of a row anything may be
                 np.testing.assert_allclose(made, y, 1e-5, 1e-5, err_msg=f"{engine} {b} {s} {p}")
+
+
+def test_packed_operands_of_attention_are_their_parts() -> None:
+    """ONNX Runtime has them on GPUs only."""
+    q, k, v = (f(2, 5, 4, 3) * n for n in (1, 2, 3))
+    flat = [x.reshape(2, 5, 12) for x in (q, k, v)]
+    m, feeds = model(*case("MultiHeadAttention", *flat, num_heads=4))
+    (wanted,) = ptir.run(ptir.from_onnx(m), feeds).values()
+    for operands in ([np.stack([q, k, v], 3)], [flat[0], np.stack([k, v], 3)]):
+        m, feeds = model(*case("MultiHeadAttention", *operands, num_heads=4))
+        (found,) = ptir.run(ptir.from_onnx(m), feeds).values()
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)

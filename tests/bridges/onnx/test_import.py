@@ -1237,3 +1237,67 @@ def test_a_shape_from_a_root_of_a_number_is_known() -> None:
     ]  # fmt: skip
     weights = {"count": np.float32([16]), "half": np.float32(0.5), "rest": np.array([-1])}
     same(model(nodes, {"x": [8]}, ["y"], weights), {"x": noise(8)})
+
+
+def declared_model(made: Any, inputs: dict[str, Any], shape: list[Any]) -> Any:
+    """A model of one node whose output has a declared shape."""
+    m = model([made], inputs, ["y"])
+    m.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", F, shape))
+    return m
+
+
+@pytest.mark.parametrize(
+    "made, x, operand, shape, bad",
+    [
+        (node("Reshape", "x i", "y"), [2, 6], [3, -1], [3, 4], [4, 3]),
+        (node("Reshape", "x i", "y"), [3, 4], [0, 4], [3, 4], [4, 0]),
+        (node("Expand", "x i", "y"), [3, 1], [1, 2], [3, 2], [3, 1]),
+        (node("Tile", "x i", "y"), [3, 2], [1, 2], [3, 4], [2, 1]),
+        (node("ReduceSum", "x i", "y", keepdims=0), [3, 2, 2], [-1], [3, 2], [0]),
+        (node("ReduceSum", "x i", "y", keepdims=0), [3, 2, 2], [1], [3, 2], [3]),
+        (node("ReduceMax", "x i", "y"), [3, 2, 2], [2, 0], [1, 2, 1], [1, 2]),
+        (node("Unsqueeze", "x i", "y"), [3, 4], [3, 1], [3, 1, 4, 1], [0, 1]),
+        (node("Squeeze", "x i", "y"), [3, 1, 1, 4], [-2], [3, 1, 4], [0]),
+        (node("CumSum", "x i", "y"), [3, 3], 1, [3, 3], 2),
+    ],
+)
+def test_a_declared_type_decides_instead_of_an_operand_that_is_known_at_run_time(
+    made: Any, x: list[int], operand: Any, shape: list[int], bad: Any
+) -> None:
+    given = np.array(operand, np.int64)
+    m = declared_model(made, {"x": x, "i": (I64, list(given.shape))}, shape)
+    program = same(m, {"x": noise(*x), "i": given})
+    for engine in ENGINES:
+        with pytest.raises(ptir.Rejected, match="outside"):
+            ptir.run(program, [noise(*x), np.array(bad, np.int64)], engine=engine)
+
+
+def test_axes_of_unknown_number_are_chosen_by_the_declared_type() -> None:
+    m = declared_model(node("ReduceSum", "x i", "y"), {"x": [3, 2, 2], "i": (I64, ["k"])}, [1, 1, 1])
+    program = same(m, {"x": noise(3, 2, 2), "i": np.array([2, 0, 1])})
+    (y,) = ptir.run(program, [noise(3, 2, 2), np.zeros(0, np.int64)]).values()
+    np.testing.assert_allclose(y, noise(3, 2, 2).sum(keepdims=True), rtol=1e-5)
+
+
+def test_grids_and_blocks_over_symbols() -> None:
+    for padding in ("zeros", "border", "reflection"):
+        made = [node("GridSample", "x g", "y", padding_mode=padding, align_corners=1, mode="linear")]
+        m = model(made, {"x": ["b", 2, "h", "w"], "g": ["b", "p", "q", 2]}, ["y"])
+        same(m, {"x": noise(2, 2, 4, 5), "g": 1.5 * noise(2, 3, 4, 2)})
+        given = [noise(2, 2, 1, 5), 1.5 * noise(2, 3, 4, 2)]
+        one = ptir.from_onnx(m, shapes={"x": (2, 2, 1, 5)})  # an axis of one element, which ONNX's evaluator divides by
+        (x,), (y,) = (ptir.run(p, given).values() for p in (ptir.from_onnx(m), one))
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+    m = model(
+        [node("Col2Im", "x i k", "y")], {"x": ["b", 8, 6]}, ["y"], {"i": np.array([3, 4]), "k": np.array([2, 2])}
+    )  # fmt: skip
+    same(m, {"x": noise(3, 8, 6)})
+
+
+def test_a_remainder_by_an_extent_is_one() -> None:
+    made = [
+        node("Shape", "x", "n", start=0, end=1), node("Mod", "c n", "k"), node("Slice", "x k n z", "a"),
+        node("Slice", "x z k z", "b"), node("Concat", "a b", "y", axis=0),
+    ]  # fmt: skip
+    m = model(made, {"x": ["n", 2]}, ["y"], {"c": np.array([-1]), "z": np.array([0])})
+    assert str(same(m, {"x": noise(4, 2)}).main.result_types[0]) == "tensor<f32, ?nx2>"

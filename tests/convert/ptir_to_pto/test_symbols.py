@@ -27,6 +27,10 @@ CASES = {
         "%x: tensor<f32, ?D>, %z: tensor<f32, ?Bx?S>", "?Bx?S", "%t = reshape(%x) new_shape[?B, ?S] -> tensor<f32, ?Bx?S>",
         "%y = add(%t, %z) -> tensor<f32, ?Bx?S>",
     ),
+    "a product in small blocks": (
+        "%x: tensor<f32, ?Mx?K>, %w: tensor<f32, ?Kx?N>", "?Mx?N",
+        "%p = dot_general(%x, %w) contract_lhs[1] contract_rhs[0] -> tensor<f32, ?Mx?N>", "%y = tanh(%p) -> tensor<f32, ?Mx?N>",
+    ),
     "rows in halves": ("%x: tensor<f32, ?Nx8>", "?Mx4", "%y = reshape(%x) new_shape[?M, 4] -> tensor<f32, ?Mx4>"),
     "heads": (
         "%x: tensor<f32, ?Bx?Sx24>, %w: tensor<f32, 24x32>", "?Bx4x?Sx8",

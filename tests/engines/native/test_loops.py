@@ -207,6 +207,24 @@ def test_operations_on_integers_are_those_of_numpy(dtype, name):
             np.testing.assert_array_equal(out, wanted)
 
 
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d.kind != "b"], ids=str)
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "bitwise_xor"])
+@pytest.mark.parametrize("ones", [(0,), (1,), (0, 1)])
+def test_operations_on_integers_with_one_number(dtype, name, ones):
+    ends, rng = np.iinfo(dtype), np.random.default_rng(0)
+    given = [rng.integers(ends.min, ends.max, () if i in ones else (3, 65), dtype, endpoint=True) for i in range(2)]
+    out = np.empty((3, 65), dtype)
+    with np.errstate(over="ignore"):
+        wanted = np.broadcast_to(getattr(np, name)(*map(np.asarray, given)), out.shape)
+    tasks._integers(name, *(np.broadcast_to(x, out.shape) for x in given), out)()
+    np.testing.assert_array_equal(out, wanted)
+    if not ones[1:]:  # the result may be an operand
+        mine = given[1 - ones[0]].copy()
+        pair = [np.broadcast_to(given[i], out.shape) if i in ones else mine for i in range(2)]
+        tasks._integers(name, *pair, mine)()
+        np.testing.assert_array_equal(mine, wanted)
+
+
 @pytest.mark.parametrize("source", DTYPES, ids=str)
 @pytest.mark.parametrize("target", [*DTYPES, np.dtype("f"), np.dtype("d")], ids=str)
 def test_copies_of_integers_to_other_dtypes(source, target):

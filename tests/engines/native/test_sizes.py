@@ -160,6 +160,24 @@ def test_products_of_all_bits(seed: int) -> None:
     assert (abs(found - exact) <= (k + 1) * 2.0**-24 * size).all(), (m, k, n)
 
 
+def _requantized(rng: np.random.Generator, y: Tensor, exact: np.ndarray, plain: bool) -> tuple[Tensor, np.ndarray]:
+    """Sums as bytes or floats, by one scale or one for each column, and their numbers as the contract defines them."""
+    n = 1 if plain or rng.integers(2) else exact.shape[-1]
+    size = max(1.0, abs(exact).max() / 100)
+    scales = 2.0 ** rng.integers(-2, 3, n) / 2.0 ** np.rint(np.log2(size)) if plain else rng.uniform(0.3, 3, n) / size
+    zeros, outs, ends = rng.integers(-99, 99, n), rng.uniform(0.5, 2, n), rng.integers(0, 50, n) * (not plain)
+    given = {"axis": y.rank - 1 if n > 1 else None, "scales": scales.tolist(), "zero_points": (zeros * (not plain)).tolist()}
+    real = (exact.astype(float) - zeros * (not plain)) * scales
+    if not plain and rng.integers(3) == 0:
+        return y.dequantize(**given), real.astype(np.float32).astype(float)
+    name, kind = (("si8", np.int8), ("ui8", np.uint8))[rng.integers(2)]
+    if not plain:
+        given |= {"output_scales": outs.tolist(), "output_zero_points": ends.tolist()}
+        real = real / outs
+    low, high = np.iinfo(kind).min, np.iinfo(kind).max
+    return y.requantize(name, **given), np.clip(np.rint(real) + ends, low, high)
+
+
 @seeds(60, 1000)
 def test_products_of_bytes(seed: int) -> None:
     """Extreme bytes, so that sums of columns and of rows are as large as they can be."""
@@ -179,11 +197,11 @@ def test_products_of_bytes(seed: int) -> None:
         a, b = g.of(x, name), g.of(np.ascontiguousarray(w.T), name, bool(rng.integers(2))).transpose([1, 0])
     y = a.dot_general(b, contract_lhs=[1], contract_rhs=[0], accum_dtype="si32", out_dtype="si32")
     exact = x.astype(np.int64) @ w.astype(np.int64)
-    if rng.integers(2):
-        more = rng.integers(-999, 999, n, np.int32)
-        y, exact = y + g.of(more, "si32").broadcast_like(y), exact + more
-    if rng.integers(2):
-        y, exact = y.requantize("si8", scales=[2.0**-12], zero_points=[0]), np.clip(np.rint(exact * 2.0**-12), -128, 127)
+    if how := rng.integers(3):  # a bias by column, or more sums of the same shape
+        more = rng.integers(-999, 999, (n,) if how == 1 else (m, n), np.int32)
+        y, exact = y + g.of(more, "si32", bool(rng.integers(2))).broadcast_like(y), exact + more
+    if how := rng.integers(4):
+        y, exact = _requantized(rng, y, exact, how == 1)
     (found,) = called(g.graph.returns(y), g.given, int(rng.integers(1, 3)))
     same(found, exact, (name, m, k, n))
 
@@ -267,6 +285,8 @@ def test_attention(seed: int) -> None:
         x = (q, key, v)[rng.integers(3)]
         last = [rng.choice([0, e - 1, int(rng.integers(e))]) for e in x.shape]
         x[tuple(last)] = strange
+    if rng.integers(3) == 0:  # one key far above the others, so that the largest of each row is needed
+        key[..., rng.choice([0, n - 1, n - 2, n - 3, 511, int(rng.integers(n))]), :] *= 30
     g = Operands(rng)
     left, values = g.of(q, kind), g.of(v, kind)
     if rng.integers(2):  # keys as columns

@@ -181,6 +181,12 @@ KNOWN = {
     "shifted": "load 0; mul 2; mul 1; add 0; store 6",
     "erf gelu": "load 0; mul 2; erf; add 3; store 7; load 0; mul 4; mul 7; store 6",
     "tanh gelu": "load 0; mul 0; mul 0; mul 2; add 0; mul 3; tanh; add 3; store 7; load 0; mul 4; mul 7; store 6",
+    "sigmoid": "load 0; neg; exp; add 2; reciprocal; store 6",
+    "silu": "load 0; neg; exp; add 2; reciprocal; mul 0; store 6",
+    "hard swish": "load 0; add 2; maximum 3; minimum 4; mul 0; div 2; store 6",
+    "hard swish shifted": "load 0; add 2; maximum 3; minimum 4; mul 0; div 2; mul 3; add 4; store 6",
+    "hard gate": "load 0; div 2; add 3; maximum 4; minimum 2; mul 0; store 6",
+    "hard gate shifted": "load 0; div 2; add 3; maximum 4; minimum 2; mul 0; mul 3; add 4; store 6",
 }
 
 
@@ -204,6 +210,24 @@ def test_known_phases_give_the_bits_of_their_instructions(name, rows, columns):
         found.append(outs)
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one.view(np.int32), other.view(np.int32))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("rows,columns", [(1, 1), (3, 63), (7, 1000), (2, 5000)])
+def test_bytes_are_loaded_and_truncated(dtype, rows, columns):
+    """Floats to bytes by the cast table, and back; also from 32 bits, which are rounded."""
+    rng, ends = np.random.default_rng(columns), np.iinfo(dtype)
+    x = (rng.standard_normal((rows, columns)) * 150).astype(np.float32)
+    special = [np.nan, np.inf, -np.inf, ends.min - 0.5, ends.max + 0.5, -0.0, 0.99, -0.99, 1e30, -1e30]
+    at = rng.random(x.shape) < 0.1
+    x[at] = rng.choice(np.array(special, np.float32), at.sum())
+    with np.errstate(invalid="ignore"):
+        wanted = np.trunc(np.clip(np.where(np.isnan(x), 0, x), ends.min, ends.max)).astype(dtype)
+    found = tiles("nearest_si8" if dtype is np.int8 else "nearest_ui8", [x], np.empty(x.shape, dtype))
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(tiles("neg", [found], np.empty_like(x)), -wanted.astype(np.float32))
+    wide = rng.integers(-(2**31), 2**31, x.shape).astype(np.int32)
+    np.testing.assert_array_equal(tiles("neg", [wide[:, ::-1]], np.empty_like(x)), -wide[:, ::-1].astype(np.float32))
 
 
 @pytest.mark.parametrize("rows,columns", [(1, 1), (5, 31), (7, 32), (3, 33), (40, 100), (2, 5000), (16, 4099), (35, 5001)])

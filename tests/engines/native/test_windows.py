@@ -151,6 +151,41 @@ def test_channels_one_by_one(dtype, window, channels, stride):
     assert (abs(ptir.run(made, {"x": x}, engine="native")["y"].astype(np.float64) - exact) <= bound).all()
 
 
+FEW = [(1, 1), (1, 3), (3, 1), (5, 2), (4, 8), (2, 7), (1, 16), (3, 24), (2, 33), (1, 100), (9, 48)]
+LINES = [(8, (3, 3), 1, 1), (61, (3, 3), 2, 1), (40, (2, 7), 3, 2), (300, (1, 5), 2, 1)]
+
+
+@pytest.mark.parametrize("channels,columns", FEW)
+@pytest.mark.parametrize("width,window,stride,dilation", LINES)
+def test_few_channels_or_columns(channels, columns, width, window, stride, dilation):
+    """Lines of the image are copied; a place has the same bits wherever the threads cut, with what ends it."""
+    rng = np.random.default_rng(width + columns)
+    reach = (window[1] - 1) * dilation
+    shape = (2, 9, (width - 1) * stride + reach - 2, channels)
+    x, w = (rng.standard_normal(s).astype(np.float32) for s in (shape, (*window, channels, columns)))
+    padding = [(window[0] - 1, 0), (1, 2)]
+    for after in ((), {"bias"}, {"bias", "relu"}, {"residual"}):
+        made = program(x.shape, w, (1, stride), (1, dilation), padding, 1, after=after)
+        exact, magnitude = convolved(x, w, (1, stride), (1, dilation), padding, 1)
+        assert exact.shape[2] == width
+        exact = exact + np.linspace(-1, 1, columns).astype(np.float32) if "bias" in after else exact
+        exact = np.maximum(exact, 0) if "relu" in after else exact * 2 if "residual" in after else exact
+        found = [ptir.run(made, {"x": x}, engine="native", threads=n)["y"] for n in (1, 2, 3)]
+        assert (abs(found[0] - exact) <= 4 * (w[..., 0].size + 4) * 2.0**-24 * (magnitude + 1)).all()
+        for other in found[1:]:
+            np.testing.assert_array_equal(other.view(np.uint32), found[0].view(np.uint32))
+
+
+def test_a_long_line_of_one_channel():
+    """It is copied in parts."""
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((2, 1, 90001, 1)).astype(np.float32), rng.standard_normal((1, 31, 1, 1)).astype(np.float32)
+    made = program(x.shape, w, (1, 2), (1, 1), ((0, 0), (40, 3)), 1, after={"bias"})
+    exact, magnitude = convolved(x, w, (1, 2), (1, 1), ((0, 0), (40, 3)), 1)
+    found = ptir.run(made, {"x": x}, engine="native")["y"]
+    assert (abs(found - (exact - 1)) <= 70 * 2.0**-24 * (magnitude + 1)).all()
+
+
 @pytest.mark.parametrize("width", [1, 2, 5, 8, 9, 15, 17, 61])
 @pytest.mark.parametrize("taps", [3, 5])
 @pytest.mark.parametrize("low", [0, 1, 4])
@@ -203,6 +238,55 @@ def test_patches_are_never_there(form):
     (patches,) = [s for s in steps if "ptir.extract_patches" in s]
     assert patches[-1] == "ptir.maximum"
     assert "ptir.dot_general" in patches
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_spatial_axes_before_the_last_two(transposed):
+    """With a window of 1 they are like more images, also of an image that is a view which cannot be seen that way."""
+    rng = np.random.default_rng(1)
+    x, w = rng.standard_normal((2, 3, 7, 6, 5)).astype(np.float32), rng.standard_normal((3, 3, 5, 17)).astype(np.float32)
+    g = ptir.Graph()
+    given = g.input("x", "f32", (3, 2, 7, 6, 5) if transposed else x.shape)
+    seen = given.transpose([1, 0, 2, 3, 4]) if transposed else given
+    p = seen.extract_patches([1, 3, 3], strides=[1, 2, 1], padding=[[0, 0], [1, 1], [1, 0]])
+    y = p.dot_general(g.constant(w.reshape(45, 17)), contract_lhs=[4], contract_rhs=[0])
+    made = g.returns(y.named("y"))
+    assert ["ptir.extract_patches"] not in groups_of_steps(made)
+    exact, magnitude = convolved(x.reshape(6, 7, 6, 5), w, (2, 1), (1, 1), ((1, 1), (1, 0)), 1)
+    for workers in (1, 2):
+        found = ptir.run(made, {"x": x.swapaxes(0, 1) if transposed else x}, engine="native", threads=workers)["y"]
+        assert (abs(found.reshape(exact.shape) - exact) <= 2 * 49 * 2.0**-24 * (magnitude + 1)).all()
+
+
+@pytest.mark.parametrize("form", ["groups", "depthwise"])
+@pytest.mark.parametrize("sums", [1, 2, 3])
+def test_sums_before_an_activation(form, sums):
+    """They are done in registers, and give the same bits as one by one; also where a sum is an output."""
+    rng = np.random.default_rng(sums)
+    each = 1 if form == "depthwise" else 5
+    x, w = (rng.standard_normal(s).astype(np.float32) for s in ((2, 9, 9, 20), (3, 3, each, 20)))
+    more = [rng.standard_normal(s).astype(np.float32) for s in ((20,), (2, 9, 9, 20), (9, 20))]
+
+    def ran(fused, shows):
+        g = ptir.Graph()
+        p = g.input("x", "f32", x.shape).extract_patches([3, 3], padding=[[1, 1], [1, 1]]).reshape([2, 9, 9, 9, 20 // each, each])
+        v = g.constant(w.reshape(9, each, 20 // each, each))
+        y = p.dot_general(v, batch_lhs=[4], batch_rhs=[2], contract_lhs=[3, 5], contract_rhs=[0, 1]).transpose([1, 2, 3, 0, 4])
+        y = y.reshape([2, 9, 9, 20])
+        shown = [y.named("s")] if shows else []
+        for i, m in enumerate(more[:sums]):
+            y = g.constant(m).broadcast_like(y) + y if i else y + g.constant(m).broadcast_like(y)
+            shown = [y.named("s")] if shows == 2 and i == 0 else shown
+        y = y / (y.neg().exp() + 1.0)
+        return ptir.run(g.returns(y.named("y"), *shown), {"x": x}, engine="native" if fused else "numpy")
+
+    if sums == 2:  # of numbers that are apart in memory
+        more[1] = np.ascontiguousarray(more[1].transpose(3, 0, 1, 2)).transpose(1, 2, 3, 0)
+    alone = ran(True, 0)["y"]
+    for shows in (1, 2):
+        found = ran(True, shows)
+        np.testing.assert_array_equal(found["y"].view(np.uint32), alone.view(np.uint32))
+    np.testing.assert_allclose(alone, ran(False, 0)["y"], 1e-5, 1e-5)
 
 
 def test_patches_that_others_use_stay():

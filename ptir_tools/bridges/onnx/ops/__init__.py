@@ -1,9 +1,12 @@
 """One function per ONNX operator, in files by topic. Importing the package fills the table."""
 
 from ptir_tools.bridges.onnx.ops import attention as attention
+from ptir_tools.bridges.onnx.ops import blockwise as blockwise
 from ptir_tools.bridges.onnx.ops import contrib as contrib
 from ptir_tools.bridges.onnx.ops import control as control
 from ptir_tools.bridges.onnx.ops import elementwise as elementwise
+from ptir_tools.bridges.onnx.ops import experts as experts
+from ptir_tools.bridges.onnx.ops import grouped as grouped
 from ptir_tools.bridges.onnx.ops import index as index
 from ptir_tools.bridges.onnx.ops import matrix as matrix
 from ptir_tools.bridges.onnx.ops import normalize as normalize

@@ -5,23 +5,34 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ptir_tools.bridges.extents import Extent, dim, of
-from ptir_tools.bridges.onnx.ops.elementwise import centered, scalar
+from ptir_tools.bridges.extent_ops import counted, measured
+from ptir_tools.bridges.extents import dim, of
+from ptir_tools.bridges.onnx.ops.elementwise import centered, logical, scalar
 from ptir_tools.bridges.onnx.ops.matrix import matmul
 from ptir_tools.bridges.onnx.ops.normalize import rounded_norm
 from ptir_tools.bridges.onnx.ops.shape import cut
 from ptir_tools.bridges.onnx.table import DOMAIN, Node, back, fixed, handles, plus, refused, stretched, wide
 from ptir_tools.core.dtypes import F32, SI32, SI64
 from ptir_tools.core.lazy import np
+from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.types import Dim
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 LOWEST = -3.4028234663852886e38  # f32: the score of a masked element
 
 
+class Attended(NamedTuple):
+    """Attention: the values [B, heads, S, D], and the scores [B, heads, S, T] before and after softmax."""
+
+    values: Tensor
+    scores: Tensor
+    shares: Tensor
+
+
 def weighted(
     q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor], scale: float, softcap: float = 0.0, sink: Tensor | None = None
-) -> Tensor:
+) -> Attended:
     """Softmax of scores, times values; q is [B, heads, S, D], k and v are [B, groups, T, D]. Several heads share a group.
     `biases` are added to the scores, in order. `sink` is one more score per head; its value is zero."""
     (b, heads, s, _), (groups, t) = q.shape, k.shape[1:3]
@@ -41,15 +52,22 @@ def weighted(
     total = powers.reduce_sum([3], keepdims=True)
     if sink is not None:
         total = total + (sink - most).exp()
-    parts = (powers / total).reshape([b, groups, count, s, t])
+    shares = powers / total
+    parts = shares.reshape([b, groups, count, s, t])
     result = parts.dot_general(v, batch_lhs=[0, 1], batch_rhs=[0, 1], contract_lhs=[4], contract_rhs=[2])
-    return result.reshape([b, heads, s, v.shape[3]])
+    return Attended(result.reshape([b, heads, s, v.shape[3]]), scores, shares)
 
 
 def heads_of(x: Tensor, count: int) -> Tensor:
     """[B, S, heads * D] as [B, heads, S, D]."""
     b, s, width = x.shape
     return x.reshape([b, s, count, fixed(width) // count]).transpose([0, 2, 1, 3])
+
+
+def _unpacked(x: Tensor) -> list[Tensor]:
+    """[B, S, heads, count, D] as tensors [B, heads, S, D]."""
+    b, s, heads, count, d = x.shape
+    return [cut(x, 3, k, 1).reshape([b, s, heads, d]).transpose([0, 2, 1, 3]) for k in range(fixed(count))]
 
 
 def merge_heads(x: Tensor) -> Tensor:
@@ -69,23 +87,36 @@ def places(node: Node, shape: Sequence[Dim], at: int) -> Tensor:
     return node.iota(shape, SI64, at)
 
 
-def causal(node: Node, s: Dim, t: Dim) -> Tensor:
-    """The causal mask [1, 1, S, T]: whether a query may attend to a key. The last query attends to all keys."""
+def causal(node: Node, s: Dim, t: Dim, first: Tensor) -> Tensor:
+    """The causal mask [1, 1, S, T]: whether a query may attend to a key. `first` is the place of the first query."""
     shape = (1, 1, s, t)
-    return places(node, shape, 3) <= places(node, shape, 2) + node.scope.measured(of(t) - of(s)).reshape([1, 1, 1, 1])
+    return places(node, shape, 3) <= places(node, shape, 2) + first.reshape([1, 1, 1, 1])
 
 
 def masked(node: Node, mask: Tensor, b: Dim, s: Dim, t: Dim, otherwise: float) -> Tensor:
-    """The mask of keys as a term of the scores. The operand is a number of keys per row, or flags [B, T], [B, S, T] or [B, 1,
-    M, M]."""
-    if mask.rank == 1:
-        if mask.shape[0] != b:
-            raise refused(f"{node.name} with a mask of {mask.type}")
-        return allowed(places(node, (b, 1, 1, t), 3) < mask.cast(SI64).reshape([b, 1, 1, 1]), otherwise)
+    """The mask of keys as a term of the scores. The operand has the number of keys per row; the ends of their ranges, then the
+    starts; the numbers, then the sums of packed rows; or flags [B, T], [B, S, T] or [B, 1, M, M]."""
     if mask.rank == 4:
+        mask = cut(cut(mask, 2, of(t) - of(s), of(s)), 3, 0, of(t))
+        return allowed(mask.compare_ne(0), otherwise)
+    if mask.rank > 1:
+        flags = mask.compare_ne(0)
+        return allowed(flags.reshape([b, 1, 1, t] if mask.rank == 2 else [b, 1, s, t]), otherwise)
+    count = of(mask.shape[0])
+    rows = [cut(mask, 0, k * of(b), of(b)).cast(SI64).reshape([b, 1, 1, 1]) for k in (0, 1) if not k or count == 2 * of(b)]
+    if count not in (of(b), 2 * of(b), 3 * of(b) + 2):
         raise refused(f"{node.name} with a mask of {mask.type}")
-    flags = mask.compare_ne(0)
-    return allowed(flags.reshape([b, 1, 1, t] if mask.rank == 2 else [b, 1, s, t]), otherwise)
+    at = places(node, (b, 1, 1, t), 3)
+    inside = at < rows[0]
+    return allowed(logical("and", inside, at >= rows[1]) if rows[1:] else inside, otherwise)
+
+
+def extended(x: Tensor, t: Dim) -> Tensor:
+    """A mask or bias of as many keys as there are, for a cache of `t`; what it has for others is not used."""
+    if x.shape[-1] == t or (x.rank > 1 and x.shape[-1] == 1):
+        return x
+    last = measured(x.block, of(x.shape[-1]) - 1)
+    return x.taken(counted(x.block, of(t), SI64).minimum(last), x.rank - 1)
 
 
 def appended(past: Tensor | None, new: Tensor) -> Tensor:
@@ -97,166 +128,205 @@ def appended(past: Tensor | None, new: Tensor) -> Tensor:
     return new.block.op("concat", [past, new], axis=2, types=[t])
 
 
+class Keys(NamedTuple):
+    """Keys and values, what is kept of them for the next step, and how many are there before this one: None where the cache
+    has only those."""
+
+    k: Tensor
+    v: Tensor
+    kept: tuple[Tensor, Tensor]
+    before: Tensor | None = None
+
+
+def remembered(past: Sequence[Tensor | None], k: Tensor, v: Tensor, before: Tensor | None, beams: Tensor | None) -> Keys:
+    """Keys and values with those of earlier steps. If there is a number of earlier ones, new ones are written behind them in a
+    cache that is longer. `beams` [batch, beams, length] says from which beam each earlier element of a beam comes."""
+    if before is None:
+        k, v = (appended(old, new) for old, new in zip(past, (k, v), strict=True))
+        return Keys(k, v, (k, v))
+    before = before.cast(SI64).reshape([])
+    found = [written(old, new, before) for old, new in zip(past, (k, v), strict=True) if old is not None]
+    if len(found) != 2:
+        raise Violation("InvalidModel", "there is a number of earlier keys, and no cache")
+    seen = [by_beams(x, beams, before) for x in found] if beams is not None else found
+    return Keys(seen[0], seen[1], (found[0], found[1]), before)
+
+
+def written(cache: Tensor, new: Tensor, start: Tensor) -> Tensor:
+    """A cache [B, heads, T, D] with new elements [B, heads, S, D] from `start` on."""
+    t, s = cache.shape[2], measured(new.block, of(new.shape[2]))
+    at = counted(cache.block, of(t), SI64) - start
+    source = new.taken(at.maximum(0).minimum(s - 1), 2)
+    inside = logical("and", at >= 0, at < s).reshape([1, 1, t, 1])
+    return inside.broadcast_to(cache.shape).select(source, cache)
+
+
+def by_beams(cache: Tensor, beams: Tensor, before: Tensor) -> Tensor:
+    """A cache [B, heads, T, D] as each beam sees it: the first `before` elements of a row come from the beams that are named."""
+    b, heads, t, d = cache.shape
+    count = fixed(beams.shape[1])
+    rows = extended(beams.reshape([b, beams.shape[2]]).cast(SI64), t)
+    block = cache.block
+    own = block.op("iota", [b, t], SI64, 0)
+    at = block.op("iota", [b, t], SI64, 1)
+    row = (at < before).select(own / count * count + rows, own)
+    flat = cache.transpose([0, 2, 1, 3]).reshape([dim(of(b) * of(t)), heads, d])
+    place = row * measured(block, of(t)) + at
+    return flat.take(place).transpose([0, 2, 1, 3])
+
+
 @handles("MultiHeadAttention", domain=DOMAIN)
 def multi_head_attention(node: Node) -> list[Tensor | None]:
     """MultiHeadAttention: attention of projected queries, keys and values, with keys and values of earlier steps."""
-    heads, x = node.attr("num_heads"), node[0]
-    if node.datum(1) is None or node.datum(2) is None or x.rank != 3:
-        raise refused("MultiHeadAttention of packed operands")
-    parts = [y if y.rank == 4 else heads_of(y, heads) for y in (x, node[1], node[2])]
-    if node.datum(3) is not None:
-        at, bias = 0, node[3]
+    q, k, v = projections(node, 3)
+    keys = remembered([node.get(6), node.get(7)], k, v, node.get(8), node.get(9))
+    return outputs(node, q, keys, 4, 5)
+
+
+@handles("DecoderMaskedMultiHeadAttention", domain=DOMAIN)
+def one_step_attention(node: Node) -> list[Tensor | None]:
+    """DecoderMaskedMultiHeadAttention: that of one query in each row; keys and values of rank 4 are those of another sequence."""
+    q, k, v = projections(node, 10)
+    node.idle("output_qk", "past_present_share_buffer", 8)  # the outputs and operands show them, and the beams how many they are
+    if node.has(1) and node[1].rank == 4:
+        node.idle(5, 6, 7, 9)
+        return outputs(node, q, Keys(k, v, (k, v)), 3, 4)
+    return outputs(node, q, remembered([node.get(5), node.get(6)], k, v, node.get(7), node.get(9)), 3, 4)
+
+
+def projections(node: Node, bias: int) -> list[Tensor]:
+    """Queries, keys and values [B, heads, S, D] of operands that may be packed, with the biases of operand `bias`."""
+    heads = node.attr("num_heads")
+    given = [y for y in (node[0], node.get(1), node.get(2)) if y is not None]
+    parts = [part for y in given for part in (_unpacked(y) if y.rank == 5 else [y if y.rank == 4 else heads_of(y, heads)])]
+    if len(given) == 1 and len(parts) == 1 and node.name.startswith("Decoder"):
+        parts = [heads_of(part, heads) for part in thirds(node[0], [])]
+    if len(parts) != 3:
+        raise Violation("InvalidModel", f"{node.name} of {len(parts)} of query, key and value")
+    if node.datum(bias) is not None:
+        at = 0
         for i, part in enumerate(parts):
-            width = fixed(part.shape[1]) * fixed(part.shape[3])
-            if i and node[1].rank == 4:
+            size = fixed(part.shape[1]) * fixed(part.shape[3])
+            if i and len(given) == 3 and given[1].rank == 4:
                 break  # keys and values of rank 4 include their bias
-            parts[i] = part + cut(bias, 0, at, width).reshape([1, part.shape[1], 1, part.shape[3]])
-            at += width
-    if any(node.datum(i) is not None for i in (8, 9)):
-        raise refused("MultiHeadAttention with a cache that is written in place")
-    if node.wants(3):
-        raise refused("the scores of MultiHeadAttention")
-    q, k, v = parts
-    k, v = appended(node.get(6), k), appended(node.get(7), v)
-    return [back(attended(node, q, k, v, 4, 5), x), k, v, None]
+            parts[i] = part + cut(node[bias], 0, at, size).reshape([1, part.shape[1], 1, part.shape[3]])
+            at += size
+    return parts
 
 
-def attended(node: Node, q: Tensor, k: Tensor, v: Tensor, mask: int, bias: int | None) -> Tensor:
-    """The attention of all heads, side by side; `mask` and `bias` are operand positions."""
-    (b, _, s, d), t = q.shape, k.shape[2]
+def thirds(x: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    """Queries, keys and values that are side by side in the last of three axes, in parts of these sizes, by default equal."""
+    sizes = sizes or [fixed(x.shape[2]) // 3] * 3
+    return [cut(x, 2, sum(sizes[:i]), n) for i, n in enumerate(sizes)]
+
+
+def outputs(node: Node, q: Tensor, keys: Keys, mask: int, bias: int | None) -> list[Tensor | None]:
+    """The attention of all heads, side by side, the cache, and the shares if they are wanted."""
+    found = attended(node, q, keys, mask, bias)
+    if node.wants(3) and keys.before is not None:
+        raise refused(f"the scores of {node.name}, as many as there are keys in a longer cache")
+    return [back(merge_heads(found.values), node[0]), *keys.kept, back(found.scores, node[0]) if node.wants(3) else None]
+
+
+def attended(node: Node, q: Tensor, keys: Keys, mask: int, bias: int | None) -> Attended:
+    """The attention of queries; `mask` and `bias` are operand positions."""
+    (b, _, s, d), t = q.shape, keys.k.shape[2]
     given, added = node.get(mask), None if bias is None else node.get(bias)
+    first = node.scope.measured(of(t) - of(s)) if keys.before is None else keys.before
+    if keys.before is not None:
+        given, added = (x if x is None or (x is given and x.rank in (1, 4)) else extended(x, t) for x in (given, added))
+    if keys.before is not None and given is not None and given.rank == 4:
+        raise refused(f"{node.name} with a mask of {given.type} and a cache that is written in place")
     biases = [] if given is None else [masked(node, given, b, s, t, node.attr("mask_filter_value", -10000.0))]
     biases += [] if added is None else [wide(added)]
-    biases += [allowed(causal(node, s, t), LOWEST)] if node.attr("unidirectional", 0) else []
+    biases += [allowed(causal(node, s, t, first), LOWEST)] if node.attr("unidirectional", 0) else []
+    if keys.before is not None:
+        there = places(node, (1, 1, 1, t), 3) < first + node.scope.measured(s)
+        biases.append(allowed(there, -math.inf))
     scale = node.attr("scale", 0.0) or 1 / math.sqrt(fixed(d))
-    return merge_heads(weighted(wide(q), wide(k), wide(v), biases, scale))
+    return weighted(wide(q), wide(keys.k), wide(keys.v), biases, scale)
 
 
 @handles("Attention", domain=DOMAIN)
 def attention(node: Node) -> list[Tensor | None]:
     """Attention: the projection of an input to queries, keys and values, then their attention."""
-    x = node[0]
-    y = plus(matmul(x, node[1]), node.get(2))
-    if node.datum(6) is not None or node.attr("past_present_share_buffer", 0) or node.attr("do_rotary", 0):
-        raise refused("Attention with a cache that is written in place, or with rotary positions")
-    return projected(node, y, 3, 4, 5)
+    return projected(node, plus(matmul(node[0], node[1]), node.get(2)), 3, 4, 5)
 
 
 @handles("QAttention", domain=DOMAIN)
 def quantized_attention(node: Node) -> list[Tensor | None]:
     """QAttention: attention with quantized input and weights."""
-    if node.attr("past_present_share_buffer", 0) or node.attr("do_rotary", 0):
-        raise refused("QAttention with a cache that is written in place, or with rotary positions")
     total = matmul(centered(node[0], node.get(6)), centered(node[1], node.get(7)))
-    steps = node[3].reshape([]) * node[4]
-    y = total.cast(F32) * scalar(steps)
+    y = total.cast(F32) * scalar(node[3].reshape([]) * node[4])
     return projected(node, plus(y, node[2]), 5, 8, None)
 
 
 def projected(node: Node, y: Tensor, mask: int, past: int, bias: int | None) -> list[Tensor | None]:
     """Attention of queries, keys and values that are side by side in `y`. The other arguments are operand positions."""
-    heads, width = node.attr("num_heads"), y.shape[2]
-    sizes = node.attr("qkv_hidden_sizes") or [fixed(width) // 3] * 3
-    starts = [sum(sizes[:i]) for i in range(3)]
-    q, k, v = (heads_of(cut(y, 2, at, n), heads) for at, n in zip(starts, sizes, strict=True))
+    shared = bool(node.attr("past_present_share_buffer", 0))
+    if shared and (bias is None or node.datum(past) is None or node.datum(6) is None):
+        raise refused(f"{node.name} that shares a cache, and has none or no number of its elements")
+    node.idle("past_present_share_buffer", *(() if shared or bias is None else (6,)))
+    q, k, v = (heads_of(part, node.attr("num_heads")) for part in thirds(y, node.attr("qkv_hidden_sizes") or []))
+    held: list[Tensor | None] = [None, None]
     if node.datum(past) is not None:
-        held = node[past]
-        layers = [cut(held, 0, i, 1).reshape(held.shape[1:]) for i in (0, 1)]
-        k, v = appended(layers[0], k), appended(layers[1], v)
-    out = back(attended(node, q, k, v, mask, bias), y)
+        held = [cut(node[past], 0, i, 1).reshape(node[past].shape[1:]) for i in (0, 1)]
+    before = node[6] if shared else None
+    if node.attr("do_rotary", 0):
+        earlier = 0 if held[0] is None else held[0].shape[2]
+        first = node.scope.measured(earlier) if before is None else before.cast(SI64).reshape([])
+        cos, sin = _angles(node, first, q.shape[2], node.attr("rotary_embedding_dim", 0) or fixed(q.shape[3]))
+        q, k = (rotated(x, cos, sin, False) for x in (q, k))
+    node.idle("rotary_embedding_dim")
+    keys = remembered(held, k, v, before, None)
+    out = back(merge_heads(attended(node, q, keys, mask, bias).values), y)
     if not node.wants(1):
         return [out, None]
-    return [out, y.block.op("concat", [x.reshape([1, *x.shape]) for x in (k, v)], axis=0)]
+    return [out, y.block.op("concat", [x.reshape([1, *x.shape]) for x in keys.kept], axis=0)]
 
 
-@handles(
-    "GroupQueryAttention", domain=DOMAIN, causal=1, k_quant_type="NONE", v_quant_type="NONE", local_window_size=-1,
-    smooth_softmax=-1,
-)  # fmt: skip
-def group_query_attention(node: Node) -> list[Tensor | None]:
-    """GroupQueryAttention: causal attention of heads that share keys and values. New keys and values are appended in each row
-    after its own length."""
-    heads, groups = node.attr("num_heads"), node.attr("kv_num_heads")
-    for name in ("kv_cache_bit_width", "sliding_window_cache", "qk_output"):
-        if node.attr(name, 0):
-            raise refused(f"GroupQueryAttention with `{name}`")
-    if (given := next((i for i in range(12, 17) if node.datum(i) is not None), None)) is not None or not node.attr("causal"):
-        raise refused(f"GroupQueryAttention with operand {given}" if given else "GroupQueryAttention that is not causal")
-    x = node[0]
-    parts = [x]
-    if node.datum(1) is None:
-        size = fixed(x.shape[2]) // (heads + 2 * groups)
-        parts = [cut(x, 2, 0, heads * size), *(cut(x, 2, (heads + i * groups) * size, groups * size) for i in (0, 1))]
-    else:
-        parts += [node[1], node[2]]
-    q, k, v = (heads_of(part, n) for part, n in zip(parts, (heads, groups, groups), strict=True))
-    (b, _, s, d), past = q.shape, [node.get(i) for i in (3, 4)]
-    held = past[0].shape[2] if past[0] is not None else 0
-    counts = node.scope.importer.counted(node.datum(6))
-    total = node.dims(6)[0] if counts is None else counts[0]
-    t = dim(total) if isinstance(total, Extent) or not isinstance(held, int) else max(total, held)
-    lengths = node[5].reshape([b]).cast(SI64)
-    before = lengths + 1 - node.scope.measured(s)
-    if isinstance(total, Extent) or not isinstance(s, int) or s == total:  # the first positions begin at 0, also in shorter rows
-        first = node.op("compare_eq", *(node.scope.measured(n) for n in (s, total)))
-        before = first.select(0, before)
-    if node.attr("do_rotary", 0):
-        at = node[9].cast(SI64) if node.datum(9) is not None else before.reshape([b, 1]) + places(node, (b, s), 1)
-        q, k = (rotated(node, y, at, node[7], node[8]) for y in (q, k))
-    present = [_update_cache(node, old, new, before, t) for old, new in zip(past, (k, v), strict=True)]
-    shape = (b, 1, s, t)
-    seen = before.reshape([b, 1, 1, 1]) + places(node, shape, 2)
-    column = places(node, shape, 3)
-    flag = column.compare_le(seen)
-    if (window := node.attr("local_window_size")) >= 0:
-        flag = flag.bitwise_and(column.compare_ge(seen - (window - 1)))
-    biases = [allowed(flag, -math.inf)]
-    if node.datum(10) is not None:
-        biases.insert(0, wide(node[10]))
-    sink = None
-    if node.datum(11) is not None:
-        sink = wide(node[11]).reshape([1, heads, 1, 1])
-    elif node.attr("smooth_softmax") > 0:
-        sink = node.constant(np.zeros((1, heads, 1, 1), np.float32))
-    scale = node.attr("scale", 0.0) or 1 / math.sqrt(fixed(d))
-    y = weighted(wide(q), wide(present[0]), wide(present[1]), biases, scale, node.attr("softcap", 0.0), sink)
-    return [back(merge_heads(y), x), *present, None]
+def _angles(node: Node, first: Tensor, count: Dim, size: int) -> tuple[Tensor, Tensor]:
+    """Cosines and sines [1, 1, S, size / 2] of the angles of places from `first` on, with the base 10000."""
+    steps = 10000.0 ** (-np.arange(0, size, 2, dtype=np.float64) / size)
+    at = (node.iota([count], SI64, 0) + first).cast(F32).reshape([1, 1, count, 1])
+    shape = (1, 1, count, size // 2)
+    angle = at.broadcast_to(shape) * node.constant(steps.astype(np.float32).reshape(1, 1, 1, -1)).broadcast_to(shape)
+    return angle.cos(), angle.sin()
 
 
-def _update_cache(node: Node, past: Tensor | None, new: Tensor, before: Tensor, t: Dim) -> Tensor:
-    """The cache after this step, [B, heads, T, D]: in each row the first `before` old elements, then the new ones, then zeros."""
-    b, heads, s, d = new.shape
-    source = appended(past, new)
-    old = past.shape[2] if past is not None else 0
-    shape = (b, t)
-    column, start = places(node, shape, 1), before.reshape([b, 1])
-    fresh = column - start
-    size, gone = (node.scope.measured(n) for n in (s, old))
-    held = column.minimum((gone - 1).maximum(0))
-    added = gone + fresh.maximum(0).minimum(size - 1)
-    at = (column < start).select(held, added)
-    whole = (b, heads, t, d)
-    result = source.gather(at.reshape([b, 1, t, 1]).broadcast_to(whole), axis=2)
-    return (fresh < size).reshape([b, 1, t, 1]).select(result, 0.0)
-
-
-def rotated(node: Node, x: Tensor, at: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """RotaryEmbedding: x [B, heads, S, D] rotated by the angles at positions [B, S]. Only the first elements of D are rotated,
-    as halves or as pairs."""
+def rotated(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
+    """x [B, heads, S, D] rotated by angles [B or 1, 1, S, half]. Only the first elements of D are rotated, as halves or as
+    pairs."""
     b, heads, s, d = x.shape
-    half = fixed(cos.shape[1])
-    c, n = (wide(v).take(at).reshape([b, 1, s, half]).broadcast_to((b, heads, s, half)) for v in (cos, sin))
+    half = fixed(cos.shape[3])
+    c, n = (v.broadcast_to((b, heads, s, half)) for v in (cos, sin))
     y = wide(x)
     first, rest = cut(y, 3, 0, 2 * half), fixed(d) - 2 * half
-    if pairs := node.attr("rotary_interleaved", 0):
+    if interleaved:
         first = first.reshape([b, heads, s, half, 2]).transpose([0, 1, 2, 4, 3]).reshape([b, heads, s, 2 * half])
     left, right = cut(first, 3, 0, half), cut(first, 3, half, half)
-    result = node.concat([left * c - right * n, right * c + left * n], axis=3)
-    if pairs:
+    result = x.block.op("concat", [left * c - right * n, right * c + left * n], axis=3)
+    if interleaved:
         result = result.reshape([b, heads, s, 2, half]).transpose([0, 1, 2, 4, 3]).reshape([b, heads, s, 2 * half])
     if rest:
-        result = node.concat([result, cut(y, 3, 2 * half, rest)], axis=3)
+        result = x.block.op("concat", [result, cut(y, 3, 2 * half, rest)], axis=3)
     return back(result, x)
+
+
+@handles("RotaryEmbedding", domain=DOMAIN)
+def rotary_embedding(node: Node) -> Tensor:
+    """RotaryEmbedding: rotation by the angles at given positions, or at those from one position on."""
+    given, at, tables = node[0], node[1].cast(SI64), [wide(node[i]) for i in (2, 3)]
+    half = fixed(tables[0].shape[1])
+    node.idle("scale", "rotary_embedding_dim")  # ONNX Runtime does not read the one; the tables show the other
+    x = given if given.rank == 4 else heads_of(given, node.attr("num_heads", 0) or fixed(given.shape[2]) // (2 * half))
+    b, _, s, _ = x.shape
+    if at.rank == 1:
+        at = (at.reshape([1, 1]) + places(node, (1, s), 1)).broadcast_to((b, s))
+    node.idle("num_heads")
+    cos, sin = (table.take(at).reshape([b, 1, s, half]) for table in tables)
+    y = rotated(x, cos, sin, bool(node.attr("interleaved", 0)))
+    return y if given.rank == 4 else merge_heads(y)
 
 
 @handles("EmbedLayerNormalization", domain=DOMAIN)

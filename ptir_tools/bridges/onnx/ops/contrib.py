@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from ptir_tools.bridges.onnx.ops.elementwise import ACTIVATIONS, bounded, centered, scalar, sigmoid
+from ptir_tools.bridges.onnx.ops.elementwise import NAMED, activated, centered, named, scalar, sigmoid
 from ptir_tools.bridges.onnx.ops.matrix import gemm, matmul
 from ptir_tools.bridges.onnx.ops.normalize import rounded_norm, scaled_rms
 from ptir_tools.bridges.onnx.ops.quantize import dequantize, quantize, requantized
-from ptir_tools.bridges.onnx.ops.shape import cut
 from ptir_tools.bridges.onnx.ops.window import conv
 from ptir_tools.bridges.onnx.table import (
     DEFAULTS,
@@ -18,13 +17,12 @@ from ptir_tools.bridges.onnx.table import (
     HANDLERS,
     Node,
     back,
-    fixed,
     handles,
     plus,
     refused,
     wide,
 )
-from ptir_tools.core.dtypes import F32, SI32, UI8
+from ptir_tools.core.dtypes import F32, SI32
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects.ptir.builder.build import Tensor
@@ -73,15 +71,7 @@ _TEXTS = (
     """DynamicQuantizeMatMul (a, b, sb, zb, c) => (y) {
         q, s, z = DynamicQuantizeLinear (a) p = MatMulInteger (q, b, z, zb) f = Cast <to: int = 1> (p) u = Mul (s, sb)
         t = Mul (f, u) y = com.microsoft.BiasGiven (t, c) }""",
-    """RotaryEmbedding <interleaved: int = 0, num_heads: int = 0, rotary_embedding_dim: int = 0> (x, at, cos, sin) => (y) {
-        y = RotaryEmbedding <interleaved: int = @interleaved, num_heads: int = @num_heads,
-            rotary_embedding_dim: int = @rotary_embedding_dim> (x, cos, sin, at) }""",
 )
-# The activations that may be fused, and the defaults of their attributes.
-_FUSED: dict[str, dict[str, object]] = {
-    "Relu": {}, "Sigmoid": {}, "LeakyRelu": {"alpha": 0.01}, "HardSigmoid": {"alpha": 0.2, "beta": 0.5}, "Elu": {"alpha": 1.0},
-    "Softplus": {}, "Softsign": {},
-}  # fmt: skip
 
 
 @cache
@@ -114,7 +104,6 @@ def function_of(node: Node) -> onnx.FunctionProto | None:
 
 HANDLERS.update({(DOMAIN, "QuantizeLinear"): quantize, (DOMAIN, "DequantizeLinear"): dequantize})
 DEFAULTS.update({(DOMAIN, name): {"axis": 1} for name in ("QuantizeLinear", "DequantizeLinear")})
-DEFAULTS[DOMAIN, "RotaryEmbedding"] = {"scale": 1.0}
 
 
 @handles("BiasGiven", domain=DOMAIN)
@@ -159,20 +148,20 @@ def gelus(node: Node) -> Tensor:
     return back(layers.gelu_tanh(y) if node.name == "FastGelu" else layers.gelu(y), x)
 
 
-@handles("FusedMatMul", domain=DOMAIN, alpha=1.0, transA=0, transB=0)
+@handles("FusedMatMul", "TransposeMatMul", domain=DOMAIN, alpha=1.0, transA=0, transB=0)
 def fused_matmul(node: Node) -> Tensor:
     """FusedMatMul: a product of matrices, each optionally transposed, times a number."""
-    if node.attr("transBatchA", 0) or node.attr("transBatchB", 0):
-        raise refused("FusedMatMul with transposed batches")
-    a, b = (
-        _transposed(node[i]) if node.attr(name, 0) and node[i].rank > 1 else node[i] for i, name in ((0, "transA"), (1, "transB"))
-    )
-    y, alpha = matmul(a, b), node.attr("alpha")
+    y, alpha = matmul(_turned(node, 0, "A"), _turned(node, 1, "B")), node.attr("alpha")
     return y if alpha == 1 else back(wide(y) * alpha, y)
 
 
-def _transposed(x: Tensor) -> Tensor:
-    return x.transpose([*range(x.rank - 2), x.rank - 1, x.rank - 2])
+def _turned(node: Node, i: int, which: str) -> Tensor:
+    """An operand whose rows are transposed behind its batch axes, and whose last two axes are exchanged, as the node asks."""
+    x = node[i]
+    behind, swapped = node.attr(f"transBatch{which}", 0), node.attr(f"trans{which}", 0)
+    if behind and x.rank > 2:
+        x = x.transpose([*range(1, x.rank - 1), 0, x.rank - 1])
+    return x.transpose([*range(x.rank - 2), x.rank - 1, x.rank - 2]) if swapped and x.rank > 1 else x
 
 
 @handles("FusedConv", domain=DOMAIN, group=1, auto_pad="NOTSET")
@@ -192,16 +181,10 @@ def fused_gemm(node: Node) -> Tensor:
 def _apply_activation(node: Node, y: Tensor, params: Sequence[float | None]) -> Tensor:
     """The activation that the node names, with parameters in the order of ONNX's attributes."""
     kind = node.attr("activation", "")
-    known = [p for p in params if p is not None]
-    if kind == "Clip" and len(known) > 1:
-        return bounded(y, known[0], known[1])
-    if kind in ("", "Tanh"):
-        return y.tanh() if kind else y
-    if kind not in _FUSED:
-        raise refused(f"{node.name} with the activation {kind}")
-    given = {k: v for k, v in zip(("alpha", "beta", "gamma"), params, strict=False) if v is not None}
-    result = ACTIVATIONS[kind](Node(node.scope, node.proto, given, node.opset, _FUSED[kind]), wide(y))
-    return back(result, y)
+    if not kind:
+        return y
+    given = dict(zip(("alpha", "beta", "gamma"), params, strict=False))
+    return back(activated(kind, {k: v for k, v in given.items() if k in NAMED[named(kind)]})(wide(y)), y)
 
 
 @handles("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=DOMAIN)
@@ -217,38 +200,3 @@ def skip_norm(node: Node) -> list[Tensor | None]:
         return [scaled_rms(total, gamma, epsilon, [total.rank - 1]), None, None, total]
     beta = node[3] if node.datum(3) is not None else node.block.full(0.0, gamma)
     return [rounded_norm(total, gamma, beta, epsilon), None, None, total]
-
-
-@handles("MatMulNBits", domain=DOMAIN, bits=4)
-def matmul_bits(node: Node) -> Tensor:
-    """MatMulNBits: a product with a transposed matrix of 4 or 8 bits, with a scale and zero point per block of a row."""
-    if node.datum(4) is not None:
-        raise refused("MatMulNBits with groups in another order")
-    x, n, k, block, bits = node[0], node.attr("N"), node.attr("K"), node.attr("block_size"), node.attr("bits")
-    if bits not in (4, 8):
-        raise refused(f"MatMulNBits of {bits} bits")
-    blocks = -(-k // block)
-    node.idle("accuracy_level")  # the least precision in which it may be computed
-    whole = _unpack(node[1].reshape([n, -1]), bits).reshape([n, -1])
-    whole = cut(whole, 1, 0, blocks * block).reshape([n, blocks, block]).cast(F32)
-    zero = node.get(3)
-    if zero is None:
-        whole = whole - float(1 << (bits - 1))
-    else:
-        packed = zero.dtype is UI8
-        each = _unpack(zero.reshape([n, -1]), bits) if packed else zero.reshape([n, blocks])
-        whole = whole - cut(each, 1, 0, blocks).cast(F32).reshape([n, blocks, 1])
-    scale = wide(node[2]).reshape([n, blocks, 1])
-    weight = cut((whole * scale).reshape([n, blocks * block]), 1, 0, k)
-    y = back(wide(x).dot_general(weight, contract_lhs=[x.rank - 1], contract_rhs=[1]), x)
-    return plus(y, node.get(5))
-
-
-def _unpack(x: Tensor, bits: int) -> Tensor:
-    """Rows of bytes as rows of integers. With 4 bits, the low half of a byte is first."""
-    if bits == 8:
-        return x
-    n, count = (fixed(d) for d in x.shape)
-    low = x.bitwise_and(15)
-    high = x.shift_right_logical(4)
-    return x.block.op("concat", [half.reshape([n, count, 1]) for half in (low, high)], 2).reshape([n, 2 * count])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial, reduce
+from types import MappingProxyType
 
 from ptir_tools.bridges.extents import as_dims, settled, vector
 from ptir_tools.bridges.onnx import folding
@@ -136,7 +137,7 @@ def shift(node: Node) -> Tensor:
 @handles("BitCast")
 def bitcast(node: Node) -> Tensor:
     """BitCast: the bits as another dtype of the same size."""
-    target = dtype_of(node.attr("to"))
+    target = dtype_of(node.attr("to"), "to")
     if I1 in (target, node[0].dtype) and 8 in (target.bits, node[0].dtype.bits):
         return node[0].cast(UI8).bitcast(target) if target is not I1 else node[0].bitcast(UI8).cast(I1)
     if target.bits != node[0].dtype.bits:
@@ -173,7 +174,7 @@ def relu(x: Tensor) -> Tensor:
     return x.maximum(0)
 
 
-def bounded(x: Tensor, low: float, high: float) -> Tensor:
+def bounded(x: Tensor, low: float, high: float | Tensor) -> Tensor:
     """`x` in [low, high]."""
     return x.maximum(low).minimum(high)
 
@@ -183,6 +184,14 @@ class Attributes(Protocol):
 
     def attr(self, name: str) -> Attribute:
         """A number, or a tensor of equal numbers."""
+
+
+class _Numbers(dict[str, float]):
+    """Parameters of an activation that is no node."""
+
+    def attr(self, name: str) -> float:
+        """A parameter."""
+        return self[name]
 
 
 # Activations: a function of the attributes and the widened operand. They are written by the same formulas (`idioms.py`).
@@ -203,6 +212,39 @@ ACTIVATIONS: dict[str, Callable[[Attributes, Tensor], Tensor]] = {
     "Swish": lambda n, x: x * sigmoid(n.attr("alpha") * x),
     "ThresholdedRelu": lambda n, x: (x > n.attr("alpha")).select(x, 0.0),
 }
+
+
+# Activations that recurrent and fused operators name, and the defaults of their parameters.
+NAMED: dict[str, dict[str, float]] = {
+    "Affine": {"alpha": 1.0, "beta": 0.0}, "Clip": {"alpha": -math.inf, "beta": math.inf}, "Elu": {"alpha": 1.0}, "FastGelu": {},
+    "HardSigmoid": {"alpha": 0.2, "beta": 0.5}, "Identity": {}, "LeakyRelu": {"alpha": 0.01}, "Relu": {},
+    "ScaledTanh": {"alpha": 1.0, "beta": 1.0}, "Sigmoid": {}, "Silu": {}, "Softplus": {}, "Softsign": {}, "SquaredRelu": {},
+    "Tanh": {}, "ThresholdedRelu": {"alpha": 1.0},
+}  # fmt: skip
+_ONLY_NAMED: dict[str, Callable[[Attributes, Tensor], Tensor]] = {
+    "Affine": lambda n, x: x * n.attr("alpha") + n.attr("beta"),
+    "Clip": lambda n, x: bounded(x, n.attr("alpha"), n.attr("beta")),
+    "FastGelu": lambda n, x: layers.gelu_tanh(x),
+    "Identity": lambda n, x: x,
+    "ScaledTanh": lambda n, x: (x * n.attr("beta")).tanh() * n.attr("alpha"),
+    "Silu": lambda n, x: x * sigmoid(x),
+    "SquaredRelu": lambda n, x: relu(x) * relu(x),
+    "Tanh": lambda n, x: x.tanh(),
+}
+
+
+def named(name: str) -> str:
+    """The activation of that name, in any case of letters. Raises Violation."""
+    if (found := next((k for k in NAMED if k.lower() == name.lower()), None)) is None:
+        raise refused(f"there is no activation `{name}`")
+    return found
+
+
+def activated(name: str, given: Mapping[str, float | None] = MappingProxyType({})) -> Map:
+    """The activation of that name; `given` are its parameters. Raises Violation."""
+    name = named(name)
+    numbers = _Numbers(NAMED[name], **{k: v for k, v in given.items() if v is not None})
+    return partial((ACTIVATIONS | _ONLY_NAMED)[name], numbers)
 
 
 def _activation(node: Node) -> Tensor:
@@ -254,7 +296,7 @@ def is_infinite(node: Node) -> Tensor:
 @handles("Cast", "CastLike")
 def cast(node: Node) -> Datum:
     """Cast. Values that are known while reading stay known."""
-    target = dtype_of(node.attr("to")) if node.name == "Cast" else node[1].dtype
+    target = dtype_of(node.attr("to"), "to") if node.name == "Cast" else node[1].dtype
     y, datum = node[0], node.array(0)
     if datum is not None and datum.dtype == object and target in (F32, F64, SI32):
         y = y.cast(target)

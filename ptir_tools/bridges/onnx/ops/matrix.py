@@ -8,6 +8,7 @@ from ptir_tools.bridges.onnx.ops.elementwise import centered
 from ptir_tools.bridges.onnx.ops.shape import cut, expanded
 from ptir_tools.bridges.onnx.table import Node, back, fixed, handles, one_shape, plus, refused, stretched, wide
 from ptir_tools.core.dtypes import DType
+from ptir_tools.core.violations import Violation, operand
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 
@@ -35,8 +36,11 @@ def _agreeing(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Two factors of a product, with one extent where they are summed. A symbol that must equal another extent is reshaped to it,
     which the run checks."""
     d, e = x.shape[-1], y.shape[-2]
-    if d == e or (isinstance(d, int) and isinstance(e, int)):
+    if d == e:
         return x, y
+    if isinstance(d, int) and isinstance(e, int):
+        message = f"rows of {x.type} have {d} elements, and columns of {y.type} have {e}"
+        raise Violation("OperandShapeMismatch", message, at=operand(1))
     if isinstance(d, int):
         return x, y.reshape([*y.shape[:-2], d, y.shape[-1]])
     return x.reshape([*x.shape[:-1], e]), y

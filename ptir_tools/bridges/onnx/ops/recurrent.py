@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptir_tools.bridges.extent_ops import reversed_along
-from ptir_tools.bridges.onnx.ops.elementwise import Map, bounded, centered, relu, sigmoid, softplus
+from ptir_tools.bridges.onnx.ops.elementwise import NAMED, Map, activated, bounded, centered, named
 from ptir_tools.bridges.onnx.ops.quantize import by_range
 from ptir_tools.bridges.onnx.ops.shape import cut
-from ptir_tools.bridges.onnx.table import DOMAIN, Node, fixed, handles, refused, stretched
+from ptir_tools.bridges.onnx.table import DOMAIN, Node, fixed, handles, stretched
 from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.dtypes import F32, SI32, SI64
 from ptir_tools.core.lazy import np
@@ -17,31 +17,6 @@ from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 _DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
-# (default alpha, default beta) of activations with parameters.
-_PARAMETERS = {"affine": (1.0, 0.0), "leakyrelu": (0.01, 0.0), "elu": (1.0, 0.0), "hardsigmoid": (0.2, 0.5),
-               "scaledtanh": (1.0, 1.0), "thresholdedrelu": (1.0, 0.0)}  # fmt: skip
-
-
-def _activation(name: str, alpha: float | None, beta: float | None) -> Map:
-    key = name.lower()
-    a, b = _PARAMETERS.get(key, (0.0, 0.0))
-    a, b = a if alpha is None else alpha, b if beta is None else beta
-    functions: dict[str, Map] = {
-        "tanh": lambda x: x.tanh(),
-        "sigmoid": sigmoid,
-        "relu": relu,
-        "affine": lambda x: x * a + b,
-        "leakyrelu": lambda x: (x < 0.0).select(x * a, x),
-        "elu": lambda x: (x < 0.0).select(x.expm1() * a, x),
-        "hardsigmoid": lambda x: bounded(x * a + b, 0.0, 1.0),
-        "scaledtanh": lambda x: (x * b).tanh() * a,
-        "softplus": softplus,
-        "softsign": lambda x: x / (x.abs() + 1.0),
-        "thresholdedrelu": lambda x: (x > a).select(x, x.block.full(0.0, x)),
-    }
-    if key not in functions:
-        raise refused(f"there is no activation `{name}`")
-    return functions[key]
 
 
 def _row(x: Tensor, k: int) -> Tensor:
@@ -173,11 +148,8 @@ def recurrent(node: Node) -> list[Tensor]:
         raise Violation("InvalidModel", f"weights {node[2].type} do not fit `hidden_size` and `direction` of {node.name}")
     node.idle("output_sequence")  # of operator sets before 7: whether the states are an output
     names = node.given("activations") or _DEFAULTS[kind] * directions
-    alphas, betas = list(node.given("activation_alpha") or []), list(node.given("activation_beta") or [])
-    maps = []
-    for name in names:
-        has = name.lower() in _PARAMETERS
-        maps.append(_activation(name, alphas.pop(0) if has and alphas else None, betas.pop(0) if has and betas else None))
+    given = {k: list(node.given(f"activation_{k}") or []) for k in ("alpha", "beta")}
+    maps = [activated(name, {k: left.pop(0) for k, left in given.items() if left and k in NAMED[named(name)]}) for name in names]
     each = len(maps) // directions
     weights = _weights(node, directions)
     outputs = []
@@ -186,8 +158,8 @@ def recurrent(node: Node) -> list[Tensor]:
         states = []
         for i in (5, 6)[: 2 if kind == "LSTM" else 1]:
             zero = node.block.constant(np.zeros((), np.float32)).cast(x.dtype).broadcast_to([batch, hidden])
-            given = node[i].transpose([1, 0, 2]) if batch_first and node.has(i) else node.get(i)
-            states.append(stretched(_row(given, k), (batch, hidden)) if given is not None else zero)
+            first = node[i].transpose([1, 0, 2]) if batch_first and node.has(i) else node.get(i)
+            states.append(stretched(_row(first, k), (batch, hidden)) if first is not None else zero)
         outputs.append(_direction(node, kind, x, k, weights[k], turned, states, maps[k * each : k * each + each]))
     y = node.concat([o[0].reshape([time, 1, batch, hidden]) for o in outputs], 1)
     last = [node.concat([o[i].reshape([1, batch, hidden]) for o in outputs], 0) for i in range(1, len(outputs[0]))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import reduce
 from itertools import product
@@ -244,6 +244,7 @@ def _cubic(distance: Array, a: float) -> Array:
     return np.where(d <= 1, inner, np.where(d < 2, outer, 0))
 
 
+Side = float | Tensor  # an extent or a border, which a symbol leaves to the run
 Tap = tuple[Tensor, Tensor | None, Tensor | None]  # of a neighbor: index, weight, whether it is inside
 
 
@@ -251,14 +252,15 @@ Tap = tuple[Tensor, Tensor | None, Tensor | None]  # of a neighbor: index, weigh
 def grid_sample(node: Node) -> Tensor:
     """GridSample: elements at the coordinates of a grid, interpolated."""
     x, grid = wide(node[0]), wide(node[1])
-    n, (c, *spatial) = x.shape[0], (fixed(x.shape[a]) for a in range(1, x.rank))
+    n, c, *spatial = x.shape
     mode = node.choice("mode", ("nearest", "linear", "bilinear", "cubic", "bicubic"))
     padding, corners = node.choice("padding_mode", ("zeros", "border", "reflection")), bool(node.attr("align_corners"))
     m, lead = len(spatial), grid.shape[:-1]
     places = []
-    for i, d in enumerate(spatial):  # the last axis comes first in the grid
+    for i, extent in enumerate(spatial):  # the last axis comes first in the grid
+        d = float(extent) if isinstance(extent, int) else node.scope.measured(extent).cast(grid.dtype)
         g = cut(grid, grid.rank - 1, m - 1 - i, 1).reshape(lead)
-        at = (g + 1.0) * ((d - 1) / 2) if corners else ((g + 1.0) * float(d) - 1.0) * 0.5
+        at = (g + 1.0) * ((d - 1.0) / 2.0) if corners else ((g + 1.0) * d - 1.0) * 0.5
         if mode == "nearest":
             at = at.round_even()
         borders = (0.0, d - 1.0) if corners else (-0.5, d - 0.5)
@@ -268,14 +270,20 @@ def grid_sample(node: Node) -> Tensor:
             at = _reflected(at, *borders)
         places.append((at, d, borders))
     offsets = {"nearest": [0], "linear": [0, 1], "bilinear": [0, 1], "cubic": [-1, 0, 1, 2], "bicubic": [-1, 0, 1, 2]}[mode]
-    rows = channels_last(x).reshape([n * prod(spatial) if isinstance(n, int) else -1, c])
-    base = (node.iota([n], SI64, 0) * prod(spatial)).reshape([n, *[1] * m])
+    each = prod(map(of, spatial))
+    rows = channels_last(x).reshape([dim(of(n) * each), c])
+    base = (node.iota([n], SI64, 0) * _count(node, each)).reshape([n, *[1] * m])
     taps = [[_tap(at, d, borders, k, mode, padding) for k in offsets] for at, d, borders in places]
-    total = _interpolate(rows, base, spatial, taps)
+    total = _interpolate(rows, base, [_count(node, of(d)) for d in spatial], taps)
     return back(total.transpose([0, total.rank - 1, *range(1, total.rank - 1)]), node[0])
 
 
-def _interpolate(rows: Tensor, base: Tensor, spatial: list[int], taps: list[list[Tap]]) -> Tensor:
+def _count(node: Node, n: Size) -> int | Tensor:
+    """An extent as a number; a symbolic one is measured at run time."""
+    return n if isinstance(n, int) else node.scope.measured(n)
+
+
+def _interpolate(rows: Tensor, base: Tensor, spatial: Sequence[int | Tensor], taps: list[list[Tap]]) -> Tensor:
     """[places…, channels]: sums of `rows` [elements, channels], from `base` on, over all neighbors of each place. `taps` has
     the results of `_tap` for each spatial axis and neighbor."""
     total: Tensor | None = None
@@ -326,15 +334,18 @@ def deform_conv(node: Node) -> Tensor:
     return back(channels_first(biased(node, weighed(patches, w, node.attr("group"), c), 3)), node[0])
 
 
-def _reflected(x: Tensor, low: float, high: float) -> Tensor:
+def _reflected(x: Tensor, low: float, high: Side) -> Tensor:
     span = high - low
+    if isinstance(span, Tensor):
+        away = (x - low).abs().rem(span.maximum(0.5) * 2.0)
+        return away.minimum(span * 2.0 - away).maximum(0.0) + low
     if span == 0:
         return x * 0.0
-    away = (x - low).abs().rem(2 * span)
-    return away.minimum(2 * span - away) + low
+    away = (x - low).abs().rem(span * 2.0)
+    return away.minimum(span * 2.0 - away) + low
 
 
-def _tap(at: Tensor, d: int, borders: tuple[float, float], k: int, mode: str, padding: str) -> Tap:
+def _tap(at: Tensor, d: Side, borders: tuple[float, Side], k: int, mode: str, padding: str) -> Tap:
     """A neighbor along an axis: its index, its weight (None: 1), and whether it is inside (None: always)."""
     if mode == "nearest":
         place, weight = at, None

@@ -145,9 +145,22 @@ def tile(node: Node) -> Tensor:
     """Tile. In operator set 1 the operands are a number of copies and an axis."""
     x = node[0]
     if node.opset >= 6:
-        return x.tile(node.ints(1))
+        counts = node.dims(1)
+        if len(counts) != x.rank:
+            raise Violation("InvalidModel", f"Tile has {len(counts)} repeats for {x.rank} axes")
+        x = x.tile([n if isinstance(n, int) else 1 for n in counts])
+        for a, n in enumerate(counts):
+            x = x if isinstance(n, int) else _repeated(x, a, n)
+        return x
     (copies,), (a,) = node.ints(1), node.ints(2)
     return x.tile([copies if i == axis(a, x.rank) else 1 for i in range(x.rank)])
+
+
+def _repeated(x: Tensor, a: int, count: Extent) -> Tensor:
+    """As many copies of `x` along axis `a` as an extent says."""
+    whole = (*x.shape[:a], count.dim, *x.shape[a:])
+    copies = expanded(x, [a]).broadcast_to(whole)
+    return copies.reshape([*x.shape[:a], dim(of(x.shape[a]) * count), *x.shape[a + 1 :]])
 
 
 @handles("Concat")
@@ -211,6 +224,9 @@ def slice_(node: Node) -> Tensor:
         raise Violation("InvalidModel", "Slice has a step of 0")
     places = [axis(a, x.rank) for a in axes] if axes is not None else list(range(len(starts)))
     for k, a in enumerate(places):
+        for bound in (starts[k], ends[k]):  # `-n` counts from the end, unless `n` is 0
+            if isinstance(bound, Extent) and most(bound) == 0 and bound + of(x.shape[a]) != 0:
+                node.scope.importer.not_zero(bound)
         x = sliced(x, a, starts[k], ends[k], 1 if steps is None else steps[k])
     return x
 
@@ -307,7 +323,7 @@ def sliced(x: Tensor, a: int, start: Size, end: Size, step: int) -> Tensor:
 def _place(x: Size, whole: Size, before: int) -> Size:
     """The place that a bound of a slice names; `before` the first element when it is far below 0."""
     if isinstance(x, Extent):
-        return x + whole if most(x) < 0 else x
+        return x + whole if most(x) <= 0 else x
     if abs(x) >= _FAR:
         return whole if x > 0 else before
     return whole + x if x < 0 else x
@@ -345,7 +361,7 @@ def picked(x: Tensor, a: int, places: range) -> Tensor:
 def axis_product(x: Tensor, a: int, matrix: object) -> Tensor:
     """The product of axis `a` and a constant matrix."""
     out = x.dot_general(x.block.constant(matrix, x.dtype), contract_lhs=[a], contract_rhs=[1])
-    return out.transpose([*range(a), x.rank - 1, *range(a, x.rank - 1)])
+    return out if a == x.rank - 1 else out.transpose([*range(a), x.rank - 1, *range(a, x.rank - 1)])
 
 
 def pad(x: Tensor, a: int, low: int, high: int, value: Number = 0) -> Tensor:
@@ -361,33 +377,44 @@ def _scalar(x: Tensor, value: Number) -> Number:
 
 @handles("Pad")
 def padded(node: Node) -> Tensor:
-    """Pad: with a constant, edges, reflections, or the opposite side."""
+    """Pad: with a constant, edges, reflections, or the opposite side. Negative padding crops."""
     x, mode = node[0], node.attr("mode", "constant")
-    pads = node.given("pads") or node.given("paddings") or node.ints(1)
+    given = node.given("pads") or node.given("paddings")
+    pads: list[Size] = given or (node.dims(1) if mode == "constant" else [*node.ints(1)])
     axes = node.axes(3, x.rank) or list(range(x.rank))
     if len(pads) != 2 * len(axes):
         raise Violation("InvalidModel", f"Pad has {len(pads)} counts for {len(axes)} axes")
+    sides = list(zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True))
     if mode != "constant":
-        for k, a in enumerate(axes):
-            x = _mirrored(x, a, pads[k], pads[k + len(axes)], mode)
+        for a, low, high in sides:
+            x = _mirrored(x, a, int(low), int(high), mode)
         node.idle("value", 2)
         return x
-    for k, a in enumerate(axes):  # negative padding crops
-        low, high = pads[k], pads[k + len(axes)]
-        if low < 0 or high < 0:
-            x = cut(x, a, max(-low, 0), of(x.shape[a]) - max(-low, 0) - max(-high, 0))
-    lows, highs = ([0] * x.rank for _ in range(2))
-    for k, a in enumerate(axes):
-        lows[a], highs[a] = max(pads[k], 0), max(pads[k + len(axes)], 0)
-    datum = node.datum(2)
+    datum, known = node.datum(2), node.array(2)
     if isinstance(datum, (Tensor, np.ndarray)) and set(datum.shape) - {1}:
         raise Violation("InvalidModel", f"Pad fills with one value, not with {list(datum.shape)}")
-    if isinstance(datum, Tensor):
-        mask = node.constant(True).broadcast_to(x.shape).pad(lows, highs, pad_value=False)
-        return mask.select(x.pad(lows, highs, pad_value=_scalar(x, 0)), datum.reshape([]))
-    known = node.array(2)
     value = node.given("value", 0) if known is None else known.reshape(()).item() if known.dtype.kind != "V" else float(known)
+    fill = datum.reshape([]) if isinstance(datum, Tensor) else None
+    lows, highs = ([0] * x.rank for _ in range(2))
+    for a, low, high in sides:
+        if isinstance(low, int) and isinstance(high, int):
+            x = cut(x, a, max(-low, 0), of(x.shape[a]) - max(-low, 0) - max(-high, 0)) if low < 0 or high < 0 else x
+            lows[a], highs[a] = max(low, 0), max(high, 0)
+        else:
+            x = _padded_by(x, a, low, high, node.constant(_scalar(x, value), x.dtype) if fill is None else fill)
+    if fill is not None:
+        mask = node.constant(True).broadcast_to(x.shape).pad(lows, highs, pad_value=False)
+        return mask.select(x.pad(lows, highs, pad_value=_scalar(x, 0)), fill)
     return x.pad(lows, highs, pad_value=_scalar(x, value))
+
+
+def _padded_by(x: Tensor, a: int, low: Size, high: Size, fill: Tensor) -> Tensor:
+    """`x` padded along axis `a` by extents, which are negative where it is cropped."""
+    whole = of(x.shape[a]) + low + high
+    sides = [[dim(larger(n, 0)) if i == a else d for i, d in enumerate(x.shape)] for n in (low, high)]
+    parts = [fill.broadcast_to(sides[0]), x, fill.broadcast_to(sides[1])]
+    y = x.block.op("concat", [p for p in parts if p.shape[a] != 0], axis=a)
+    return y if least(low) >= 0 and least(high) >= 0 else cut(y, a, larger(-low, 0), whole)
 
 
 def _mirrored(x: Tensor, a: int, low: int, high: int, mode: str) -> Tensor:
@@ -461,7 +488,7 @@ def range_(node: Node) -> Tensor:
 def eye_like(node: Node) -> Tensor:
     """EyeLike: ones on a diagonal."""
     rows, columns = node[0].shape
-    dtype = dtype_of(node.attr("dtype")) if node.attr("dtype") else node[0].dtype
+    dtype = dtype_of(node.attr("dtype"), "dtype") if node.attr("dtype") else node[0].dtype
     down, across = (node.iota([rows, columns], SI64, a) for a in (0, 1))
     return (across - down).compare_eq(int(node.attr("k", 0))).cast(dtype)
 

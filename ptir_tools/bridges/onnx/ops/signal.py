@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from ptir_tools.bridges.extent_ops import picked_at
 from ptir_tools.bridges.onnx.ops.shape import axis_product, cut, pad
+from ptir_tools.bridges.onnx.ops.window import weighed
 from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, fixed, handles
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F64
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LimitExceeded, current
+from ptir_tools.core.transforms import in_turn, twiddles
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 
 def _twiddles(rows: int, n: int, sign: int) -> tuple[Array, Array]:
-    """Cosines and sines of the angles of a transform of length `n`, in `rows` rows; the angle is reduced exactly.
-    Raises LimitExceeded."""
+    """`twiddles`, if constants may be so large. Raises LimitExceeded."""
     if rows * n * 8 > current().literal_bytes:
         raise LimitExceeded(f"a transform of length {n} takes a matrix of {rows * n * 8} bytes", "--max-literal-bytes")
-    angle = (np.arange(rows)[:, None] * np.arange(n)) % n * (2 * np.pi / n) * sign
-    return np.cos(angle), np.sin(angle)
+    return twiddles(rows, n, sign)
 
 
 def transformed(x: Tensor, a: int, n: int, inverse: bool, onesided: bool) -> Tensor:
@@ -48,6 +47,9 @@ def transformed(x: Tensor, a: int, n: int, inverse: bool, onesided: bool) -> Ten
     if inverse:
         cosines, sines = cosines / n, sines / n
     real, imaginary = _sides(x, complex_)
+    if imaginary is None and a == real.rank - 1:  # both parts by one product
+        y = axis_product(real, a, in_turn(cosines, sines))
+        return y.reshape([*y.shape[:-1], rows, 2])
     re, im = axis_product(real, a, cosines), axis_product(real, a, sines)
     if imaginary is not None:
         re, im = re - axis_product(imaginary, a, sines), im + axis_product(imaginary, a, cosines)
@@ -73,17 +75,22 @@ def dft(node: Node) -> Tensor:
 
 @handles("STFT")
 def stft(node: Node) -> Tensor:
-    """STFT: transforms of frames of a signal."""
-    x, step = node[0], node.integer(1)
+    """STFT: transforms of frames of a signal: one product of all frames with the window times the angles, in f64."""
+    x, step, window = node[0], node.integer(1), node.get(2)
     x = x if x.rank == 3 else x.reshape([*x.shape, 1])
-    window = node.get(2)
-    length = node.integer(3) if node.has(3) else fixed(window.shape[0]) if window is not None else fixed(x.shape[1])
-    count = 1 + (fixed(x.shape[1]) - length) // step
-    frames = picked_at(x, 1, (np.arange(count)[:, None] * step + np.arange(length)).reshape(-1))
-    frames = frames.reshape([x.shape[0], count, length, x.shape[2]])
-    if window is not None:
-        frames = frames * window.reshape([length, 1])
-    return transformed(frames, 2, length, False, bool(node.attr("onesided")))
+    length = node.integer(3) if node.has(3) else fixed(window.shape[0] if window is not None else x.shape[1])
+    channels = fixed(x.shape[2])  # 1, or a real and an imaginary part
+    frames = x.cast(F64).extract_patches([length], strides=[step])
+    factors = np.ones(length)
+    if window is not None and (known := node.array(2)) is not None:
+        factors = known.astype(np.float64)
+    elif window is not None:
+        frames = frames * window.cast(F64).reshape([length, 1]).broadcast_to([length, channels]).reshape([length * channels])
+    rows = length // 2 + 1 if node.attr("onesided") else length
+    cosines, sines = (m * factors for m in _twiddles(rows, length, -1))
+    parts = np.stack([np.stack([cosines, -sines], 1), np.stack([sines, cosines], 1)], 1)  # [rows, result, operand, length]
+    y = weighed(frames, node.constant(parts[:, :, :channels].reshape([2 * rows, channels, length])), 1, channels)
+    return y.reshape([*y.shape[:2], rows, 2]).cast(x.dtype)
 
 
 @handles("MelWeightMatrix")

@@ -6,7 +6,7 @@ import math
 from math import prod
 
 from ptir_tools.bridges.extent_ops import reversed_along
-from ptir_tools.bridges.extents import Size, divided_up, of, smaller
+from ptir_tools.bridges.extents import Size, dim, divided_up, of, smaller
 from ptir_tools.bridges.onnx.ops.elementwise import centered
 from ptir_tools.bridges.onnx.ops.shape import cut
 from ptir_tools.bridges.onnx.protocols import Attribute
@@ -347,8 +347,9 @@ def col2im(node: Node) -> Tensor:
     m = len(image)
     dilations, strides = (numbers(node, name, [1] * m) for name in ("dilations", "strides"))
     pads = numbers(node, "pads", [0] * (2 * m))
-    n, rows, columns = map(fixed, x.shape)
+    n, rows, columns = x.shape[0], fixed(x.shape[1]), fixed(x.shape[2])
     channels = rows // prod(block)
+    each = dim(of(n) * channels)
     padded = [image[i] + pads[i] + pads[i + m] for i in range(m)]
     places = [(padded[i] - (block[i] - 1) * dilations[i] - 1) // strides[i] + 1 for i in range(m)]
     flat: Array = np.zeros((), np.int64)
@@ -357,8 +358,8 @@ def col2im(node: Node) -> Tensor:
         shape = [block[i] if a == i else places[i] if a == m + i else 1 for a in range(2 * m)]
         flat = flat * padded[i] + at.reshape(shape)
     flat = np.broadcast_to(flat, (*block, *places)).reshape(-1)
-    updates = x.reshape([n, channels, prod(block) * columns]).reshape([n * channels, prod(block) * columns]).transpose([1, 0])
-    empty = node.block.full(0, x.reshape([-1]).slice([0], [1])).reshape([1, 1]).broadcast_to([prod(padded), n * channels])
+    updates = x.reshape([n, channels, prod(block) * columns]).reshape([each, prod(block) * columns]).transpose([1, 0])
+    empty = node.full(0, updates.tensor_type.with_shape([prod(padded), each]))
     indices = stretched(node.constant(flat.reshape(-1, 1)), updates.shape)
     summed = empty.scatter_reduce(indices, updates, axis=0, reduce="add").transpose([1, 0]).reshape([n, channels, *padded])
     for i in range(m):

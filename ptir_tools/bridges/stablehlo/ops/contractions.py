@@ -24,14 +24,19 @@ Axes = Sequence[int]
 @handles("stablehlo.dot_general")
 def dot_general(site: Site, x: Tensor, y: Tensor) -> Tensor:
     """`dot_general`; `precision` and `algorithm` are ignored, since every engine is at least as precise."""
-    if site.has("dot_dimension_numbers"):
+    generic = site.has("dot_dimension_numbers")
+    if generic:
         f = site.fields("dot_dimension_numbers")
         batch = f.axes("lhs_batching_dimensions"), f.axes("rhs_batching_dimensions")
         contract = f.axes("lhs_contracting_dimensions"), f.axes("rhs_contracting_dimensions")
     else:
         batch, contract = (_pair(site, name) for name in ("batching_dims", "contracting_dims"))
     for side, t in ((0, x), (1, y)):
-        checked_axes([*batch[side], *contract[side]], t.rank, "the dimension numbers")
+        for kind, pair in (("batching", batch), ("contracting", contract)):
+            name = f"{'rhs' if side else 'lhs'}_{kind}_dimensions" if generic else f"{kind}_dims"
+            checked_axes(pair[side], t.rank, name, first=len(pair[0]) if side and not generic else 0)
+        both = next((a for a in contract[side] if a in batch[side]), None)
+        require(both is None, "InvalidAttributeValue", f"axis {both} of {t.type} is a batch axis and contracted")
     return contracted(site, x, y, batch, contract, site.dtype)
 
 

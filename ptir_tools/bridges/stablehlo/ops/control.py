@@ -8,9 +8,10 @@ from ptir_tools.bridges.node import results_of
 from ptir_tools.bridges.stablehlo.scopes import Build, Capture, InError, Scope
 from ptir_tools.bridges.stablehlo.syntax import Block
 from ptir_tools.bridges.stablehlo.table import CUSTOM, Site, Tensor, handles, refused, refuses
+from ptir_tools.bridges.stablehlo.types import UNSUPPORTED
 from ptir_tools.core.ir import Function, Region
 from ptir_tools.core.types import Type
-from ptir_tools.core.violations import require
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.grammars.parser import Token
 
 
@@ -110,7 +111,10 @@ def while_(site: Site, *operands: object) -> list[object]:
 
     def condition(inner: Scope, params: list[Tensor]) -> Sequence[object]:
         flag = inside(inner, params, *regions[0])
-        require(len(flag) == 1, "OperandCountMismatch", "the condition gives one truth value")
+        kinds = [str(x.type) if isinstance(x, Tensor) else "no tensor" for x in flag]
+        require(
+            kinds == ["tensor<i1>"], "RegionSignatureMismatch", f"the condition returns {', '.join(kinds)}, expected tensor<i1>"
+        )
         return [flag[0], *params]
 
     def body(inner: Scope, params: list[Tensor]) -> Sequence[object]:
@@ -134,7 +138,8 @@ _IDENTITIES = ("Sharding", "annotate_device_placement", "LayoutConstraint", "mhl
 @handles("stablehlo.custom_call", values=True)
 def custom_call(site: Site, *operands: object) -> object:
     """Custom calls that are the identity; others are refused by name."""
-    target = str(site.value("callee", None) or site.value("call_target_name")).lstrip("@").strip('"')
+    written = str(site.value("callee", None) or site.value("call_target_name")).strip('"')
+    target = written.lstrip("@").strip('"')
     if target in _IDENTITIES and len(operands) == 1:
         return list(operands)
     if target == "shape_assertion":  # JAX, about extents
@@ -144,7 +149,7 @@ def custom_call(site: Site, *operands: object) -> object:
         return CUSTOM[target](site, *site.each(operands))
     if "callback" in target:
         raise refused(f"`{target}` calls a function of the process that wrote the program, such as one of Python")
-    raise refused(f"PTIR does not know what `{target}` does")
+    raise Violation(UNSUPPORTED, f"PTIR does not know what `{target}` does", at=written)
 
 
 def asserted(site: Site, flag: Tensor) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from ptir_tools.bridges.node import results_of
-from ptir_tools.bridges.stablehlo.ops.elementwise import square_root
+from ptir_tools.bridges.stablehlo.ops.elementwise import conjugate, converted, square_root
 from ptir_tools.bridges.stablehlo.ops.solving import factored, put, solved
 from ptir_tools.bridges.stablehlo.table import CUSTOM, Site, Tensor, refused, sizes_of
 from ptir_tools.core.dtypes import SI32
@@ -106,8 +106,6 @@ def _column(x: Tensor, at: Tensor, m: int) -> Tensor:
 
 def geqrf(site: Site, a: Tensor) -> list[Tensor]:
     """Reflections that make a matrix upper triangular: the triangle with their vectors below it, and their factors."""
-    if a.dtype.is_complex:
-        raise refused("reflections of complex matrices")
     return each_matrix([a], reflections, [2])
 
 
@@ -119,29 +117,71 @@ def reflections(a: Tensor) -> list[Tensor]:
         return [a, a.block.filled(0, a.tensor_type.with_shape((0,)))]
 
     def step(x: Tensor, at: Tensor) -> list[Tensor]:
-        rows, columns, here = _places(at, m, n)
-        column = _column(x, at, m)
-        below, first = rows > here[0], rows.compare_eq(here[0])
-        rest = below.select(column, 0)
-        alpha = column.dynamic_slice(at.reshape([1]), [1]).reshape([])
-        norm = square_root((rest * rest).reduce_sum([0]) + alpha * alpha)
-        beta = (alpha < 0).select(norm, -norm)
-        still = rest.compare_eq(0).cast(SI32).reduce_min([0]).compare_eq(1)
-        tau = still.select(0, (beta - alpha) / still.select(1, beta))
-        vector = rest / still.select(1, alpha - beta).broadcast_to([m])
-        after = _across(columns > here[1], m)
-        result = after.select(_reflected(x, first.select(1, vector), tau), x)
-        new = below.select(vector, first.select(still.select(alpha, beta).broadcast_to([m]), column))
-        return [_across(columns.compare_eq(here[1]), m).select(_down(new, n), result), tau]
+        vector, column, tau = _reflection(x, at, at)
+        after = _across(x.block.iota([n], SI32, 0) > at.broadcast_to([n]), m)
+        result = after.select(_reflected(x, vector, conjugate(tau)), x)
+        return [_with_column(result, at, column), tau]
 
     return [*a.block.scan([a], [a.block.iota([count], SI32, 0)], step)]
 
 
-def _reflected(x: Tensor, vector: Tensor, tau: Tensor) -> Tensor:
-    """`x - tau v (v x)`."""
+def _reflection(x: Tensor, at: Tensor, top: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The reflection that makes the elements of column `at` below row `top` zero: its vector, the column with the new element and
+    the vector below it, and its factor."""
+    m = sizes_of(x)[0]
+    rows, here, column = x.block.iota([m], SI32, 0), top.broadcast_to([m]), _column(x, at, m)
+    below, first = rows > here, rows.compare_eq(here)
+    rest = below.select(column, 0)
+    alpha = first.select(column, 0).reduce_sum([0])
+    real = alpha.real() if x.dtype.is_complex else alpha
+    norm = square_root(squared(rest).reduce_sum([0]) + squared(alpha))
+    beta = converted((real < 0).select(norm, -norm), x.dtype)
+    still = rest.compare_eq(0).cast(SI32).reduce_min([0]).compare_eq(1)
+    if x.dtype.is_complex:
+        still = still.bitwise_and(alpha.imag().compare_eq(0))
+    tau = still.select(0, (beta - alpha) / still.select(1, beta))
+    vector = rest / still.select(1, alpha - beta).broadcast_to([m])
+    new = below.select(vector, first.select(still.select(alpha, beta).broadcast_to([m]), column))
+    return first.select(1, vector), new, tau
+
+
+def squared(x: Tensor) -> Tensor:
+    """The squares of absolute values."""
+    return (x * conjugate(x)).real() if x.dtype.is_complex else x * x
+
+
+def _with_column(x: Tensor, at: Tensor, column: Tensor) -> Tensor:
     m, n = sizes_of(x)
-    row = vector.dot_general(x, contract_lhs=[0], contract_rhs=[0]) * tau.broadcast_to([n])
+    here = x.block.iota([n], SI32, 0).compare_eq(at.broadcast_to([n]))
+    return _across(here, m).select(_down(column, n), x)
+
+
+def _reflected(x: Tensor, vector: Tensor, tau: Tensor) -> Tensor:
+    """`x - tau v (v^H x)`."""
+    m, n = sizes_of(x)
+    row = conjugate(vector).dot_general(x, contract_lhs=[0], contract_rhs=[0]) * tau.broadcast_to([n])
     return x - _down(vector, n) * _across(row, m)
+
+
+def gehrd(site: Site, a: Tensor) -> list[Tensor]:
+    """Reflections that make a matrix upper Hessenberg: the form with their vectors below it, their factors, and 0."""
+    n = sizes_of(a)[-1]
+    if (option(site, "low"), option(site, "high")) != (1, n):
+        raise refused("the Hessenberg form of a part of a matrix")
+
+    def step(x: Tensor, at: Tensor) -> list[Tensor]:
+        vector, column, tau = _reflection(x, at, at + 1)
+        weighted = x.dot_general(vector, contract_lhs=[1], contract_rhs=[0]) * tau.broadcast_to([n])
+        turned = x - _down(weighted, n) * _across(conjugate(vector), n)
+        after = _across(x.block.iota([n], SI32, 0) > at.broadcast_to([n]), n)
+        return [_with_column(after.select(_reflected(turned, vector, conjugate(tau)), turned), at, column), tau]
+
+    def one(x: Tensor) -> list[Tensor]:
+        if n < 2:
+            return [x, x.block.filled(0, x.tensor_type.with_shape((0,)))]
+        return [*x.block.scan([x], [x.block.iota([n - 1], SI32, 0)], step)]
+
+    return [*each_matrix([a], one, [2]), site.full(0, a.tensor_type.with_shape(a.shape[:-2]).with_dtype(SI32))]
 
 
 def orgqr(site: Site, a: Tensor, taus: Tensor) -> list[Tensor]:
@@ -172,6 +212,6 @@ def _row(x: Tensor, at: Tensor) -> Tensor:
 
 
 _CALLS: dict[str, Callable[..., list[Tensor]]] = {
-    "potrf": potrf, "trsm": trsm, "getrf": getrf, "geqrf": geqrf, "orgqr": orgqr,
+    "potrf": potrf, "trsm": trsm, "getrf": getrf, "geqrf": geqrf, "orgqr": orgqr, "ungqr": orgqr, "gehrd": gehrd,
 }  # fmt: skip
 CUSTOM.update({f"lapack_{kind}{name}_ffi": call for name, call in _CALLS.items() for kind in "sdcz"})

@@ -29,7 +29,10 @@ def reshaped(x: Tensor, shape: Sequence[Dim]) -> Tensor:
 @handles("stablehlo.transpose", dims="permutation")
 def transpose(site: Site, x: Tensor) -> Tensor:
     """Axes in another order."""
-    return x.transpose(site.axes("permutation", x.rank))
+    order = site.axes("permutation", x.rank)
+    fine = len(order) == x.rank
+    require(fine, "InvalidAttributeValue", f"`permutation` has {len(order)} entries for {x.rank} axes")
+    return x.transpose(order)
 
 
 @handles("stablehlo.broadcast_in_dim", dims="broadcast_dimensions")
@@ -100,7 +103,10 @@ def slice_(site: Site, x: Tensor) -> Tensor:
     """A window with strides."""
     if site.has("subscript"):
         ranges = [v if isinstance(v, tuple) else () for v in site.value("subscript")]
-        require(len(ranges) == x.rank and all(ranges), "InvalidAttributeValue", "a slice is `[start:limit:stride, …]`")
+        written = f"[{', '.join(':'.join(map(str, r)) for r in ranges)}]"
+        require(all(ranges), "InvalidAttributeValue", "a slice is `[start:limit:stride, …]`", at=written)
+        message = f"the slice has {len(ranges)} ranges for {x.rank} axes"
+        require(len(ranges) == x.rank, "InvalidAttributeValue", message, at=written)
         bounds = [(r[0], r[1], r[2] if len(r) > 2 else 1) for r in ranges]
     else:
         lists = (
@@ -150,6 +156,7 @@ def pad(site: Site, x: Tensor, value: Tensor) -> Tensor:
 def padded(site: Site, x: Tensor, value: Tensor, low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> Tensor:
     """`x` padded with a scalar. Negative counts crop after the interior is filled."""
     short = next((name for name, given in (("low", low), ("high", high)) if len(given) != x.rank), "")
+    require(not value.shape, "OperandShapeMismatch", f"the padding value is {value.type}, expected a scalar", at=operand(1))
     require(not short, "InvalidAttributeValue", f"`edge_padding_{short}` does not have an entry for each of {x.rank} axes")
     above, below = ([max(n, 0) for n in side] for side in (low, high))
     result = filled(site, x, value, above, below, interior)

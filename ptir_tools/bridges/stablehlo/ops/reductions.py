@@ -15,7 +15,7 @@ from ptir_tools.bridges.stablehlo.ops.elementwise import converted, square_root
 from ptir_tools.bridges.stablehlo.ops.movement import elements, filled, padded, strided
 from ptir_tools.bridges.stablehlo.scopes import RETURNS, Scope, read_names
 from ptir_tools.bridges.stablehlo.syntax import Block, Parameter, Statement
-from ptir_tools.bridges.stablehlo.table import CUSTOM, HANDLERS, Site, Tensor, handles, refused, sizes_of
+from ptir_tools.bridges.stablehlo.table import CUSTOM, HANDLERS, Site, Tensor, handles, refused, sizes_of, unknown_op
 from ptir_tools.bridges.stablehlo.terms import Terms
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
 from ptir_tools.core.ir import Value
@@ -105,7 +105,7 @@ def combined(site: Site, region: Block, xs: Sequence[Tensor], ys: Sequence[Tenso
     if region.params and not region.params[0].type:  # one op of any type
         name = region.body[0].name
         if name not in HANDLERS:
-            raise refused(f"a region that applies `{name}`")
+            raise unknown_op(name)
         return list(site.each([HANDLERS[name].handler(site, xs[0], ys[0])]))
     result = site.scope.inline(region, [*xs, *ys], lift=shape, count=len(xs))
     return list(site.each(result))

@@ -7,14 +7,18 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 
+from ptir_tools.bridges.node import results_of
+from ptir_tools.bridges.stablehlo.checks import Checks
+from ptir_tools.bridges.stablehlo.ops.control import both_regions
 from ptir_tools.bridges.stablehlo.ops.movement import cut
 from ptir_tools.bridges.stablehlo.ops.reductions import combined, computation
-from ptir_tools.bridges.stablehlo.scopes import POISON, RETURNS, InError, Scope
-from ptir_tools.bridges.stablehlo.syntax import Statement
+from ptir_tools.bridges.stablehlo.scopes import CALLS, POISON, RETURNS, Build, Capture, InError, Reader, Scope
+from ptir_tools.bridges.stablehlo.syntax import Block, Statement
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, refused, sizes_of
-from ptir_tools.core.dtypes import UI32
+from ptir_tools.core.dtypes import I1, UI32
 from ptir_tools.core.lazy import np
 from ptir_tools.core.violations import Violation, require
+from ptir_tools.grammars.parser import Token
 
 Cut = list[list[str]]  # of each axis of a tensor: the axes of the mesh among whose devices it is divided, the major one first
 Group = list[Tensor]  # the values of the devices that communicate, in their order
@@ -99,7 +103,7 @@ def _run(scopes: Sequence[Scope], body: Sequence[Statement]) -> list[list[object
     for s in body:
         if s.name in RETURNS:
             return [reader.returned(s, scope) for scope in scopes]
-        if s.name not in COLLECTIVES:
+        if not _exchanges(s, reader, set()):
             for scope in scopes:
                 reader.statement(s, scope)
             continue
@@ -118,12 +122,131 @@ def _run(scopes: Sequence[Scope], body: Sequence[Statement]) -> list[list[object
     raise Violation("SyntaxError", "a block ends with a return")
 
 
+def _exchanges(s: Statement, reader: Reader, seen: set[str]) -> bool:
+    """Whether an op, a region of it or a function that it calls combines values of devices. Functions `seen` do not."""
+    if s.name in COLLECTIVES:
+        return True
+    blocks = [*s.regions()]
+    name = _callee(s) if s.name in CALLS else ""
+    if name and name not in seen and (entry := reader.functions.get(name)) is not None and entry.body is not None:
+        blocks = [entry.body]
+        seen.add(name)
+    return any(_exchanges(inner, reader, seen) for block in blocks for inner in block.body)
+
+
+def _callee(s: Statement) -> str:
+    """The name of the function that is called; "" if there is none."""
+    return next((str(x)[1:].strip('"') for x in s.pieces if isinstance(x, Token) and x.type == "SYMBOL"), "")
+
+
 def _exchanged(s: Statement, scopes: Sequence[Scope]) -> list[list[Tensor]]:
-    """The results of a collective op on each device. Raises InError, Violation."""
+    """The results of an op that combines values of devices, on each. Raises InError, Violation."""
     sites = [Site(scope, s, {}) for scope in scopes]
     rows = [[*site.each([site.scope.lookup(name) for name in site.names])] for site in sites]
+    if s.name in TOGETHER:
+        return TOGETHER[s.name](sites, rows)
+    if s.name not in COLLECTIVES:
+        raise refused(f"`{s.name}` with a region in which devices exchange values")
     made = [COLLECTIVES[s.name](sites[0], [row[i] for row in rows]) for i in range(len(rows[0]))]
     return [list(row) for row in zip(*made, strict=True)]
+
+
+def _called(sites: Sequence[Site], rows: Sequence[Group]) -> list[list[Tensor]]:
+    """The results of a function, whose ops are inlined here."""
+    reader, name = sites[0].scope.reader, _callee(sites[0].statement)
+    entry = reader.functions[name]
+    assert entry.body is not None
+    if name in reader.calls:
+        raise refused(f"@{name} calls itself")
+    scopes = [Scope(reader, site.block) for site in sites]
+    for scope, site, row in zip(scopes, sites, rows, strict=True):
+        scope.device = site.scope.on_device
+        scope.parameters(entry.params or entry.body.params, row)
+    reader.calls.append(name)
+    try:
+        return [[*sites[0].each(row)] for row in _run(scopes, entry.body.body)]
+    finally:
+        reader.calls.pop()
+
+
+class _Regions:
+    """The regions of one op, which are read for all devices together. Their parameters are those of each device, then what each
+    captures."""
+
+    def __init__(self, sites: Sequence[Site], rows: Sequence[Group], bound: Sequence[str] = ()) -> None:
+        self.sites, self.width = sites, len(rows[0])
+        self.captures = [Capture(site.scope, site.regions, bound) for site in sites]
+        self.own = [x for row in rows for x in row]
+        self.arguments = [*self.own, *(x for capture in self.captures for x in capture.arguments)]
+
+    def run(self, inner: Scope, params: list[Tensor], region: Block, bound: Sequence[str]) -> list[Group]:
+        """The results of a region on each device."""
+        scopes, at = list[Scope](), len(self.own)
+        for k, (site, capture) in enumerate(zip(self.sites, self.captures, strict=True)):
+            scope = Scope(inner.reader, inner.block, inner)
+            scope.device = site.scope.on_device
+            capture.bind(scope, params[at : at + len(capture.arguments)])
+            at += len(capture.arguments)
+            for name, x in zip(bound, params[k * self.width : (k + 1) * self.width], strict=True):
+                scope.values[name] = [x]
+            scopes.append(scope)
+        return [[*self.sites[0].each(row)] for row in _run(scopes, region.body)]
+
+    def made(self, name: str, operands: Sequence[object], builds: Sequence[Build]) -> list[Group]:
+        """The results of the op on each device."""
+        site = self.sites[0]
+        regions = both_regions(site.scope, [x.type for x in self.arguments], builds)
+        found = results_of(site.block.op(name, *operands, regions=regions))[: len(site.types) * len(self.sites)]
+        each = len(found) // len(self.sites)
+        return [found[k * each : (k + 1) * each] for k in range(len(self.sites))]
+
+
+def _agreed(flags: Group, checks: Checks) -> Tensor:
+    """A truth value that all devices have; the run fails if they have not."""
+    for flag in flags[1:]:
+        if flag.operand is not flags[0].operand:
+            checks.add(flag.compare_eq(flags[0]))
+    return flags[0]
+
+
+def _loop(sites: Sequence[Site], rows: Sequence[Group]) -> list[Group]:
+    """A while loop, with the values of all devices."""
+    test, step = sites[0].regions
+    names = [b.first[1:] for b in sites[0].bindings]
+    regions = _Regions(sites, rows, names)
+
+    def bound(region: Block) -> list[str]:
+        return names or [p.name[1:] for p in region.params if p.name is not None]
+
+    def condition(inner: Scope, params: list[Tensor]) -> Sequence[object]:
+        flags = [row[0] for row in regions.run(inner, params, test, bound(test))]
+        return [_agreed(flags, inner.reader.checks), *params]
+
+    def body(inner: Scope, params: list[Tensor]) -> Sequence[object]:
+        made = regions.run(inner, params, step, bound(step))
+        return [*(x for row in made for x in row), *params[len(regions.own) :]]
+
+    return regions.made("while", [regions.arguments], (condition, body))
+
+
+def _branch(sites: Sequence[Site], rows: Sequence[Group]) -> list[Group]:
+    """One of two branches, with the values of all devices."""
+    if len(sites[0].regions) != 2:
+        raise refused("one of several branches in which devices exchange values")
+    regions = _Regions(sites, [[] for _ in rows])
+    flags = [row[0] if row[0].dtype is I1 else row[0].compare_eq(0) for row in rows]
+
+    def build(region: Block) -> Build:
+        return lambda inner, params: [x for row in regions.run(inner, params, region, []) for x in row]
+
+    return regions.made(
+        "cond", [_agreed(flags, sites[0].scope.reader.checks), regions.arguments], [build(region) for region in sites[0].regions]
+    )
+
+
+TOGETHER: dict[str, Callable[[Sequence[Site], Sequence[Group]], list[Group]]] = {
+    "stablehlo.while": _loop, "stablehlo.if": _branch, "stablehlo.case": _branch, **dict.fromkeys(CALLS, _called),
+}  # fmt: skip
 
 
 def _grouped(site: Site, xs: Group, combine: Callable[[Group], Group]) -> Group:

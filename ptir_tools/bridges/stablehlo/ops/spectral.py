@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ptir_tools.bridges.stablehlo.ops.elementwise import square_root
-from ptir_tools.bridges.stablehlo.ops.lapack import each_matrix, failed, option, orthogonal, reflections
+from ptir_tools.bridges.stablehlo.ops.elementwise import conjugate, converted, magnitude, square_root
+from ptir_tools.bridges.stablehlo.ops.lapack import each_matrix, failed, option, orthogonal, reflections, squared
+from ptir_tools.bridges.stablehlo.ops.schur import schur
+from ptir_tools.bridges.stablehlo.ops.solving import adjoint
 from ptir_tools.bridges.stablehlo.table import CUSTOM, Site, Tensor, refused, sizes_of
 from ptir_tools.core.dtypes import SI32
 
@@ -18,12 +20,22 @@ SWEEPS = {32: 9, 64: 14}  # by bits of the float; and one for each doubling of t
 
 
 def syevd(site: Site, a: Tensor) -> list[Tensor]:
-    """Eigenvectors as columns, ascending eigenvalues, and whether it failed, of symmetric matrices given by one triangle."""
-    if a.dtype.is_complex:
-        raise refused("eigenvalues of complex matrices")
+    """Eigenvectors as columns, ascending eigenvalues, and whether it failed, of symmetric or Hermitian matrices given by one
+    triangle."""
     lower = option(site, "uplo") == _LOWER
-    vectors, values = each_matrix([a], lambda x: _eigen(x, lower), [2])
+    vectors, values = each_matrix([a], lambda x: (_hermitian if x.dtype.is_complex else _eigen)(x, lower), [2])
     return [vectors, values, failed(site, vectors)]
+
+
+def _hermitian(a: Tensor, lower: bool) -> list[Tensor]:
+    """The same of a complex matrix, whose Schur form is diagonal."""
+    (n, _) = sizes_of(a)
+    row, column = (a.block.iota([n, n], SI32, k) for k in (0, 1))
+    whole = (row > column if lower else row < column).select(a, adjoint(a, conj=True))
+    whole = row.compare_eq(column).select(converted(a.real(), a.dtype), whole)
+    form, vectors, _ = schur(whole)
+    values, order = _ordered(_diagonal(form.real()), descending=False)
+    return [vectors.transpose([1, 0]).take(order).transpose([1, 0]), values]
 
 
 def _eigen(a: Tensor, lower: bool) -> list[Tensor]:
@@ -50,17 +62,14 @@ def _eigen(a: Tensor, lower: bool) -> list[Tensor]:
 
 def gesdd(site: Site, a: Tensor) -> list[Tensor]:
     """The operand, descending singular values, left vectors as columns, right ones as rows, and whether it failed."""
-    if a.dtype.is_complex:
-        raise refused("singular values of complex matrices")
     mode = option(site, "mode")
     *_, m, n = sizes_of(a)
     if not m * n:
         raise refused("singular values of an empty matrix")
     turned = m < n
-    tall = a.transpose([*range(a.rank - 2), a.rank - 1, a.rank - 2]) if turned else a
-    values, left, right = each_matrix([tall], lambda x: _singular(x, mode == _ALL), [2])
+    values, left, right = each_matrix([adjoint(a, conj=True) if turned else a], lambda x: _singular(x, mode == _ALL), [2])
     if turned:
-        left, right = (x.transpose([*range(x.rank - 2), x.rank - 1, x.rank - 2]) for x in (right, left))
+        left, right = (adjoint(x, conj=True) for x in (right, left))
     if mode == _VALUES:  # nothing reads the vectors
         left, right = (site.full(0, site.tensor_type(site.types[k])) for k in (2, 3))
     return [a, values, left, right, failed(site, values.reshape([*values.shape, 1]))]
@@ -75,22 +84,24 @@ def _singular(a: Tensor, whole: bool) -> list[Tensor]:
 
     def angles(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         p, q = x.slice([0, 0], [half, m]), x.slice([half, 0], [half, m])
-        return (p * p).reduce_sum([1]), (q * q).reduce_sum([1]), (p * q).reduce_sum([1])
+        return squared(p).reduce_sum([1]), squared(q).reduce_sum([1]), (conjugate(p) * q).reduce_sum([1])
 
     found, rows = _rotated(columns, _identity(even, a), angles, lambda x, turn: turn(x))
     found = found.slice([0, 0], [n, m])
-    largest = found.abs().reduce_max([0, 1])
+    largest = (magnitude(found) if a.dtype.is_complex else found.abs()).reduce_max([0, 1])
     safe = largest.compare_eq(0.0).select(1.0, largest)
-    scaled = found / safe.broadcast_to([n, m])
-    values, order = _ordered(square_root((scaled * scaled).reduce_sum([1])) * safe.broadcast_to([n]), descending=True)
+    scaled = found / converted(safe, a.dtype).broadcast_to([n, m])
+    values, order = _ordered(square_root(squared(scaled).reduce_sum([1])) * safe.broadcast_to([n]), descending=True)
     # The columns are orthogonal, so their triangle is diagonal; zero columns get vectors that complete the others.
     parts, taus = reflections(found.take(order).transpose([1, 0]))
-    signs = _diagonal(parts.slice([0, 0], [n, n])).compare_lt(0.0).select(-1.0, values * 0.0 + 1.0)
+    corner = parts.slice([0, 0], [n, n])
+    corner = _diagonal(corner.real() if a.dtype.is_complex else corner)
+    signs = converted(corner.compare_lt(0.0).select(-1.0, values * 0.0 + 1.0), a.dtype)
     left = orthogonal(parts.pad([0, 0], [0, m - n if whole else 0]), taus)
     count = m if whole else n
     signs = signs.pad([0], [count - n], pad_value=1.0)
     left = left * signs.reshape([1, count]).broadcast_to([m, count])
-    return [values, left, rows.slice([0, 0], [n, n]).take(order)]
+    return [values, left, conjugate(rows.slice([0, 0], [n, n]).take(order))]
 
 
 def _rotated(
@@ -104,11 +115,13 @@ def _rotated(
     n = sizes_of(start)[0]
     half = n // 2
     places = [0, half, *range(1, half - 1), *range(half + 1, n), half - 1] if half > 1 else [0, 1]
-    rounds = (SWEEPS[start.dtype.bits] + n.bit_length()) * (n - 1)
+    rounds = (SWEEPS[start.dtype.bits // (2 if start.dtype.is_complex else 1)] + n.bit_length()) * (n - 1)
 
     def step(x: Tensor, rows: Tensor, _: Tensor) -> list[Tensor]:
-        first, second, both = angles(x)
+        first, second, product = angles(x)
+        both = magnitude(product) if x.dtype.is_complex else product
         none = both.compare_eq(0.0)
+        phase = none.select(1, product / converted(none.select(1.0, both), x.dtype)) if x.dtype.is_complex else None
         ratio = (second - first) / (none.select(1.0, both) * 2.0)
         size = ratio.abs()
         tangent = 1.0 / (size + square_root(size * size + 1.0))
@@ -120,7 +133,9 @@ def _rotated(
         def turn(y: Tensor) -> Tensor:
             width = sizes_of(y)[1]
             p, q = y.slice([0, 0], [half, width]), y.slice([half, 0], [half, width])
-            c, s = (v.reshape([half, 1]).broadcast_to([half, width]) for v in (cosine, sine))
+            if phase is not None:  # the product of the pair becomes real
+                q = q * conjugate(phase).reshape([half, 1]).broadcast_to([half, width])
+            c, s = (converted(v, y.dtype).reshape([half, 1]).broadcast_to([half, width]) for v in (cosine, sine))
             return x.block.concat([c * p - s * q, s * p + c * q], axis=0).take(order)
 
         return [turned(x, turn), turn(rows)]

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
+from itertools import chain
 
 from ptir_tools.core import decimals
 from ptir_tools.core.declare import OPS
@@ -86,19 +87,24 @@ def tensor_literal(raw: object, t: TensorType) -> Literal:
 
     Raises Violation("E4005") for another nesting or count, or an element that the dtype cannot represent.
     """
-    flat: list[object] | None = [*raw] if _is_list(raw) and not any(map(_is_list, raw)) else None
-    elements: list[object] = [raw] if flat is None else flat
-    for axis, extent in enumerate(t.static_shape if flat is None else ()):
-        for x in elements:
-            found = len(x) if _is_list(x) else "no list"
-            message = f"axis {axis} of shape {list(t.shape)} has {extent} elements, the value has {found}"
-            require(found == extent, "E4005", message)
-        elements = [y for x in elements if _is_list(x) for y in x]
-    require(not any(map(_is_list, elements)), "E4005", f"the value is nested deeper than shape {list(t.shape)}")
+    elements: list[object] = [*raw] if _is_list(raw) else [raw]
+    kinds = {*map(type, elements)}
+    if not _is_list(raw) or kinds & {list, tuple}:
+        elements = [raw]
+        for axis, extent in enumerate(t.static_shape):
+            for x in elements:
+                found = len(x) if _is_list(x) else "no list"
+                message = f"axis {axis} of shape {list(t.shape)} has {extent} elements, the value has {found}"
+                require(found == extent, "E4005", message)
+            elements = [*chain.from_iterable(elements)]  # type: ignore[arg-type]
+        kinds = {*map(type, elements)}
+        require(not kinds & {list, tuple}, "E4005", f"the value is nested deeper than shape {list(t.shape)}")
     require(len(elements) == t.count, "E4005", f"{len(elements)} elements for shape {list(t.shape)}, which has {t.count}")
-    if t.dtype.is_float and {*map(type, elements)} == {float}:
-        with suppress(OverflowError):
+    with suppress(OverflowError, struct.error):
+        if t.dtype.is_float and kinds == {float}:
             return Literal(t, all_float_bytes(elements, t.dtype))  # type: ignore[arg-type]
+        if t.dtype.is_integer and kinds == {int}:
+            return Literal(t, struct.pack(f"<{len(elements)}{struct_code(t.dtype)}", *elements))
     return Literal(t, b"".join(element(x, t.dtype) for x in elements))
 
 

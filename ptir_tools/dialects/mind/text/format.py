@@ -11,9 +11,10 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import PROFILE, WEIGHTS, Format, Options, Program
 from ptir_tools.core.ir import Literal, Value
 from ptir_tools.core.source import Source
+from ptir_tools.core.types import POISON
 from ptir_tools.dialects import weights
 from ptir_tools.dialects.mind.ops.common import CURRENT
-from ptir_tools.dialects.mind.text.reader import SAID, Line, Reader, lines
+from ptir_tools.dialects.mind.text.reader import CODES, SAID, Line, Reader, lines
 from ptir_tools.dialects.mind.text.writer import (
     attribute_texts,
     extras,
@@ -35,14 +36,18 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
 def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
     """The text in canonical layout and spelling; order, ids, comments, aliases and omitted types stay as they are.
 
-    Runs of blank lines become one. None when the text has errors, which are reported.
+    Runs of blank lines become one. None when the text has errors of syntax, which are reported. Of a line with another error,
+    such as an unknown operation, attributes and type stay as they are.
     """
-    before, listed = diagnostics.errors, list(lines(source))
-    program = Reader(source, diagnostics, current=True).read(listed)
-    if diagnostics.errors > before:
+    found, listed = Diagnostics(source), list(lines(source))
+    program = Reader(source, found, current=True).read(listed)
+    unread = any(line.code and line.statement is None and not line.repeats for line in listed)
+    if unread or any(d.code == CODES.syntax for d in found):
+        diagnostics.extend(found)
         return None
     outside = weights.kept(program, os.path.dirname(source.name))
-    names = dict(zip(program.main.params, input_names(program.main), strict=True))
+    params, given = program.main.params, input_names(program.main)
+    names = dict(zip(params, given, strict=True)) if len(params) == len(given) else {}  # an Input in error has none
     shown: list[str] = []
     tails: dict[tuple[str | None, ...], str] = {}
     for line in listed:
@@ -78,8 +83,12 @@ def _layout(line: Line, program: Program, names: dict[Value, str], outside: Mapp
         return "%{} = %{}".format(*tokens)
     if statement.data == "inputs" or value is None:
         return tokens[0]
-    attributes = attribute_texts(value.op, outside) if value.op else {"name": value_text(names[value])}
     operands = [*map(str, statement.tokens("arguments"))]
+    if value.type is POISON or (value.op is None and value not in names):  # what follows the operands stays as it is
+        rest = line.code.rstrip().partition(")")[2].strip()
+        shown = ", ".join(f"%{x}" for x in operands)
+        return f"%{tokens[0]} = {tokens[1]} ({shown}) {rest}".rstrip() if operands else line.code.rstrip()
+    attributes = attribute_texts(value.op, outside) if value.op else {"name": value_text(names[value])}
     t = value.type if statement.part("annotation") is not None else None
     opcode = value.op.defn.short if value.op else "Input"
     return instruction(tokens[0], opcode, operands, attributes | extras(program.main, value), t)

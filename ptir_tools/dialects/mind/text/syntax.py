@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
+from itertools import chain, islice
 
 from ptir_tools import grammars
 from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.lazy import regex
+from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import current
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Source, Span, pack
-from ptir_tools.core.typed import Any, TypeAlias
+from ptir_tools.core.typed import TYPE_CHECKING, Any, TypeAlias
 from ptir_tools.core.violations import Violation
 from ptir_tools.grammars.mistakes import Mistake, reported
 from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused, Token, token
+
+if TYPE_CHECKING:
+    import json
+else:
+    json = lazy("json")
 
 ID_DIGITS = 18  # a longer value id is a name, not a number
 # Words that are values.
@@ -174,12 +181,17 @@ class _Actions(Nodes):
         except OverflowError:
             raise Violation("E4005", f"{digits[:40]} is out of the range of f64", loc=digits.loc) from None
 
-    def numbers(self, parts: list[Token]) -> list[int | float]:
-        texts = parts[0][1:-1].replace(" ", "").split(",")
-        if not any(map(_FLOAT.fullmatch, texts)):
-            return [*map(int, texts)]
-        values = decimals.read_all(texts)
-        return [v if _FLOAT.fullmatch(x) else int(x) for v, x in zip(values, texts, strict=True)]
+    def numbers(self, parts: list[Token]) -> list[Raw]:
+        tree: list[Any] = json.loads(parts[0], parse_float=str)
+        rows = [*_rows(tree)]
+        texts = [*chain.from_iterable(rows)]
+        kinds = {*map(type, texts)}
+        if kinds == {int}:
+            return tree
+        values = iter(decimals.read_all(texts) if kinds == {str} else [x if type(x) is int else decimals.read(x) for x in texts])
+        for row in rows:
+            row[:] = islice(values, len(row))
+        return tree
 
     def string(self, parts: list[Token]) -> str:
         (quoted,) = parts
@@ -197,6 +209,15 @@ class _Actions(Nodes):
     def bounds(self, parts: list[Token]) -> slice:
         start, end, *step = map(integer, parts)
         return slice(start, end, *step or [1])
+
+
+def _rows(tree: list[Any]) -> Iterator[list[Any]]:
+    """The lists of numbers in nested lists that are as deep everywhere."""
+    if type(tree[0]) is not list:
+        yield tree
+        return
+    for part in tree:
+        yield from _rows(part)
 
 
 def integer(digits: Token, what: str = "an integer") -> int:

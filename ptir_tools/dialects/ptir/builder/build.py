@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from math import prod
 from operator import index as as_integer
 
 from ptir_tools.core import arrays
@@ -111,12 +112,78 @@ class Tensor(TensorMethods, Expression):
             self.operand.name = self.block.builder.name(spelled(name))
         return self
 
-    def __getitem__(self, index: int) -> Tensor:
+    def sqrt(self) -> Tensor:
+        """The square root of each element, of 0 and infinity itself."""
+        return self.rsqrt().reciprocal()
+
+    def mean(self, axes: Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
+        """The mean of floats along axes, by default all. Raises Violation."""
+        require(self.dtype.is_float, "DTypeNotSupported", f"mean is for floats, not {self.dtype}")
+        along = range(self.rank) if axes is None else axes
+        total = self.reduce_sum(along, keepdims=keepdims)
+        extents = [self.shape[a] for a in along]
+        if all(isinstance(d, int) for d in extents):
+            return total / prod(d for d in extents if isinstance(d, int))
+        return total / self.block.full(1, self).reduce_sum(along, keepdims=keepdims)
+
+    @property
+    def T(self) -> Tensor:
+        """The axes in reverse order."""
+        return self.transpose(range(self.rank)[::-1])
+
+    def __pow__(self, other: Tensor | Number) -> Tensor:
+        return self.pow(other)
+
+    def __getitem__(self, index: object) -> Tensor:
+        """An element of a tuple; of a tensor, what NumPy's basic indexing gives: by integers, slices, None and `...`."""
+        if isinstance(self.type, TensorType):
+            return self._indexed(index if isinstance(index, tuple) else (index,))
         if not isinstance(self.operand, Value):
             raise Violation("TupleIndexOutOfRange", "only a value has elements")
-        element = Element(self.operand, as_integer(index))
+        element = Element(self.operand, as_integer(cast("int", index)))
         operand_type(element)
         return Tensor(self.block, element)
+
+    def _indexed(self, index: tuple[object, ...]) -> Tensor:
+        """Some elements of a tensor. Raises Violation for an index that is out of range, or is for no axis."""
+        given = sum(1 for i in index if i is not None and i is not Ellipsis)
+        require(given <= self.rank, "OperandRankMismatch", f"{given} indices for {self.rank} axes")
+        filled = [j for i in index for j in ([slice(None)] * (self.rank - given) if i is Ellipsis else [i])]
+        filled += [slice(None)] * (self.rank - sum(1 for i in filled if i is not None))
+        result, shape, axis = self, list[Dim](), 0
+        for i in filled:
+            if i is None:
+                shape.append(1)
+                continue
+            result, extents = result._cut(axis, i)
+            shape += extents
+            axis += 1
+        return result if tuple(shape) == result.shape else result.reshape(shape)
+
+    def _cut(self, axis: int, i: object) -> tuple[Tensor, list[Dim]]:
+        """The part of an axis at `i`, and the extents that stay of it."""
+        extent = self.shape[axis]
+        if i == slice(None):
+            return self, [extent]
+        if isinstance(i, bool) or not (isinstance(i, slice) or hasattr(i, "__index__")):
+            raise TypeError(f"a tensor is indexed by integers, slices, None and ..., not by {i!r}")
+        if not isinstance(extent, int):
+            raise Violation("DynamicDimensionMismatch", f"axis {axis} has the extent {extent}, which no index can cut")
+        if isinstance(i, slice):
+            places = range(extent)[i]
+        else:
+            at = as_integer(cast("int", i))
+            message = f"{at} is no index of axis {axis} of {self.type}"
+            require(-extent <= at < extent, "InvalidAttributeValue", message)
+            places = range(at % extent, at % extent + 1)
+        kept: list[Dim] = [len(places)] if isinstance(i, slice) else []
+        if places == range(extent):
+            return self, kept
+        if places.step == 1 and self.tensor_type.is_static:
+            starts, sizes = [0] * self.rank, list(self.shape)
+            starts[axis], sizes[axis] = places.start, len(places)
+            return self.op("slice", self, starts=starts, sizes=sizes), kept
+        return self.taken(self.block.constant(np.array(places, np.int32)), axis), kept
 
     def __iter__(self) -> Iterator[Tensor]:
         t = self.type
@@ -334,6 +401,6 @@ def spelled(name: str) -> str:
 
 def _parameter_names(build: Build, count: int) -> Sequence[str]:
     """The names of the parameters of `build`, when it has `count` named ones; else none."""
-    code = getattr(build, "__code__", None)
+    code = getattr(getattr(build, "__wrapped__", build), "__code__", None)
     named = code is not None and code.co_argcount == count
     return code.co_varnames[:count] if code is not None and named else [""] * count

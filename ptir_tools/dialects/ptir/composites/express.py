@@ -10,7 +10,7 @@ from ptir_tools.core.ir import Op
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.dialects.ptir.builder.site import Site, cast, wide
-from ptir_tools.dialects.ptir.composites import bits, functions, orders, rounding, special
+from ptir_tools.dialects.ptir.composites import bits, functions, orders, quantized, rounding, special
 from ptir_tools.rewrite.expression import function, maximum, minimum
 from ptir_tools.rewrite.rewriter import Rewriter
 from ptir_tools.rewrite.vocabulary import tensor_type
@@ -72,6 +72,8 @@ PERIODIC: dict[str, Rule] = {f.__name__: in_floats(f) for f in (functions.sin, f
 # These lose more than rounding: powers, and what of a quotient is 0 / 0.
 PAIRS: dict[str, Rule] = {"atan2": functions.atan2, "pow": _power}
 
+QUANTIZED: dict[str, Rule] = {f.__name__: f for f in (quantized.quantize, quantized.requantize, quantized.dequantize)}
+
 SPECIAL: dict[str, Rule] = {f.__name__: in_f32(f) for f in (special.erf_inv, special.lgamma, special.digamma)}
 
 
@@ -103,4 +105,5 @@ def _fits(op: Op) -> bool:
     types = [tensor_type(x) for x in op.operands]
     if not isinstance(op.result.type, TensorType) or any(t.dtype.is_complex for t in types):
         return False
-    return all(t.is_static or (op.defn.short not in _COUNTED and t.dtype.is_float) for t in types)
+    short = op.defn.short
+    return short in QUANTIZED or all(t.is_static or (short not in _COUNTED and t.dtype.is_float) for t in types)

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ptir_tools.core.dtypes import SI32, DType
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.dialects.ptir.builder.site import Site, cast, wide
 from ptir_tools.dialects.ptir.composites.bits import complement
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.rewrite.expression import Function, Number
 
+if TYPE_CHECKING:
+    from typing import Literal
+
 Rule = Callable[[Site, Tensor], Tensor]
+
+_WINDOWS: dict[str, Literal["sum", "max", "min"]] = {"sum": "sum", "max": "max", "min": "min"}
+SHORT = 64  # the extent up to which each element of a running result is a window of its own
 
 
 def _shifted(site: Site, x: Tensor, axis: int, by: int, fill: Number) -> Tensor:
@@ -24,13 +31,19 @@ def _shifted(site: Site, x: Tensor, axis: int, by: int, fill: Number) -> Tensor:
 
 
 def running(kind: str, combine: Function) -> Rule:
-    """The rule of a cumulative op: each step combines elements twice as far apart as the step before."""
+    """The rule of a cumulative op. Where the axis is short, a window ends, or begins, at each element. Else each step combines
+    elements twice as far apart as the step before."""
 
     def rule(site: Site, x: Tensor) -> Tensor:
         axis = site.root.attr("axis") % x.rank
         n = x.tensor_type.static_shape[axis]
         fill = numerics.identity(kind, x.dtype)
         y = _shifted(site, x, axis, 1, fill) if site.root.attr("exclusive") and n else x
+        if (window := _WINDOWS.get(kind)) is not None and 1 < n <= SHORT:
+            ones, widths = (1,) * x.rank, (0, n - 1) if site.root.attr("reverse") else (n - 1, 0)
+            windows = [n if a == axis else 1 for a in range(x.rank)]
+            padding = [widths if a == axis else (0, 0) for a in range(x.rank)]
+            return y.reduce_window(windows, ones, padding, ones, ones, reduce=window)
         by = 1
         while by < n:
             y = combine(y, _shifted(site, y, axis, by, fill))

@@ -16,7 +16,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import regex
-from ptir_tools.core.limits import integer
+from ptir_tools.core.limits import integer, integers
 from ptir_tools.core.source import Loc, Source, join, pack
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, Type, tensor, tuple_of
@@ -69,7 +69,7 @@ class _Payloads:
         return unquote(str(children[0]))
 
     def integers(self, children: list[Token]) -> Json:
-        return list(map(integer, str(children[0])[1:-1].split(",")))
+        return [*integers(str(children[0])[1:-1].split(","))]
 
     def unit(self, children: list[Token]) -> Json:
         """`Name`: a variant without payload, a number that is a word, a boolean."""

@@ -59,7 +59,7 @@ class Network:
     def like(self, x: Tensor) -> Tensor | None:
         """Another value of the same block and type, if there is one."""
         region = x.block.region
-        found = [v for v in (*region.params, *(v for op in region.body for v in op.results)) if v.type is x.type]
+        found = [v for v in region.values() if v.type is x.type]
         return Tensor(x.block, self.one(found)) if len(found) > 1 else None
 
     def distinct(self, xs: Iterable[Tensor]) -> list[Tensor]:

@@ -7,10 +7,10 @@ from functools import partial
 from ptir_tools.core import costs, errors, factors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
-from ptir_tools.core.ir import PURE, Op, Operand
+from ptir_tools.core.ir import PURE, Asks, Op, Operand
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.ptir.ops import numerics
+from ptir_tools.dialects.ptir.ops import needs, numerics
 from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.typerules import NUMERIC, ORDERED, axis_of, rule, want
 from ptir_tools.rewrite.vocabulary import tensor_type
@@ -62,7 +62,7 @@ def accumulate(kind: str, x: Array, axis: int, exclusive: bool, reverse: bool, r
     return numerics.compute(result, along, x)
 
 
-@cumulative("ptir.cumsum", infer=cumulative_type, error=errors.linear())
+@cumulative("ptir.cumsum", infer=cumulative_type, error=errors.linear(), asks=Asks(passed=needs.summed))
 def cumsum(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
     """The sum of all elements up to each, along `axis`. Extension.
 
@@ -78,7 +78,7 @@ def cumprod(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = Fal
     return accumulate("prod", x, axis, exclusive, reverse, result)
 
 
-@cumulative("ptir.cummax", infer=cumulative_extreme_type, error=errors.monotone)
+@cumulative("ptir.cummax", infer=cumulative_extreme_type, error=errors.monotone, asks=Asks(passed=needs.of_elements))
 def cummax(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
     """The largest of all elements up to each, as in `cumsum`; NaN from the first NaN on. Extension.
 
@@ -87,7 +87,7 @@ def cummax(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = Fals
     return accumulate("max", x, axis, exclusive, reverse, result)
 
 
-@cumulative("ptir.cummin", infer=cumulative_extreme_type, error=errors.monotone)
+@cumulative("ptir.cummin", infer=cumulative_extreme_type, error=errors.monotone, asks=Asks(passed=needs.of_elements))
 def cummin(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
     """The smallest of all elements up to each, as in `cumsum`; NaN from the first NaN on. Extension.
 

@@ -13,6 +13,7 @@ from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.core.violations import Place, Violation, operand, require
 from ptir_tools.core.violations import attribute as place
+from ptir_tools.dialects.ptir.ops import needs
 from ptir_tools.dialects.ptir.ops.constants import axis_extent, indices_inside, indices_unknown
 from ptir_tools.dialects.ptir.ops.typerules import (
     INDICES,
@@ -111,7 +112,7 @@ def take_axes(op: Op) -> factors.Labelled:
     inplace=InPlace("take"),
     factors=take_axes,
     view=View(take_strides),
-    asks=Asks(indices(1, lambda op, shape: shape[:1]).own, moved),
+    asks=Asks(indices(1, lambda op, shape: shape[:1]).own, needs.looked_up),
     fails=indices_unknown(lambda op, shape: shape[0]),
 )
 def take(x: Array, indices: Array) -> Array:

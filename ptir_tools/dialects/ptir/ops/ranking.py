@@ -6,12 +6,12 @@ from ptir_tools.core import arrays, errors, factors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import indices, op
 from ptir_tools.core.dtypes import SI32, DType
-from ptir_tools.core.ir import PURE, InPlace, Op, Operand
+from ptir_tools.core.ir import PURE, Asks, InPlace, Op, Operand
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import Dim, Shape, TensorType, TupleType, Type, tensor, tuple_of
 from ptir_tools.core.violations import operand, require
-from ptir_tools.dialects.ptir.ops import numerics
+from ptir_tools.dialects.ptir.ops import needs, numerics
 from ptir_tools.dialects.ptir.ops.constants import indices_inside, indices_unknown
 from ptir_tools.dialects.ptir.ops.indexing import checked_indices
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, Result, SegmentKind
@@ -100,6 +100,7 @@ def stable_order(x: Array, axis: int, descending: bool) -> Array:
     traits=PURE,
     error=errors.ordered("keys"),
     generate=drawing.draw_sort,
+    asks=Asks(passed=needs.ordered),
     factors=factors.off_axis,
 )
 def sort(xs: Many, *, axis: int = -1, keys: int = 1, descending: bool = False) -> tuple[Array, ...] | Array:

@@ -8,11 +8,11 @@ from ptir_tools.core import arrays, costs, errors, factors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
 from ptir_tools.core.dtypes import SI32, DType
-from ptir_tools.core.ir import PURE, InPlace, Kernel, Op, Operand
+from ptir_tools.core.ir import PURE, Asks, InPlace, Kernel, Op, Operand
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.core.violations import require
-from ptir_tools.dialects.ptir.ops import numerics
+from ptir_tools.dialects.ptir.ops import needs, numerics
 from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.typerules import (
     BITS,
@@ -83,6 +83,7 @@ def fold_reduction(op: Op) -> Operand | None:
     fold=fold_reduction,
     family="reduce",
     error=errors.linear(),
+    asks=Asks(passed=needs.summed),
     kernel=Kernel("reduce", "reduce_sum", pays=True),
     inplace=InPlace("sum"),
 )
@@ -109,6 +110,7 @@ def reduce_sum(
     fold=fold_reduction,
     family="reduce",
     error=errors.monotone,
+    asks=Asks(passed=needs.of_elements),
     kernel=Kernel("reduce", "reduce_max", pays=True, exact=True),
     inplace=InPlace("extreme", "maximum"),
 )
@@ -131,6 +133,7 @@ def reduce_max(
     fold=fold_reduction,
     family="reduce",
     error=errors.monotone,
+    asks=Asks(passed=needs.of_elements),
     kernel=Kernel("reduce", "reduce_min", pays=True, exact=True),
     inplace=InPlace("extreme", "minimum"),
 )

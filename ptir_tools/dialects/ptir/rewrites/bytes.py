@@ -1,7 +1,9 @@
 """Raise a product of 8-bit integers minus zero points to a product of bytes, with sums of bytes as corrections.
 
-`(x - p) @ (w - q)` is `x @ w - p * sums(w) - sums(x) * q + k * p * q` in arithmetic that wraps. Engines have kernels for
-bytes; in the canonical form the ops are fewer, so this is no canonicalization: engines run it.
+`(x - p) @ (w - q)` is `x @ w - p * sums(w) - sums(x) * q + k * p * q` in arithmetic that wraps. Where patches of `x - p` are
+padded with 0, the sums and the count `k` are of elements that are there, one for every place. A constant `w - q` that does not
+fit in signed bytes is shifted until it does. Engines have kernels for bytes; in the canonical form the ops are fewer, so this is
+no canonicalization: engines run it.
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.dialects.ptir.rewrites.uniform import element_of
+from ptir_tools.dialects.ptir.rewrites.weights import Computed
 from ptir_tools.rewrite.constants import literal_of
-from ptir_tools.rewrite.pattern_set import PatternSet
 from ptir_tools.rewrite.patterns import OpView, rewrites
 
-_MOVES = ("ptir.reshape", "ptir.transpose", "ptir.slice")
-_LEAST = 1 << 14  # products: with fewer the corrections cost more than they save
+PATCHES = "ptir.extract_patches"
+MOVES = ("ptir.reshape", "ptir.transpose", "ptir.slice", PATCHES)
+LEAST = 1 << 14  # products: with fewer the corrections cost more than they save
 _HALF = 128  # from unsigned to signed bytes
 
 
@@ -36,6 +39,11 @@ class _Shifted(NamedTuple):
     moves: Sequence[Op]
     zero: Operand | None
 
+    @property
+    def is_padded(self) -> bool:
+        """Whether elements are added that are equal to the zero point."""
+        return any(move.defn.name == PATCHES and any(map(any, move.attr("padding"))) for move in self.moves)
+
 
 @rewrites("ptir.dot_general", depth=6)
 def product_of_bytes(op: OpView) -> bool:
@@ -43,16 +51,30 @@ def product_of_bytes(op: OpView) -> bool:
     root, batch = op.root, tuple(range(len(op.batch_lhs)))
     if {helpers.dtype(x) for x in (op.lhs, op.rhs, root)} != {SI32} or op.accum_dtype not in (None, SI32):
         return False
-    if not helpers.static(*root.operands) or (op.batch_lhs, op.batch_rhs) != (batch, batch) or _work(op) < _LEAST:
+    if not helpers.static(*root.operands) or (op.batch_lhs, op.batch_rhs) != (batch, batch) or _work(op) < LEAST:
         return False
     found = [_shifted(op, x) for x in root.operands]
     if not all(found):
         return False
     left, right = (f for f in found if f is not None)
+    sums = None
+    if left.is_padded or right.is_padded:
+        known = Computed(op.rw, op.rhs).elements()
+        is_shifted = right.zero is not None and not _ends_in_patches(op, left)
+        if right.is_padded or is_shifted or batch or known is None or (sums := _sums_there(op, left, known)) is None:
+            return False
     kinds = {helpers.dtype(f.source) for f in (left, right)}
     (x, p), (w, q) = (_bytes(op, f, len(kinds) > 1) for f in (left, right))
     attrs = root.defn.named(root.attrs) | {"accum_dtype": SI32, "out_dtype": SI32}
     result = op.rw.build(root, "dot_general", x, w, **attrs)
+    if sums is not None:
+        if p is not None:
+            result = op.rw.build(root, "sub", result, _padded_term(op, p, sums))
+        if q is not None:
+            term = _spread(op, q, _sums_of_patches(op, x), 0)
+            assert term is not None
+            result = op.rw.build(root, "sub", result, term)
+        return op.replace(result)
     terms = [_spread(op, p, _sums(op, 1, w), 1), _spread(op, q, _sums(op, 0, x), 0)]
     for term in terms:
         if term is not None:
@@ -73,10 +95,14 @@ def _work(op: OpView) -> int:
 
 def _shifted(op: OpView, x: Operand) -> _Shifted | None:
     """`x` as moved bytes minus a zero point for all elements; None if it is something else."""
+    if (literal := literal_of(x)) is not None:
+        return _of_constant(op, arrays.from_literal(literal)) if literal.data is not None else None
     moves: list[Op] = []
     zero: Operand | None = None
     while isinstance(x, Value) and (made := op.rw.inst_of(x)) is not None:
-        if made.defn.name in _MOVES:
+        if made.defn.name in MOVES:
+            if made.defn.name == PATCHES and (zero is not None or made.attr("pad_value").value != 0):
+                return None
             moves.append(made)
         elif made.defn.name == "ptir.cast" and helpers.dtype(made.operands[0]) in (SI8, UI8):
             return _Shifted(made.operands[0], moves[::-1], zero)
@@ -84,6 +110,51 @@ def _shifted(op: OpView, x: Operand) -> _Shifted | None:
             return None
         x = made.operands[0]
     return None
+
+
+def _of_constant(op: OpView, x: Array) -> _Shifted | None:
+    """A constant as signed bytes and a zero point; None if its numbers are too far apart."""
+    if not x.size or (least := int(x.min())) + 2 * _HALF <= (most := int(x.max())):
+        return None
+    shift = min(0, least + _HALF) or max(0, most - _HALF + 1)
+    literal = arrays.to_literal((x - shift).astype(np.int8), tensor(SI8, x.shape))
+    return _Shifted(op.rw.build(op.root, "constant", value=literal), (), _number(op, -shift) if shift else None)
+
+
+def _ends_in_patches(op: OpView, left: _Shifted) -> bool:
+    """Whether an operand is patches of bytes, and each is contracted as a whole."""
+    return bool(left.moves) and left.moves[-1].defn.name == PATCHES and op.contract_lhs == (helpers.rank(op.lhs) - 1,)
+
+
+def _sums_of_patches(op: OpView, patches: Operand) -> Operand:
+    """The sums of the elements of each patch of bytes, as patches of the sums over channels."""
+    made = op.rw.inst_of(patches) if isinstance(patches, Value) else None
+    assert made is not None
+    image, attrs = made.operands[0], made.defn.named(made.attrs)
+    attrs.pop("pad_value", None)
+    last = (helpers.rank(image) - 1,)
+    sums = op.rw.build(op.root, "reduce_sum", image, axes=last, keepdims=True, accum_dtype=SI32, out_dtype=SI32)
+    windows = op.rw.build(op.root, made.defn, sums, **attrs)
+    return op.rw.build(op.root, "reduce_sum", windows, axes=last, keepdims=False)
+
+
+def _sums_there(op: OpView, left: _Shifted, right: Array) -> Array | None:
+    """For each place of padded patches, the sums of those elements of the constant `right` that meet no padding."""
+    there: Array = np.ones(helpers.tensor_type(left.source).static_shape, np.int8)
+    for move in left.moves:
+        if (moved := computed(move, [there], Context())) is None:
+            return None
+        there = moved
+    # All sums are exact in f64.
+    sums = np.tensordot(there.astype(np.float64), right.astype(np.float64), (op.contract_lhs, op.contract_rhs))
+    return sums.astype(np.int32)
+
+
+def _padded_term(op: OpView, zero: Operand, sums: Array) -> Operand:
+    """A zero point times `sums`."""
+    literal = arrays.to_literal(sums, tensor(SI32, sums.shape))
+    spread = op.rw.build(op.root, "broadcast_to", zero, result_shape=sums.shape)
+    return op.rw.build(op.root, "mul", op.rw.build(op.root, "constant", value=literal), spread)
 
 
 def _one(op: OpView, x: Operand) -> Operand | None:
@@ -106,7 +177,9 @@ def _bytes(op: OpView, found: _Shifted, signed: bool) -> tuple[Operand, Operand 
         x = op.rw.build(op.root, "bitcast", op.rw.build(op.root, "bitwise_xor", x, half), dtype=SI8)
         zero = op.rw.build(op.root, "sub", _number(op, 0) if zero is None else zero, _number(op, _HALF))
     for move in found.moves:
-        x = op.rw.build(op.root, move.defn, x, **move.defn.named(move.attrs))
+        attrs = move.defn.named(move.attrs)
+        attrs.pop("pad_value", None)  # the default is a zero of any dtype
+        x = op.rw.build(op.root, move.defn, x, **attrs)
     return x, zero
 
 
@@ -118,19 +191,9 @@ def _sums(op: OpView, side: int, x: Operand) -> Operand:
     """The sums of an operand's bytes over the contracted axes; those of a constant of any size are computed here."""
     attrs = {"axes": (op.contract_lhs, op.contract_rhs)[side], "keepdims": False, "accum_dtype": SI32, "out_dtype": SI32}
     total = create(OPS["ptir.reduce_sum"], (x,), attrs)
-    if (known := _array(op, x)) is not None and (sums := computed(total, [known], Context())) is not None:
+    if (known := Computed(op.rw, x).elements()) is not None and (sums := computed(total, [known], Context())) is not None:
         return op.rw.build(op.root, "constant", value=arrays.to_literal(sums, helpers.tensor_type(total.results[0])))
     return op.rw.insert_before(op.root, total)
-
-
-def _array(op: OpView, x: Operand) -> Array | None:
-    """The elements of a constant, perhaps moved."""
-    if (literal := literal_of(x)) is not None:
-        return arrays.from_literal(literal) if literal.data is not None else None
-    made = op.rw.inst_of(x) if isinstance(x, Value) else None
-    if made is None or made.defn.name not in _MOVES or (before := _array(op, made.operands[0])) is None:
-        return None
-    return computed(made, [before], Context())
 
 
 def _spread(op: OpView, factor: Operand | None, sums: Operand, side: int) -> Operand | None:
@@ -143,6 +206,3 @@ def _spread(op: OpView, factor: Operand | None, sums: Operand, side: int) -> Ope
     scaled = op.rw.build(op.root, "mul", sums, op.rw.build(op.root, "broadcast_to", factor, result_shape=helpers.shape(sums)))
     units = tuple(n if i in there else 1 for i, n in enumerate(shape))
     return op.rw.build(op.root, "broadcast_to", op.rw.build(op.root, "reshape", scaled, new_shape=units), result_shape=shape)
-
-
-BYTES = PatternSet([product_of_bytes]).freeze()

@@ -13,6 +13,7 @@ from ptir_tools.core.types import Shape
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.dialects.ptir.rewrites.dots import cast_of_accumulator
+from ptir_tools.dialects.ptir.rewrites.spreads import product_of_spread
 from ptir_tools.rewrite.pattern_set import PatternSet
 from ptir_tools.rewrite.patterns import Effect, OpView, rewrites
 
@@ -197,7 +198,7 @@ def in_order(op: OpView, dot: Value, order: Sequence[int]) -> Operand:
     return x if wide == want else op.rw.build(op.root, "broadcast_to", x, result_shape=want)
 
 
-CONTRACTIONS = PatternSet([raise_contraction]).freeze()
+CONTRACTIONS = PatternSet([raise_contraction, product_of_spread]).freeze()
 
 
 @rewrites("ptir.add", operands=["ptir.pad"], effect=Effect.ZERO_SIGN)

@@ -78,7 +78,7 @@ def region_accepts(region: Region, param: Value, by: Operand) -> bool:
 
 def insert_params(region: Region, at: int, params: Sequence[Value]) -> None:
     """Insert `params` into the parameters of `region` at index `at`. A parameter whose name is used gets another name."""
-    names = {v.name for v in (*region.params, *(v for op in region.body for v in op.results))}
+    names = {v.name for v in region.values()}
     for p in params:
         p.name = unused(p.name, names)
         names.add(p.name)

@@ -81,7 +81,9 @@ class Assembly:
         self.headless = False  # what was opened without being read may still be closed
         self.pending: list[tuple[Op, tuple[str, ...], Loc]] = []
         self.tables: list[tuple[Function, Table, Loc]] = []
-        self.marks: list[Loc] = []  # of everything that is not an op: headers, returns, closing braces
+        self.marks: list[
+            Loc
+        ] = []  # of everything that is no op of the program: headers, returns, closing braces, statements in error
 
     def error(self, code: str, message: str, at: Loc | Span | None, **more: Unpack[More]) -> None:
         self.diagnostics.error(code, message, at, **more)
@@ -368,6 +370,7 @@ class Assembly:
             elif result is not None:
                 made = Filling(self.diagnostics, self.files, defn, operands, result, at).fill(given)
         if made is None or result is None:
+            self.marks.append(at)
             self.poison(name, at)
         else:
             attrs, regions = made

@@ -17,7 +17,7 @@ from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import LENGTH_MASK, Source, Span
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects.ptir.text.assembly import Assembly
+from ptir_tools.dialects.ptir.text.assembly import CODES, Assembly
 from ptir_tools.dialects.ptir.text.reader import assemble
 from ptir_tools.dialects.ptir.text.spelling import DTYPES, NAME, QUOTED, SYMBOL, TENSOR, WORD, read_tensor
 
@@ -37,14 +37,29 @@ class _Token(NamedTuple):
 
 
 def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
-    """The text laid out, or None after reporting why it cannot be read. Formatting twice is formatting once."""
+    """The text laid out, or None after reporting why it cannot be read. Formatting twice is formatting once.
+
+    Errors other than of syntax, such as a name that is not defined, do not keep a text from being laid out.
+    """
     if hole := _HOLE.search(source.text):
         message, help = "a snippet is laid out once its placeholders are filled", "ptir translate --to ptir --set name=value"
         diagnostics.error("UnfilledPlaceholder", message, Span(*hole.span()), help=help)
         return None
-    assembly = assemble(source, diagnostics, Options())
+    found = Diagnostics(source)
+    assembly = assemble(source, found, Options())
     assembly.finish()
-    return None if diagnostics.errors else "\n".join([*_lines(source, _places(source, assembly)), ""])
+    places = _places(source, assembly)
+    if found.errors and (any(d.code == CODES.syntax for d in found) or not _whole(source.text, places)):
+        diagnostics.extend(found)
+        return None
+    return "\n".join([*_lines(source, places), ""])
+
+
+def _whole(text: str, places: list[Span]) -> bool:
+    """Whether the items are apart, with only blanks and comments between them."""
+    ends = [0, *(p.end for p in places)]
+    starts = [*(p.start for p in places), len(text)]
+    return all(a <= b and not _COMMENT.sub("", text[a:b]).strip() for a, b in zip(ends, starts, strict=True))
 
 
 def _places(source: Source, assembly: Assembly) -> list[Span]:

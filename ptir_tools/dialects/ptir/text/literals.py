@@ -7,6 +7,7 @@ import os
 import re
 import struct
 from contextlib import suppress
+from itertools import chain
 
 from ptir_tools.core import decimals
 from ptir_tools.core.dtypes import BF16, CF32, CF64, F16, F32, F64, FP8_E4M3, FP8_E5M2, DType, Kind, struct_code
@@ -110,10 +111,10 @@ def _flatten(text: str, t: TensorType) -> list[str]:
     if nested == [] and t.count == 0:
         return []
     for extent in t.static_shape:
-        fits = all(isinstance(x, list) and len(x) == extent for x in level)
+        fits = {*map(type, level)} <= {list} and {*map(len, level)} <= {extent}
         require(fits, "LiteralSizeMismatch", f"the lists of this literal have not the shape of {t}", at=LITERAL)
-        level = [y for x in level for y in x]
-    flat = all(isinstance(x, str) for x in level)
+        level = [*chain.from_iterable(level)]
+    flat = {*map(type, level)} <= {str}
     require(flat, "LiteralSizeMismatch", f"the lists of this literal are deeper than {t}", at=LITERAL)
     return level
 

@@ -94,6 +94,8 @@ def _bad_dim(text: str) -> Violation:
     help = "extents are separated by x, a scalar is tensor<f32>: tensor<f32, 2x?Nx4>"
     if text[:1] in ("?", "*"):
         help = "an extent that is not known yet has a name: ?N"
+    elif re.match(r"[A-Za-wyz_]", text):
+        help = f"a name of an extent begins with `?`: `{re.sub('(?<![A-Za-wyz_0-9?])(?=[A-Za-wyz_])', '?', text)}`"
     message = f"`{text}` is not an extent" if text else "an extent is missing"
     return Violation("SyntaxError", message, help=help, at=text or None)
 

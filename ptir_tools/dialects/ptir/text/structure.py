@@ -78,6 +78,7 @@ def _parser() -> tuple[_Items, Parser]:
 _RESULT_TYPE = "a statement ends with its result type: -> tensor<f32, 4>"
 # What people write in other ways.
 _TYPE = r"[Tt]ensor\s*<"
+_OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
 _MISTAKES = (
     Mistake(rf"^\s*return\b[^\n]*{HERE}(?P<wrong>:[^\n]*)", "`return` lists values, without their types", ""),
     Mistake(rf'=\s*{HERE}(?P<wrong>"(?P<name>[\w.]+)")(?=\s*\()', "the name of an operation has no quotes", r"\g<name>"),
@@ -85,6 +86,12 @@ _MISTAKES = (
     Mistake(rf"[\])]\s*(?P<wrong>){HERE}(?={_TYPE})", "`->` is missing before the result type", "-> "),
     Mistake(
         rf"^\s*(?:func|region)\b[^{{]*[(,]\s*%[\w.$]+\s*(?P<wrong>){HERE}(?={_TYPE})", "`:` is missing before the type", ": "
+    ),
+    Mistake(
+        rf"=\s*{HERE}(?P<wrong>(?P<x>%[\w.$]+)\s*(?P<op>[-+*/])\s*(?P<y>%[\w.$]+))",
+        "an operation is written by its name",
+        lambda m: f"{_OPERATORS[m['op']]}({m['x']}, {m['y']})",
+        guessed=True,
     ),
     Mistake(rf"\w\s*={HERE}(?P<wrong>=)", "a name and its operation are joined by one `=`", ""),
     Mistake(rf"{HERE}(?P<wrong>;)", "statements need no semicolon", ""),

@@ -404,8 +404,8 @@ def _opcode(choices: Choices, defn: OpDef, first: Type | None) -> str:
 
 @cache
 def tile_ops() -> tuple[str, ...]:
-    """All tile ops."""
-    return tuple(d.name for d in OPS.values() if d.name.startswith("pto.") and is_tile_op(d))
+    """The tile ops of a program on one core."""
+    return tuple(d.name for d in OPS.values() if d.name.startswith("pto.") and is_tile_op(d) and "fifo" not in d.attr_index)
 
 
 @cache

@@ -222,7 +222,8 @@ class Line:
             self.start[v] = self.at
 
     def live(self, v: Value, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The live range of a value, without the parts of branches that it is not used in before the branch ends."""
+        """The live range of a value, in parts. If it dies in the second block of a branch, it is not live at the end of the first
+        one, after its last use there."""
         for first, last, close in sorted(self.gaps.get(v, ())):
             if end <= close and start < first < last:
                 yield start, first

@@ -103,18 +103,22 @@ def _made(op: Op | None) -> bool:
     return op is not None and facts(op).gives is not None
 
 
-def check(function: Function, made: Mapping[Value, TileType], diagnostics: Diagnostics) -> None:
-    """Report tiles with conflicting locations. `made` is the result of `infer`."""
+def check(function: Function, made: Mapping[Value, TileType], diagnostics: Diagnostics) -> set[Op]:
+    """Report tiles with conflicting locations; the ops that read them. `made` is the result of `infer`."""
+    clashing = set[Op]()
     for op in function.ops():
         for i, place in wanted(op):
             x = op.operands[i]
             if isinstance(x, Value) and x in made and made[x].loc != place:
                 _clash(op, i, x, f"must be loc={place}", made[x].loc, diagnostics)
+                clashing.add(op)
                 break
         for c in carried(op):
             for x in (c.given(*place) for place in c.sources):
                 if isinstance(x, Value) and x in made and made[x].loc != made[c.homes[0]].loc:
                     _clash(op, None, x, f"is carried in {made[c.homes[0]].loc}", made[x].loc, diagnostics)
+                    clashing.add(op)
+    return clashing
 
 
 def _clash(op: Op, i: int | None, x: Value, must: str, loc: str | None, diagnostics: Diagnostics) -> None:

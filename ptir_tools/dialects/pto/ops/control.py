@@ -121,13 +121,17 @@ def call_types(arguments: tuple[Type, ...], *, callee: str, to: tuple[Type, ...]
 
 @op("pto.func.call", infer=call_types, traits=READS | WRITES | WAITS)
 def call(arguments: Many, *, callee: str, to: tuple[Type, ...] = (), context: Context) -> object:
-    """`%r = func.call @f(%a, %b) : (T, T) -> (T)`. Memrefs are passed by reference."""
+    """`%r = func.call @f(%a, %b) : (T, T) -> (T)`. Memrefs are passed by reference. A function that uses
+    FIFOs runs on a core of its own, at the same time as the other cores, when the entry has ended."""
     state = machine(context)
     if state.depth >= CALLS:
         raise LimitExceeded(f"more than {CALLS} nested calls")
-    state.depth += 1
     function = state.program.function(callee)
     assert function is not None
+    if state.runs_apart(function):
+        state.start_core(function, arguments)
+        return ()
+    state.depth += 1
     made = run_block(function, arguments, context)
     state.depth -= 1
     return made[0] if len(made) == 1 else made

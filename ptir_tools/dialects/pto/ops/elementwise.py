@@ -14,12 +14,13 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.pto import elements, rules
-from ptir_tools.dialects.pto.facts import Extents, Facts, Form, Numbers
+from ptir_tools.dialects.pto.facts import Extents, Facts, Form, Numbers, Tiles
 from ptir_tools.dialects.pto.memory.spare import like_first, mask_and_block, one_block, two_rows
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.ops.scalar import dtype_of
 from ptir_tools.dialects.pto.run.machine import Machine, Results, Tile, issue, made_region
+from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.types import EventType, TileType, scalar, tile, type_text
 from ptir_tools.dialects.pto.valid import both, either
 
@@ -74,15 +75,33 @@ _UNARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
     "relu": (n.relu, kit.same, "`x` where positive, else 0; NaN stays.", Facts(elements=elements.on("i32 f16 f32", "i16"))),
     "not": (lambda x: ~x, kit.integers, "Bitwise complement.", Facts(elements=elements.on("i16", "i8 i32 u8 u16 u32"))),
 }
+
+
+def _sum(first: str, *reuses: int) -> Facts:
+    """The facts of a sum of three: in C++ `first`, then an addition, which reads the last operand when the result is written."""
+    return Facts(elements=elements.WIDENED, passes=2, reuses=reuses, form=Form(family="sum", name=first))
+
+
+def axpy_types(a: Type, b: Type, c: Type, *, to: TileType) -> None:
+    """Two tiles of the result's shape and a scalar; the second tile and the scalar may be f16 where the others are f32."""
+    source = rules.need_tile("operand 1", b)
+    rules.same_tiles(to, a)
+    if (source.dtype, to.dtype) == (F16, F32):
+        rules.same_shape("operand 1", source, to)
+    else:
+        rules.same_tiles(to, b, first=1)
+    rules.need_scalar("operand 2", c, source.dtype)
+
+
 _TERNARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
-    "addc": (lambda a, b, c: a + b + c, kit.same, "`a + b + c`.", _WIDENED),
-    "subc": (lambda a, b, c: a - b + c, kit.same, "`a - b + c`.", _WIDENED),
-    "addsc": (lambda a, b, c: a + b + c, kit.tile_scalar_tile, "`a + b + c`, where `b` is a scalar.", _WIDENED),
-    "subsc": (lambda a, b, c: a - b + c, kit.tile_scalar_tile, "`a - b + c`, where `b` is a scalar.", _WIDENED),
+    "addc": (lambda a, b, c: a + b + c, kit.same, "`a + b + c`.", _sum("TADD", 0, 1)),
+    "subc": (lambda a, b, c: a - b + c, kit.same, "`a - b + c`.", _sum("TSUB", 0, 1)),
+    "addsc": (lambda a, b, c: a + b + c, kit.scalar_at(1), "`a + b + c`, where `b` is a scalar.", _sum("TADDS", 0)),
+    "subsc": (lambda a, b, c: a - b + c, kit.scalar_at(1), "`a - b + c`, where `b` is a scalar.", _sum("TSUBS", 0)),
     "axpy": (
         lambda a, b, c: a + b * c,
-        kit.tile_tile_scalar,
-        "`a + b * c`, where `c` is a scalar; written over `a`.",
+        axpy_types,
+        "`a + b * c`, where `c` is a scalar; written over `a`. `b` and `c` may be f16 where `a` is f32.",
         _FLOATS_OVER,
     ),
     "muladddst": (lambda a, b, c: a + b * c, kit.same, "`a + b * c`, written over `a`.", _FLOATS_OVER),
@@ -94,6 +113,7 @@ _TERNARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
         _FLOATS_OVER,
     ),
 }
+_INTEGERS = kit.of("integers", kit.tile_scalar)
 _SCALAR: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
     "adds": (lambda a, b: a + b, kit.tile_scalar, "Tile plus scalar.", _WIDENED),
     "subs": (lambda a, b: a - b, kit.tile_scalar, "Tile minus scalar.", _WIDENED),
@@ -110,20 +130,20 @@ _SCALAR: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
     "fmods": (n.remainder, kit.tile_scalar, "Remainder with the sign of the dividend.", _RATIONAL),
     "pows": (
         lambda a, b: np.power(a, b),
-        kit.tile_scalar_floats,
+        kit.of("floats", kit.tile_scalar),
         "Power of tile and scalar, in the order of the operands.",
         _FOUR_TIMES,
     ),
-    "ands": (lambda a, b: a & b, kit.tile_scalar_integers, "Bitwise and with a scalar.", _BITS_APART),
-    "ors": (lambda a, b: a | b, kit.tile_scalar_integers, "Bitwise or with a scalar.", _BITS_APART),
+    "ands": (lambda a, b: a & b, _INTEGERS, "Bitwise and with a scalar.", _BITS_APART),
+    "ors": (lambda a, b: a | b, _INTEGERS, "Bitwise or with a scalar.", _BITS_APART),
     "xors": (
         lambda a, b: a ^ b,
-        kit.tile_scalar_integers,
+        _INTEGERS,
         "Bitwise exclusive or with a scalar.",
         Facts(elements=elements.BITS, reuses=(), spare=like_first),
     ),
-    "shls": (n.shift_left, kit.tile_scalar_integers, "Shift left by a scalar.", _SHIFTS_ALIKE),
-    "shrs": (n.shift_right, kit.tile_scalar_integers, "Shift right by a scalar.", _SHIFTS_ALIKE),
+    "shls": (n.shift_left, _INTEGERS, "Shift left by a scalar.", _SHIFTS_ALIKE),
+    "shrs": (n.shift_right, _INTEGERS, "Shift right by a scalar.", _SHIFTS_ALIKE),
     "lrelu": (lambda x, slope: np.where(x > 0, x, slope * x), kit.tile_scalar, "`x` where positive, else `slope * x`.", _FLOATS),
 }
 for _declare, _table in (
@@ -146,12 +166,18 @@ def dequantize_types(a: Type, b: Type, scale: Type, *, to: TileType) -> None:
     require(to.dtype.is_float, "TypeMismatch", f"the op's type is {type_text(to)}, expected floats")
 
 
+def check_halves(op: Op, tiles: Tiles, target: Target) -> None:
+    """Check that the result has elements of f16."""
+    made = tiles[op.results[0]].dtype
+    require(made is F16, "IllegalOnTarget", f"adddeqrelu on {target.name} makes f16, not {rules.type_text_of(made)}")
+
+
 kit.ternary(
     "adddeqrelu",
     lambda a, b, scale: n.relu((a + b) * np.asarray(scale, np.float64)),
     dequantize_types,
     "`(a + b) * scale` of integers, as floats, where that is positive, else 0; the sum wraps.",
-    Facts(elements=elements.on("i32")),
+    Facts(elements=elements.on("i32"), spare=like_first, legal=check_halves),
     lambda choices: (tile(SI32, (8, 8)), tile(SI32, (8, 8)), scalar(F32), tile(choices.one((F16, F32)), (8, 8))),
 )
 
@@ -267,7 +293,14 @@ def _of_pairs(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) 
     return either(both(tiles[0], tiles[1], shape), both(tiles[2], tiles[3], shape), shape)
 
 
-_PAIRED = Facts(elements=elements.WIDENED, valid=_of_pairs, form=Form(family="extreme"))
+def check_order(op: Op, tiles: Tiles, target: Target) -> None:
+    """Check that an index has as many bits as its number, or 32."""
+    number, order = (tiles[v].dtype for v in op.results[:2])
+    message = f"the index of {rules.type_text_of(number)} has {number.bits} or 32 bits on {target.name}, not {order.bits}"
+    require(order.bits in (number.bits, 32), "IllegalOnTarget", message)
+
+
+_PAIRED = Facts(elements=elements.FLOATS, valid=_of_pairs, legal=check_order, form=Form(family="extreme"))
 
 
 def _partial(name: str, fn: n.Function, text: str) -> None:

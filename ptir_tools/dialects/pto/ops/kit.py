@@ -150,49 +150,37 @@ def declare(
 # Rules of families
 
 
+def of(kind: str, rule: Rule) -> Rule:
+    """As `rule`, for results of floats or of integers."""
+
+    def checked(*operands: Type, to: TileType, **attrs: object) -> None:
+        rule(*operands, to=to, **attrs)
+        good = to.dtype.is_float if kind == "floats" else to.dtype.is_integer
+        require(good, "TypeMismatch", f"the op's type is {type_text(to)}, expected {kind}", at=result())
+
+    return checked
+
+
 def same(*tiles: Type, to: TileType, **_: object) -> None:
     """All operands have the rank, shape and element type of the result."""
     rules.same_tiles(to, *tiles)
-
-
-def floats(*tiles: Type, to: TileType, **_: object) -> None:
-    """As `same`, of floats."""
-    rules.same_tiles(to, *tiles)
-    require(to.dtype.is_float, "TypeMismatch", f"the op's type is {type_text(to)}, expected floats", at=result())
-
-
-def integers(*tiles: Type, to: TileType, **_: object) -> None:
-    """As `same`, of integers."""
-    rules.same_tiles(to, *tiles)
-    require(to.dtype.is_integer, "TypeMismatch", f"the op's type is {type_text(to)}, expected integers", at=result())
 
 
 def tile_scalar(a: Type, b: Type, *, to: TileType) -> None:
     """A tile and a scalar of its element type, in either order; there is no promotion."""
     tile, scalar = (a, b) if isinstance(a, TileType) else (b, a)
     rules.same_tiles(to, tile)
-    rules.need_scalar("the scalar", scalar, to.dtype)
+    rules.need_scalar(f"operand {int(tile is a)}", scalar, to.dtype)
 
 
-def tile_scalar_tile(a: Type, b: Type, c: Type, *, to: TileType) -> None:
-    """A tile of the result's type, a scalar of its elements, a tile of the result's type."""
-    rules.same_tiles(to, a, c)
-    rules.need_scalar("operand 1", b, to.dtype)
+def scalar_at(place: int) -> Rule:
+    """Tiles of the result's type, except operand `place`: a scalar of its elements."""
+
+    def rule(*operands: Type, to: TileType) -> None:
+        rules.same_tiles(to, *operands[:place], *operands[place + 1 :])
+        rules.need_scalar(f"operand {place}", operands[place], to.dtype)
+
+    return rule
 
 
-def tile_tile_scalar(a: Type, b: Type, c: Type, *, to: TileType) -> None:
-    """Two tiles of the result's type, then a scalar of its elements."""
-    rules.same_tiles(to, a, b)
-    rules.need_scalar("operand 2", c, to.dtype)
-
-
-def tile_scalar_integers(a: Type, b: Type, *, to: TileType) -> None:
-    """As `tile_scalar`, of integers."""
-    tile_scalar(a, b, to=to)
-    require(to.dtype.is_integer, "TypeMismatch", f"the op's type is {type_text(to)}, expected integers", at=result())
-
-
-def tile_scalar_floats(a: Type, b: Type, *, to: TileType) -> None:
-    """As `tile_scalar`, of floats."""
-    tile_scalar(a, b, to=to)
-    require(to.dtype.is_float, "TypeMismatch", f"the op's type is {type_text(to)}, expected floats", at=result())
+floats, integers = of("floats", same), of("integers", same)

@@ -18,10 +18,10 @@ from ptir_tools.dialects.pto import elements, needs, rules
 from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.facts import Facts, Form, Numbers, Tiles, facts, tile_at
 from ptir_tools.dialects.pto.memory.info import extents, tile_bytes
-from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.run.machine import Results, Tile, box, issue, machine, made_region, static_shape, taken_region
+from ptir_tools.dialects.pto.structure import tile_type, value_of
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType, memref, type_text
 from ptir_tools.dialects.pto.valid import of_shape, static_of, valid_of, whole
@@ -208,9 +208,7 @@ def memory_of(op: Op) -> Value:
     """The memref that a load or store accesses."""
     at = facts(op).memory
     assert at is not None
-    memory = op.operands[at]
-    assert isinstance(memory, Value)
-    return memory
+    return value_of(op.operands[at])
 
 
 def _memref(op: Op) -> MemRefType:
@@ -269,8 +267,7 @@ def accessed_tile(op: Op) -> TileType:
 def static_valid(x: Operand, seen: dict[Operand, Shape] | None = None, depth: int = 64, value: Numbers = linear) -> Shape:
     """The valid region of a tile operand, from the op that makes it; UNKNOWN where it depends on the run. `seen` are the known
     ones, `value` gives the expression of an index."""
-    t = operand_type(x)
-    assert isinstance(t, TileType)
+    t = tile_type(x)
     if t.valid is not None:
         return t.valid
     seen = {} if seen is None else seen
@@ -356,7 +353,6 @@ def load(
 
 STORE_COLUMNS = 4095  # of a tile in Acc
 STORE_ROWS = 8192
-_STORED_FROM_ACC = ("i32", "f32", "f16", "bf16")
 
 
 def check_store_target(op: Op, tiles: Tiles, target: Target) -> None:
@@ -375,9 +371,6 @@ def check_store_target(op: Op, tiles: Tiles, target: Target) -> None:
         message = f"a store from {t.loc} does not convert elements on {target.name}"
         require(same, "IllegalOnTarget", message, help="use pto.tile.cvt")
         return
-    spelled = DTYPE_TEXT[memory.dtype]
-    message = f"a store from Acc makes {', '.join(_STORED_FROM_ACC)}, not {spelled}"
-    require(spelled in _STORED_FROM_ACC, "IllegalOnTarget", message, help="quantize with pto.tile.store.fp")
     good = columns <= STORE_COLUMNS and rows <= STORE_ROWS
     require(good, "IllegalOnTarget", f"a store from Acc has {rows} x {columns}, at most {STORE_ROWS} x {STORE_COLUMNS}")
 

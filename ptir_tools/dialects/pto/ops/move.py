@@ -16,7 +16,7 @@ from ptir_tools.core.types import Dim, Type
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.pto import elements, needs, rules
 from ptir_tools.dialects.pto.affine import constant
-from ptir_tools.dialects.pto.facts import Extents, Facts, Form, Numbers, Tiles, ValidRule
+from ptir_tools.dialects.pto.facts import Extents, Facts, Form, Numbers, Tiles, ValidRule, tile_at
 from ptir_tools.dialects.pto.memory.info import box_of, extents
 from ptir_tools.dialects.pto.memory.spare import like_first
 from ptir_tools.dialects.pto.ops import kit, memory
@@ -41,6 +41,19 @@ def check_one_row(granule: int) -> Callable[[Op, Tiles, Target], None]:
     return rule
 
 
+ROW = 512  # bytes: of rows that go from Mat to Left, a multiple
+
+
+def check_row(op: Op, tiles: Tiles, target: Target) -> None:
+    """Check that one row that goes to Left, and the row that it is taken from, fill whole boxes of 512 bytes."""
+    for t in (tile_at(op, tiles, 0), tiles[op.results[0]]):
+        rows, columns = extents(t)
+        size = columns * t.dtype.size
+        message = f"a single row of {size} bytes that goes to Left is not a multiple of {ROW} ({target.name})"
+        good = rows != 1 or tiles[op.results[0]].loc != "Left" or size % ROW == 0
+        require(good, "Misaligned", message, help="widen the row and give valid, or use a tile of 16 rows")
+
+
 def check_scales(op: Op, tiles: Tiles, target: Target) -> None:
     """Check the scales of a move: a row for a quantization, a matrix of fractal boxes for exponents of blocks."""
     if tiles[op.results[0]].loc == "Scale":
@@ -59,7 +72,10 @@ def _facts(
 
 _FACTORS = elements.on("u64", "f32 u8")
 _MOVES: dict[str, tuple[str, Facts]] = {
-    "m2l": ("Mat to Left: the left operand of a matmul.", _facts("MTE1", "Mat", "Left", elements=elements.MATRIX)),
+    "m2l": (
+        "Mat to Left: the left operand of a matmul.",
+        _facts("MTE1", "Mat", "Left", elements=elements.MATRIX, legal=check_row),
+    ),
     "m2r": ("Mat to Right: the right operand of a matmul.", _facts("MTE1", "Mat", "Right", elements=elements.MATRIX)),
     "m2b": (
         "Mat to Bias; 16-bit floats may widen to f32.",
@@ -75,7 +91,7 @@ _MOVES: dict[str, tuple[str, Facts]] = {
     ),
     "a2m": (
         "Acc to Mat, converted to the result's elements; `relu` clips at 0.",
-        _facts("FIX", "Acc", "Mat", elements=elements.ACCUMULATED),
+        _facts("FIX", "Acc", "Mat", elements=elements.on("f32", "i32")),
     ),
     "v2v": ("A copy within Vec.", _facts("V", "Vec", "Vec", elements=elements.SMALL_OR_FP8)),
     "v2m": ("Vec to Mat.", _facts("FIX", "Vec", "Mat", elements=elements.SMALL_ON_A5)),
@@ -158,15 +174,19 @@ kit.declare(
 # Windows
 
 
-def extract_types(x: Type, indices: tuple[Type, ...], *, to: TileType) -> None:
-    """A window of a Mat tile as Left or Right, with an offset per dimension."""
-    tile = rules.need_tile("operand 0", x)
-    rules.need_indices("offsets", indices, tile.rank)
-    rules.rank_two("operand 0", tile)
-    rules.rank_two("the result", to)
-    rules.at_loc("operand 0", tile, "Mat")
-    rules.at_loc("the result", to, "Left", "Right")
-    rules.same_dtype("operand 0", tile, to)
+def _extracted(source: str, *results: str) -> Callable[..., None]:
+    """The rule of a window of a tile in `source` as a tile in one of `results`."""
+
+    def rule(x: Type, indices: tuple[Type, ...], *, to: TileType) -> None:
+        tile = rules.need_tile("operand 0", x)
+        rules.need_indices("offsets", indices, tile.rank)
+        rules.rank_two("operand 0", tile)
+        rules.rank_two("the result", to)
+        rules.at_loc("operand 0", tile, source)
+        rules.at_loc("the result", to, *results)
+        rules.same_dtype("operand 0", tile, to)
+
+    return rule
 
 
 def check_extract(op: Op) -> None:
@@ -209,9 +229,10 @@ def valid_in_window(op: Op, tiles: Sequence[Extents], shape: Extents, value: Num
 
 
 def check_box_offsets(op: Op, tiles: Tiles, target: Target) -> None:
-    """Check that offsets are multiples of the fractal boxes of the result."""
+    """Check that offsets are multiples of the fractal boxes of the result; of a single row, of its boxes of 512 bytes."""
+    check_row(op, tiles, target)
     to = tiles[op.results[0]]
-    box = box_of(to, to.layout or "Zn")
+    box = (1, ROW // to.dtype.size) if extents(to)[0] == 1 else box_of(to, to.layout or "Zn")
     for d, (x, inner) in enumerate(zip(rules.group(op, "indices"), box, strict=True)):
         at = constant(x)
         message = f"extract starts at {at} in dimension {d}, {to.loc} boxes are {box[0]} x {box[1]} ({target.name})"
@@ -221,7 +242,7 @@ def check_box_offsets(op: Op, tiles: Tiles, target: Target) -> None:
 kit.declare(
     "extract",
     extract,
-    extract_types,
+    _extracted("Mat", "Left", "Right"),
     facts=Facts(
         pipe="MTE1",
         opcodes=("TEXTRACT", "TEXTRACT_M2LR"),
@@ -232,6 +253,20 @@ kit.declare(
         legal=check_box_offsets,
         valid=valid_in_window,
     ),
+    traits=MOVEMENT,
+    check=check_extract,
+    asks=needs.WINDOW,
+    fails=needs.window_fails,
+    source="",
+)
+
+
+kit.declare(
+    "extract.vec",
+    extract,
+    _extracted("Vec", "Vec"),
+    "A window of a Vec tile: `%w = pto.tile.extract.vec %v[%r, %c] : T -> T2`. Extension.",
+    facts=Facts(takes=("Vec",), elements=elements.WORDS, valid=valid_in_window, form=Form(name="TEXTRACT")),
     traits=MOVEMENT,
     check=check_extract,
     asks=needs.WINDOW,
@@ -281,7 +316,7 @@ kit.declare(
     "insert",
     insert,
     insert_types,
-    facts=Facts(pipe="FIX", over=1, vector=False, elements=elements.MEMORY, valid=_valid_over(1)),
+    facts=Facts(pipe="FIX", over=1, vector=False, elements=elements.WORDS, valid=_valid_over(1)),
     traits=MOVEMENT,
     check=check_insert,
     asks=needs.INSERT,
@@ -457,9 +492,11 @@ def reshape(x: Tile, *, to: TileType) -> kit.Filling:
 
 
 def valid_reshaped(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
-    """The whole tile; of a column as a row, or a row as a column, what is valid in it."""
+    """The whole tile; of elements of the same size in the same shape, or of a column as a row, what is valid in it."""
     source, to = operand_type(op.operands[0]), op.attr("to")
     assert isinstance(source, TileType)
+    if source.shape == to.shape and source.dtype.size == to.dtype.size:
+        return tiles[0]
     return tiles[0][::-1] if source.shape == to.shape[::-1] and 1 in to.shape and source.dtype is to.dtype else shape
 
 

@@ -14,7 +14,7 @@ from ptir_tools.core.dtypes import SI32
 from ptir_tools.core.extremes import MAXIMUM, MINIMUM
 from ptir_tools.core.ir import Op, Trait
 from ptir_tools.core.lazy import np
-from ptir_tools.core.types import Type
+from ptir_tools.core.types import UNKNOWN, Type
 from ptir_tools.core.violations import require, result
 from ptir_tools.dialects.pto import elements, needs, rules
 from ptir_tools.dialects.pto.affine import number
@@ -64,7 +64,8 @@ def reduction_types(axis: int, to_places: bool) -> kit.Rule:
             require(to.dtype.is_integer, "TypeMismatch", f"the result is {type_text(to)}, expected integers")
         else:
             rules.same_dtype("operand 0", tile, to)
-        rules.same_extent("the result's reduced extent", to.shape[axis], 1)
+        message = f"the result is {type_text(to)}: its reduced extent is 1, not {to.shape[axis]}"
+        require(to.shape[axis] in (1, UNKNOWN), "ShapeMismatch", message, at=result())
         rules.same_extent("the extent that stays", tile.shape[1 - axis], to.shape[1 - axis])
 
     return infer

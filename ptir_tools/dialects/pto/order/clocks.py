@@ -1,7 +1,7 @@
 """Clocks: the number of tasks of each pipe that are certainly complete.
 
-One op is complete before another starts exactly when the other's clock has reached its number in its pipe. The hazard check
-counts with numbers that depend on conditions, the executor with plain ones.
+Op A is complete before op B starts exactly when the clock of B has reached A's number in A's pipe. The hazard check counts with
+numbers that depend on conditions, the executor with plain ones.
 """
 
 from __future__ import annotations

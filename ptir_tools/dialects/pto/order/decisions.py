@@ -40,14 +40,7 @@ class Choice:
     def __lt__(self, other: Number) -> bool:
         raise Undecided
 
-    def __gt__(self, other: Number) -> bool:
-        raise Undecided
-
-    def __le__(self, other: Number) -> bool:
-        raise Undecided
-
-    def __ge__(self, other: Number) -> bool:
-        raise Undecided
+    __gt__ = __le__ = __ge__ = __lt__
 
 
 Number = int | Choice

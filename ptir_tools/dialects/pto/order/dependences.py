@@ -1,11 +1,11 @@
 """Dependences between the ops of a function, and redundant waits, from the walk of the hazard check.
 
-The check tests whether conflicting ops are complete. This walk records them whatever is waited for: the ops that made its
-tiles, and the ops of other pipes with conflicting accesses. An earlier op is left out where a recorded one must wait for it,
-too, or follows it in its pipe.
+The check tests whether conflicting ops are complete. This walk records the conflicts of every op, whether they are waited for or
+not: the ops that made its tiles, and the ops of other pipes with conflicting accesses. An earlier op need not be recorded if it
+must be complete before a recorded one: because that one conflicts with it, too, or follows it in its pipe.
 
-The clocks can then be recomputed without a wait. If every op still finds its dependences complete, the wait is redundant. At a
-call, and at the end of a function, all ops must be complete.
+The clocks can then be recomputed as if a wait were not there. If every op still finds its dependences complete, the wait is
+redundant. At a call, and at the end of a function, all ops must be complete.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, State, advanced
 from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Number, TooManyConditions
 from ptir_tools.dialects.pto.order.hazards import HazardAnalysis, HazardWalk, Task, TaskAccess, merged_clock, walks
 from ptir_tools.dialects.pto.order.traces import Alternatives, Role
-from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of, pipe_of_opcode
+from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of, pipes_of_barrier
 from ptir_tools.dialects.pto.structure import is_barrier, is_loop, is_sync, tiles_of, value_of
 from ptir_tools.dialects.pto.targets import Target, target_of
 from ptir_tools.dialects.pto.types import EventType
@@ -209,9 +209,7 @@ class RecordingWalk(HazardWalk):
         if is_sync(op):
             self.record(_Step(op=op, when=self.path_condition, events=self.events), before)
         elif is_barrier(op):
-            code = op.attr("opcode")
-            pipes = tuple([i for i, p in enumerate(PIPES) if code == "ALL" or pipe_of_opcode(code) == p])
-            self.record(_Step(op=op, pipes=pipes), before)
+            self.record(_Step(op=op, pipes=tuple(pipes_of_barrier(op.attr("opcode")))), before)
 
     def wait_events(self, op: Op, events: tuple[int, ...], clock: Clock, pipe: int | None) -> Clock:
         self.events = tuple([(i, self.options(op.operands[i])) for i in events])

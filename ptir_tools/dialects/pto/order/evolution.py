@@ -351,8 +351,8 @@ class Evolutions:
         return lcm(*[e.period for e in found if e is not None], *[n for n in turns if n is not None])
 
     def longest_carry(self) -> int:
-        """A bound on the number of iterations that a tile or event is carried, or the valid region of one. A tile that the loop
-        loads has a valid region of its own."""
+        """An upper bound of the number of iterations for which the loop carries a tile, an event or a valid region. A tile that
+        the loop loads has a valid region of its own."""
         carried = {p: x for p, x in self.yielded.items() if isinstance(p.type, (TileType, EventType))}
         longest = 0
         for p, x in carried.items():

@@ -2,9 +2,8 @@
 
 Order comes from events that are waited for, from the order of one pipe, and from synchronous ops, which complete before the
 next op is issued. Each op has a clock: per pipe, the number of tasks that are certainly complete. Tasks are numbered along the
-walk. One op is complete before another starts exactly when the other's clock has reached its number. After a branch, an entry
-of a clock may depend on the condition (`decisions`). Two ops are a hazard when both run and are not ordered under some
-conditions.
+walk. Op A is complete before op B starts exactly when the clock of B has reached A's number. After a branch, an entry of a clock
+may depend on the condition (`decisions`). Two ops are a hazard if there are conditions under which both run and are not ordered.
 
 The same walk reports three errors of program order. `TileOverwritten` is the use of a tile whose bytes were overwritten,
 `TileMoved` an assignment of an address to a tile that has another one. `EventIdReused` is an event id that is set again before it
@@ -27,14 +26,13 @@ from ptir_tools.core.violations import Place, Violation, attribute, operand
 from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.facts import Extents, facts
 from ptir_tools.dialects.pto.memory.info import infer, tile_bytes
-from ptir_tools.dialects.pto.memory.places import Windows
-from ptir_tools.dialects.pto.memory.windows import Access, on_chip, on_chip_bytes, overlap
+from ptir_tools.dialects.pto.memory.windows import Access, Windows, on_chip, on_chip_bytes, overlap
 from ptir_tools.dialects.pto.ops.memory import accessed_tile, is_load
 from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, Pipes, State, join
 from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Decisions, Number, Undecided
 from ptir_tools.dialects.pto.order.traces import Alternatives, Case, Iterations, Role, Walk
-from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of_opcode
-from ptir_tools.dialects.pto.structure import callees, is_assign, is_barrier, is_sync, value_of
+from ptir_tools.dialects.pto.pipes import PIPES, asynchronous, pipes_of_barrier
+from ptir_tools.dialects.pto.structure import callees, is_assign, is_barrier, is_sync, own_assignments, tile_type, value_of
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, target_of
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 from ptir_tools.dialects.pto.valid import declared, stated, unknown, valid_of
@@ -110,6 +108,28 @@ class _Findings:
     idle: set[tuple[Op, int]] = field(default_factory=set)  # waits that order nothing in some iteration
     unplaced: set[Op] = field(default_factory=set)  # assignments to addresses that are not known
 
+    @property
+    def clean(self) -> bool:
+        """Whether there is no error, and nothing that could not be proved."""
+        found = (self.missing, self.conflicts, self.overwrites, self.reused, self.outside, self.moved, self.unplaced)
+        return not any(found)
+
+    def add(self, other: _Findings) -> None:
+        """Add the findings of another walk; of equal ones a certain one is kept."""
+        self.missing = other.missing | self.missing
+        _add(self.conflicts, other.conflicts, lambda hazard: hazard[1])
+        _add(self.overwrites, other.overwrites, lambda over: over[1])
+        self.reused = other.reused | self.reused
+        self.outside = other.outside | self.outside
+        _add(self.moved, other.moved, lambda moved: moved[2])
+        self.needed |= other.needed
+        self.idle |= other.idle
+        self.unplaced |= other.unplaced
+
+
+def _add(mine: dict[K, T], theirs: Mapping[K, T], certain: Callable[[T], bool]) -> None:
+    mine.update((key, found) for key, found in theirs.items() if key not in mine or certain(found))
+
 
 def check(
     program: Program, diagnostics: Diagnostics, target: Target | None = None, functions: Sequence[Function] | None = None
@@ -145,11 +165,8 @@ class HazardAnalysis:
             called[function] = callees(ops, program)
             bound = [*filter(is_assign, ops)]
             self.tiles |= infer(function, target) if bound else {}
-            for block in (function, *(r for op in ops for r in op.regions)) if bound else ():
-                own = {*block.params, *(v for op in block.body for v in op.results)}
-                for op in filter(is_assign, block.body):
-                    if (v := value_of(op.operands[0])) in own:
-                        self.assigned.setdefault(v, op)
+            for v, op in own_assignments(function):
+                self.assigned.setdefault(v, op)
             places = {op: n for n, op in enumerate(ops)} if bound else {}
             for op in bound:
                 tile = op.operands[0]
@@ -159,7 +176,7 @@ class HazardAnalysis:
                     and (later := _defined_after(op.operands[1], places, places[tile.op]))
                 ):
                     self.later[op] = later
-            if bound or any(is_tile_op(op.defn) and isinstance(v.type, EventType) for op in ops for v in op.results[-1:]):
+            if bound or any(map(asynchronous, ops)):
                 self.ordered.add(function)
         while more := {f for f in program.functions if f not in self.ordered and self.ordered.intersection(called[f])}:
             self.ordered |= more
@@ -257,8 +274,7 @@ def _used(user: Op, v: Value) -> Place | None:
 def _report_memory(second: Op, first: Op, kind: str, certain: bool, diagnostics: Diagnostics) -> None:
     verb = "overlap" if certain else "may overlap"
     message = f"{kind}: this access and an earlier one, not ordered with it, {verb}"
-    asynchronous = first.results and isinstance(first.results[-1].type, EventType)
-    hint = f"add `wait(%{first.results[-1].name})`" if asynchronous else None
+    hint = f"add `wait(%{first.results[-1].name})`" if asynchronous(first) else None
     report = diagnostics.error if certain else diagnostics.warning
     report("MemoryHazard", message, second.loc, labels=[(first.loc, "the earlier access")], help=hint)
 
@@ -267,13 +283,11 @@ def _report_unused(run: HazardWalk, function: Function, diagnostics: Diagnostics
     """Report events that are never waited for, and waits that never order anything."""
     ops = list(function.ops())
     used: set[object] = set().union(*[op.operands for op in ops])
-    used.update(*[r.results for r in (function, *(r for op in ops for r in op.regions))])
-    for op in ops:
-        v = op.results[-1] if op.results else None
-        if v is None or v.type.__class__ is not EventType or v in used or not is_tile_op(op.defn):
-            continue
-        task = run.asynchronous.get(op)
-        if task is not None and run.waited[task.pipe] < task.place:  # a wait for a later op of the pipe is one for this
+    used.update(*[block.results for block in function.blocks()])
+    for op in filter(asynchronous, ops):
+        task, v = run.asynchronous.get(op), op.results[-1]
+        # a wait for a later op of the pipe is one for this
+        if task is not None and v not in used and run.waited[task.pipe] < task.place:
             message = f"nothing waits for %{v.name}; the op completes at the latest when the function returns"
             diagnostics.warning("UnwaitedEvent", message, op.loc, help="wait for it, or leave the event out")
     idle = run.found.idle - run.found.needed
@@ -376,20 +390,7 @@ class HazardWalk(Walk):
 
     def merged_with(self, other: HazardWalk) -> HazardWalk:
         """This walk with the findings of another one, which has other values of parameters."""
-        mine, theirs = self.found, other.found
-        mine.missing = theirs.missing | mine.missing
-        for key, hazard in theirs.conflicts.items():
-            if key not in mine.conflicts or hazard[1]:
-                mine.conflicts[key] = hazard
-        for pair, over in theirs.overwrites.items():
-            if pair not in mine.overwrites or over[1]:
-                mine.overwrites[pair] = over
-        mine.reused = theirs.reused | mine.reused
-        mine.outside = theirs.outside | mine.outside
-        mine.moved |= {op: x for op, x in theirs.moved.items() if op not in mine.moved or x[2]}
-        mine.needed |= theirs.needed
-        mine.idle |= theirs.idle
-        mine.unplaced |= theirs.unplaced
+        self.found.add(other.found)
         self.unproved |= other.unproved
         self.truncated |= other.truncated
         self.decisions.narrowed |= other.decisions.narrowed
@@ -398,18 +399,7 @@ class HazardWalk(Walk):
 
     def clean(self) -> bool:
         """Whether there is no error, and nothing that could not be proved."""
-        f = self.found
-        return not (
-            f.missing
-            or f.conflicts
-            or f.overwrites
-            or f.reused
-            or f.outside
-            or f.moved
-            or f.unplaced
-            or self.unproved
-            or self.decisions.narrowed
-        )
+        return self.found.clean and not (self.unproved or self.decisions.narrowed)
 
     # Ops
 
@@ -427,10 +417,9 @@ class HazardWalk(Walk):
                 self.pipes.issued = clock
 
     def barrier(self, opcode: str) -> None:
-        for i, name in enumerate(PIPES):
-            if opcode == "ALL" or pipe_of_opcode(opcode) == name:
-                self.waited[i] = self.pipes.places[i]
-                self.pipes.barrier(i)
+        for i in pipes_of_barrier(opcode):
+            self.waited[i] = self.pipes.places[i]
+            self.pipes.barrier(i)
 
     def join(self, a: Clock, b: Clock) -> Clock:
         """The clock of an op that runs after both clocks."""
@@ -747,8 +736,7 @@ class HazardWalk(Walk):
 
 def _unknown_valid(x: Operand) -> Alternatives:
     """The valid region of a tile of which nothing is known."""
-    t = operand_type(x)
-    assert isinstance(t, TileType)
+    t = tile_type(x)
     return ((ALWAYS, declared(t) or tuple([unknown() for _ in t.shape])),)
 
 

@@ -12,7 +12,7 @@ kind (`scope = inter`). If more flags of two pipes are set at one time than ther
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function, Op, Region, Value
@@ -22,7 +22,7 @@ from ptir_tools.dialects.pto.carried import classes
 from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.memory.info import infer
 from ptir_tools.dialects.pto.memory.windows import Access, overlap, placed
-from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of, pipe_of_opcode
+from ptir_tools.dialects.pto.pipes import PIPES, asynchronous, is_tile_op, pipe_of, pipes_of_barrier
 from ptir_tools.dialects.pto.rules import EVENT_IDS
 from ptir_tools.dialects.pto.structure import is_assign, is_barrier, is_call, is_loop, is_while
 from ptir_tools.dialects.pto.targets import Target
@@ -70,6 +70,14 @@ class Signals:
     before: dict[Op, list[Signal]] = field(default_factory=lambda: defaultdict(list))
     behind: dict[Op, list[Signal]] = field(default_factory=lambda: defaultdict(list))
     ends: dict[Region, list[Signal]] = field(default_factory=lambda: defaultdict(list))
+
+    def along(self, block: Region, ops: Iterable[Op]) -> Iterator[Op | Signal]:
+        """The ops of a block, in the order of output, with the instructions between them."""
+        for op in ops:
+            yield from self.before.get(op, ())
+            yield op
+            yield from self.behind.get(op, ())
+        yield from self.ends.get(block, ())
 
 
 class _FlagKey(NamedTuple):
@@ -161,8 +169,7 @@ class _Plan:
 
     def event(self, op: Op) -> Value | None:
         """The event that a tile op signals."""
-        v = op.results[-1] if op.results and is_tile_op(op.defn) else None
-        return v if v is not None and isinstance(v.type, EventType) else None
+        return op.results[-1] if asynchronous(op) else None
 
     def awaited(self, op: Op) -> list[int]:
         """The events that an op waits for."""
@@ -400,7 +407,7 @@ class _Placement:
             self.issued[whole.core] = dict.fromkeys(self.known, self.position)
             self.accessed, self.accesses_unknown = {}, False
             return
-        pipes = PIPES if opcode == ALL else [pipe_of_opcode(opcode)]
+        pipes = [PIPES[i] for i in pipes_of_barrier(opcode)]
         used = dict.fromkeys(self.plan.unit(o) for o in self.plan.main.ops() if is_tile_op(o.defn))
         for unit in [u for u in used if u.pipe in pipes]:
             self.scalars(op, unit)

@@ -8,7 +8,7 @@ from ptir_tools.core.declare import OPS
 from ptir_tools.core.ir import Argument, Region, Value, create, operand_type
 from ptir_tools.core.violations import OP_NAME, Violation, require
 from ptir_tools.dialects.pto.ptoas.flow import defined, op_name, values
-from ptir_tools.dialects.pto.ptoas.reader import Buffer, Known, Reader, Storage, View, number
+from ptir_tools.dialects.pto.ptoas.reader import Buffer, Known, Reader, Storage, View, kind_of, number
 from ptir_tools.dialects.pto.types import INDEX_TYPE, TileType
 from ptir_tools.grammars.parser import Node
 
@@ -172,9 +172,9 @@ def bindings(r: Reader, nodes: list[Node]) -> tuple[list[str], list[Known]]:
 
 def plain(r: Reader, x: Known) -> Value:
     """A value that a loop carries. Raises Violation for a view."""
-    if isinstance(x, View):
-        raise Violation("UnknownOp", "a loop that carries a view cannot be read", at=OP_NAME)
-    return r.held(x) if isinstance(x, Buffer) else x
+    if isinstance(x, (Value, Buffer)):
+        return r.held(x) if isinstance(x, Buffer) else x
+    raise Violation("UnknownOp", f"a loop that carries {kind_of(x)} cannot be read", at=OP_NAME)
 
 
 def enter(r: Reader, region: Region, names: list[str], inits: Sequence[Known], carried: list[Storage]) -> None:

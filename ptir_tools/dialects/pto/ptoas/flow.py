@@ -49,8 +49,14 @@ def defined(node: Node) -> list[str]:
 def written(node: Node) -> Names:
     """The buffers that a statement writes into, in its blocks too."""
     if node.data == "op":
-        return frozenset(str(t) for g in groups(node, "outs") for t in values(g))
+        into = values(node)[:1] if op_name(node) == "pto.tpop" else [t for g in groups(node, "outs") for t in values(g)]
+        return frozenset(map(str, into))
     return frozenset(name for block in node.parts("block") for x in block.children for name in written(x))
+
+
+def has_pipe(function: Node) -> bool:
+    """Whether a function initializes a pipe between cores."""
+    return any(op_name(op).endswith("_pipe") for op in _ops(function))
 
 
 class Fixed(NamedTuple):

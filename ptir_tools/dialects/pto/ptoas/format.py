@@ -11,8 +11,10 @@ from ptir_tools.core.source import Source
 from ptir_tools.core.types import UNKNOWN
 from ptir_tools.dialects.pto import DIALECT
 from ptir_tools.dialects.pto.names import inner
-from ptir_tools.dialects.pto.ptoas.reader import entries, read_function
+from ptir_tools.dialects.pto.ptoas.fifos import check_peers
+from ptir_tools.dialects.pto.ptoas.reader import Reserved, entries, read_function
 from ptir_tools.dialects.pto.ptoas.statements import statement
+from ptir_tools.dialects.pto.ptoas.table import CORES
 from ptir_tools.dialects.pto.ptoas.writer import write
 from ptir_tools.dialects.pto.structure import is_call
 from ptir_tools.dialects.pto.text.format import entry
@@ -39,11 +41,12 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
             return None
         program = Program(DIALECT, source=source, format="ptoas")
         functions: list[Node] = []
+        shared: list[Reserved] = []
         _collect(root, program, functions)
         for node in functions:
             if not node.parts("block"):
                 continue  # a declaration
-            function = read_function(node, diagnostics, statement)
+            function = read_function(node, diagnostics, statement, shared)
             if program.function(function.name) is not None:
                 diagnostics.error("RedefinedValue", f"@{function.name} is defined twice", function.loc)
                 continue
@@ -53,12 +56,29 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
             return None
         for _ in program.functions:  # as often as calls can nest
             _pass_pointers(program)
+            _pass_numbers(program)
+        check_peers(shared, diagnostics)
         program.entry = entry(program)
         main = program.function(program.entry)
         if main is not None and main.result_types:
             message = f"@{main.name} is an entry, which returns nothing"
             diagnostics.error("TypeMismatch", message, main.return_loc or main.loc, help="store the results into memory")
         return program
+
+
+def _pass_numbers(program: Program) -> None:
+    """Pass the numbers of the core to a called function that takes them: its caller takes them, too."""
+    for f in program.functions:
+        for op in (op for op in f.ops() if is_call(op)):
+            callee = program.function(op.attr("callee"))
+            missing = callee.params[len(op.operands) :] if callee is not None else []
+            if not all(p.name in CORES.values() for p in missing):
+                continue
+            for p in missing:
+                own = next((x for x in f.params if x.name == p.name), None)
+                if own is None:
+                    f.params.append(own := Value(p.type, p.name))
+                op.operands = (*op.operands, own)
 
 
 def _pass_pointers(program: Program) -> None:

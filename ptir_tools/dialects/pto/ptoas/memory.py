@@ -12,7 +12,7 @@ from ptir_tools.core.violations import OP_NAME, Violation, require
 from ptir_tools.dialects.pto.names import inner
 from ptir_tools.dialects.pto.ptoas import table
 from ptir_tools.dialects.pto.ptoas.flow import defined, groups, op_name, values
-from ptir_tools.dialects.pto.ptoas.reader import Buffer, Reader, View, entries, number
+from ptir_tools.dialects.pto.ptoas.reader import Buffer, Reader, Shifted, View, entries, number
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType, memref, tile
 from ptir_tools.grammars.parser import Node
@@ -44,6 +44,12 @@ def tensor_view(r: Reader, node: Node) -> None:
     value.type = t
     zero = literals.integer(0, INDEX)
     r.bind(defined(node)[0], View(value, (zero,) * len(dims), tuple(shape)))
+
+
+def shifted(r: Reader, node: Node) -> None:
+    """`pto.addptr`: a pointer behind another. Raises Violation."""
+    source = r.look(values(node)[0])
+    r.bind(defined(node)[0], Shifted(source.memory if isinstance(source, Shifted) else r.scalar(values(node)[0])))
 
 
 def extent(r: Reader, x: Operand) -> Dim:

@@ -19,7 +19,7 @@ from ptir_tools.core.violations import OP_NAME, Violation, require
 from ptir_tools.dialects.pto import ops as _ops  # noqa: F401  (declares them)
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.memory.info import tile_bytes
-from ptir_tools.dialects.pto.ptoas.flow import Flow, defined, fixed, written
+from ptir_tools.dialects.pto.ptoas.flow import Flow, defined, fixed, has_pipe, written
 from ptir_tools.dialects.pto.ptoas.types import BufferType, OtherType, PointerType, Spelled, ViewType, parse
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.types import INDEX_TYPE, ScalarType, TileType, memref, tile, type_text
@@ -34,6 +34,7 @@ class Storage:
     type: TileType
     address: Value | None = None
     held: Value | None = None
+    own: bool = False  # allocated, not passed or popped
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +56,34 @@ class View:
     sizes: tuple[Operand, ...]
 
 
-Known = Value | Buffer | View
+@dataclass(slots=True, eq=False)
+class Reserved:
+    """The bytes of a FIFO: those of `function`, or with a `peer` those that it reserves. `opened`: a pipe has them."""
+
+    name: str
+    function: str
+    peer: str
+    loc: Loc
+    placed: bool = False  # at an address that the text gives
+    opened: bool = False
+
+
+@dataclass(slots=True, frozen=True, eq=False)
+class Pipe:
+    """A pipe between cores: its FIFO of each direction. `whole` says whether it splits no tiles, where the text does."""
+
+    fifos: dict[str, str]
+    whole: bool | None
+
+
+@dataclass(slots=True, frozen=True, eq=False)
+class Shifted:
+    """A pointer behind the start of a memory: only a pipe takes it."""
+
+    memory: Value
+
+
+Known = Value | Buffer | View | Reserved | Pipe | Shifted
 
 
 def entries(node: Node) -> list[Node]:
@@ -86,6 +114,9 @@ class Reader:
     yielded: list[Known] = field(default_factory=list)  # what the last block ended with
     lost: set[str] = field(default_factory=set)
     taken: set[str] = field(default_factory=set)
+    shared: list[Reserved] = field(default_factory=list)  # buffers of all functions
+    pipe: Pipe | None = None  # the one of ops that name none
+    piped: bool = False  # whether the function has a pipe
     warned: bool = False
     depth: int = 0
     loc: Loc = 0
@@ -184,7 +215,7 @@ class Reader:
         """The scalar that a name is. Raises Violation."""
         found = self.look(token)
         if not isinstance(found, Value):
-            raise Violation("TypeMismatch", f"`{token}` is {_kind(found)}, expected a scalar", at=str(token))
+            raise Violation("TypeMismatch", f"`{token}` is {kind_of(found)}, expected a scalar", at=str(token))
         return found
 
     def index(self, token: Token) -> Operand:
@@ -205,14 +236,14 @@ class Reader:
         """The buffer that a name is. Raises Violation."""
         found = self.look(token)
         if not isinstance(found, Buffer):
-            raise Violation("TypeMismatch", f"`{token}` is {_kind(found)}, expected a tile buffer", at=str(token))
+            raise Violation("TypeMismatch", f"`{token}` is {kind_of(found)}, expected a tile buffer", at=str(token))
         return found
 
     def view(self, token: Token | str) -> View:
         """The window of memory that a name is. Raises Violation."""
         found = self.look(token)
         if not isinstance(found, View):
-            raise Violation("TypeMismatch", f"`{token}` is {_kind(found)}, expected a view of memory", at=str(token))
+            raise Violation("TypeMismatch", f"`{token}` is {kind_of(found)}, expected a view of memory", at=str(token))
         return found
 
     def read(self, token: Token | str) -> Value:
@@ -275,17 +306,32 @@ class Reader:
         return self.emit("pto.constant", [], {"value": x}, f"c{number(x)}").results[0]
 
 
-def _kind(x: Known) -> str:
-    return "a tile buffer" if isinstance(x, Buffer) else "a view of memory" if isinstance(x, View) else type_text(x.type)
+def kind_of(x: Known) -> str:
+    """What a name is, in messages."""
+    if isinstance(x, Value):
+        return type_text(x.type)
+    return _KINDS[type(x)]
 
 
-def read_function(node: Node, diagnostics: Diagnostics, statement: Callable[[Reader, Node], None]) -> Function:
-    """A function. The numbers of the core that runs are parameters after its own ones."""
+_KINDS: dict[type, str] = {
+    Buffer: "a tile buffer", View: "a view of memory", Reserved: "a reserved buffer", Pipe: "a pipe", Shifted: "a pointer",
+}  # fmt: skip
+
+
+def read_function(
+    node: Node, diagnostics: Diagnostics, statement: Callable[[Reader, Node], None], shared: list[Reserved]
+) -> Function:
+    """A function. The numbers of the core that runs are parameters after its own ones. `shared` gets its reserved buffers."""
     made = Function(literals.unquoted(node.token("SYMBOL")[1:]), loc=node.loc)
     made.attrs = {key: literals.attribute(e) for e in entries(node) if (key := literals.unquoted(e.token())) == "pto.entry"}
     listed = [x for part in node.parts("results") for x in part.tokens()]
     made.result_types = [t for x in listed if isinstance(t := parse(str(x)), ScalarType)]
-    Reader(diagnostics, statement, made, made, Flow(node, fixed(node, _bytes))).read_body(node)
+    reader = Reader(diagnostics, statement, made, made, Flow(node, fixed(node, _bytes)), shared=shared, piped=has_pipe(node))
+    reader.read_body(node)
+    placed = next((x for x in reader.known.values() if isinstance(x, Reserved) and x.placed), None)
+    if placed is not None and (free := next((s for s in reader.every if s.address is None and s.own), None)) is not None:
+        message = f"`%{free.name}` has no address, and `{placed.name}` is at a fixed one: give both, or none"
+        diagnostics.error("TypeMismatch", message, placed.loc)
     return made
 
 

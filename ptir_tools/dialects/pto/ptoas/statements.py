@@ -9,7 +9,7 @@ from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.ir import Value
 from ptir_tools.core.spelling import did_you_mean, near_names
 from ptir_tools.core.violations import OP_NAME, Violation, require
-from ptir_tools.dialects.pto.ptoas import control, memory, table, tiles
+from ptir_tools.dialects.pto.ptoas import control, fifos, memory, table, tiles
 from ptir_tools.dialects.pto.ptoas.flow import defined, op_name, values
 from ptir_tools.dialects.pto.ptoas.reader import Reader
 from ptir_tools.dialects.pto.ptoas.types import parse
@@ -60,7 +60,10 @@ def unordered(r: Reader, node: Node) -> None:
 
 
 def core_number(r: Reader, node: Node, name: str) -> None:
-    """The number of the core that runs: a parameter."""
+    """The number of the core that runs: a parameter; of a vector core with a pipe, `pto.subblock`."""
+    if name == "subblock_idx" and r.piped:
+        r.bind(defined(node)[0], r.emit("pto.subblock", [], {"to": scalar(SI64)}, name).results[0])
+        return
     found = next((p for p in r.made.params if p.name == name), None)
     if found is None:
         found = Value(scalar(SI64), name)
@@ -130,9 +133,20 @@ _SPECIAL: Mapping[str, Statement] = {
     "pto.bind_tile": tiles.renamed,
     "pto.tmov": tiles.move,
     "pto.tsels": tiles.choose,
+    "pto.tdequant": tiles.dequantize,
+    "pto.tpack": tiles.pack,
     "pto.tload": memory.load,
     "pto.tstore": memory.store,
     "pto.tprefetch": memory.hint,
+    "pto.addptr": memory.shifted,
+    "pto.reserve_buffer": fifos.reserve,
+    "pto.import_reserved_buffer": fifos.reserve,
+    **dict.fromkeys(map("pto.{}_initialize_pipe".format, ("aic", "aiv")), fifos.initialize),
+    **dict.fromkeys(map("pto.initialize_{}_pipe".format, ("l2l", "l2g2l")), fifos.initialize),
+    **dict.fromkeys(map("pto.tpush{}".format, ("", "_to_aic", "_to_aiv")), fifos.push),
+    **dict.fromkeys(map("pto.tpop{}".format, ("", "_from_aic", "_from_aiv")), fifos.pop),
+    **dict.fromkeys(map("pto.tfree{}".format, ("", "_from_aic", "_from_aiv")), fifos.free),
+    "pto.declare_tile": fifos.declare,
     "pto.tfillpad": tiles.pad,
     "pto.tfillpad_inplace": tiles.pad,
     "pto.tfillpad_expand": tiles.pad,

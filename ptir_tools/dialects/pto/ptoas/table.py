@@ -31,15 +31,7 @@ MOVES: Mapping[tuple[str | None, str | None], str] = {
 }
 # What PTO IR has no op for, with the reason.
 REFUSED: Mapping[str, str] = {
-    **dict.fromkeys(
-        (
-            "pto.tpush", "pto.tpop", "pto.tfree", "pto.tpush_to_aic", "pto.tpush_to_aiv", "pto.tpop_from_aic",
-            "pto.tpop_from_aiv", "pto.tfree_from_aic", "pto.tfree_from_aiv", "pto.reserve_buffer",
-            "pto.import_reserved_buffer", "pto.declare_tile", "pto.aic_initialize_pipe", "pto.aiv_initialize_pipe",
-            "pto.initialize_l2l_pipe", "pto.initialize_l2g2l_pipe", "pto.tsync",
-        ),
-        "two cores share it, and a program of PTO IR runs on one",
-    ),
+    "pto.tsync": "it orders devices",
     **dict.fromkeys(
         (
             "pto.build_async_session", "pto.tput_async", "pto.tget_async", "pto.wait_async_event", "pto.test_async_event",
@@ -77,7 +69,7 @@ def tile_op(name: str) -> OpDef | None:
 # Ops of PTO IR without a form in the assembler's text, or with another meaning there: pairs in one tile, flat indices, masks.
 UNWRITTEN = frozenset(map("pto.tile.{}".format, (
     "pow", "pows", "subrelu", "muladddst", "fusedmuladd", "fusedmuladdrelu", "adddeqrelu", "partargmax", "partargmin", "sort32",
-    "mrgsort", "sels", "scatter", "undef", "prefetch",
+    "mrgsort", "sels", "scatter", "prefetch",
 )))  # fmt: skip
 ATOMICS: Mapping[str, str] = {"atomic_add": "AtomicAdd", "atomic_max": "AtomicMax", "atomic_min": "AtomicMin"}
 _ATOMIC_TEXT = {ours: theirs for theirs, ours in ATOMICS.items()}
@@ -93,6 +85,7 @@ ATTRIBUTES: Mapping[str, tuple[str, Callable[[object], str]]] = {
     "isBinary": ("inside", lambda x: f"isBinary = {str(bool(x)).lower()}"),
 }
 _WRITTEN = {short: name for name, short in _NAMES.items()} | dict.fromkeys(MOVES.values(), "pto.tmov")
+_WRITTEN["extract.vec"] = "pto.textract"
 
 # The dialect 0.1: which ops have a type behind each operand, which have scratch, and the words of comparisons.
 OLD_EACH = frozenset(map("pto.t{}".format, (

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dtypes import INDEX
-from ptir_tools.core.ir import Argument, Operand, operand_type
+from ptir_tools.core.ir import Argument, Operand, Value, operand_type
 from ptir_tools.core.violations import OP_NAME, Violation, require
+from ptir_tools.dialects.pto.memory.info import tile_bytes
 from ptir_tools.dialects.pto.names import inner
 from ptir_tools.dialects.pto.ptoas import table
 from ptir_tools.dialects.pto.ptoas.flow import defined, groups, op_name, values
 from ptir_tools.dialects.pto.ptoas.reader import Buffer, Reader, entries
 from ptir_tools.dialects.pto.ptoas.types import BufferType
 from ptir_tools.dialects.pto.text import literals
-from ptir_tools.dialects.pto.types import TileType
+from ptir_tools.dialects.pto.types import TileType, tile
 from ptir_tools.grammars.parser import Node, Token
 
 # Attributes that say how the chip does an op, not what it computes here.
@@ -34,6 +35,7 @@ def alloc(r: Reader, node: Node) -> None:
     storage = r.fixed.get(r.flow.first(name))
     if storage is None:
         storage = r.storage(name[1:], t.tile, None if address is None else r.named(r.index(address)))
+        storage.own = True
     r.bind(name, Buffer(t, storage, valid, r.region))
 
 
@@ -64,6 +66,8 @@ def renamed(r: Reader, node: Node) -> None:
     if not isinstance(t, BufferType):
         raise Violation("TypeMismatch", f"`{op_name(node)}` makes a tile buffer", at=OP_NAME)
     name = defined(node)[0]
+    sizes = tile_bytes(old.type.tile), tile_bytes(t.tile)
+    require(sizes[0] == sizes[1], "ShapeMismatch", f"`{source}` has {sizes[0]} bytes, `{name}` {sizes[1]}", at=str(source))
     if op_name(node) != "pto.tassign":
         r.bind(name, Buffer(t, old.storage, old.valid))
         return
@@ -85,6 +89,8 @@ def tile_op(r: Reader, node: Node, name: str, target: str) -> None:
     require(len(into) == 1, "UnknownOp", f"`{name}` with {len(into)} results cannot be read", at=OP_NAME)
     if target == "pto.tile.axpy":
         operands = [r.held(into[0]), *operands[:2]]
+    if target == "pto.tile.extract" and is_vec(operands[0]):
+        target = "pto.tile.extract.vec"
     indexed = [g.name for g in d.groups if g.name == "indices"]
     if indexed and target != "pto.tile.gather":
         windowed(r, node, target, given, into[0], attrs)
@@ -96,6 +102,11 @@ def tile_op(r: Reader, node: Node, name: str, target: str) -> None:
     fits = len(operands) == (len(own) if target == "pto.tile.gather" else count)
     require(fits, "TypeMismatch", f"`{name}` takes {count} operands, got {len(operands)}", at=OP_NAME)
     write(r, into[0], target, operands, attrs)
+
+
+def is_vec(x: Argument) -> bool:
+    """Whether an operand is a tile in Vec."""
+    return isinstance(x, Value) and isinstance(x.type, TileType) and x.type.loc == "Vec"
 
 
 def windowed(r: Reader, node: Node, target: str, given: list[Token], into: Buffer, attrs: dict[str, object]) -> None:
@@ -166,6 +177,28 @@ def choose(r: Reader, node: Node) -> None:
     mask, source, number = r.read(given[0]), r.read(given[1]), r.scalar(given[3])
     filled = r.emit("pto.tile.expands", [number, (), ()], {"to": into.type.tile}, into.storage.name).results[0]
     write(r, into, "pto.tile.sel", [mask, source, filled], {})
+
+
+def pack(r: Reader, node: Node) -> None:
+    """`tpack`: the low bits of integers, as a conversion has them. Raises Violation."""
+    source = r.read(values(groups(node, "ins")[0])[0])
+    into = r.buffer(values(groups(node, "outs")[0])[0])
+    whole = all(isinstance(t, TileType) and t.dtype.is_integer for t in (source.type, into.type.tile))
+    require(whole, "TypeMismatch", "`pto.tpack` of floats cannot be read", at=OP_NAME)
+    write(r, into, "pto.tile.cvt", [source], {})
+
+
+def dequantize(r: Reader, node: Node) -> None:
+    """`tdequant`: integers minus the offset of their row, times its scale: the first columns of tiles. Raises Violation."""
+    source, *given = (r.read(t) for t in values(groups(node, "ins")[0]))
+    into = r.buffer(values(groups(node, "outs")[0])[0])
+    require(len(given) == 2, "TypeMismatch", f"`pto.tdequant` takes 3 operands, got {1 + len(given)}", at=OP_NAME)
+    to, zero, name = into.type.tile, literals.integer(0, INDEX), into.storage.name
+    column = tile(to.dtype, (to.shape[0], 1), "Vec", "DN")
+    scale, offset = (r.emit("pto.tile.extract.vec", [x, [zero, zero], (), ()], {"to": column}, x.name).results[0] for x in given)
+    floats = r.emit("pto.tile.cvt", [source, into.valid, ()], {"to": to}, name).results[0]
+    moved = r.emit("pto.tile.rowexpandsub", [floats, offset, into.valid, ()], {"to": to}, name).results[0]
+    write(r, into, "pto.tile.rowexpandmul", [moved, scale], {})
 
 
 def pad(r: Reader, node: Node) -> None:

@@ -28,14 +28,14 @@ from ptir_tools.dialects.pto.pipes import is_tile_op
 from ptir_tools.dialects.pto.ptoas import table
 from ptir_tools.dialects.pto.ptoas.types import LAYOUTS, PADS
 from ptir_tools.dialects.pto.rules import group
-from ptir_tools.dialects.pto.structure import callees, is_call, is_view, tiles_of
+from ptir_tools.dialects.pto.structure import callees, has_events, is_call, is_view, tiles_of, value_of
 from ptir_tools.dialects.pto.targets import A3, Target, target_of
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.addresses import addresses_first
 from ptir_tools.dialects.pto.text.assembly import refused
 from ptir_tools.dialects.pto.text.cpp.spelling import function_name, identifier, sides, unit_dims
 from ptir_tools.dialects.pto.text.kernel import NOTHING, STEP, Kernel, own_operands, sizes, strides
-from ptir_tools.dialects.pto.types import INDEX_TYPE, EventType, MemRefType, ScalarType, TileType, scalar
+from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, ScalarType, TileType, scalar
 from ptir_tools.dialects.pto.valid import Extreme, of_shape
 
 _SPELLED = {layout: pair for pair, layout in LAYOUTS.items()}
@@ -81,7 +81,7 @@ class _Text(Kernel):
         self.views: dict[Value, _View] = {}
         self.counts: dict[str, int] = {}
         self.depth = 2
-        self.flags = any(isinstance(v.type, EventType) for op in function.ops() for v in op.results)
+        self.flags = has_events(function)
 
     # Lines
 
@@ -303,23 +303,11 @@ class _Text(Kernel):
 
     def block(self, block: Region) -> None:
         """The ops of a block, with flags."""
-        for op in addresses_first(block):
-            self.flags_at(self.signals.before.get(op))
-            self.op(op)
-            self.flags_at(self.signals.behind.get(op))
-        self.flags_at(self.signals.ends.get(block))
-
-    def flags_at(self, found: Sequence[Signal] | None) -> None:
-        """Flags and barriers, if the program has an order of its own."""
-        for s in (found or ()) if self.flags else ():
-            source, waiting = f"<PIPE_{s.source.pipe}>", f"<PIPE_{s.target.pipe}>"
-            if s.kind == BARRIER:
-                self.line(f"pto.barrier {source}", s.core)
-            elif s.inter:
-                text = f"set {source}" if s.kind == SET else f"wait {waiting}"
-                self.line(f"pto.sync.{text}, {s.eid}", s.core)
-            else:
-                self.line(f"pto.{s.kind}[{source}, {waiting}, <EVENT_ID{s.eid}>]", s.core)
+        for x in self.signals.along(block, addresses_first(block)):
+            if not isinstance(x, Signal):
+                self.op(x)
+            elif self.flags:  # else the assembler inserts its own
+                self.line(f"pto.{_signal(x)}", x.core)
 
     def op(self, op: Op) -> None:
         """One op."""
@@ -333,6 +321,9 @@ class _Text(Kernel):
             self.subview(op)
         elif is_tile_op(op.defn):
             self.tile_op(op)
+        elif op.results and isinstance(op.results[0].type, TileType):
+            self.valid[op.result] = self.region(op, op.result)  # undefined elements: into this buffer nothing is written
+            self.buffer(op.result)
         elif op.results and not op.defn.is_constant:
             self.scalar_op(op)
 
@@ -380,8 +371,7 @@ class _Text(Kernel):
         into = [self.buffer(v, op) for v in tiles]
         before, inside, behind = _attributes(op)
         if touches_memory(op):
-            moved = tiles[0] if is_load(op) else op.operands[0]
-            assert isinstance(moved, Value)
+            moved = value_of(tiles[0] if is_load(op) else op.operands[0])
             part = self.window(op, moved)
             scale = [self.given(x) for x in op.operands[1:2] if isinstance(operand_type(x), TileType)]
             given, into = ([part], into) if is_load(op) else ([self.stored(op, moved), *scale], [part])
@@ -428,8 +418,7 @@ class _Text(Kernel):
 
     def renamed(self, op: Op, v: Value) -> None:
         """The same bytes under another type: another buffer at their address."""
-        source = op.operands[0]
-        assert isinstance(source, Value)
+        source = value_of(op.operands[0])
         if self.address(source) != self.address(v):
             self.refuse(f"reshape moves nothing: bind %{source.name} and %{v.name} to the same address", op.loc)
         first, t = self.buffer(source)
@@ -550,6 +539,16 @@ _FLOW: dict[str, Callable[[_Text, Op], None]] = {
     "scf.if": _Text.branch,
     "scf.while": _Text.repeat,
 }
+
+
+def _signal(s: Signal) -> str:
+    """A flag or barrier."""
+    source, waiting = f"<PIPE_{s.source.pipe}>", f"<PIPE_{s.target.pipe}>"
+    if s.kind == BARRIER:
+        return f"barrier {source}"
+    if s.inter:
+        return f"sync.{f'set {source}' if s.kind == SET else f'wait {waiting}'}, {s.eid}"
+    return f"{s.kind}[{source}, {waiting}, <EVENT_ID{s.eid}>]"
 
 
 def _attributes(op: Op) -> tuple[str, str, str]:

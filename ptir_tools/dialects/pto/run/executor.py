@@ -72,8 +72,13 @@ class Executable:
 
     def _run(self, machine: Machine, arguments: Sequence[Array], context: Context) -> tuple[Array, ...]:
         made = [argument(p, a, machine) for p, a in zip(self.function.params, arguments, strict=True)]
-        results = run_block(self.function, made, context)
-        machine.drain()
+        if machine.runs_apart(self.function):
+            machine.start_core(self.function, made)
+            results: tuple[Any, ...] = ()
+        else:
+            results = run_block(self.function, made, context)
+            machine.drain()
+        machine.cores.run()
         for x, value in zip(self.function.results, results, strict=True):
             if isinstance(value, Tile) and isinstance(x, Value):
                 machine.read(value, x.name)

@@ -12,26 +12,28 @@ assigned address is in the bytes of its space from its definition on. A read aft
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from random import Random
 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.evaluate import Context, evaluate
-from ptir_tools.core.ir import PURE, Literal, Op, Operand, Region, Value
+from ptir_tools.core.evaluate import Context, evaluate, run_block
+from ptir_tools.core.ir import PURE, Function, Literal, Op, Operand, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.core.violations import Violation, attribute
+from ptir_tools.core.violations import Violation, attribute, require
 from ptir_tools.core.walks import post_order
 from ptir_tools.dialects.pto.affine import linear, number
 from ptir_tools.dialects.pto.facts import Extents, Numbers, facts
 from ptir_tools.dialects.pto.memory.info import infer
 from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, Pipes, join
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
+from ptir_tools.dialects.pto.run.cores import Core, Cores
 from ptir_tools.dialects.pto.run.storage import Box, Marks, Part, Storage, Tile, box, static_shape, window
 from ptir_tools.dialects.pto.run.timeline import Timeline
-from ptir_tools.dialects.pto.structure import is_assign, tiles_of
+from ptir_tools.dialects.pto.structure import own_assignments, tiles_of
 from ptir_tools.dialects.pto.targets import TARGETS, Target
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 from ptir_tools.dialects.pto.valid import of_shape, stated, valid_of
@@ -78,13 +80,13 @@ class Machine:
     memories: dict[int, tuple[Array, Marks]] = field(default_factory=dict)  # by the identity of the array
     bindings: dict[Value, Op] = field(default_factory=dict)  # the assignment of a tile in the block that makes it
     locations: dict[Value, TileType] = field(default_factory=dict)
+    core: Core | None = None  # the core whose machine it is, in a kernel on several
+    cores: Cores = field(init=False)
 
     def __post_init__(self) -> None:
+        self.cores = Cores(self.program) if self.core is None else self.core.cores
         for f in self.program.functions:
-            for block in _blocks(f):
-                own = {*block.params, *(v for op in block.body for v in op.results)}
-                bound = [op for op in block.body if is_assign(op) and op.operands[0] in own]
-                self.bindings.update((op.operands[0], op) for op in bound if isinstance(op.operands[0], Value))
+            self.bindings.update(own_assignments(f))
             self.locations |= infer(f, self.target)
 
     # Time
@@ -163,6 +165,30 @@ class Machine:
             self.pipes.barrier(i)
         while tails := [self.pending[i][-1] for i in chosen if self.pending[i]]:
             self.complete(max(tails, key=lambda t: t.number))
+
+    def runs_apart(self, function: Function) -> bool:
+        """Whether a function that the entry calls runs on a core of its own."""
+        return self.core is None and function.name in self.cores.users
+
+    def start_core(self, function: Function, arguments: Sequence[object]) -> None:
+        """Let a core run a function on these arguments when the entry has ended. A core has pipes and spaces of its own."""
+
+        def work(core: Core) -> None:
+            context = copy(self.context)
+            own = Machine(context, self.program, self.target, "sequential", self.undef, self.random, core=core)
+            own.memories = {key: (root, Marks(m.name, root.size, root.shape)) for key, (root, m) in self.memories.items()}
+            context.state, context.env = own, {}
+            try:
+                run_block(function, arguments, context)
+                own.drain()
+            finally:
+                self.first, self.context.failed = self.first or own.first, self.context.failed or context.failed
+                own.close()
+
+        require(
+            self.timeline is None, "IllegalOnTarget", f"the timeline shows one core, and @{function.name} runs on one of its own"
+        )
+        self.cores.start(function, work)
 
     def close(self) -> None:
         """Release all memory, which has reference cycles."""
@@ -257,7 +283,12 @@ class Machine:
         if memory is not None:
             view, writes = memory
             root, marks = self.memories[id(view if view.base is None else view.base)]
-            self.touch(task, clock, marks, window(root, view), writes)
+            part = window(root, view)
+            self.touch(task, clock, marks, part, writes)
+            if self.core is not None:
+                own = Marks(marks.name, root.size, root.shape)
+                for kind, first, where in self.core.races(op, id(root), own, part, writes):
+                    self._race(op, first, kind, where, None, apart=True)
         if self.target is not None and self.target.scratch is not None and facts(op).scratch:
             self._scratch(task, clock, self.target.scratch, read)
         for tile, value in zip(made, op.results, strict=False):
@@ -274,7 +305,7 @@ class Machine:
             self._race(task.op, self.ops[pipe][place - 1], kind, where, maker)
         marks.mark(part, task.pipe, writes, task.place)
 
-    def _race(self, second: Op, first: Op, kind: str, where: str, maker: Op | None) -> None:
+    def _race(self, second: Op, first: Op, kind: str, where: str, maker: Op | None, apart: bool = False) -> None:
         if (second, first) in self.races:
             return
         self.races.add((second, first))
@@ -284,6 +315,11 @@ class Machine:
         message = f"{kind}: {what[0]} {does[0]} {where}, which {what[1]} {does[1]}, and nothing orders them"
         event = first.results[-1] if first.results else None
         hint = f"add `wait(%{event.name})`" if event is not None and isinstance(event.type, EventType) else None
+        if apart:
+            message, hint = (
+                f"{message}: they are on different cores",
+                "let one core push a tile after it, which the other pops before",
+            )
         labels = [(first.loc, "the earlier access")]
         self.first = self.first or Violation(code, message, help=hint, loc=second.loc, labels=labels)
         if self.context.diagnostics is not None:
@@ -354,13 +390,6 @@ def _nothing() -> None:
     """The action of a completed task."""
 
 
-def _blocks(block: Region) -> Iterator[Region]:
-    yield block
-    for op in block.body:
-        for r in op.regions:
-            yield from _blocks(r)
-
-
 _OVERWRITTEN = "bind one of them to other bytes, or finish with the first before the second is made"
 _UNDEFINED = "it lies outside what was loaded or valid, or its asynchronous producer was not waited for"
 
@@ -369,6 +398,13 @@ def machine(context: Context) -> Machine:
     """The machine of a run."""
     found = context.state
     assert isinstance(found, Machine)
+    return found
+
+
+def core(context: Context) -> Core:
+    """The core that runs."""
+    found = machine(context).core
+    assert found is not None
     return found
 
 

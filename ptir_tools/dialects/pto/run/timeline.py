@@ -175,7 +175,7 @@ class Timeline:
         return sorted(made, key=lambda s: (PIPES.index(s.pipe), -s.cycles, s.cause))
 
     def critical_path(self) -> list[Span]:
-        """The ops, each of which waited for the one before, up to the one that ends last. They fill the makespan."""
+        """A chain of ops up to the one that ends last. Each waited for the one before, so that they fill the makespan."""
         at = max(self.spans, key=lambda s: s.end, default=None)
         path = []
         while at is not None:
@@ -237,7 +237,7 @@ def cycles(
     made: Sequence[tuple[str, Tile]],
     memory: tuple[Array, bool] | None,
 ) -> int:
-    """The cycles of an op in its pipe: at least one, and of one that only renames a tile one."""
+    """The cycles of an op in its pipe: at least 1, and exactly 1 if it only renames a tile."""
     if facts(op).renames:
         return 1
     if pipe == "M":

@@ -28,7 +28,8 @@ def late(block: Region) -> Iterator[tuple[Op, str]]:
 
 
 def addresses_first(block: Region) -> list[Op]:
-    """The ops of a block, where each assignment to what an op makes comes before that op, and before it what it needs."""
+    """The ops of a block in another order: the assignment of an address to what an op makes is before that op, and so is what the
+    address is computed from."""
     places = {op: k for k, op in enumerate(block.body)}
     ahead: dict[Op, list[Op]] = {}
     for op in block.body:
@@ -51,7 +52,7 @@ def _made_by(op: Op) -> Op | None:
 
 
 def _needed(op: Op, place: int, places: dict[Op, int]) -> list[Op]:
-    """What the address of an assignment needs of the ops behind a place of the block, in order."""
+    """The ops after a place of the block from which the address of an assignment is computed, in order."""
     found: set[Op] = set()
     todo = [op.operands[1]]
     while todo:

@@ -35,6 +35,7 @@ from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Op, Operand, Region, Value, operand_type
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.order.signals import BARRIER, Signal, Signals, cores_of, signals_of
+from ptir_tools.dialects.pto.structure import is_barrier, is_fifo, is_subblock, is_sync
 from ptir_tools.dialects.pto.targets import target_of
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.addresses import addresses_first, late
@@ -60,8 +61,8 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
 
 
 def refused(program: Program, diagnostics: Diagnostics) -> bool:
-    """Report what has no instruction: returned values, events as parameters, unknown ops with blocks, and addresses that are
-    computed too late."""
+    """Report what has no instruction: returned values, events as parameters, FIFOs, unknown ops with blocks, and addresses
+    that are computed too late."""
     before = diagnostics.errors
     for function in program.functions:
         if function.results:
@@ -70,9 +71,12 @@ def refused(program: Program, diagnostics: Diagnostics) -> bool:
         if any(isinstance(p.type, EventType) for p in function.params):
             diagnostics.error(NOT_TRANSLATABLE, "a flag is not an argument; wait for the event before the call", function.loc)
         for op in function.ops():
+            if is_fifo(op) or is_subblock(op):
+                message = "a kernel that passes tiles between cores is written as PTO IR only"
+                diagnostics.error(NOT_TRANSLATABLE, message, op.loc)
             if op.regions and op.defn.short not in _CONTROL:
                 diagnostics.error(NOT_TRANSLATABLE, f"{op.defn.short} is not an instruction", op.loc)
-        for block in (function, *(r for op in function.ops() for r in op.regions)):
+        for block in function.blocks():
             for op, why in late(block):
                 diagnostics.error(NOT_TRANSLATABLE, why, op.loc, help="compute the address before the op that makes the tile")
     return diagnostics.errors > before
@@ -87,19 +91,13 @@ class _Text:
 
     def block(self, block: Region) -> Iterator[str]:
         """All ops of a block, and the flags at its end."""
-        for op in addresses_first(block):
-            yield from self.flags(self.signals.before.get(op))
-            flow = _CONTROL.get(op.defn.short)
-            if flow is not None:
-                yield from flow(self, op)
-            elif op.defn.short not in ("sync", "sync.op"):  # they are their flags
-                yield f"{_statement(op)};\n"
-            yield from self.flags(self.signals.behind.get(op))
-        yield from self.flags(self.signals.ends.get(block))
-
-    def flags(self, found: Sequence[Signal] | None) -> Iterator[str]:
-        """The flags at one place."""
-        return (_signal(s, len(self.signals.cores) > 1) for s in found or ())
+        for x in self.signals.along(block, addresses_first(block)):
+            if isinstance(x, Signal):
+                yield _signal(x, len(self.signals.cores) > 1)
+            elif (flow := _CONTROL.get(x.defn.short)) is not None:
+                yield from flow(self, x)
+            elif not is_sync(x) and not is_barrier(x):  # they are their flags
+                yield f"{_statement(x)};\n"
 
     def loop(self, op: Op) -> Iterator[str]:
         """A counter that goes up to a bound."""

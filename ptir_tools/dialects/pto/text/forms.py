@@ -32,11 +32,12 @@ _FORMS: dict[str, str] = {
     "source[indices] : source, to": "tile.load",
     "tile, target[indices] : target, tile": "tile.store",
     "tile, scale, target[indices] : tile, scale, target": "tile.store.fp",
-    "x[indices] : x -> to": "tile.extract",
+    "x[indices] : x -> to": "tile.extract tile.extract.vec",
     "tile, address : tile, address": "tile.assign",
     "x : x, to": "tile.expands tile.tri",
     "x : to": "tile.ci",
-    " : to": "tile.undef",
+    " : to": "tile.undef tile.pop subblock",
+    "": "fifo.open fifo.free",
     "x : x -> to": "tile.abs tile.neg tile.cvt tile.trans tile.reshape tile.fillpad tile.fillpad.inplace tile.fillpad.expand",
     "a, b : a -> to": "tile.cmp tile.cmps tile.partadd tile.partmul tile.partmax tile.partmin",
     "a, b : a, b": "tile.adds tile.subs tile.muls tile.divs tile.maxs tile.mins tile.rems tile.fmods tile.pows tile.ands "
@@ -48,7 +49,7 @@ _FORMS: dict[str, str] = {
     "a, b, c : a, c -> to": "tile.adddeqrelu",
     "a, b, mode : to": "tile.sels",
     "a, ai, b, bi : a, ai -> to, order": "tile.partargmax tile.partargmin",
-    "tile : tile": "tile.print",
+    "tile : tile": "tile.print tile.push",
     "source[indices] : source": "tile.prefetch",
     "x[indices], into : x, into -> to": "tile.insert",
     "x[indices], scale, into : x, scale, into -> to": "tile.insert.fp",
@@ -91,7 +92,7 @@ def form_of(d: OpDef) -> Form:
     names = {f.partition("[")[0].rstrip("?*"): tuple(re.findall(r"\[(\w+)\]", f)) for f in flags}
     return Form(
         tuple(names),
-        tuple(t.rstrip("*") for t in left.split(", ")),
+        tuple(t.rstrip("*") for t in left.split(", ") if t),
         tuple(right.split(", ")) if arrow else None,
         {name: groups for name, groups in names.items() if groups},
         frozenset(f[:-1] for f in flags if f.endswith("?")),

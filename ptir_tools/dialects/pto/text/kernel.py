@@ -16,7 +16,7 @@ from ptir_tools.dialects.pto.memory.info import infer
 from ptir_tools.dialects.pto.memory.spare import end_of_tiles
 from ptir_tools.dialects.pto.ops.memory import is_load
 from ptir_tools.dialects.pto.order.signals import Signals, signals_of
-from ptir_tools.dialects.pto.structure import is_assign, tiles_of
+from ptir_tools.dialects.pto.structure import is_assign, tile_type, tiles_of
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.text.assembly import NOT_TRANSLATABLE
 from ptir_tools.dialects.pto.text.cpp.spelling import RESERVED, identifier, sides, unit_dims
@@ -116,8 +116,7 @@ class Kernel:
 
     def region(self, op: Op, v: Value) -> Extents:
         """Rows and columns that are valid in a result: those that the op or its type states, else by the rule of the op."""
-        t = v.type
-        assert isinstance(t, TileType)
+        t = tile_type(v)
         if (given := stated(op, t, self.number)) is not None:
             return self.flat(given, t, op)
         whole = of_shape(sides(t))
@@ -157,8 +156,7 @@ def strides(kernel: Kernel, t: MemRefType, extents: list[Linear]) -> Extents:
 
 def sizes(kernel: Kernel, op: Op, tile: Value) -> list[Linear]:
     """The extents of a window: the valid region that the op or the type states, else that of the tile."""
-    t = tile.type
-    assert isinstance(t, TileType)
+    t = tile_type(tile)
     if (given := stated(op, t, kernel.number)) is not None:
         return list(given)
     if is_load(op):

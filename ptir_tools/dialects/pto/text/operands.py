@@ -133,7 +133,7 @@ def _types(
     entries: dict[str, Node],
 ) -> None:
     before, after = scope.types(s.before), None if s.after is None else scope.types(s.after)
-    require(s.before is not None, "ParseError", f"{d.short} needs its types after `:`", at=OP_NAME)
+    require(s.before is not None or not form.types, "ParseError", f"{d.short} needs its types after `:`", at=OP_NAME)
     if "event" in d.attr_index:
         attrs["event"] = _event(s, d, before if after is None else after)
     elif after is None and before and isinstance(before[-1], EventType):
@@ -145,7 +145,7 @@ def _types(
     left = {name: iter(given) for name, given in groups.items()}
     for name, t in declared:
         if (x := next(left.get(name, iter(())), None)) is not None:
-            agree(x, t)
+            agree(x, t, _types_of(form) if form.subscripts else None)
 
 
 def _event(s: Statement, d: OpDef, listed: list[Type]) -> Type | None:
@@ -237,8 +237,9 @@ def shown(x: Operand) -> str:
     return f"%{x.name}" if isinstance(x, Value) else literals.scalar_text(x) if isinstance(x, Literal) else "?"
 
 
-def agree(x: Operand, declared: Type) -> None:
-    """Check that the type at a use agrees with the value's, as far as both are known. Raises Violation."""
+def agree(x: Operand, declared: Type, help: str | None = None) -> None:
+    """Check that the type at a use agrees with the value's, as far as both are known. Raises Violation, with `help` if one is of
+    a memref and the other of a tile."""
     actual = x.type if isinstance(x, (Value, Literal)) else UNTYPED
     if actual in (POISON, UNTYPED) or declared is POISON or declared.accepts(actual):
         return
@@ -246,7 +247,8 @@ def agree(x: Operand, declared: Type) -> None:
         return
     message = f"operand `{shown(x)}` is {type_text(actual)}, declared {type_text(declared)}"
     at = shown(x) if isinstance(x, Value) else None
-    raise Violation(_clash(declared, actual), message, at=at)
+    code = _clash(declared, actual)
+    raise Violation(code, message, at=at, help=help if code == "TypeMismatch" and type(actual) is not type(declared) else None)
 
 
 def _clash(declared: Type, actual: Type) -> str:

@@ -160,6 +160,8 @@ class Reader(Scope):
             elif (op := self.statement(s)) is not None:
                 into.body.append(op)
         except Violation as violation:
+            if isinstance(violation.at, str) and (place := self.places.get(violation.at.removeprefix("%"))) is not None:
+                violation.labels += ((place, f"{violation.at} is defined here"),)
             self.diagnostics.violation(violation, s.loc)
             self.poison(s)
         except LimitExceeded as limit:
@@ -319,6 +321,7 @@ def _nearest(name: str) -> list[str]:
     known = [("" if d.startswith(("pto.scf", "pto.func")) else "pto.") + d[4:] for d in OPS if d.startswith("pto.")]
     tail = name.rpartition(".")[2]
     whole = [k for k in (f"pto.{name}", f"pto.tile.{name}", f"pto.tile.{tail}", f"pto.{tail}", f"scf.{tail}") if k in known]
+    whole += [k for k in known if k.endswith(f".{tail}")]
     return whole[:1] or ([same] if (same := same_op(name, known)) is not None else near_names(name, known))
 
 

@@ -45,6 +45,17 @@ def _keyword(written: str) -> str | None:
 
 
 _MISTAKES = (
+    Mistake(
+        rf"{HERE}(?P<shown>!?[\w.]+<(?:[^<>\n%]|<[^<>\n%]*>)*[^<>\n%\s])(?P<wrong>)[ \t]*$",
+        r"`>` is missing after `\g<shown>`",
+        ">",
+        "TYPE",
+    ),
+    Mistake(  # the arrow's `>` closed it
+        rf"(?P<shown>!?[\w.]+<(?:[^<>\n%]|<[^<>\n%]*>)*[^<>\n%\s])(?P<wrong>)[ \t]*->[ \t]*{HERE}[!\w(]",
+        r"`>` is missing after `\g<shown>`",
+        ">",
+    ),
     Mistake(rf"(?P<wrong>){HERE}(?:!?[\w.]+<|!pto\.event\b|index\b|[a-z]+\d)", "expected `:` before the type", ": ", "COLON"),
     Mistake(
         rf"[\w.]+[ \t]+(?:{_VALUE}[ \t]*,[ \t]*)*{_VALUE}(?P<wrong>)[ \t]+(?P<shown>{_VALUE})[ \t]*{HERE}",
@@ -52,6 +63,7 @@ _MISTAKES = (
         ",",
         "COMMA",
     ),
+    Mistake(rf"\[[^\[\]\n]*\w(?P<wrong>)[ \t]+{HERE}(?:%|-?\d)", "`,` is missing between two indices", ",", "COMMA"),
     Mistake(
         rf"^[ \t]*(?P<wrong>[\w.]+)[ \t]+{HERE}@",
         f"a function begins with `{_FUNC}`",

@@ -96,7 +96,8 @@ def statement_text(op: Op) -> str:
     """An ordinary op without its results: `pto.tile.add %a, %b : T`."""
     form, groups, attrs = form_of(op.defn), grouped(op), op.defn.named(op.attrs)
     words = " ".join([_text_name(op.defn.short), *clauses(op)])
-    return f"{words} : {_signature(form.types, form.results, groups, attrs, attrs.get('event'))}"
+    types = _signature(form.types, form.results, groups, attrs, attrs.get("event"))
+    return f"{words} : {types}" if types else words
 
 
 def _text_name(short: str) -> str:

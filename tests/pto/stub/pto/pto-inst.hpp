@@ -265,12 +265,19 @@ template <typename D, typename S> constexpr pipe_t between() {
   return D::Loc == TileType::Scaling ? PIPE_FIX : PIPE_MTE1;
 }
 
+template <typename D, typename S> constexpr bool whole_row() {
+  return D::Loc != TileType::Left || S::Rows != 1 ||
+         (S::Cols * sizeof(typename S::DType) % 512 == 0 && D::Cols * sizeof(typename S::DType) % 512 == 0);
+}
+
 template <typename D, typename S> void TMOV(D d, S s) {
+  static_assert(whole_row<D, S>(), "a row that goes to Left has a multiple of 512 bytes");
   using T = typename D::DType;
   record(between<D, S>(), [=] { d.fill([&](int64_t r, int64_t c) { return stub::narrow<T>(stub::wide(s.at(r, c))); }); });
 }
 
 template <typename D, typename S> void TEXTRACT(D d, S s, int64_t row, int64_t column) {
+  static_assert(whole_row<D, S>(), "a row that goes to Left has a multiple of 512 bytes");
   record(PIPE_MTE1, [=] { d.fill([&](int64_t r, int64_t c) { return s.at(r + row, c + column); }); });
 }
 
@@ -562,7 +569,9 @@ template <typename D, typename M, typename A, typename B, typename X> void TSEL(
   });
 }
 
-template <typename D, typename A> void TCVT(D d, A a, RoundMode mode) {
+enum class SaturationMode { ON, OFF };
+
+template <typename D, typename A> void TCVT(D d, A a, RoundMode mode, SaturationMode saturates = SaturationMode::OFF) {
   static_assert(D::isRowMajor, "TCVT is on rows");
   using T = typename D::DType;
   record(PIPE_V, [=] {
@@ -574,6 +583,10 @@ template <typename D, typename A> void TCVT(D d, A a, RoundMode mode) {
             : mode == RoundMode::CAST_CEIL  ? std::ceil(x)
             : mode == RoundMode::CAST_ROUND ? std::round(x)
                                             : std::nearbyint(x);
+      if constexpr (std::is_integral_v<T> && std::is_same_v<decltype(x), double>) {
+        double low = double(std::numeric_limits<T>::min()), high = double(std::numeric_limits<T>::max());
+        if (saturates == SaturationMode::ON) x = x != x ? 0 : x < low ? low : x > high ? high : x;
+      }
       return stub::narrow<T>(x);
     });
   });

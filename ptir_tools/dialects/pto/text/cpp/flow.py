@@ -36,11 +36,11 @@ def body(kernel: Kernel) -> list[str]:
 
 
 def _block(kernel: Kernel, block: Region) -> None:
-    for op in addresses_first(block):
-        _flags(kernel, kernel.signals.before.get(op))
-        _op(kernel, op)
-        _flags(kernel, kernel.signals.behind.get(op))
-    _flags(kernel, kernel.signals.ends.get(block))
+    for x in kernel.signals.along(block, addresses_first(block)):
+        if isinstance(x, Signal):
+            kernel.line(_flag(x, kernel.target), x.core)
+        else:
+            _op(kernel, x)
 
 
 def _op(kernel: Kernel, op: Op) -> None:
@@ -55,17 +55,12 @@ def _op(kernel: Kernel, op: Op) -> None:
             kernel.line(line)
         for line in calls:
             kernel.line(line, kernel.signals.units[op].core)
+    elif op.results and isinstance(op.result.type, TileType):
+        for line in kernel.declared(op.result, op):  # undefined elements
+            kernel.line(line)
     elif op.results:
         made = literal(op.attr("value")) if op.defn.is_constant else expression(kernel, op)
         kernel.line(f"const {value_type(op.result.type)}{kernel.name(op.result)} = {made};")
-
-
-# Flags
-
-
-def _flags(kernel: Kernel, found: Sequence[Signal] | None) -> None:
-    for s in found or ():
-        kernel.line(_flag(s, kernel.target), s.core)
 
 
 def _flag(s: Signal, target: Target) -> str:

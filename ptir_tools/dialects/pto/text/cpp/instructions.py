@@ -19,12 +19,12 @@ from ptir_tools.dialects.pto.ops.irregular import BLOCK
 from ptir_tools.dialects.pto.order.signals import BARRIER
 from ptir_tools.dialects.pto.pipes import is_tile_op, opcodes_of
 from ptir_tools.dialects.pto.rules import group
-from ptir_tools.dialects.pto.structure import tiles_of
+from ptir_tools.dialects.pto.structure import memref_type, tiles_of
 from ptir_tools.dialects.pto.text.cpp.kernel import Kernel
 from ptir_tools.dialects.pto.text.cpp.memory import global_tensor
 from ptir_tools.dialects.pto.text.cpp.spelling import element, sides, tile_type, value_type
 from ptir_tools.dialects.pto.text.kernel import NOTHING, own_operands
-from ptir_tools.dialects.pto.types import MemRefType, TileType, tile, type_text
+from ptir_tools.dialects.pto.types import TileType, tile, type_text
 from ptir_tools.dialects.pto.valid import both, of_shape
 
 Lines = tuple[list[str], list[str]]  # those before the calls, and the calls
@@ -99,6 +99,8 @@ def _called(kernel: Kernel, op: Op, scratch: Sequence[str] = ()) -> str:
             kind = "" if isinstance(t, TileType) else value_type(t).strip()
             template = form.format(to=given[0], x=given[1], kind=kind, value=attrs[name])
     modes = [spelled(attrs[name]) for name, spelled in _MODES.items() if name in attrs]
+    if own.converts and kernel.tiles[tiles_of(op)[0]].dtype.is_float and kernel.tiles[op.result].dtype.is_integer:
+        modes.append("SaturationMode::ON")
     return f"{own.form.name or opcodes_of(op.defn)[0]}{template}({', '.join([*given, *modes])});"
 
 
@@ -120,6 +122,16 @@ def _choice(kernel: Kernel, op: Op) -> Lines:
     (a, first), (b, second) = seen
     test, to = f"{kernel.scalar(op.operands[2])} == 1", kernel.name(op.result)
     return [*first, *second], [f"if ({test}) {{", f"  TMOV({to}, {a});", "} else {", f"  TMOV({to}, {b});", "}"]
+
+
+def _sum(kernel: Kernel, op: Op) -> Lines:
+    """A sum of three in two calls: the chip has no instruction for it."""
+    a, b, c = own_operands(op)
+    to, last = kernel.name(op.result), kernel.scalar(c)
+    if kernel.address(op.result) in (None, kernel.address(tiles_of(op)[-1])):
+        kernel.refuse(f"the result is written before %{last} is read: bind them to different addresses", op.loc)
+    first = f"{facts(op).form.name}({to}, {kernel.scalar(a)}, {kernel.scalar(b)});"
+    return [], [first, *_fence(kernel), f"TADD({to}, {to}, {last});"]
 
 
 def _load(kernel: Kernel, op: Op) -> Lines:
@@ -220,8 +232,7 @@ def _spare_tiles(kernel: Kernel, op: Op) -> list[tuple[TileType, Extents]]:
 
 def _prefetched(kernel: Kernel, op: Op) -> tuple[TileType, Extents]:
     """The tile that a prefetch fills."""
-    memref = operand_type(op.operands[0])
-    assert isinstance(memref, MemRefType)
+    memref = memref_type(op.operands[0])
     sizes = [constant(x) for x in group(op, "valid")] or [1] * memref.rank
     if None in sizes:
         kernel.refuse("the library prefetches into a tile: state its extents as numbers", op.loc)
@@ -356,6 +367,7 @@ _FAMILIES: dict[str, Callable[[Kernel, Op], Lines]] = {
     "call": _call,
     "select": _select,
     "choice": _choice,
+    "sum": _sum,
     "load": _load,
     "store": _store,
     "prefetch": _prefetch,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ptir_tools.core.ir import Op, Operand, Value, operand_type
+from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.source import Loc
 from ptir_tools.dialects.pto.affine import Linear, number
 from ptir_tools.dialects.pto.ops.memory import memory_of, touches_memory
 from ptir_tools.dialects.pto.rules import group
-from ptir_tools.dialects.pto.structure import tiles_of
+from ptir_tools.dialects.pto.structure import memref_type, tiles_of
 from ptir_tools.dialects.pto.text.cpp.kernel import Kernel, Window
 from ptir_tools.dialects.pto.text.cpp.spelling import element, unit_dims, value_type
 from ptir_tools.dialects.pto.text.kernel import sizes, strides
@@ -20,8 +20,7 @@ RANK = 5  # of a global tensor
 
 def parameter(kernel: Kernel, p: Value) -> Iterator[str]:
     """The C++ parameters of a memref: a pointer, and its extents that are not in the type."""
-    t = p.type
-    assert isinstance(t, MemRefType)
+    t = memref_type(p)
     name = kernel.name(p)
     yield f"{value_type(t)}{name}"
     extents = []
@@ -65,8 +64,7 @@ def global_tensor(kernel: Kernel, op: Op) -> tuple[str, str]:
     """The window of a load, store or prefetch: the name of the global tensor, and its declaration."""
     at = memory_of(op) if touches_memory(op) else op.operands[0]
     base = window(kernel, at, op.loc)
-    memref = operand_type(at)
-    assert isinstance(memref, MemRefType)
+    memref = memref_type(at)
     tiles = [*(v for v in op.results if isinstance(v.type, TileType)), *tiles_of(op)]
     pairs = _dimensions(kernel, op, base, memref, tiles[0] if tiles else None)
     whole = base.extents[0] * base.strides[0] if base.extents else number(1)
