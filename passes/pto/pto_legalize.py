@@ -185,7 +185,7 @@ class _Conversion:
         if source.is_integer:
             return self.of_integers(x, source, to)
         if to.is_float or source is not F32:
-            return None if source is F32 else self.then(self.through(x, F32), to, rmode)
+            return None if F32 in (source, to) else self.then(self.through(x, F32), to, rmode)
         return self.bounded(x, to, rmode)
 
     def then(self, x: Value | None, to: DType, rmode: str = "CAST_RINT") -> Value | None:

@@ -30,7 +30,7 @@ VERIFIERS = [ALL[0], *ALL[2:4], ("translate", "--to", "tiny")]
 @pytest.mark.parametrize("ends", ["\n", "\r\n"])
 def test_programs_are_treated_one_by_one(ptir: Ptir, args: tuple[str, ...], ends: str) -> None:
     text = f"// first\n{LINE}{GOOD}{LINE}{LINE}{GOOD}{LINE}".replace("\n", ends)
-    assert ptir(*args, stdin=text.encode()).status == 1
+    assert ptir(*args, stdin=text.encode()).status == (args != ("fmt",))  # `fmt` does not ask whether a name is there twice
     ran = ptir(*args, "--split-input", stdin=b"\xef\xbb\xbf" + text.encode())
     assert ran.status == 0 and ran.err == ""
     assert ran.text.count(GOOD) == 2 * (args in WRITERS)

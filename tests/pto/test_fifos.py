@@ -110,8 +110,8 @@ def test_a_tile_goes_there_and_back_in_a_loop() -> None:
     vector = f"""%t = pto.tile.load %a[%k, %c0] : {M}, {row}
 pto.tile.push %t {{fifo = g}} : {row}
 %u = pto.tile.pop {{fifo = f}} : {row}
-pto.fifo.free {{fifo = f}}
 %v = pto.tile.adds %u, %one : {row}, f32
+pto.fifo.free {{fifo = f}}
 pto.tile.store %v, %out[%k, %c0] : {M}, {row}"""
     left, acc = "tile<1x16xf32, #pto.tile_info<loc=Left>>", "tile<1x16xf32, #pto.tile_info<loc=Acc>>"
     cube = f"""%x = pto.tile.pop {{fifo = g}} : {mat}
