@@ -6,7 +6,6 @@ import pytest
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
-from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.targets import find
 from ptir_tools.dialects.pto.text.cpp import write
 from ptir_tools.passes import PassContext, run_pipeline
@@ -246,22 +245,3 @@ def test_conversions(source, target):
         )
         assert codes(text, STRICT) == ([] if to in known else ["IllegalOnTarget"]), to
         same(text, x=given(source), o=np.zeros((16, 64), ELEMENTS[to]))
-
-
-@pytest.mark.parametrize("target", ["a3", "a5"])
-@pytest.mark.parametrize("source", sorted(DTYPE_TEXT.values()))
-def test_every_pair_of_element_types_ends(source, target):
-    """A conversion that has no way through other elements stays as it is; no pair goes round in circles."""
-    for to in sorted(DTYPE_TEXT.values()):
-        before, after = f"tile<16x64x{source}>", f"tile<16x64x{to}>"
-        lines = [
-            f"%t = pto.tile.load %x[0, 0] : pto.memref<16x64x{source}>, {before}",
-            f"%y = pto.tile.cvt %t : {before} -> {after}",
-            f"pto.tile.store %y, %o[0, 0] : pto.memref<16x64x{to}>, {after}",
-        ]
-        text = module(f"%x: pto.memref<16x64x{source}>, %o: pto.memref<16x64x{to}>", *lines, target=target)
-        if codes(text):
-            continue
-        program = good(text)
-        run_pipeline(program, "pto-infer-tile-info,pto-legalize", PassContext(diagnostics=Diagnostics()))
-        assert set(codes(printed(program), STRICT)) <= {"IllegalOnTarget", "InvalidLayout"}
