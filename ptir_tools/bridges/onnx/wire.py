@@ -33,12 +33,15 @@ def _graph(data: memoryview, begin: int, stop: int, name: str) -> Iterator[bytes
 
 
 def _tensor(data: memoryview, begin: int, stop: int, name: str) -> Iterator[bytes | memoryview]:
+    outside = False
     for number, start, at, end in _fields(data, begin, stop):
         if number != RAW_DATA or end - at <= BIG:
             yield data[start:end]
             continue
+        outside = True
         for key, value in (("location", name), ("offset", str(at)), ("length", str(end - at))):
             yield _field(EXTERNAL_DATA, _field(1, key.encode()) + _field(2, value.encode()))
+    if outside:  # behind all fields: of two locations the last counts, and some exporters write the default
         yield _varint(DATA_LOCATION << 3 | _VARINT) + _varint(1)
 
 

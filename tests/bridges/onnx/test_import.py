@@ -406,10 +406,14 @@ def test_a_slice_from_the_end_of_a_dynamic_axis() -> None:
         assert str(program.main.result_types[0]) == f"tensor<f32, ?Bx{1 if start == -1 else 2}x3>"
 
 
-def test_big_weights_are_read_from_the_file_when_they_are_wanted(tmp_path: Path) -> None:
-    """What protobuf parses has none of their bytes; the program is the one of the whole model."""
+@pytest.mark.parametrize("stated", [False, True])
+def test_big_weights_are_read_from_the_file_when_they_are_wanted(tmp_path: Path, stated: bool) -> None:
+    """What protobuf parses has none of their bytes; the program is the one of the whole model. Some exporters state where bytes
+    are, also when they are in the model."""
     w, b = noise(200, 128), noise(128)
     m = model([node("Gemm", "x w b", "y")], {"x": [2, 200]}, ["y"], {"w": w, "b": b})
+    if stated:
+        m.graph.initializer[0].data_location = onnx.TensorProto.DEFAULT
     onnx.save(m, tmp_path / "m.onnx")
     data = (tmp_path / "m.onnx").read_bytes()
     light = onnx.ModelProto.FromString(wire.without_weights(data, "m.onnx"))
