@@ -9,6 +9,7 @@ import subprocess
 import sys
 import warnings
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -561,6 +562,31 @@ def test_padding_other_axes_than_a_dynamic_one() -> None:
     for mode in ("reflect", "edge", "wrap"):
         m = model([node("Pad", "x p", "y", mode=mode)], {"x": ["B", 5]}, ["y"], {"p": np.array([0, 2, 0, 1])})
         same(m, {"x": noise(2, 5)})
+
+
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("op", ["Conv", "MaxPool", "AveragePool"])
+def test_same_padding_along_dynamic_axes(op: str, mode: str) -> None:
+    """The padding depends on the extent, which the run knows: one window per stride, for every rest of the stride."""
+    for kernel, stride, dilation in product((1, 2, 3, 5), (1, 2, 3), (1, 2) if op == "Conv" else (1,)):
+        attrs = {"kernel_shape": [kernel, 1], "strides": [stride, 1], "dilations": [dilation, 1], "auto_pad": mode}
+        weights = {"w": noise(2, 3, kernel, 1)} if op == "Conv" else {}
+        m = model([node(op, " ".join(["x", *weights]), "y", **attrs)], {"x": ["N", 3, "H", "W"]}, ["y"], weights, 19)
+        program = ptir.from_onnx(m)
+        for h in range(1, 9):
+            x, count, span = noise(2, 3, h, 4), -(-h // stride), (kernel - 1) * dilation + 1
+            total = max((count - 1) * stride + span - h, 0)
+            low = total // 2 if mode == "SAME_UPPER" else -(-total // 2)
+            at = np.arange(count)[:, None] * stride - low + np.arange(kernel) * dilation
+            seen = np.where(((at >= 0) & (at < h))[:, :, None], x[:, :, np.clip(at, 0, h - 1)], np.nan)  # [2, 3, count, taps, 4]
+            wanted = (
+                np.einsum("nctkw,ock->notw", np.nan_to_num(seen), weights["w"][..., 0])
+                if op == "Conv"
+                else (np.nanmax if op == "MaxPool" else np.nanmean)(seen, axis=3)
+            )
+            for engine in ENGINES:
+                (found,) = ptir.run(program, {"x": x}, engine=engine).values()
+                np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
 # ---- what breaks a rule of ONNX

@@ -6,9 +6,9 @@ import math
 from math import prod
 
 from ptir_tools.bridges.extent_ops import reversed_along
-from ptir_tools.bridges.extents import Size, dim, divided_up, of, smaller
+from ptir_tools.bridges.extents import Size, dim, divided_up, larger, of, smaller
 from ptir_tools.bridges.onnx.ops.elementwise import centered
-from ptir_tools.bridges.onnx.ops.shape import cut
+from ptir_tools.bridges.onnx.ops.shape import cut, pad
 from ptir_tools.bridges.onnx.protocols import Attribute
 from ptir_tools.bridges.onnx.table import Node, back, fixed, handles, plus, refused, stretched, wide
 from ptir_tools.core.arrays import Array
@@ -21,6 +21,11 @@ from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.dialects.ptir.composites.rounding import sqrt
 
 Pairs = list[tuple[int, int]]
+
+
+def lowest(dtype: DType) -> float:
+    """The least number of a dtype."""
+    return -math.inf if dtype.is_float else dtype.min
 
 
 def numbers(node: Node, name: str, default: list[int]) -> list[int]:
@@ -43,6 +48,7 @@ class Window:
         self.spans = [(k - 1) * d + 1 for k, d in zip(kernel, self.dilations, strict=True)]
         given = numbers(node, "pads", [0] * (2 * n))
         self.pads: Pairs = [(given[i], given[i + n]) for i in range(n)]
+        self.moving: dict[int, tuple[int, int, Size]] = {}  # by axis: the most padding, and the place in it where windows begin
         mode = node.attr("auto_pad", "NOTSET")
         if mode == "VALID":
             self.pads = [(0, 0)] * n
@@ -50,14 +56,25 @@ class Window:
             self.pads = [self._same(spatial[i], i, mode == "SAME_UPPER") for i in range(n)]
 
     def _same(self, extent: Dim, i: int, upper: bool) -> tuple[int, int]:
-        if not isinstance(extent, int):
-            if self.strides[i] != 1 and self.spans[i] != 1:
-                raise refused(f"auto_pad SAME along the symbolic extent {extent}", "give the symbols with --bind")
-            total = self.spans[i] - 1
-        else:
-            total = max((-(-extent // self.strides[i]) - 1) * self.strides[i] + self.spans[i] - extent, 0)
-        less, more = total // 2, total - total // 2
-        return (less, more) if upper else (more, less)
+        """The padding with which there is a window per stride; it depends on the extent modulo the stride alone."""
+        stride, span = self.strides[i], self.spans[i]
+        if isinstance(extent, int):
+            total = max((-(-extent // stride) - 1) * stride + span - extent, 0)
+            low = (total + (not upper)) // 2
+            return low, total - low
+        lows = {(max(span - rest, 0) + (not upper)) // 2 for rest in range(1, stride + 1)}
+        if len(lows) > 1:
+            total_ = larger((divided_up(of(extent), stride) - 1) * stride + span - of(extent), 0)
+            self.moving[i] = max(lows), span - 1 - min(lows), max(lows) - (total_ + (not upper)) // 2
+            return 0, 0
+        return min(lows), max(span - 1 - min(lows), 0)
+
+    def placed(self, x: Tensor, value: float) -> Tensor:
+        """`x` [N, C, spatial…] padded with `value` along symbolic extents whose padding depends on them."""
+        for i, (low, high, start) in self.moving.items():
+            count = of(x.shape[2 + i]) + self.spans[i] - 1
+            x = cut(pad(x, 2 + i, low, high, value), 2 + i, start, count)
+        return x
 
 
 def channels_last(x: Tensor) -> Tensor:
@@ -80,7 +97,7 @@ def _crop(x: Tensor, pads: Pairs) -> tuple[Tensor, Pairs]:
 
 def convolved(x: Tensor, w: Tensor, groups: int, window: Window, accum: DType | None = None) -> Tensor:
     """[N, places…, outputs] from x [N, C, spatial…] and weights [outputs, C / groups, taps…]."""
-    x, pads = _crop(x, window.pads)
+    x, pads = _crop(window.placed(x, 0), window.pads)
     if not isinstance(x.shape[1], int):  # the run checks that the symbol is the number
         x = x.reshape([x.shape[0], fixed(w.shape[1]) * groups, *x.shape[2:]])
     patches = channels_last(x).extract_patches(window.kernel, strides=window.strides, dilation=window.dilations, padding=pads)
@@ -194,6 +211,7 @@ class Pool:
     def reduce(self, x: Tensor, kind: Literal["sum", "max"]) -> Tensor:
         """`reduce_window` over the spatial axes of `x`."""
         w = self.window
+        x = w.placed(x, 0 if kind == "sum" else lowest(x.dtype))
         pads = [(0, 0), (0, 0), *((low, high) for (low, _), high in zip(w.pads, self.high, strict=True))]
         ones = [1] * x.rank
         out = x.reduce_window([1, 1, *w.kernel], [1, 1, *w.strides], pads, ones, [1, 1, *w.dilations], reduce=kind)
@@ -223,7 +241,7 @@ def average_pool(node: Node) -> Tensor:
     total = pool.reduce(wide(x), "sum")
     include = bool(node.attr("count_include_pad"))
     if len(pool.counts) < x.rank - 2:
-        if pool.cuts or (any(map(any, pool.window.pads)) and not include):
+        if pool.cuts or ((pool.window.moving or any(map(any, pool.window.pads))) and not include):
             ones = node.block.full(1, wide(x))
             return back(total / pool.reduce(ones, "sum"), x)
         return back(total / float(prod(pool.window.kernel)), x)
@@ -261,8 +279,7 @@ def max_pool(node: Node) -> Tensor | list[Tensor]:
     w = pool.window
     lists = {"window": w.kernel, "strides": w.strides, "dilation": w.dilations}
     padding = [(low, high) for (low, _), high in zip(w.pads, pool.high, strict=True)]
-    lowest = -math.inf if x.dtype.is_float else x.dtype.min
-    patches = x.reshape([n * c, *spatial, 1]).extract_patches(**lists, padding=padding, pad_value=lowest)
+    patches = x.reshape([n * c, *spatial, 1]).extract_patches(**lists, padding=padding, pad_value=lowest(x.dtype))
     for i, count in enumerate(pool.counts):
         patches = cut(patches, 1 + i, 0, count)
     best = patches.argmax(axis=patches.rank - 1, keepdims=True, output_dtype=SI64)
