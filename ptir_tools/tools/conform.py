@@ -29,7 +29,8 @@ from ptir_tools.core.typed import Protocol
 from ptir_tools.core.types import tensor
 from ptir_tools.core.verify import verify
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects import load_dialect, load_format
+from ptir_tools.dialects import OWNERS, load_dialect, load_format
+from ptir_tools.dialects.sniff import sniff
 from ptir_tools.engines import RunOptions, run
 from ptir_tools.engines.signature import Port
 from ptir_tools.passes import PassContext, default_pipeline, run_pipeline
@@ -148,16 +149,24 @@ def _texts_differ(wanted: str, result: str) -> str:
     return "".join(difflib.unified_diff(wanted.splitlines(True), result.splitlines(True), "expected", "found"))
 
 
-def _format(ir: str) -> tuple[Reader, Writer]:
-    found = load_format(ir)
-    assert found.read is not None and found.write is not None
-    return found.read, found.write
+def _reader(text: str, ir: str) -> Reader:
+    """What reads a module: in the format that the text begins like, if it is one of the IR."""
+    name = sniff(text)
+    read = load_format(name if name and OWNERS[name].name == ir else ir).read
+    assert read is not None
+    return read
+
+
+def _writer(form: str) -> Writer:
+    write = load_format(form).write
+    assert write is not None
+    return write
 
 
 def _program(text: str, ir: str, case: Case, what: str) -> Program:
     """The verified program of a text. Raises Unable."""
     diagnostics, options = Diagnostics(source := Source(what, text)), _options(case)
-    program = _format(ir)[0](source, diagnostics, options)
+    program = _reader(text, ir)(source, diagnostics, options)
     if program is None or not verify(program, diagnostics, options) or diagnostics.errors:
         raise Unable(f"the {what} module is wrong: {'; '.join(map(str, _found(diagnostics)))}")
     return program
@@ -165,7 +174,7 @@ def _program(text: str, ir: str, case: Case, what: str) -> Program:
 
 def _spelled(text: str, ir: str, case: Case, what: str) -> str:
     """A module in this toolkit's canonical spelling, so that only its content is compared."""
-    return "".join(_format(ir)[1](_program(text, ir, case, what), Diagnostics(), Options()))
+    return "".join(_writer(ir)(_program(text, ir, case, what), Diagnostics(), Options()))
 
 
 def _outputs(program: Program, case: Case, engine: str = "auto") -> list[Array]:
@@ -239,8 +248,7 @@ class Ours:
     def __call__(self, task: str, case: Case) -> Answer:
         """Do one task of a case."""
         diagnostics, options = Diagnostics(source := Source("module", case.module or "")), _options(case)
-        read, write = _format(STABLE_FORM if task == "save" else self.ir)
-        program = read(source, diagnostics, options)
+        program = _reader(source.text, self.ir)(source, diagnostics, options)
         if program is not None:
             bind(program, case.bind)
             verify(program, diagnostics, options)
@@ -254,7 +262,9 @@ class Ours:
         if task not in ("verify", "save"):
             pipeline = GRADIENT if task == "gradient" else default_pipeline(program)
             run_pipeline(program, pipeline, PassContext(diagnostics))
-        return Answer(_found(diagnostics), "".join(write(program, Diagnostics(), options)))
+        return Answer(
+            _found(diagnostics), "".join(_writer(STABLE_FORM if task == "save" else self.ir)(program, Diagnostics(), options))
+        )
 
 
 def _options(case: Case) -> Options:

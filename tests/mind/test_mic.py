@@ -77,19 +77,65 @@ LISTING = """module {
   %5 = slice %0 [SliceSpec { start: 0, end: Some(1), stride: 1 }, SliceSpec { start: 1, end: None, stride: 1 }]
   %6 = transpose %0 perm=[1, 0]
   %7 = expand_dims %0 axis=0
+  %8 = slice %0 [SliceSpec { axis: 1, start: 1, end: None, stride: 1 }]
+  %9 = const.f64 nan
+  %10 = const.f64 -inf
+  %11 = add %9, %10
   output %3
   output %4
   output %5
   output %6
   output %7
-}  // next_id = 8
+  output %8
+  output %11
+}  // next_id = 12
 """
 
 
 def test_the_listing_is_read() -> None:
     made = run(LISTING, X)
-    expected = [(2 * X).sum(1, keepdims=True), X[1], X[:1, 1:], X.T, X[None]]
-    assert all(np.array_equal(a, b) for a, b in zip(made, expected, strict=True))
+    expected = [(2 * X).sum(1, keepdims=True), X[1], X[:1, 1:], X.T, X[None], X[:, 1:], np.float64("nan")]
+    assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(made, expected, strict=True))
+
+
+FOREIGN = """module {
+  %0 = const.array[i64; 3] @tab = [1, 2, 3]
+  %1 = array.load %0 [%9]
+  %2 = array.store %0 [%1] = %1
+  %3 = if cond=%1 then=%2 else=%1
+  %4 = vec.load %0 [%1] : vector<8xf32>
+  vec.store %4, %0 [%1] : vector<8xf32>
+  %5 = vec.fma %4, %4, %4 : vector<8xf32>
+  %6 = vec.reduce.add %5 : vector<8xf32> into f32
+  %7 = sparse.attr %2 layout=Csr
+  // fn f reap_threshold=0.5
+  output %7
+}  // next_id = 8
+"""
+
+
+def test_each_instruction_of_the_listing_that_core_ir_lacks_is_named() -> None:
+    with pytest.raises(Rejected) as raised:
+        ptir.verify(ptir.read(FOREIGN, format="mindc"))
+    found = [(d.code, d.message.split("`")[1]) for d in raised.value.diagnostics]
+    names = [
+        "const.array",
+        "array.load",
+        "array.store",
+        "if",
+        "vec.load",
+        "vec.store",
+        "vec.fma",
+        "vec.reduce.add",
+        "sparse.attr",
+    ]
+    assert found == [("E6003", name) for name in names]
+
+
+def test_another_version_is_one_error() -> None:
+    with pytest.raises(Rejected) as raised:
+        ptir.read("mic@2\nT0 f16 2\nm T0\n", format="mic")
+    assert [d.code for d in raised.value.diagnostics] == ["E1007"]
 
 
 @pytest.mark.parametrize(
@@ -107,6 +153,10 @@ def test_the_listing_is_read() -> None:
         (f"{HEAD}N0 const.tensor T0\nN1 relu N0 T0 [\nO N0\n", "E1007"),
         (f"{HEAD}N0 const.tensor T0\n", "E4003"),
         ("mic@1\nT0 [f16;2]\nO N0\n", "E2005"),
+        ("mic@1\nT0 [i64;2]\nN0 const.tensor fill=9223372036854776000 T0\nO N0\n", "E4005"),
+        ("mic@1\nT0 [i32;2]\nN0 const.tensor fill=2.5 T0\nO N0\n", "E4005"),
+        ("mic@1\nT0 [f32;N]\nN0 const.tensor T0\nO N0\n", "E4004"),
+        (f"{HEAD}N0 const.tensor T0\nN1 relu_grad N0 N0 T2\nO N1\n", "E6003"),
     ],
 )
 def test_what_is_wrong_has_a_code(text: str, code: str) -> None:
@@ -121,6 +171,39 @@ def test_what_is_written() -> None:
              "N3 sum N2 [0] kd=1 T2", "O N3", "")  # fmt: skip
     text = "\n".join(lines)
     assert ptir.write(ptir.read(text), "mic") == text
+
+
+TYPED = ("mic@1", "T0 [f32;2,3]", "T1 f32")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        # A transpose puts a placeholder in the table, and refers to f32, or to T0 without it.
+        ("mic@1", "T0 [f32;2,3]", "T1 [f32;?,?]", "N0 const.tensor T0", "N1 transpose N0 [1,0] T0", "O N1"),
+        ("mic@1", "T0 [f32;2,3]", "T1 [f32;?,?]", "T2 f32", "N0 const.tensor T0", "N1 transpose N0 [1,0] T2", "N2 relu N1 T2",
+         "O N2"),
+        # Inputs are where they were, outputs too.
+        (*TYPED, "N0 const.tensor T0", "N1 relu N0 T1", "N2 const.tensor T0", "N3 add N1 N2 T1", "O N3"),
+        (*TYPED, "N5 const.tensor T0", "N1 relu N5 T1", "N2 relu N1 T1", "O N1", "O N2"),
+        (*TYPED, "N5 const.tensor T0", "N1 relu N5 T1", "O N1", "N2 relu N1 T1", "O N2"),
+        (*TYPED, "N0 const.tensor T0", "N1 relu N0 T1", "O N1", "O N0", "O N1"),
+        ("mic@1", "T0 i32", "T1 f32", "N0 const.i64 1 T0", "O N0", "N1 const.i64 2 T0", "N2 add N0 N1 T1", "O N2"),
+        ("mic@1", "T0 [f32;2]", "T1 f32", "N0 const.tensor T0", "N1 const.tensor fill=-0 T0", "N2 mul N0 N1 T1", "O N2"),
+        ("mic@1", "T0 [f64;2]", "T1 f32", "N0 const.tensor T0", "N1 const.tensor fill=NaN T0", "N2 sub N0 N1 T1",
+         "N3 sum N2 [-1] kd=0 T1", "N4 slice N2 0:1:1 T1", "O N3", "O N4"),
+    ],
+)  # fmt: skip
+def test_what_the_tool_wrote_keeps_its_bytes(lines: tuple[str, ...]) -> None:
+    """The tool's own reader and writer give each of these texts back as it is (star-ga/mind 6ffa13c8)."""
+    text = "\n".join([*lines, ""])
+    assert ptir.write(ptir.read(text), "mic") == text
+
+
+def test_names_of_symbols_may_have_the_mark_of_comments() -> None:
+    lines = [*TYPED, "N0 const.tensor T0", "N1 relu N0 T1", "O N1", ""]
+    text = "\n".join(["# a comment", lines[0], '  S0 "a#b"', *lines[1:]])
+    assert ptir.write(ptir.read(text), "mic") == "\n".join(lines)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "i64"])
@@ -142,6 +225,20 @@ def test_an_integer_constant_is_written_as_it_was(constant: str, uses: list[str]
     (line,) = (line for line in written.splitlines() if line.startswith("N2 "))
     assert line.split()[1:3] == constant.split()[:2]
     assert ptir.write(ptir.read(written), "mic") == written
+
+
+@pytest.mark.parametrize("shape", [(), (2,)])
+@pytest.mark.parametrize("number", [2**63 - 1, -(2**63), 2**53 + 1, 2**53])
+def test_no_digit_of_a_large_integer_is_lost(number: int, shape: tuple[int, ...]) -> None:
+    """A tensor of mic@1 holds a double; an integer of rank 0 has all its digits."""
+    value = [number] * 2 if shape else number
+    given = f"%0 = ConstTensor {{dtype=i64, shape={shape}, value={value}}} : tensor<i64{[*shape]}>\noutputs: %0\n"
+    if shape and int(float(number)) != number:
+        with pytest.raises(Rejected, match="a double does not hold"):
+            ptir.write(ptir.read(given), "mic")
+        return
+    (made,) = ptir.run(ptir.read(ptir.write(ptir.read(given), "mic")), []).values()
+    assert made.dtype == np.int64 and np.array_equal(made, np.full(shape, number))
 
 
 @pytest.mark.parametrize("seed", range(60))

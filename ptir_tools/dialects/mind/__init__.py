@@ -33,7 +33,7 @@ DIALECT = Dialect(
             f"{_HERE}.mic.listing",
             named=False,
             suffix=".ir",
-            begins=r"module\s*\{\s*(?:%\d+\s*=\s*const\.|output\s)",
+            begins=r"module\s*\{\s*(?://[^\n]*\s*)*(?:%\d+\s*=\s*const\.|output\s|\}\s*//\s*next_id)",
             imported=True,
             written=False,
         ),

@@ -16,7 +16,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F32, F64, SI64, DType
 from ptir_tools.core.ir import Attribute, Function, Literal, Value, create
-from ptir_tools.core.lazy import np
+from ptir_tools.core.lazy import np, regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.source import Loc, Source, pack
 from ptir_tools.core.spelling import did_you_mean, near_names
@@ -26,11 +26,15 @@ from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind.types import DTYPES
 from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused, Token
 
-# Instructions of the tool that Core v1 does not have.
+# Instructions of the tool that Core v1 does not have. Some have a form of their own, which is not parsed.
 ABSENT = (
     "mod", "lt", "le", "gt", "ge", "eq", "ne", "bitand", "bitor", "bitxor", "shl", "shr", "relu_grad",
-    "conv2d.grad.input", "conv2d.grad.filter", "conv2d_grad_input", "conv2d_grad_filter", "sparse.attr",
+    "conv2d.grad.input", "conv2d.grad.filter", "conv2d_grad_input", "conv2d_grad_filter", "sparse.attr", "const.array",
+    "array.load", "array.store", "if", "vec.load", "vec.load.i32", "vec.store", "vec.fma", "vec.muladd.q16", "vec.reduce.add",
+    "vec.reduce.add.i64",
 )  # fmt: skip
+OUTPUTS_LAST = "outputs_last"  # attribute of a function: the outputs are at the end, not each after its instruction
+_START = regex(r"\s*(?:(?:N|%)(\d+)\s*=?\s*)?([a-z][\w.]*)?")
 SCALARS: Mapping[DType, str] = {SI64: "ConstI64", F32: "ConstF32", F64: "ConstF64"}
 _NAMES = {"ID": "a value", "TID": "a type", "SID": "a symbol", "WORD": "a word", "NUMBER": "a number", "STRING": "a string"}
 
@@ -42,30 +46,47 @@ class Reader:
         self.source, self.diagnostics, self.form, self.current = source, diagnostics, form, current
         self.function = Function("main", loc=pack(0, 0))
         self.values: dict[str, Value] = {}
-        self.types: dict[str, TensorType] = {}
+        self.types: dict[str, list[str]] = {}  # dtype and extents, some of them symbols
         self.integers: dict[Value, float] = {}  # integer constants, which have the dtype of what they meet
         self.loc: Loc = 0
+        self.outputs_last = True  # no instruction is after an output
         self.known_version = form != "mic"
 
     def read(self) -> Program:
         """The program of the text. Errors are reported line by line; what an erroneous line defines is POISON."""
         parser, at, mark = grammars.parser("mic", Nodes()), 0, "#" if self.form == "mic" else "//"
         for line in self.source.text.split("\n"):
-            code = line.partition(mark)[0]
+            code = line if line.lstrip().startswith("S") else line.partition(mark)[0]  # a symbol may have the mark in its name
             if code.strip():
                 self.loc = pack(at + len(code) - len(code.lstrip()), at + len(code.rstrip()))
                 self.line(parser, code, at)
+                if not self.known_version:
+                    break
             at += len(line) + 1
         end = pack(len(self.source.text), len(self.source.text))
         if not self.known_version:
-            self.diagnostics.error("E1007", "the text does not begin with `mic@1`", pack(0, 0))
-        if not self.function.results:
+            if not self.diagnostics.errors:
+                self.diagnostics.error("E1007", "the text does not begin with `mic@1`", self.loc)
+        elif not self.function.results:
             self.diagnostics.error("E4003", "the program has no outputs", end)
-        self.function.attrs = {"input_names": [p.name for p in self.function.params], "input_locs": {}}
+        self.function.attrs = {
+            "input_names": [p.name for p in self.function.params],
+            "input_locs": {},
+            OUTPUTS_LAST: self.outputs_last,
+        }
         return Program(DIALECT, [self.function], entry="main", source=self.source, format=self.form)
 
     def line(self, parser: Parser, code: str, at: int) -> None:
         """The statement of one line, which begins at `at`."""
+        start = _START.match(code)
+        assert start is not None
+        name, word = start.groups()
+        if word in ABSENT:
+            place = pack(at + start.start(2), at + start.end(2))
+            self.diagnostics.error("E6003", f"`{word}` is an operation of MIND's tool that Core v1 does not have", place)
+            if name:
+                self.values.setdefault(name, Value(POISON, name))
+            return
         try:
             root: Node = parser.parse(code, "line")
         except Refused:
@@ -83,17 +104,17 @@ class Reader:
 
     def version(self, node: Node) -> None:
         """`mic@1`. Raises Violation for another version."""
-        self.known_version = True
+        self.known_version = str(node.token()) == "mic@1"
         require(node.token() == "mic@1", "E1007", f"`{node.token()}` cannot be read, `mic@1` can", at=str(node.token()))
 
     def symbol(self, node: Node) -> None:
         """`S0 "name"`: no instruction uses it."""
 
     def table(self, node: Node) -> None:
-        """`T0 [f32;2,3]`. A placeholder, with `?`, is left out. Raises Violation."""
+        """`T0 [f32;2,3]`. Raises Violation for an unknown dtype."""
         word, *extents = node.tokens("type")
-        if all(e.isdecimal() for e in extents):
-            self.types[str(node.token("TID"))] = tensor(_dtype(word), [integer(e) for e in extents])
+        _dtype(word)
+        self.types[str(node.token("TID"))] = [str(word), *map(str, extents)]
 
     def output(self, node: Node) -> None:
         """`O N6`. Raises Violation."""
@@ -109,13 +130,13 @@ class Reader:
 
     def node(self, node: Node) -> None:
         """`N2 matmul N0 N1 T2`. Raises Violation."""
+        self.outputs_last &= not self.function.results
         own, *given = (t for t in node.tokens() if t.type == "ID")
         kind = str(node.token("WORD"))
         require(_name(own) not in self.values, "E4002", f"`{own}` is defined twice", at=str(own))
         make = _MAKERS.get(kind)
         if make is None:
-            help = "Core v1 does not have it" if kind in ABSENT else did_you_mean(near_names(kind, list(_MAKERS)))
-            raise Violation("E6003", f"unknown operation `{kind}`", help=help, at=kind)
+            raise Violation("E6003", f"unknown operation `{kind}`", help=did_you_mean(near_names(kind, list(_MAKERS))), at=kind)
         make(self, node, _name(own), [self.value(t) for t in given])
 
     def add(self, name: str, opcode: str, operands: Sequence[Value] = (), **attrs: Attribute) -> None:
@@ -155,18 +176,26 @@ class Reader:
         if not t.shape and t.dtype.is_float:
             self.add(name, SCALARS[t.dtype], value=_scalar(number, t.dtype))
             return
+        fits = t.dtype.is_float or (number.is_integer() and -(2 ** (t.dtype.bits - 1)) <= number < 2 ** (t.dtype.bits - 1))
+        require(fits, "E4005", f"`{found}` is no {t.dtype.name}", at=str(found))
         self.add(name, "ConstTensor", value=to_literal(np.full(t.static_shape, number, numpy_dtype(t.dtype)), t))
 
     def tensor_type(self, node: Node) -> TensorType:
         """The type that an instruction names or spells. Raises Violation."""
         named = next((t for t in node.tokens() if t.type == "TID"), None)
         if named is not None:
-            if str(named) not in self.types:
-                raise Violation("E2001", f"`{named}` is not a type of the table, or has no extents", at=str(named))
-            return self.types[str(named)]
-        words = [t for t in node.tokens() if t.type == "WORD"][1:]
-        require(bool(words), "E2001", "the type is missing")
-        return tensor(_dtype(words[0]), _numbers(node))
+            require(str(named) in self.types, "E2001", f"`{named}` is not a type of the table", at=str(named))
+            word, *extents = self.types[str(named)]
+        else:
+            words = [t for t in node.tokens() if t.type == "WORD"][1:]
+            require(bool(words), "E2001", "the type is missing")
+            word, extents = str(words[0]), [str(t).strip('"') for part in node.parts("list") for t in _inside(part)]
+        dtype = _dtype(word)
+        open_ = next((e for e in extents if not e.isdecimal()), None)
+        require(
+            open_ is None, "E4004", f"the extent `{open_}` is a symbol", help="Core IR has extents that are numbers", at=open_
+        )
+        return tensor(dtype, [integer(e) for e in extents])
 
     def binary(self, node: Node, name: str, operands: list[Value]) -> None:
         """`add N0 N1`. Raises Violation."""
@@ -238,13 +267,17 @@ class Reader:
         self.add(name, "Squeeze", [self.values[f"{name}_part"]], axes=tuple(sorted(a for a in pairs if a is not None)))
 
     def slice(self, node: Node, name: str, operands: list[Value]) -> None:
-        """`slice N0 0:2:1,0:3:1`. An end that is left out is the extent. Raises Violation."""
-        spans = _fields(node, ("start", "end", "stride"))
+        """`slice N0 0:2:1,0:3:1`. An end that is left out is the extent; an axis that is left out is whole. Raises Violation."""
+        spans = _fields(node, ("start", "end", "stride", "axis"))
         t = operands[0].type
         extents = t.static_shape if isinstance(t, TensorType) else ()
-        ends = tuple(extents[i] if s[1] is None and i < len(extents) else s[1] or 0 for i, s in enumerate(spans))
-        steps = tuple(1 if len(s) < 3 or s[2] is None else s[2] for s in spans)
-        self.add(name, "Slice", operands, starts=tuple(s[0] or 0 for s in spans), ends=ends, steps=steps)
+        by_axis = {(s[3] if len(s) > 3 and s[3] is not None else i): s for i, s in enumerate(spans)}
+        require(len(by_axis) == len(spans), "E4013", "an axis is there twice", at="slice")
+        rank = max([len(extents), *(axis + 1 for axis in by_axis)])
+        whole = [by_axis.get(axis, [0, None, 1]) for axis in range(rank)]
+        ends = tuple((extents[i] if i < len(extents) else 0) if s[1] is None else s[1] for i, s in enumerate(whole))
+        steps = tuple(1 if len(s) < 3 or s[2] is None else s[2] for s in whole)
+        self.add(name, "Slice", operands, starts=tuple(s[0] or 0 for s in whole), ends=ends, steps=steps)
 
     def gather(self, node: Node, name: str, operands: list[Value]) -> None:
         """`gather N0 N1 ax=0`: along the first axis. Raises Violation."""
@@ -270,7 +303,7 @@ def _name(token: Token) -> str:
     return str(token)[1:]
 
 
-def _dtype(word: Token) -> DType:
+def _dtype(word: str) -> DType:
     """The dtype of a word. Raises Violation."""
     found = DTYPES.get(str(word).lower())
     if found is None:
