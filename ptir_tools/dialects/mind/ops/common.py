@@ -49,11 +49,11 @@ def float_only(op: str, x: TensorType) -> None:
     require(x.dtype.is_float, "E2005", f"{op} needs f32 or f64, got {type_text(x)}")
 
 
-def in_range(axes: Sequence[int], low: int, high: int, x: TensorType) -> None:
+def in_range(op: str, axes: Sequence[int], low: int, high: int, x: TensorType) -> None:
     """E3004: every axis is in [low, high)."""
     for i, a in enumerate(axes):
         if not low <= a < high:
-            message = f"axis {a} is out of range [{low}, {high}) for {type_text(x)}"
+            message = f"axis {a} of {op} is out of range [{low}, {high}) for {type_text(x)}"
             raise Violation("E3004", message, at=attribute("axes", i), instead=free_axis(axes, high))
 
 
@@ -64,12 +64,13 @@ def positive(shape: Sequence[int], name: str, free: int = 1) -> None:
             raise Violation("E3006", f"extent {d} of {name} {list(shape)}, at index {i}, is not positive", at=name)
 
 
-def distinct(axes: Iterable[int], x: TensorType) -> None:
+def distinct(op: str, axes: Iterable[int], x: TensorType) -> None:
     """E3005: no axis is repeated."""
     seen: set[int] = set()
     axes = [*axes]
     for i, a in enumerate(axes):
-        require(a not in seen, "E3005", f"axis {a} of {type_text(x)} is given twice in {axes}", at=attribute("axes", i))
+        message = f"axis {a} of {type_text(x)} is given twice in the axes {axes} of {op}"
+        require(a not in seen, "E3005", message, at=attribute("axes", i))
         seen.add(a)
 
 

@@ -19,10 +19,19 @@ def normalized_axes(axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
     return tuple(sorted(a + rank if a < 0 else a for a in axes)) or tuple(range(rank))
 
 
-def reduction_type(input: TensorType, *, axes: tuple[int, ...], keepdims: bool) -> TensorType:
+def sum_type(input: TensorType, *, axes: tuple[int, ...], keepdims: bool) -> TensorType:
     """E3004: axes in [-rank, rank). E3005: no axis twice, negative ones normalized."""
-    in_range(axes, -input.rank, input.rank, input)
-    distinct((a % input.rank for a in axes), input)
+    return _reduced("Sum", input, axes, keepdims)
+
+
+def mean_type(input: TensorType, *, axes: tuple[int, ...], keepdims: bool) -> TensorType:
+    """E3004: axes in [-rank, rank). E3005: no axis twice, negative ones normalized."""
+    return _reduced("Mean", input, axes, keepdims)
+
+
+def _reduced(op: str, input: TensorType, axes: tuple[int, ...], keepdims: bool) -> TensorType:
+    in_range(op, axes, -input.rank, input.rank, input)
+    distinct(op, (a % input.rank for a in axes), input)
     if not axes:
         return input.with_shape(())
     gone = normalized_axes(axes, input.rank)
@@ -37,7 +46,7 @@ def truncated(total: Array, n: int) -> Array:
     return np.asarray(quotient + ((quotient < 0) & (quotient * n != total)).astype(total.dtype))
 
 
-@op("mind.Sum", infer=reduction_type, traits=PURE, error=errors.linear(), safe=exact, cost=costs.reads)
+@op("mind.Sum", infer=sum_type, traits=PURE, error=errors.linear(), safe=exact, cost=costs.reads)
 def sum_(input: Array, *, axes: tuple[int, ...], keepdims: bool, result: Result) -> Array:
     """Sum along `axes`; integers wrap in their own dtype. Reductions, Sum."""
     along = normalized_axes(axes, input.ndim)
@@ -47,7 +56,7 @@ def sum_(input: Array, *, axes: tuple[int, ...], keepdims: bool, result: Result)
 
 @op(
     "mind.Mean",
-    infer=reduction_type,
+    infer=mean_type,
     traits=PURE,
     error=errors.linear(terms=lambda step: step.operands[0].size / max(step.results[0].size, 1)),
     safe=exact,

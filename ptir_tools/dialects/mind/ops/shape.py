@@ -32,18 +32,23 @@ def reshape_type(input: TensorType, *, new_shape: tuple[int, ...]) -> TensorType
 
 def transpose_type(input: TensorType, *, permutation: tuple[int, ...]) -> TensorType:
     """E3008: a permutation of the axes, each in [0, rank) once."""
-    fits = sorted(permutation) == list(range(input.rank))
-    message = f"{list(permutation)} is not a permutation of the {input.rank} axes of {type_text(input)}"
-    require(fits, "E3008", message, at="permutation")
+    wrong = "" if len(permutation) == input.rank else f"it has {len(permutation)} entries"
+    for i, axis in enumerate(permutation):
+        if not 0 <= axis < input.rank:
+            wrong = wrong or f"{axis} is out of range [0, {input.rank})"
+        elif axis in permutation[:i]:
+            wrong = wrong or f"{axis} is given twice"
+    message = f"{list(permutation)} is not a permutation of the {input.rank} axes of {type_text(input)}: {wrong}"
+    require(not wrong, "E3008", message, at="permutation")
     return input.with_shape(input.shape[p] for p in permutation)
 
 
 def expand_dims_type(input: TensorType, *, axes: tuple[int, ...]) -> TensorType:
     """E3004: each axis in [0, rank at its insertion], ascending. E3005: no axis twice."""
     shape = list(input.shape)
-    distinct(axes, input)
+    distinct("ExpandDims", axes, input)
     for a in sorted(axes):
-        message = f"axis {a} is out of range [0, {len(shape)}]: the rank is {len(shape)} when it is inserted"
+        message = f"axis {a} of ExpandDims is out of range [0, {len(shape)}]: the rank is {len(shape)} when it is inserted"
         require(0 <= a <= len(shape), "E3004", message, at="axes")
         shape.insert(a, 1)
     return input.with_shape(shape)
@@ -51,8 +56,8 @@ def expand_dims_type(input: TensorType, *, axes: tuple[int, ...]) -> TensorType:
 
 def squeeze_type(input: TensorType, *, axes: tuple[int, ...]) -> TensorType:
     """E3004: axes in [0, rank). E3005: no axis twice. E3009: each has extent 1."""
-    in_range(axes, 0, input.rank, input)
-    distinct(axes, input)
+    in_range("Squeeze", axes, 0, input.rank, input)
+    distinct("Squeeze", axes, input)
     for a in axes:
         require(input.shape[a] == 1, "E3009", f"axis {a} of {type_text(input)} has extent {input.shape[a]}, not 1", at="axes")
     return input.with_shape(d for i, d in enumerate(input.shape) if i not in axes)

@@ -21,6 +21,7 @@ from ptir_tools.core.violations import Violation, attribute, require
 from ptir_tools.dialects.external import Files
 from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind import ops as _ops  # noqa: F401  (declares them)
+from ptir_tools.dialects.mind.ops.common import positive
 from ptir_tools.dialects.mind.text.syntax import Call, Raw
 from ptir_tools.dialects.mind.types import DTYPES, NAMES
 from ptir_tools.grammars.literals import all_float_bytes, float_bytes
@@ -232,6 +233,5 @@ def constant_type(given: Given, declared: TensorType | None) -> TensorType:
         t = t.with_dtype(DTYPES[name])
     if "shape" in given:
         t = t.with_shape(integers("ConstTensor", "shape", given["shape"][0]))
-    if (bad := next((d for d in t.static_shape if d < 1), None)) is not None:
-        raise Violation("E3006", f"extent {bad} is not positive", at="shape")
+    positive(t.static_shape, "shape")
     return t

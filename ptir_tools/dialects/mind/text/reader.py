@@ -358,13 +358,15 @@ class Reader:
             raise Violation("E4004" if is_input else "E2005", message, loc=dtype.loc, instead=dtype_meant(dtype, DTYPES))
         least = 0 if self.sliced and not is_input else 1
         extents: list[int] = []
-        for d in annotation.tokens("extents"):
+        written = annotation.tokens("extents")
+        for i, d in enumerate(written):
             if d.type != "NUMBER":
                 message = f"extent `{d}` is symbolic; those of Core v1 are positive integers"
                 raise Violation("E4004" if is_input else "E3006", message, loc=d.loc)
             extents.append(integer(d))
             if extents[-1] < least:
-                raise Violation("E3006", f"extent {d} is not positive", loc=d.loc)
+                shown = ", ".join(map(str, written))
+                raise Violation("E3006", f"extent {d} of shape [{shown}], at index {i}, is not positive", loc=d.loc)
         return tensor(DTYPES[dtype], extents)
 
     def input(self, node: Node, value: Value, given: Given | None, line: Line) -> None:
