@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import wraps
 
-from ptir_tools.bridges.numpy_trace import Traced, astype, of_value, results_of, traced_in
+from ptir_tools.bridges.numpy_array import Traced, astype, of_value, results_of, traced_in
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.lazy import np
 from ptir_tools.core.typed import cast

@@ -201,7 +201,7 @@ ROOMS: dict[str, tuple[Part, ...]] = {
               "bridges/c/c"),
         _part(_in(_B, "xla/*.py jax.py"),
               "bridges/xla/jax_function engines/jax_engine plan/mesh"),
-        _part(_in(_B, "numpy_trace.py numpy_control.py"),
+        _part(_in(_B, "numpy_trace.py numpy_array.py numpy_functions.py numpy_linalg.py numpy_control.py"),
               "bridges/numpy_trace"),
         _part(_in(_B, "*.py"),
               "bridges/extents bridges/stablehlo/import bridges/onnx/import"),

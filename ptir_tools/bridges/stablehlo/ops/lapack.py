@@ -60,10 +60,10 @@ def each_matrix(operands: Sequence[Tensor], one: Callable[..., list[Tensor]], ra
 
 def getrf(site: Site, a: Tensor) -> list[Tensor]:
     """LU factors with row exchanges: the factors, the pivots from 1, and 0."""
-    return [*each_matrix([a], _factors, [2]), site.full(0, a.tensor_type.with_shape(a.shape[:-2]).with_dtype(SI32))]
+    return [*each_matrix([a], exchanged_factors, [2]), site.full(0, a.tensor_type.with_shape(a.shape[:-2]).with_dtype(SI32))]
 
 
-def _factors(a: Tensor) -> list[Tensor]:
+def exchanged_factors(a: Tensor) -> list[Tensor]:
     """The factors and pivots of one matrix, column by column in a loop."""
     m, n = sizes_of(a)
 

@@ -23,8 +23,13 @@ def syevd(site: Site, a: Tensor) -> list[Tensor]:
     """Eigenvectors as columns, ascending eigenvalues, and whether it failed, of symmetric or Hermitian matrices given by one
     triangle."""
     lower = option(site, "uplo") == _LOWER
-    vectors, values = each_matrix([a], lambda x: (_hermitian if x.dtype.is_complex else _eigen)(x, lower), [2])
+    vectors, values = each_matrix([a], lambda x: symmetric_vectors(x, lower), [2])
     return [vectors, values, failed(site, vectors)]
+
+
+def symmetric_vectors(a: Tensor, lower: bool) -> list[Tensor]:
+    """Eigenvectors as columns and ascending eigenvalues of one matrix."""
+    return (_hermitian if a.dtype.is_complex else _eigen)(a, lower)
 
 
 def _hermitian(a: Tensor, lower: bool) -> list[Tensor]:
@@ -67,7 +72,7 @@ def gesdd(site: Site, a: Tensor) -> list[Tensor]:
     if not m * n:
         raise refused("singular values of an empty matrix")
     turned = m < n
-    values, left, right = each_matrix([adjoint(a, conj=True) if turned else a], lambda x: _singular(x, mode == _ALL), [2])
+    values, left, right = each_matrix([adjoint(a, conj=True) if turned else a], lambda x: singular_vectors(x, mode == _ALL), [2])
     if turned:
         left, right = (adjoint(x, conj=True) for x in (right, left))
     if mode == _VALUES:  # nothing reads the vectors
@@ -75,7 +80,7 @@ def gesdd(site: Site, a: Tensor) -> list[Tensor]:
     return [a, values, left, right, failed(site, values.reshape([*values.shape, 1]))]
 
 
-def _singular(a: Tensor, whole: bool) -> list[Tensor]:
+def singular_vectors(a: Tensor, whole: bool) -> list[Tensor]:
     """Singular values, left vectors and right ones of a matrix with at least as many rows as columns."""
     m, n = sizes_of(a)
     even = max(n + n % 2, 2)

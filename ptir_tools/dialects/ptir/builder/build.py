@@ -340,12 +340,13 @@ class Block(BlockMethods):
 
 
 class Graph(Block):
-    """A program of one function under construction, and its regions."""
+    """A program of one function under construction, and its regions. Errors have their places in `file`, by default the
+    caller's."""
 
-    def __init__(self, name: str = "main") -> None:
+    def __init__(self, name: str = "main", file: str | None = None) -> None:
         function = Function(name)
         super().__init__(self, function)
-        self.caller = Caller(caller(1).f_code.co_filename)
+        self.caller = Caller(caller(1).f_code.co_filename if file is None else file)
         self.program = Program(DIALECT, [function], entry=name, source=self.caller.source)
         self.opened = 0
 

@@ -1,0 +1,515 @@
+"""NumPy's linear algebra on traced arrays: products, and factorizations as loops."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import reduce
+
+from ptir_tools.bridges.numpy_array import (
+    FUNCTIONS,
+    VIEWS,
+    Axes,
+    Traced,
+    astype,
+    block_of,
+    broadcast_to,
+    matmul,
+    of_value,
+    records,
+    refused,
+    reshape,
+    transpose,
+)
+from ptir_tools.bridges.numpy_functions import axes_of, diagonal, expand_dims, moveaxis, real, reduced, roll, squeeze, swapaxes
+from ptir_tools.bridges.stablehlo.ops.lapack import each_matrix, exchanged_factors, orthogonal, reflections
+from ptir_tools.bridges.stablehlo.ops.schur import schur
+from ptir_tools.bridges.stablehlo.ops.solving import adjoint, factored, solved, triangle
+from ptir_tools.bridges.stablehlo.ops.spectral import singular_vectors, symmetric_vectors
+from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any, cast
+from ptir_tools.dialects.ptir.builder.build import Tensor
+
+
+def _matrix(name: str, a: Any, square: bool = True) -> Traced:
+    """`a` in the dtype in which NumPy computes. Raises as NumPy does for what is no stack of matrices."""
+    if a.ndim < 2 or (square and a.shape[-1] != a.shape[-2]):
+        raise np.linalg.LinAlgError(
+            f"np.linalg.{name} takes {'square ' if square else ''}matrices, not an array of shape {a.shape}"
+        )
+    if a.dtype.kind in "iub":
+        return astype(a, np.dtype(np.float64))
+    if a.dtype == np.float16:
+        raise TypeError("array type float16 is unsupported in linalg")
+    if not a.size:
+        raise refused(f"np.linalg.{name} of an empty array")
+    return cast("Traced", a)
+
+
+def _each(one: Callable[..., list[Tensor]], *operands: Traced) -> list[Traced]:
+    """`one`, a function of matrices, for each matrix of stacks."""
+    return [Traced(x) for x in each_matrix([x.tensor for x in operands], one, [2] * len(operands))]
+
+
+# ---- Products
+
+
+@records("dot")
+def dot(a: Any, b: Any) -> Any:
+    """np.dot of at most two axes on the right. Raises UsageError for more, which np.matmul multiplies otherwise."""
+    if np.ndim(a) == 0 or np.ndim(b) == 0:
+        return a * b
+    if np.ndim(b) > 2:
+        raise refused("np.dot of a stack of matrices", None, "np.matmul multiplies stacks")
+    return matmul(a, b)
+
+
+@records("vdot")
+def vdot(a: Any, b: Any) -> Any:
+    """np.vdot."""
+    return matmul(np.conjugate(np.ravel(a)), np.ravel(b))
+
+
+@records("inner")
+def inner(a: Any, b: Any) -> Any:
+    """np.inner."""
+    return a * b if np.ndim(a) == 0 or np.ndim(b) == 0 else tensordot(a, b, ([-1], [-1]))
+
+
+@records("outer", "linalg.outer")
+def outer(a: Any, b: Any) -> Any:
+    """np.outer."""
+    return np.reshape(a, (-1, 1)) * np.reshape(b, (1, -1))
+
+
+@records("tensordot", "linalg.tensordot")
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Traced:
+    """np.tensordot: one product."""
+    block = block_of(a, b)
+    x, y = of_value(a, block), of_value(b, block)
+    if isinstance(axes, int):
+        axes = [range(x.ndim - axes, x.ndim), range(axes)]
+    left, right = (axes_of(v, i) for v, i in zip((x, y), axes, strict=True))
+    dtype = np.result_type(x.dtype, y.dtype)
+    x, y = astype(x, dtype), astype(y, dtype)
+    return Traced(x.tensor.dot_general(y.tensor, contract_lhs=left, contract_rhs=right))
+
+
+@records("vecdot", "linalg.vecdot")
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    """np.vecdot."""
+    return np.sum(np.conjugate(x1) * x2, axis=axis, dtype=np.result_type(*(v.dtype for v in (x1, x2))))
+
+
+FUNCTIONS |= {
+    "linalg.matmul": matmul,
+    "matvec": lambda x1, x2, /: matmul(x1, np.expand_dims(x2, -1))[..., 0],
+    "vecmat": lambda x1, x2, /: matmul(np.conjugate(np.expand_dims(x1, -2)), x2)[..., 0, :],
+    "linalg.diagonal": lambda x, /, *, offset=0: diagonal(x, offset, -2, -1),
+    "linalg.trace": lambda x, /, *, offset=0: np.sum(diagonal(x, offset, -2, -1), axis=-1),
+    "linalg.multi_dot": lambda arrays: reduce(matmul, arrays),
+}
+VIEWS |= {"linalg.diagonal"}
+
+
+@records("cross")
+def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Any:
+    """np.cross of vectors of three elements."""
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    x, y = np.moveaxis(a, axisa, 0), np.moveaxis(b, axisb, 0)
+    if len(x) != 3 or len(y) != 3:
+        raise refused("np.cross of vectors without three elements")
+    turns = ((1, 2), (2, 0), (0, 1))
+    return np.stack([x[i] * y[j] - x[j] * y[i] for i, j in turns], axis=axisc)
+
+
+FUNCTIONS["linalg.cross"] = lambda x1, x2, /, *, axis=-1: cross(x1, x2, axis=axis)
+
+
+@records("kron")
+def kron(a: Any, b: Any) -> Any:
+    """np.kron."""
+    rank = max(np.ndim(a), np.ndim(b))
+    m, n = ((1,) * (rank - np.ndim(v)) + np.shape(v) for v in (a, b))
+    x = np.reshape(a, [k for i in m for k in (i, 1)])
+    y = np.reshape(b, [k for i in n for k in (1, i)])
+    return np.reshape(x * y, [i * j for i, j in zip(m, n, strict=True)])
+
+
+@records("linalg.matrix_power")
+def matrix_power(a: Any, n: int) -> Any:
+    """np.linalg.matrix_power."""
+    if n == 0:
+        return np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape) + np.zeros_like(a)
+    square = inv(a) if n < 0 else a
+    result = None
+    for bit in reversed(bin(abs(n))[2:]):
+        if bit == "1":
+            result = square if result is None else matmul(result, square)
+        square = matmul(square, square) if bit else square
+    return result
+
+
+@records("einsum")
+def einsum(subscripts: str, /, *operands: Any, optimize: Any = False) -> Any:
+    """np.einsum: products of two operands after each other, each one product of matrices if it can be."""
+    formula, values = _letters(subscripts.replace(" ", ""), operands)
+    inputs, _, output = formula.partition("->")
+    terms = inputs.split(",")
+    diagonals = [_diagonals(t, x) for t, x in zip(terms, values, strict=True)]
+    term, result = diagonals[0]
+    for i, (other, x) in enumerate(diagonals[1:], 1):
+        later = set(output).union(*terms[i + 1 :])
+        kept = "".join(c for c in dict.fromkeys(term + other) if c in later)
+        result, term = _product(term, other, kept, result, x), kept
+    summed = tuple(i for i, c in enumerate(term) if c not in output)
+    result = reduced("reduce_sum", result, summed) if summed else result
+    term = "".join(c for c in term if c in output)
+    return transpose(result, [term.index(c) for c in output])
+
+
+def _letters(formula: str, operands: Sequence[Any]) -> tuple[str, list[Traced]]:
+    """The formula with an output and with letters for ellipses, and the operands."""
+    block = block_of(*operands)
+    values = [of_value(x, block) for x in operands]
+    inputs, arrow, output = formula.partition("->")
+    terms = inputs.split(",")
+    free = [c for c in "ZYXWVUTSRQPONMLKJIHGFEDCBA" if c not in formula]
+    counts = [x.ndim - len(t.replace("...", "")) if "..." in t else 0 for t, x in zip(terms, values, strict=True)]
+    if any(n < 0 or (n and "..." not in t) for t, n in zip(terms, counts, strict=True)):
+        raise ValueError(f"einsum: `{formula}` has more letters than an operand has axes")
+    dots = "".join(free[: max(counts, default=0)])
+    shared = np.broadcast_shapes(
+        *(x.shape[t.index(".") : t.index(".") + n] for t, x, n in zip(terms, values, counts, strict=True) if n)
+    )
+    wide = []
+    for t, x, n in zip(terms, values, counts, strict=True):
+        if n:
+            at = t.index(".")
+            x = broadcast_to(x, (*x.shape[:at], *shared[len(shared) - n :], *x.shape[at + n :]))
+        wide.append(x)
+    terms = [t.replace("...", dots[len(dots) - n :]) for t, n in zip(terms, counts, strict=True)]
+    if not arrow:
+        single = sorted(c for c in set("".join(terms)) if "".join(terms).count(c) == 1 and c not in dots)
+        output = dots + "".join(single)
+    return f"{','.join(terms)}->{output.replace('...', dots)}", wide
+
+
+def _diagonals(term: str, x: Traced) -> tuple[str, Traced]:
+    """A term without repeated letters, and the elements where their indices are equal."""
+    while (twice := next((c for c in term if term.count(c) > 1), None)) is not None:
+        first = term.index(twice)
+        second = term.index(twice, first + 1)
+        x = diagonal(x, 0, first, second)
+        term = term[:first] + term[first + 1 : second] + term[second + 1 :] + twice
+    return term, x
+
+
+def _product(a: str, b: str, output: str, x: Traced, y: Traced) -> Traced:
+    """The einsum `a,b->output`."""
+    dtype = np.result_type(x.dtype, y.dtype)
+    x, y = astype(x, dtype), astype(y, dtype)
+    for alone, other in ((a, b), (b, a)):  # a letter of one side alone is summed first
+        lost = tuple(i for i, c in enumerate(alone) if c not in other and c not in output)
+        if lost and alone is a:
+            x, a = reduced("reduce_sum", x, lost), "".join(c for c in a if c in b or c in output)
+        elif lost:
+            y, b = reduced("reduce_sum", y, lost), "".join(c for c in b if c in a or c in output)
+    shared = [c for c in a if c in b]
+    batch, summed = [c for c in shared if c in output], [c for c in shared if c not in output]
+    free = [c for c in a + b if c not in shared]
+    if summed and dtype.kind != "b" and all(x.shape[a.index(c)] == y.shape[b.index(c)] for c in shared):
+        made = x.tensor.dot_general(
+            y.tensor,
+            batch_lhs=[a.index(c) for c in batch],
+            batch_rhs=[b.index(c) for c in batch],
+            contract_lhs=[a.index(c) for c in summed],
+            contract_rhs=[b.index(c) for c in summed],
+        )
+        return transpose(Traced(made), [[*batch, *free].index(c) for c in output])
+    order = output + "".join(summed)
+    wide = []
+    for term, v in ((a, x), (b, y)):
+        placed = transpose(v, sorted(range(len(term)), key=lambda i: order.index(term[i])))
+        wide.append(reshape(placed, [v.shape[term.index(c)] if c in term else 1 for c in order]))
+    product = cast("Traced", wide[0] * wide[1])
+    return reduced("reduce_sum", product, tuple(range(len(output), len(order)))) if summed else product
+
+
+# ---- Systems and factorizations. A singular matrix gives infinities and NaN where NumPy raises.
+
+
+@records("linalg.solve")
+def solve(a: Any, b: Any) -> Any:
+    """np.linalg.solve, by elimination with exchanges of rows."""
+    block = block_of(a, b)
+    matrix, right = _matrix("solve", of_value(a, block)), of_value(b, block)
+    column = right.ndim == 1
+    right = reshape(right, (-1, 1)) if column else right
+    dtype = np.result_type(matrix.dtype, right.dtype)
+    batch = np.broadcast_shapes(matrix.shape[:-2], right.shape[:-2])
+    matrix, right = (astype(cast("Traced", np.broadcast_to(v, (*batch, *v.shape[-2:]))), dtype) for v in (matrix, right))
+    n, m = matrix.shape[-1], right.shape[-1]
+
+    def one(x: Tensor, y: Tensor) -> list[Tensor]:
+        made = exchanged_factors(x.block.concat([x, y], axis=1))[0]
+        upper, rest = made.slice([0, 0], [n, n]), made.slice([0, n], [n, m])
+        return [solved(upper, rest, left=True, lower=False, unit=False, turned=False, conj=False)]
+
+    (result,) = _each(one, matrix, right)
+    return reshape(result, result.shape[:-1]) if column else result
+
+
+@records("linalg.inv")
+def inv(a: Any) -> Any:
+    """np.linalg.inv."""
+    matrix = _matrix("inv", a)
+    return solve(matrix, np.eye(matrix.shape[-1], dtype=matrix.dtype))
+
+
+def _eliminated(a: Traced) -> tuple[Any, Any]:
+    """The diagonal after elimination, and the sign of the exchanges of rows."""
+    factors, pivots = _each(exchanged_factors, a)
+    moved = np.not_equal(pivots, np.arange(1, a.shape[-1] + 1))
+    return diagonal(factors, 0, -2, -1), np.where(np.sum(moved, axis=-1) % 2 == 1, -1, 1)
+
+
+@records("linalg.det")
+def det(a: Any) -> Any:
+    """np.linalg.det."""
+    matrix = _matrix("det", a)
+    found, sign = _eliminated(matrix)
+    return np.prod(found, axis=-1) * sign.astype(matrix.dtype)
+
+
+@records("linalg.slogdet")
+def slogdet(a: Any) -> Any:
+    """np.linalg.slogdet, as a pair."""
+    matrix = _matrix("slogdet", a)
+    found, sign = _eliminated(matrix)
+    size = np.abs(found)
+    units = found / np.where(size == 0, np.ones((), size.dtype), size).astype(matrix.dtype)
+    return np.prod(units, axis=-1) * sign.astype(matrix.dtype), np.sum(np.log(size), axis=-1)
+
+
+@records("linalg.cholesky")
+def cholesky(a: Any, /, *, upper: bool = False) -> Any:
+    """np.linalg.cholesky; NaN for a matrix that is not positive definite."""
+    lower = Traced(factored(_matrix("cholesky", a).tensor, lower=True))
+    return np.conjugate(swapaxes(lower, -1, -2)) if upper else lower
+
+
+@records("linalg.qr")
+def qr(a: Any, mode: str = "reduced") -> Any:
+    """np.linalg.qr: as a pair, or the triangle alone."""
+    matrix = _matrix("qr", a, square=False)
+    if mode not in ("reduced", "complete", "r"):
+        raise refused(f"np.linalg.qr in the mode {mode!r}")
+    m, n = matrix.shape[-2:]
+    count = m if mode == "complete" else min(m, n)
+
+    def one(x: Tensor) -> list[Tensor]:
+        parts, taus = reflections(x)
+        upper = triangle(parts.reshape([1, m, n]), lower=False).reshape([m, n]).slice([0, 0], [count, n])
+        if mode == "r":
+            return [upper]
+        square = parts.slice([0, 0], [m, min(n, count)]).pad([0, 0], [0, max(count - n, 0)])
+        return [orthogonal(square, taus), upper]
+
+    made = _each(one, matrix)
+    return made[0] if mode == "r" else tuple(made)
+
+
+@records("linalg.svd")
+def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
+    """np.linalg.svd, as a tuple of three."""
+    matrix = _matrix("svd", a, square=False)
+    turned = matrix.shape[-2] < matrix.shape[-1]
+    given = Traced(adjoint(matrix.tensor, conj=True)) if turned else matrix
+    values, left, right = _each(lambda x: singular_vectors(x, full_matrices), given)
+    if turned:
+        left, right = (Traced(adjoint(x.tensor, conj=True)) for x in (right, left))
+    return (left, values, right) if compute_uv else values
+
+
+@records("linalg.svdvals")
+def svdvals(x: Any, /) -> Any:
+    """np.linalg.svdvals."""
+    return svd(x, full_matrices=False)[1]
+
+
+@records("linalg.eigh")
+def eigh(a: Any, UPLO: str = "L") -> Any:
+    """np.linalg.eigh, as a pair."""
+    vectors, values = _each(lambda x: symmetric_vectors(x, UPLO.upper() == "L"), _matrix("eigh", a))
+    return values, vectors
+
+
+@records("linalg.eigvalsh")
+def eigvalsh(a: Any, UPLO: str = "L") -> Any:
+    """np.linalg.eigvalsh."""
+    return eigh(a, UPLO)[0]
+
+
+@records("linalg.eigvals")
+def eigvals(a: Any) -> Any:
+    """np.linalg.eigvals of complex matrices, in any order."""
+    if a.dtype.kind != "c":
+        why = "whether the eigenvalues are complex depends on values"
+        raise refused(
+            "np.linalg.eigvals of real matrices", why, "np.linalg.eigvals(a.astype(complex)), or eigvalsh of a symmetric matrix"
+        )
+    (form,) = _each(lambda x: [schur(x)[0]], _matrix("eigvals", a))
+    return diagonal(form, 0, -2, -1)
+
+
+@records("linalg.pinv")
+def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
+    """np.linalg.pinv."""
+    u, s, vt = svd(a, full_matrices=False)
+    ratio = 1e-15 if rcond is None and rtol is None else rtol if rcond is None else rcond
+    small = s <= np.asarray(ratio, s.dtype) * np.max(s, axis=-1, keepdims=True)
+    inverse: Any = np.where(small, np.zeros((), s.dtype), 1 / np.where(small, np.ones((), s.dtype), s))
+    turned, back = (np.conjugate(swapaxes(x, -1, -2)) for x in (vt, u))
+    return matmul(turned, expand_dims(inverse.astype(u.dtype), -1) * back)
+
+
+@records("linalg.matrix_rank")
+def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
+    """np.linalg.matrix_rank."""
+    s = svdvals(A)
+    if tol is None:
+        ratio = max(A.shape[-2:]) * np.finfo(s.dtype).eps if rtol is None else rtol
+        tol = np.max(s, axis=-1, keepdims=True) * np.asarray(ratio, s.dtype)
+    return np.count_nonzero(s > tol, axis=-1)
+
+
+@records("linalg.cond")
+def cond(x: Any, p: Any = None) -> Any:
+    """np.linalg.cond."""
+    if p in (None, 2, -2):
+        s = svdvals(x)
+        return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
+    return norm(x, p, (-2, -1)) * norm(inv(x), p, (-2, -1))
+
+
+@records("linalg.norm")
+def norm(x: Any, ord: Any = None, axis: Axes = None, keepdims: bool = False) -> Any:
+    """np.linalg.norm."""
+    axes = axes_of(x, axis)
+    wide = x if x.dtype.kind in "fc" else astype(x, np.dtype(np.float64))
+    if ord is None and axis is None:
+        return _vector_norm(wide, 2, axes, keepdims)
+    if len(axes) == 1:
+        return _vector_norm(wide, 2 if ord is None else ord, axes, keepdims)
+    if len(axes) == 2:
+        return _matrix_norm(wide, "fro" if ord is None else ord, axes, keepdims)
+    raise ValueError("Improper number of dimensions to norm.")
+
+
+@records("linalg.vector_norm")
+def vector_norm(x: Any, /, *, axis: Axes = None, keepdims: bool = False, ord: Any = 2) -> Any:
+    """np.linalg.vector_norm."""
+    return _vector_norm(x if x.dtype.kind in "fc" else astype(x, np.dtype(np.float64)), ord, axes_of(x, axis), keepdims)
+
+
+@records("linalg.matrix_norm")
+def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
+    """np.linalg.matrix_norm."""
+    return norm(x, ord, (-2, -1), keepdims)
+
+
+def _vector_norm(x: Traced, ord: Any, axes: list[int], keepdims: bool) -> Any:
+    along = tuple(axes)
+    if isinstance(ord, str):
+        raise ValueError(f"Invalid norm order '{ord}' for vectors")
+    if ord == 2:
+        square = np.real(x * np.conjugate(x)) if x.dtype.kind == "c" else x * x
+        return np.sqrt(np.sum(square, along, keepdims=keepdims))
+    size = np.abs(x)
+    if ord == 0:
+        return np.sum((x != 0).astype(size.dtype), along, keepdims=keepdims)
+    if math.isinf(ord):
+        return (np.max if ord > 0 else np.min)(size, axis=along, keepdims=keepdims)
+    power = np.asarray(ord, size.dtype)
+    total = np.sum(size if ord == 1 else size**power, along, keepdims=keepdims)
+    return total if ord == 1 else total ** (1 / power)
+
+
+def _matrix_norm(x: Traced, ord: Any, axes: list[int], keepdims: bool) -> Any:
+    row, column = axes
+    if ord in ("fro", "f"):
+        return _vector_norm(x, 2, axes, keepdims)
+    if ord in (1, -1, math.inf, -math.inf):
+        summed, rest = (row, column) if abs(ord) == 1 else (column, row)
+        best = np.max if ord > 0 else np.min
+        sums = np.sum(np.abs(x), axis=summed, keepdims=True)
+        found = best(sums, axis=rest, keepdims=True)
+        return found if keepdims else squeeze(found, tuple(axes))
+    if ord not in (2, -2, "nuc"):
+        raise ValueError("Invalid norm order for matrices.")
+    values = svdvals(moveaxis(x, (row, column), (-2, -1)))
+    found = np.sum(values, axis=-1) if ord == "nuc" else values[..., 0 if ord == 2 else -1]
+    return reshape(found, [1 if i in axes else n for i, n in enumerate(x.shape)]) if keepdims else found
+
+
+# ---- Spectra: products with a constant matrix, which engines compute as fast transforms
+
+_MOST = 4096  # the longest transform
+
+
+def _spectrum(name: str, inverse: bool) -> Callable[..., Traced]:
+    def call(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Traced:
+        count = a.shape[axis] if n is None else n
+        halved = name in ("rfft", "irfft")
+        length = (a.shape[axis] - 1) * 2 if name == "irfft" and n is None else count
+        if length > _MOST or (a.shape[axis] != (length // 2 + 1 if name == "irfft" else length)):
+            raise refused(f"np.fft.{name} of {length} elements of {a.shape[axis]}")
+        if a.dtype == np.float16:
+            a = astype(a, np.dtype(np.float32))
+        kind = np.result_type(a.dtype, np.complex64)
+        k = np.arange(length)
+        if name == "irfft":
+            weights = np.where((k[: length // 2 + 1] == 0) | (k[: length // 2 + 1] * 2 == length), 1.0, 2.0)
+            matrix = weights[:, None] * np.exp(2j * np.pi * (np.outer(k[: length // 2 + 1], k) % length) / length)
+        else:
+            matrix = np.exp((2j if inverse else -2j) * np.pi * (np.outer(k, k) % length) / length)
+            matrix = matrix[:, : length // 2 + 1] if halved else matrix
+        matrix = matrix * _scale(norm, inverse, length)
+        moved = astype(moveaxis(a, axis, -1), kind)
+        result = moveaxis(matmul(moved, matrix.astype(kind)), -1, axis)
+        return real(result) if name == "irfft" else result
+
+    return call
+
+
+def _scale(norm: str | None, inverse: bool, n: int) -> float:
+    if norm not in (None, "backward", "ortho", "forward"):
+        raise ValueError(f'Invalid norm value {norm}; should be "backward", "ortho" or "forward".')
+    if norm == "ortho":
+        return 1 / math.sqrt(n)
+    return 1 / n if inverse == (norm != "forward") else 1.0
+
+
+for _name in ("fft", "ifft", "rfft", "irfft"):
+    FUNCTIONS[f"fft.{_name}"] = _spectrum(_name, _name in ("ifft", "irfft"))
+
+
+def _along_axes(one: str, axes: Sequence[int] | None) -> Callable[..., Any]:
+    def call(a: Any, s: None = None, axes: Sequence[int] | None = axes, norm: str | None = None) -> Any:
+        if s is not None:
+            raise refused(f"`s` of np.fft.{one}n", None, "np.pad")
+        for i in range(a.ndim) if axes is None else axes:
+            a = FUNCTIONS[f"fft.{one}"](a, None, i, norm)
+        return a
+
+    return call
+
+
+for _name in ("fft", "ifft"):
+    FUNCTIONS |= {f"fft.{_name}2": _along_axes(_name, (-2, -1)), f"fft.{_name}n": _along_axes(_name, None)}
+FUNCTIONS |= {
+    "fft.fftshift": lambda x, axes=None: roll(x, [x.shape[i] // 2 for i in axes_of(x, axes)], axes_of(x, axes)),
+    "fft.ifftshift": lambda x, axes=None: roll(x, [-(x.shape[i] // 2) for i in axes_of(x, axes)], axes_of(x, axes)),
+}
