@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from math import isfinite
 from traceback import walk_tb
 
-from ptir_tools.bridges.extents import Extent, Size, Unknown, as_dims, poly, settled
+from ptir_tools.bridges.extents import Extent, Unknown, as_dims, least, settled
 from ptir_tools.bridges.onnx.table import Node, dtype_of
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
@@ -138,14 +138,9 @@ def _equal(_: Node, x: Array, y: Array) -> Array | None:
     return out
 
 
-def _may_be_negative(x: Size) -> bool:
-    least: int = poly(x).interval(dict.fromkeys(poly(x).names(), (0, SI64.max)))[0]
-    return least < 0
-
-
 def _div(_: Node, x: Array, y: Array) -> Array | None:
     if x.dtype == object or y.dtype == object:
-        if any(not isinstance(n, Extent) and n < 1 for n in y.flat) or any(map(_may_be_negative, x.flat)):
+        if any(not isinstance(n, Extent) and n < 1 for n in y.flat) or any(least(n) < 0 for n in x.flat):
             return None  # the quotient is rounded toward zero
         whole: Array = called(np.floor_divide, x.astype(object), y.astype(object))
         return whole
