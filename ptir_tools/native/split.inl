@@ -19,7 +19,9 @@ enum {
     NARROWEST = 48,     /* least number of columns for which they are faster */
     SMC = 256, SNC = 1024, /* rows and columns of a block */
     FEW_COLUMNS = 256,     /* up to so many columns, only BLOCK rows are split at a time */
-    LINES = 64,      /* lines of an image whose ranges are remembered */
+    LINES = 64,      /* lines of an image that a convolution splits at a time, at most */
+    SEGMENT = 64,    /* pixels of a line that have one range */
+    KNOWN = 256,     /* segments whose ranges are remembered */
     ENOUGH_LINES = 2, /* lines of places for which a convolution splits the image */
 };
 
@@ -321,55 +323,73 @@ typedef struct {
     uint8_t no_subnormals, whole, pieces;
 } row_kind;
 
-/* Cache of the ranges of image lines. */
+/* Cache of the ranges of SEGMENT pixels of image lines. */
 typedef struct {
-    size_t line[LINES]; /* number of the line, plus 1 */
-    range found[LINES];
-} line_ranges;
+    size_t key[KNOWN]; /* number of the segment, plus 1 */
+    range found[KNOWN];
+} known_ranges;
 
-static range line_range(line_ranges *known, const ptir_patches *p, const float *image, ptrdiff_t i)
+static range segment_range(known_ranges *known, const ptir_patches *p, const float *image, size_t i, size_t segment)
 {
-    const size_t line = (size_t)((image - p->data) / (p->batch ? p->batch : 1)) * p->extent[0] + (size_t)i;
-    range *found = &known->found[line % LINES];
-    if (known->line[line % LINES] == line + 1)
+    const size_t segments = (p->extent[1] + SEGMENT - 1) / SEGMENT;
+    const size_t line = (size_t)((image - p->data) / (p->batch ? p->batch : 1)) * p->extent[0] + i, key = line * segments + segment + 1;
+    range *found = &known->found[key % KNOWN];
+    if (known->key[key % KNOWN] == key)
         return *found;
+    const size_t count = smallest(SEGMENT, p->extent[1] - segment * SEGMENT);
+    const float *at = image + (ptrdiff_t)i * p->row + (ptrdiff_t)(segment * SEGMENT) * p->column;
     const int is_one = p->column == (ptrdiff_t)p->channels;
     ranges seen = no_ranges();
-    for (size_t j = 0; j < (is_one ? 1 : p->extent[1]); j++)
-        see_all(&seen, image + i * p->row + (ptrdiff_t)j * p->column, is_one ? p->extent[1] * p->channels : p->channels);
+    for (size_t j = 0; j < (is_one ? 1 : count); j++)
+        see_all(&seen, at + (ptrdiff_t)j * p->column, is_one ? count * p->channels : p->channels);
     *found = range_of(seen);
-    known->line[line % LINES] = line + 1;
+    known->key[key % KNOWN] = key;
     return *found;
 }
 
-/* Classify rows [start, start + rows), MR at a time. For patches, the range of all image lines that they read counts. */
-static PTIR_NOINLINE void find_kinds(row_kind *kinds, const left_rows *x, size_t start, size_t rows, size_t k, range right, float *room)
+/* Range of the segments that the patches of rows [first, last] of `found` read; they are in one line of places. */
+static range patches_range(known_ranges *known, const ptir_patches *p, const pixels *found, size_t first, size_t last)
 {
-    line_ranges known;
-    memset(known.line, 0, sizeof known.line);
+    range own = no_range;
+    for (size_t s = 0; s < p->window[0]; s++) {
+        const ptrdiff_t line = found->top[first] + (ptrdiff_t)(s * p->dilation[0]);
+        ptrdiff_t next = 0; /* the first segment of the line that does not count yet */
+        if (line < 0 || line >= (ptrdiff_t)p->extent[0])
+            continue;
+        for (size_t t = 0; t < p->window[1]; t++) {
+            const ptrdiff_t across = (ptrdiff_t)(t * p->dilation[1]), low = found->left[first] + across, high = found->left[last] + across;
+            if (high < 0 || low >= (ptrdiff_t)p->extent[1])
+                continue;
+            ptrdiff_t segment = low < 0 ? 0 : low / SEGMENT;
+            for (segment = segment > next ? segment : next; segment * SEGMENT <= high && segment * SEGMENT < (ptrdiff_t)p->extent[1]; segment++)
+                own = joined_range(own, segment_range(known, p, found->image[first], (size_t)line, (size_t)segment));
+            next = segment > next ? segment : next;
+        }
+    }
+    return own;
+}
+
+/* Classify rows [start, start + rows), MR at a time. For patches, the range of all segments that they read counts. */
+static PTIR_NOINLINE void find_kinds(row_kind *kinds, const left_rows *x, size_t start, size_t rows, size_t k, range right, float *room,
+                                  known_ranges *known)
+{
     for (size_t i = 0; i < rows; i += MR, kinds++) {
         const float *from[MR];
-        const ptir_patches *p = x->patches;
         range own = no_range;
         pixels found;
         find_pixels(&found, x, start + i, start + rows);
-        if (p)
-            for (size_t r = 0; r < MR; r++) {
-                if (r && found.image[r] == found.image[r - 1] && found.top[r] == found.top[r - 1])
-                    continue;
-                for (size_t t = 0; t < p->window[0]; t++) {
-                    ptrdiff_t line = found.top[r] + (ptrdiff_t)(t * p->dilation[0]);
-                    if (line >= 0 && line < (ptrdiff_t)p->extent[0])
-                        own = joined_range(own, line_range(&known, p, found.image[r], line));
-                }
-            }
+        for (size_t r = 0, last; x->patches && r < MR; r = last + 1) {
+            for (last = r; last + 1 < MR && found.image[last + 1] == found.image[r] && found.top[last + 1] == found.top[r];)
+                last++;
+            own = joined_range(own, patches_range(known, x->patches, &found, r, last));
+        }
         ranges seen = no_ranges();
-        for (size_t c = 0; !p && c < k; c += KC) {
+        for (size_t c = 0; !x->patches && c < k; c += KC) {
             find_rows(from, x, &found, start + i, start + rows, c, smallest(KC, k - c), room);
             for (size_t r = 0; r < smallest(MR, rows - i); r++)
                 see_all(&seen, from[r], smallest(KC, k - c));
         }
-        own = p ? own : range_of(seen);
+        own = x->patches ? own : range_of(seen);
         *kinds = (row_kind){(uint8_t)is_exact_product(own, right), (uint8_t)!has_pieces(own), (uint8_t)pieces_of(own)};
     }
 }
@@ -652,9 +672,11 @@ static void multiply_split(float *out, size_t step, const left_rows *x, const ui
     row_kind *kinds = (row_kind *)(spare + BLOCK * BLOCK);
     const range right = right_range(packed, k, n);
     tile_shape now = NO_SHAPE;
+    known_ranges known;
+    memset(known.key, 0, sizeof known.key);
     for (size_t start = 0, height; start < m; start += height) {
         height = smallest(n <= FEW_COLUMNS ? BLOCK : SMC, m - start);
-        find_kinds(kinds, x, start, height, k, right, room);
+        find_kinds(kinds, x, start, height, k, right, room, &known);
         for (size_t j = 0, columns; j < n; j += columns) {
             columns = block_width(n - j, SNC);
             for (size_t p = 0; p < k; p += KC) {

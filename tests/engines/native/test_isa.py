@@ -218,20 +218,22 @@ for (m, k, n), scale, few_bits in itertools.product(
         native.pack(packed, y)
         native.gemm(out, a[None], packed, room)
         check(out[0], a, y, (m, k, n, scale, number, "right"))
-for channels, n, window, stride, dilation, number in itertools.product(
-    (20, 64), (48, 70), (1, 3), (1, 2), (1, 2), (None, 1e-40, 3e38, np.nan, np.inf)
+for (h, width), channels, n, window, stride, dilation, number in itertools.product(
+    ((9, 10), (1, 300)), (20, 64), (48, 70), (1, 3), (1, 2), (1, 2, 70), (None, 1e-40, 3e38, np.nan, np.inf)
 ):
-    x, w = rng.standard_normal((2, 9, 10, channels), np.float32), rng.standard_normal((window * window * channels, n), np.float32)
+    tall = window if h > 1 else 1
+    x, w = rng.standard_normal((2, h, width, channels), np.float32), rng.standard_normal((tall * window * channels, n), np.float32)
     if number is not None:
-        x[1, 3, 4, 5] = number
+        x[1, h // 3, width // 2 - 1, 5] = number
     low, span = window // 2, (window - 1) * dilation + 1
-    if min(x.shape[1:3]) + 2 * low < span:
+    if min(h if tall > 1 else width, width) + 2 * low < span:
         continue
-    padded = np.pad(x, ((0, 0), (low, low), (low, low), (0, 0)))
-    seen = np.lib.stride_tricks.sliding_window_view(padded, (span, span), (1, 2))
+    above, high = (low, span) if tall > 1 else (0, 1)
+    padded = np.pad(x, ((0, 0), (above, above), (low, low), (0, 0)))
+    seen = np.lib.stride_tricks.sliding_window_view(padded, (high, span), (1, 2))
     seen = seen[:, ::stride, ::stride, :, ::dilation, ::dilation]
-    patches = seen.reshape(-1, channels, window * window).swapaxes(1, 2).reshape(-1, len(w))
-    geometry = (*seen.shape[1:3], window, window, stride, stride, dilation, dilation, low, low, 1)
+    patches = seen.reshape(-1, channels, tall * window).swapaxes(1, 2).reshape(-1, len(w))
+    geometry = (*seen.shape[1:3], tall, window, stride, stride, dilation, dilation, above, low, 1)
     packed, out = np.empty(native.packed_size(w), np.float32), np.full((len(patches), 1, n), np.nan, np.float32)
     native.pack(packed, w)
     native.conv(out, x, packed, geometry, 0, room)
