@@ -85,7 +85,7 @@ COMPUTED: dict[str, frozenset[DType]] = {
     **_each("Resize", frozenset((F32, SI32, SI8, UI8))),
     **_each("ConvTranspose", frozenset((F32,))),
     **_each("Relu Clip Sigmoid ReduceMean", frozenset((F32, F64))),
-    **_each("LeakyRelu Elu Softplus HardSigmoid HardSwish AveragePool GlobalAveragePool", frozenset((F32,))),
+    **_each("LeakyRelu PRelu Elu Softplus HardSigmoid HardSwish AveragePool GlobalAveragePool", frozenset((F32,))),
 }  # fmt: skip
 # What holds every value of a dtype, nearest first. For ui64, si64 has the same bits.
 _WIDER: dict[DType, tuple[DType, ...]] = {

@@ -179,6 +179,20 @@ for _activation in ACTIVATED:
         idiom(*(name.removeprefix("ptir.") for name in _found.roots))(partial(_activated, _activation, _found))
 
 
+@idiom("select")
+def _prelu(e: Emitter, op: Op) -> Out | None:
+    """`PRelu`: where a tensor is negative, its product with a slope."""
+    negative, scaled, x = op.operands
+    less, product = made_by(negative, "compare_lt"), made_by(scaled, "mul")
+    if less is None or product is None or less.operands[0] is not x or scalar_of(less.operands[1]) != 0 or _dtype(op) is not F32:
+        return None
+    slope = next((b for a, b in (product.operands, product.operands[::-1]) if a is x), None)
+    if slope is None or e.tensor(x).shape != e.shape:
+        return None
+    y = e.tensor(slope)
+    return e("PRelu", e.tensor(x), y.spread if y.spread is not None and not y.made else y)
+
+
 # ---- products
 
 

@@ -589,6 +589,8 @@ _THREE: dict[str, Any] = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1,
 RETURNING: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("Relu", {}, {}, ""), ("Sigmoid", {}, {}, ""), ("LeakyRelu", {"alpha": 0.1}, {}, ""), ("HardSwish", {}, {}, ""),
     ("HardSigmoid", {"alpha": 0.25, "beta": 0.5}, {}, ""), ("Elu", {"alpha": 2.0}, {}, ""), ("Softplus", {}, {}, ""),
+    ("PRelu", {}, {"slope": np.array([[[0.5]], [[-2.0]], [[0.25]]], np.float32)}, ""),
+    ("PRelu", {}, {"slope": np.linspace(-1, 2, 9, dtype=np.float32)}, ""),
     ("Sqrt", {}, {}, ""), ("Clip", {}, {"low": np.float32(-0.5), "high": np.float32(0.5)}, ""), ("IsNaN", {}, {}, ""),
     ("MaxPool", _TWO, {}, ""), ("MaxPool", {**_THREE, "dilations": [2, 1]}, {}, ""),
     ("MaxPool", {**_TWO, "ceil_mode": 1}, {}, ""),
@@ -614,6 +616,24 @@ def test_an_operator_comes_back_as_one(op: str, attrs: dict[str, Any], constants
         assert ops(again) == [becomes or op]
         (wanted,), (found,) = (runtime.run(each, {"x": x}).values() for each in (m, again))
         np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_a_convolution_over_symbols_comes_back_as_one(groups: int) -> None:
+    """Of all extents but that of the channels; with one output per channel of a group it is depthwise."""
+    from tests.bridges.onnx.test_import import model, node, noise
+
+    w = noise(4, 4 // groups, 3, 3)
+    how: dict[str, Any] = {"kernel_shape": [3, 3], "strides": [2, 1], "pads": [1, 0, 1, 2], "group": groups}
+    m = model([node("Conv", "x w b", "y", **how)], {"x": ["N", 4, "H", "W"]}, ["y"], {"w": w, "b": noise(4)})
+    m.graph.output[0].ClearField("type")
+    for p in (ptir.from_onnx(m), ptir.optimize(ptir.from_onnx(m))):
+        again = made(p)
+        assert ops(again) == ["Conv"]
+        for shape in ((1, 4, 7, 9), (3, 4, 4, 3)):
+            x = noise(*shape)
+            (wanted,), (found,) = (runtime.run(each, {"x": x}).values() for each in (m, again))
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_dequantized_integers_come_back() -> None:

@@ -98,17 +98,13 @@ def _geometry(found: Found, dot: Op, channels: int) -> dict[str, Number] | None:
 
 
 def _window(found: Found) -> dict[str, Number] | None:
-    """The attributes of a convolution over patches of two axes with zero padding; None for others.
-
-    The batch may be a symbol.
-
-    The batch may be a symbol.
-    """
+    """The attributes of a convolution over patches of two axes with zero padding; None for others. All extents but those of
+    channels may be symbols."""
     patches = found.op("patches")
     pads = patches.attr("padding")
     zero = not any(map(any, pads)) or patches.attr("pad_value").value == 0
     same = helpers.dtype(found.root) is helpers.dtype(patches) and helpers.floating(patches)
-    fixed = helpers.rank(patches) == 4 and all(isinstance(d, int) for x in (found.root, patches) for d in helpers.shape(x)[1:])
+    fixed = helpers.rank(patches) == 4 and all(isinstance(helpers.shape(x)[-1], int) for x in (found.root, patches))
     if not (zero and same and fixed):
         return None
     lists = {name: ("I64Array", tuple(patches.attr(name))) for name in ("window", "strides", "dilation")}
