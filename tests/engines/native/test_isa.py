@@ -222,7 +222,8 @@ for (h, width), channels, n, window, stride, dilation, number in itertools.produ
     ((9, 10), (1, 300)), (20, 64), (48, 70), (1, 3), (1, 2), (1, 2, 70), (None, 1e-40, 3e38, np.nan, np.inf)
 ):
     tall = window if h > 1 else 1
-    x, w = rng.standard_normal((2, h, width, channels), np.float32), rng.standard_normal((tall * window * channels, n), np.float32)
+    x = rng.standard_normal((2, h, width, channels), np.float32)
+    w = rng.standard_normal((tall * window * channels, n), np.float32)
     if number is not None:
         x[1, h // 3, width // 2 - 1, 5] = number
     low, span = window // 2, (window - 1) * dilation + 1
