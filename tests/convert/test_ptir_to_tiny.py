@@ -12,6 +12,8 @@ from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_format
+from ptir_tools.engines import RunOptions
+from ptir_tools.engines import run as run_on
 from tests.convert.translations import translated
 from tests.tiny.graphs import codes, good, inputs_of, printed, random_text, run
 
@@ -318,3 +320,46 @@ def test_so_many_comparisons_are_written_for_top_k_and_no_more(shape: str, k: in
     after = translated(ptir(text), "tiny")
     assert (after.program is not None) is fits
     assert {code for code, _ in after.errors} == (set() if fits else {"NotTranslatable"})
+
+
+# What is computed, and the most nodes: a chain of sums and products is wrapped once, at its end.
+CHAINS = {
+    "sum": ("%r = add(%x, %y) -> T", lambda x, y: x + y, 7),
+    "chain": ("%a = add(%x, %y) -> T\n%b = mul(%a, %x) -> T\n%c = sub(%b, %y) -> T\n%r = mul(%c, %c) -> T",
+              lambda x, y: ((x + y) * x - y) ** 2, 10),
+    "read twice": ("%a = add(%x, %y) -> T\n%b = mul(%a, %x) -> T\n%m = maximum(%a, %b) -> T\n%r = sub(%m, %b) -> T", None, 22),
+    "in range": ("%a = rem(%x, dense<3> : T) -> T\n%r = add(%a, %a) -> T", None, 6),
+    "beyond, and in range": ("%a = add(%x, %y) -> T\n%b = sub(%a, %y) -> T\n%r = mul(%b, dense<0> : T) -> T",
+                             lambda x, y: 0 * x, 9),
+    "wide again": ("%a = mul(%x, %y) -> T\n%w = cast(%a) -> tensor<si32, N>\n%z = add(%w, %w) -> tensor<si32, N>\n"
+                   "%r = cast(%z) -> T", None, 12),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["si4", "ui4", "si8", "ui8", "si16", "ui16"])
+@pytest.mark.parametrize("name", CHAINS)
+def test_narrow_integers_are_wrapped_where_it_shows(name: str, dtype: str) -> None:
+    """All pairs of 8 bits and less; the ends and random numbers of 16 bits. Expected are Python's integers, wrapped; and the
+    reference engine's, which wraps after each op."""
+    body, function, most = CHAINS[name]
+    bits, signed = int(dtype[2:]), dtype[0] == "s"
+    low = -(1 << bits - 1) if signed else 0
+    numbers = np.arange(low, low + (1 << bits))
+    if bits == 16:
+        numbers = np.unique(
+            [*numbers[:4], *numbers[-4:], *np.arange(-3, 4).clip(low), *np.random.default_rng(0).choice(numbers, 200)]
+        )
+    x, y = (a.reshape(-1) for a in np.meshgrid(numbers, numbers))
+    t = f"tensor<{dtype}, {x.size}>"
+    source = f"func @f(%x: {t}, %y: {t}) -> {t} {{\n{body.replace('T', t).replace('N', str(x.size))}\nreturn %r\n}}\n"
+    before = ptir(source)
+    graph, errors = to_tiny(before)
+    assert graph is not None and len(graph.main.body) <= most, errors or printed(graph)
+    inputs = [a.astype(numpy_dtype(before.main.params[0].type.dtype)) for a in (x, y)]
+    (expected,) = run_on(before, inputs, RunOptions(engine="reference")).values()
+    for engine in ("reference", "native"):
+        (found,) = run_on(graph, [x.astype(np.int32), y.astype(np.int32)], RunOptions(engine=engine)).values()
+        np.testing.assert_array_equal(found, expected.astype(np.int32))
+    if function is not None:
+        exact = [function(a, b) for a, b in zip(x.tolist(), y.tolist(), strict=True)]
+        np.testing.assert_array_equal(found, [(v - low) % (1 << bits) + low for v in exact])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule
 from ptir_tools.convert.patterns import splat_of
 from ptir_tools.convert.ptir_to_tiny import formulas
-from ptir_tools.convert.ptir_to_tiny.emit import CARRIED, WRAPPED, Data, TinyEmit
+from ptir_tools.convert.ptir_to_tiny.emit import CARRIED, MODULAR, WRAPPED, Data, TinyEmit
 from ptir_tools.convert.ptir_to_tiny.formulas import cast, divided, sign, wrapped
 from ptir_tools.core.arrays import from_literal, to_literal
 from ptir_tools.core.dtypes import F32, I1, SI32, lossless
@@ -118,12 +118,19 @@ def _modulo(emit: TinyEmit, op: Op, x: Data, y: Data) -> Value:
 
 
 def in_range(rule: Rule) -> Rule:
-    """A rule for i32 whose result is wrapped to the range of a narrower dtype that i32 represents."""
+    """A rule for i32 whose result is wrapped to the range of a narrower dtype that i32 represents. A result that only sums,
+    differences and products read stays as it is, and so does one that is in range."""
 
     def bounded(emit: TinyEmit, op: Op, *operands: Data) -> Data:
         result: Data = rule(emit, op, *operands)
         dtype = tensor_type(op.result).dtype
-        if dtype not in CARRIED:
+        if dtype not in CARRIED or (op.result in emit.ranges.find() and not emit.unwrapped.intersection(operands)):
+            return result
+        uses = emit.ranges.uses.get(op.result, [])
+        if uses and all(
+            user is not None and user.defn.short in MODULAR and tensor_type(user.result).dtype is dtype for user, _ in uses
+        ):
+            emit.unwrapped.add(result)
             return result
         whole = emit.node(result)
         whole.name = emit.fresh.between(emit.name)

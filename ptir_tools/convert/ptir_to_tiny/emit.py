@@ -46,10 +46,14 @@ KEPT_IN_RANGE = frozenset((
     "quantize", "dequantize", "requantize", "take", "gather", "concat", "pad", "dynamic_slice", "dynamic_update_slice",
     "scatter_reduce", "argmax", "top_k", "stop_gradient", "cond", "scan", "reshape", "transpose", "broadcast_to", "slice",
     "tile", "reduce_window", "iota", "compare_gt", "compare_ge", "compare_lt", "compare_le", "compare_eq", "compare_ne",
+    "rem", "mod",
 ))  # fmt: skip
 
 # Those whose results are wrapped to it.
-WRAPPED = ("neg", "abs", "add", "sub", "mul", "div", "rem", "mod")
+WRAPPED = ("neg", "abs", "add", "sub", "mul", "div")
+
+# Those whose wrapped result does not depend on whether the operands were wrapped.
+MODULAR = ("neg", "add", "sub", "mul")
 
 # Help texts for ops that cannot be translated.
 HELP = {
@@ -78,6 +82,7 @@ class TinyEmit(Emit[Data]):
         self.constants: dict[object, tuple[str, Loc]] = {}  # the names and locations of constants that are not splats
         self.carried: set[DType] = set()  # which integers were noted
         self.ranges = Ranges(self.source)
+        self.unwrapped: set[Data] = set()  # integers that only MODULAR ops read
         self.inline = False  # in a region, whose values lose their names
         self.parameters()
         self.body(self.source)

@@ -121,13 +121,12 @@ def divided(a: Term, b: Term, small: bool = False) -> tuple[list[Term], Term]:
 
 
 def wrapped(x: Term, dtype: DType) -> Term:
-    """An i32 wrapped to the range of a narrower dtype. The number of ranges, computed in fp32, is right to within 1, which a
-    negative remainder shows."""
-    span = 1 << dtype.bits
-    offset = x - dtype.min if dtype.min else x
-    left = offset - cast(cast(offset, F32) * (1 / span), SI32) * span
-    left = left + maximum(minimum(-left, 1), 0) * span
-    return left + dtype.min if dtype.min else left
+    """An i32 wrapped to the range of a narrower dtype: its bits move to the top, where those above are lost, and back in fp32,
+    which holds so few exactly."""
+    scale, center = 1 << 32 - dtype.bits, (dtype.min + dtype.max + 1) // 2
+    offset = x - center if center else x
+    low = cast(cast(offset * scale, F32) * (1 / scale), SI32)
+    return low + center if center else low
 
 
 # Functions of fp32
