@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ptir_tools.core import costs
@@ -99,11 +99,14 @@ _FLAMES = ("#f4b183", "#f7cf87", "#e99a76", "#f2bd9a")
 
 @dataclass(slots=True, eq=False)
 class _Frame:
-    """A step of a flame graph, with the steps inside it."""
+    """A step of a flame graph, or all steps of one kind, with what is inside."""
 
     title: str
     seconds: float = 0.0
-    inside: dict[tuple[Op, ...], _Frame] = field(default_factory=dict)
+    inside: dict[Hashable, _Frame] = field(default_factory=dict)
+
+    def get(self, key: Hashable, title: str) -> _Frame:
+        return self.inside.setdefault(key, _Frame(title))
 
     def depth(self) -> int:
         return 1 + max((f.depth() for f in self.inside.values()), default=0)
@@ -112,12 +115,13 @@ class _Frame:
         """The frame from `x` on, with the frames inside it below."""
         wide = self.seconds * scale
         label = f"{self.title}: {self.seconds * 1e6:.1f} us, {self.seconds / (whole or 1.0):.1%}"
-        shown = self.title if len(self.title) * _LETTER < wide else self.title[: max(int(wide / _LETTER) - 1, 0)]
-        color = _FLAMES[(len(self.title) + level) % len(_FLAMES)]
+        room = int((wide - 6) / _LETTER)
+        shown = self.title if len(self.title) <= room else f"{self.title[: room - 1]}…" if room > 3 else ""
+        color = _FLAMES[level % len(_FLAMES)]
         yield f'<g><title>{escape(label)}</title><rect x="{x:.2f}" y="{level * _TALL}" width="{wide:.2f}" height="{_TALL - 1}"'
         yield f' fill="{color}" stroke="#fff" stroke-width=".5"/><text x="{x + 3:.2f}" y="{level * _TALL + 13}">{escape(shown)}'
         yield "</text></g>\n"
-        for frame in self.inside.values():
+        for frame in sorted(self.inside.values(), key=lambda f: -f.seconds):
             yield from frame.drawn(x, level + 1, scale, whole)
             x += frame.seconds * scale
 
@@ -227,19 +231,21 @@ class Profile:
         return {"traceEvents": list(self._events())}
 
     def flame_graph(self) -> Iterator[str]:
-        """The runs as one SVG: the steps in the order of their first call, with the steps inside below."""
+        """The runs as one SVG: the kinds of steps, below each its steps, below a step those inside it; the slowest first."""
         root = _Frame("runs", sum(self.runs))
         stack: list[tuple[float, _Frame]] = []
         for ops, start, end, _ in sorted(self.spans, key=lambda span: (span[1], -span[2])):
             while stack and stack[-1][0] <= start:
                 stack.pop()
-            inside = (stack[-1][1] if stack else root).inside
-            frame = inside.setdefault(ops, _Frame(" ".join(filter(None, self._shown(ops)))))
+            what, *where = self._shown(ops)
+            kind = (stack[-1][1] if stack else root).get(what, what)
+            kind.seconds += end - start
+            frame = kind.get(ops, " ".join(filter(None, where)))
             frame.seconds += end - start
             stack.append((end, frame))
         depth = root.depth()
         yield f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDE}" height="{depth * _TALL}"'
-        yield ' font-family="monospace" font-size="12">\n'
+        yield f' font-family="monospace" font-size="12">\n<rect width="{_WIDE}" height="{depth * _TALL}" fill="white"/>\n'
         yield from root.drawn(0.0, 0, _WIDE / (root.seconds or 1.0), root.seconds)
         yield "</svg>\n"
 

@@ -406,6 +406,17 @@ try {
 } catch (error) { document.title = JSON.stringify({error: String(error)}); }
 </script></body>"""
 
+_VIEW = """<script>
+try {
+  const api = window.ptir, box = document.querySelector("canvas").getBoundingClientRect(), first = {...api.view()};
+  const inside = top => api.graph().shown.filter(n => { while (n.parent) n = n.parent; return n === top; }).length;
+  api.fit();
+  window.words = 0; api.paint();
+  document.title = JSON.stringify({first, fitted: api.view(), words: window.words, tall: api.graph().h / box.height,
+    open: api.graph().tops.map(inside)});
+} catch (error) { document.title = JSON.stringify({error: String(error)}); }
+</script></body>"""
+
 _FRAMES = """<script>
 try {
   const api = window.ptir, canvas = document.querySelector("canvas"), box = canvas.getBoundingClientRect(), frames = [];
@@ -425,18 +436,19 @@ try {
 
 
 _COUNTER = """<body><script>
-window.calls = 0;
+window.calls = window.words = 0;
 const pens = CanvasRenderingContext2D.prototype;
 for (const name of Object.getOwnPropertyNames(pens)) {
   const own = Object.getOwnPropertyDescriptor(pens, name).value;
-  if (typeof own === "function") pens[name] = function (...given) { window.calls++; return own.apply(this, given); };
+  if (typeof own !== "function") continue;
+  pens[name] = function (...given) { window.calls++; window.words += name === "fillText"; return own.apply(this, given); };
 }
 </script>"""
 
 
-def in_a_browser(program, probe, folder):
-    """What a script at the end of the program's page leaves as its title. `window.calls` counts what is drawn."""
-    page = "".join(graph.page("layers", graph.Stages(program).stages))
+def in_a_browser(stages, probe, folder):
+    """What a script at the end of the page leaves as its title. `window.calls` counts what is drawn."""
+    page = "".join(graph.page("layers", stages))
     file = folder / "page.html"
     assert "<body>" in page
     file.write_text(page.replace("<body>", _COUNTER, 1).replace("</body>", probe), encoding="utf-8")
@@ -448,7 +460,7 @@ def in_a_browser(program, probe, folder):
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 def test_the_page_works_in_a_browser(tmp_path):
-    found = in_a_browser(layers(500), _PROBE, tmp_path)
+    found = in_a_browser(graph.Stages(layers(500)).stages, _PROBE, tmp_path)
     nodes = 5 * 500 + 500 + 4  # ops, runs and their box; the function, its parameter, its results
     assert found == {"before": 4, "closed": 4, "open": nodes, "nodes": nodes, "drawn": True, "told": True}
 
@@ -459,14 +471,28 @@ def test_the_page_works_in_a_browser(tmp_path):
 def test_a_model_opens_with_few_boxes(model, tmp_path):
     program = read(f"testdata/models/{model}.ptir")
     symbols.specialize(program, dict.fromkeys(symbols.symbols(program), 2))
-    found = in_a_browser(program, _PROBE, tmp_path)
+    found = in_a_browser(graph.Stages(program).stages, _PROBE, tmp_path)
     assert 5 < found["before"] <= 60, found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_the_first_view_can_be_read(tmp_path):
+    """A tall drawing is not made small, it begins at the top; of two programs side by side the same boxes are open."""
+    program = read("testdata/models/gpt2_prefill.ptir")
+    symbols.specialize(program, dict.fromkeys(symbols.symbols(program), 2))
+    found = in_a_browser(graph.Stages(program).stages, _VIEW, tmp_path)
+    assert found["tall"] > 1.5 and 0.5 < found["first"]["zoom"] <= 0.75 and -20 < found["first"]["y"] < 0, found
+    assert found["fitted"]["zoom"] < 0.5 and found["words"] > 10, found
+    drawing = graph.side_by_side(program, read("testdata/models/gpt2_prefill.ptir"), {})
+    left, right = in_a_browser([graph.Stage("both", drawing)], _VIEW, tmp_path)["open"]
+    assert left == right > 5
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 def test_of_ten_thousand_ops_only_those_in_sight_are_drawn(tmp_path):
     """From everything in sight down to a few boxes, a frame makes far fewer calls than there are boxes."""
-    found = in_a_browser(layers(2000), _FRAMES, tmp_path)
+    found = in_a_browser(graph.Stages(layers(2000)).stages, _FRAMES, tmp_path)
     assert found["nodes"] == 12_004 and len(found["frames"]) == 32
     assert min(found["frames"]) > 0 and max(found["frames"]) < 4000, found["frames"]

@@ -123,11 +123,26 @@ def test_a_flame_graph_has_the_steps_of_a_loop_under_it(tmp_path: Path) -> None:
     assert ran.status == 0, ran.err
     drawn = ElementTree.fromstring(out.read_text())
     frames = {}
-    for group in drawn:
+    for group in drawn.findall(".//{*}g"):
         title, box = group[0].text or "", group[1]
         frames[title.split(":")[0].split()[0]] = float(box.get("y", 0)), float(box.get("width", 0))
     assert frames["runs"][0] < frames["scan"][0] < frames["dot_general"][0]
     assert frames["runs"][1] == 1200 >= frames["scan"][1] >= frames["dot_general"][1] > 0
+
+
+def test_a_flame_graph_names_the_kinds_of_a_long_program() -> None:
+    """400 steps of two kinds: each is too narrow for its name, their kinds are not; the slower kind is first."""
+    lines = [f"  %v{k} = {'tanh' if k % 4 else 'exp'}(%{f'v{k - 1}' if k else 'x'}) -> tensor<f32, 4>\n" for k in range(400)]
+    program = ptir_tools.read(f"func @f(%x: tensor<f32, 4>) -> tensor<f32, 4> {{\n{''.join(lines)}  return %v399\n}}")
+    profile = Profile(program)
+    with profile.run():
+        for k, op in enumerate(program.main.body):
+            profile.step([op], k * 1e-3, (k + 1) * 1e-3)
+    profile.runs = [0.4]
+    drawn = ElementTree.fromstring("".join(profile.flame_graph())).findall(".//{*}g")
+    assert len(drawn) == 1 + 2 + 400
+    labels = [(group[2].text, float(group[1].get("x", -1)), float(group[1].get("width", 0))) for group in drawn if group[2].text]
+    assert labels == [("runs", 0, 1200), ("tanh", 0, 900), ("exp", 900, 300)]
 
 
 def test_percentiles_are_nearest_ranks() -> None:
