@@ -303,8 +303,11 @@ class Document:
         ]
         if found or self.program is None:
             return found
-        mark = "" if self.is_json else "%"
-        return [(f"{mark}{v.name} = {v.op.defn.short}" if v.op else mark + v.name, at) for v, at in self._values() if v.name]
+        mark, pattern = ("", r'"(\w[^"\\\n]*)"') if self.is_json else ("%", r"%([\w.$-]+)")
+        names = [(m[1], Span(m.start(), m.end())) for m in re.finditer(pattern, self.text)]
+        places = {name: span for name, span in reversed(names) if self._defines(span)}
+        shown = [(v, f"{mark}{v.name} = {v.op.defn.short}" if v.op else mark + v.name, at) for v, at in self._values() if v.name]
+        return [(text, at if v.op else places.get(v.name, at)) for v, text, at in shown]
 
     def layout(self) -> str | None:
         """The text as `ptir fmt` formats it; None if it cannot be read, or has no layout."""

@@ -181,6 +181,8 @@ def test_the_signature_of_the_op_around_a_place() -> None:
 def test_every_format_has_an_outline() -> None:
     assert [name for name, _ in opened(MIND).symbols()] == ["%0", "%1 = Relu"]
     assert [name for name, _ in opened(TINY).symbols()] == ["a", "b = NEG"]
+    for text in (MIND, TINY):  # inputs are where they are defined, too
+        assert [text.count("\n", 0, at.start) for _, at in opened(text).symbols()] == ([0, 1] if text is MIND else [1, 2])
 
 
 def test_completion_offers_dtypes_and_snippets() -> None:
