@@ -176,7 +176,8 @@ def _plan_program(session: Session, file: str, given: Flags) -> Plan:
 def _tiled(session: Session, program: Program, diagnostics: Diagnostics) -> Program:
     """The program on the tiles of --target. What is symbolic gets the numbers of --bind first."""
     symbols.specialize(program, {**program.attrs.get("dims", {}), **session.bindings})
-    after = convert.translate(program, next(d.name for d in DIALECTS.values() if d.targets()), diagnostics, session.options)
+    options = session.options.having(None, **{convert.CONSTANTS.name: {}})  # only the places matter
+    after = convert.translate(program, next(d.name for d in DIALECTS.values() if d.targets()), diagnostics, options)
     session.reporter.settle(diagnostics)
     if after is None:
         raise UsageError(f"there is no conversion from {program.dialect.name} to the tiles of a target")

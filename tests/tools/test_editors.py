@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,22 @@ def edited(command: list[str], folder: Path) -> str:
     (folder / "wrong.ptir").write_text(WRONG)
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=env, timeout=120, check=False)
     return done.stdout + done.stderr
+
+
+def test_the_languages_of_helix_are_those_of_the_extension() -> None:
+    """Helix is no package of a registry: its settings are compared with those of VS Code."""
+    found = tomllib.loads(snippet("Helix", "toml"))
+    server = found["language-server"]["ptir"]
+    assert run_ptir(*server["args"], "--help").status == 0 and server["command"] == "ptir"
+    named = {form: language for language in found["language"] for form in language["file-types"]}
+    about = json.loads((FOLDER / "package.json").read_text())["contributes"]
+    assert sorted(named) == sorted(language["id"] for language in about["languages"])
+    scopes = {grammar["language"]: grammar["scopeName"] for grammar in about["grammars"]}
+    for language in about["languages"]:
+        mark = json.loads((FOLDER / language["configuration"]).read_text())["comments"]["lineComment"]
+        set_up = named[language["id"]]
+        assert set_up["comment-token"] == mark and set_up["language-servers"] == ["ptir"]
+        assert set_up["scope"] == scopes[set_up["name"]]
 
 
 @pytest.mark.slow
