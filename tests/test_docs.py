@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -228,6 +229,13 @@ def test_sentences_are_short_and_plain(page: Path) -> None:
     assert not long, f"more than {LONGEST} words: {long}"
     prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     assert not [m[0] for phrase in BANNED for m in re.finditer(phrase, prose)]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.stem not in ("codes", "ops")], ids=lambda p: p.name)
+def test_no_sentence_is_there_twice(page: Path) -> None:
+    """As two changes of one paragraph leave it when both are merged."""
+    found = Counter(" ".join(s.split()) for s in sentences(page.read_text("utf-8")) if len(s.split()) >= 6 and s[-1] != ":")
+    assert not [s for s, times in found.items() if times > 1]
 
 
 def test_docstrings_are_short_and_plain() -> None:
