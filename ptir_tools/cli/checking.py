@@ -9,7 +9,7 @@ from ptir_tools.cli.output import write_text
 from ptir_tools.cli.report import REJECTED, Leave
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import BIND, OPTIONS, SHAPES, Program
+from ptir_tools.core.dialect import BIND, OPTIONS, SHAPES, Program, Runner
 from ptir_tools.core.files import replacing
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import replace
@@ -81,7 +81,8 @@ def check(
     strict: bool = False,
     known: Mapping[str, Array] | None = None,
     peer: str = "",
-    execute: Callable[[Mapping[str, Array]], dict[str, Array]] | None = None,
+    execute: Runner | None = None,
+    judge: Runner | None = None,
     engine: str = "reference",
     option: str = "--check",
     mixed: bool = False,
@@ -93,9 +94,9 @@ def check(
 
     `finite`: elements that are NaN or infinite before are not compared. `strict`: no rounding may change. `known`: values of
     inputs of the entry that the change depends on. `execute` runs the program after on `peer`, its name for `--compare`; without
-    it `engine` does. Every function that both programs have and nothing calls is run, on a peer only the entry. `option` is the
-    option that asked for the check, for messages. `mixed`: dtypes may differ. `within` replaces the computed bounds. `explain` is
-    called before a difference is reported.
+    it `engine` does. `judge` gives what is expected, else the reference does. Every function that both programs have and nothing
+    calls is run, on a peer only the entry. `option` is the option that asked for the check, for messages. `mixed`: dtypes may
+    differ. `within` replaces the computed bounds. `explain` is called before a difference is reported.
     """
     options = engines.RunOptions(bindings=session.bindings, strict_fp=strict)
     kept = session.options[convert.CONSTANTS] or {}
@@ -112,6 +113,7 @@ def check(
             constants=own,
             finite=finite,
             execute=execute,
+            judge=judge,
             engine=engine,
             mixed=mixed,
             within=within,
@@ -161,7 +163,7 @@ def _report(
         diagnostics.error("CheckFailed", f"{what} run {result.runs}: {result.diverged[0]}", notes=notes)
     if not diagnostics.errors:
         return
-    if what.startswith("--check"):
+    if what.split()[0] == "--check":
         session.reporter.settle(diagnostics)
     end(session, diagnostics, result.verdict)
 

@@ -39,6 +39,11 @@ def to_stdout(path: str | None) -> bool:
     return path in (None, "", "-")
 
 
+def is_folder(path: str | None) -> bool:
+    """Whether `-o` names a folder."""
+    return not to_stdout(path) and (str(path).endswith("/") or os.path.isdir(str(path)))
+
+
 def form_of(form: str | None, path: str | None, forms: Iterable[str], default: str) -> str:
     """The format of `--to`; else of the suffix of the -o FILE; else `default`."""
     suffix = os.path.splitext(path or "")[1].removeprefix(".").lower()

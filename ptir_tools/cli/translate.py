@@ -20,9 +20,9 @@ from ptir_tools.cli.options import (
     subcommand,
     weights_option,
 )
-from ptir_tools.cli.output import distinct, each_program, format_of, move_weights, only_one, to_stdout, write_weights
+from ptir_tools.cli.output import distinct, each_program, format_of, is_folder, move_weights, only_one, to_stdout, write_weights
 from ptir_tools.cli.session import Session
-from ptir_tools.convert.options import CONSTANTS
+from ptir_tools.convert.options import CONSTANTS, LOSSY
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, unknown_name
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.files import replacing
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 arrayfiles = lazy("ptir_tools.core.arrayfiles")
 arrays = lazy("ptir_tools.core.arrays")
 inputs = lazy("ptir_tools.tools.inputs")
+outcome = lazy("ptir_tools.tools.compare")
+tempfile = lazy("tempfile")
+toolchain = lazy("ptir_tools.tools.toolchain")
 comments = lazy("ptir_tools.tools.comments")
 compare = lazy("ptir_tools.engines.compare")
 convert = lazy("ptir_tools.convert")
@@ -62,6 +65,7 @@ class Flags:
     shard: tuple[tuple[str, Spec], ...]
     split_input: bool
     check: bool
+    check_with: str | None
     check_runs: int
 
 
@@ -87,6 +91,12 @@ class Flags:
     *mesh_options,
     split_option,
     *check_options,
+    option(
+        "--check-with",
+        metavar="COMMAND",
+        help="pto-cpp: build {binary} of {source}, a host program for the kernels, with COMMAND. Run it on random inputs, and "
+        "compare with ONNX Runtime if the program is a model of ONNX, else with the reference engine.",
+    ),
     flags=Flags,
 )
 def command(session: Session, file: str, output: str | None, flags: Flags) -> None:
@@ -102,6 +112,7 @@ def command(session: Session, file: str, output: str | None, flags: Flags) -> No
       ptir translate program.json --to ptir-dump
       ptir translate net.ptir --to tiny --constants weights.npz -o graph.json
       ptir translate model.onnx -o model.ptir
+      ptir translate model.onnx --to pto-cpp --target a3 -o out/ --check-with 'c++ {source} -o {binary}'
     """
     flags.to = flags.to or format_of(output)
     if flags.to not in FORMATS:
@@ -115,17 +126,26 @@ def command(session: Session, file: str, output: str | None, flags: Flags) -> No
     session.set(sharding=sharding_of(flags.mesh, flags.shard))
     session.set(elide_constants=flags.elide_constants_larger, opset=flags.opset)
 
+    if flags.check_with is not None and FORMATS[flags.to].host is None:
+        able = " and ".join(name for name, entry in FORMATS.items() if entry.host is not None)
+        raise UsageError(f"--check-with is for {able}, not for {flags.to}")
+    folder = output if FORMATS[flags.to].host is not None and is_folder(output) else None
+    only_one("--split-input", flags.split_input, output=folder, check_with=flags.check_with)
+
     def make(source: Source) -> Iterable[str] | Iterable[bytes]:
         with contextlib.ExitStack() as files:
-            return _translate(session, source, output, flags, files)
+            return _translate(session, source, output, folder, flags, files)
 
-    each_program(session, file, flags.split_input, make).write(output, flags.to)
+    result = each_program(session, file, flags.split_input, make)
+    if folder is None:
+        result.write(output, flags.to)
 
 
 def _translate(
-    session: Session, source: Source, output: str | None, flags: Flags, files: contextlib.ExitStack
+    session: Session, source: Source, output: str | None, folder: str | None, flags: Flags, files: contextlib.ExitStack
 ) -> Iterable[str] | Iterable[bytes]:
-    """The pieces of the program in `source`, in the format of `--to`."""
+    """The pieces of the program in `source`, in the format of `--to`. With a `folder` they are written there, with a host
+    program."""
     dialect = OWNERS[flags.to].name
     program, diagnostics = session.program(source, verify=False)
     between = dialect != program.dialect.name
@@ -136,9 +156,9 @@ def _translate(
         session.reporter.settle(diagnostics)
     if flags.constants is not None:
         session.set(constants=inputs.constants(flags.constants, program) if program.dialect.constants_outside else {})
-    elif flags.check and OWNERS[flags.to].constants_given:
+    elif (flags.check or flags.check_with or folder) and OWNERS[flags.to].constants_given:
         session.set(constants={})
-    if between and flags.check:
+    if between and (flags.check or flags.check_with):
         program = _with_sizes(session, program, dialect)
     after = _convert(session, program, dialect, diagnostics) if between else program
     moved = move_weights(session, after, flags.to, flags.weights_to, output)
@@ -149,6 +169,9 @@ def _translate(
         pieces = comments.keep_comments(pieces, flags.to, program, after)
     if flags.check:
         _check(session, program, after, pieces, flags)
+    if flags.check_with or folder:
+        place = folder or files.enter_context(tempfile.TemporaryDirectory(prefix="ptir-"))
+        _host(session, program, after, [str(piece) for piece in pieces], place, flags)
     if flags.constants is not None and after.dialect.constants_outside:
         literals = {name: arrays.from_literal(x) for name, x in (session.options[CONSTANTS] or {}).items()}
         with replacing(flags.constants) as file:
@@ -183,6 +206,25 @@ def _check(session: Session, program: Program, after: Program, pieces: list[str]
     else:
         written = checking.written(session, after, flags.to, pieces)
         checking.check(session, program, written, flags.check_runs, finite=session.options[convert.LOSSY])
+
+
+def _host(session: Session, program: Program, after: Program, pieces: list[str], folder: str, flags: Flags) -> None:
+    """Write the text, a host program and the constants to a folder; with --check-with build, run and compare it."""
+    find = FORMATS[flags.to].host
+    assert find is not None
+    project = toolchain.Project(folder, find(after, session.options), pieces)
+    constants = {name: arrays.from_literal(x) for name, x in (session.options[CONSTANTS] or {}).items()}
+    if flags.check_with is None:
+        project.put(project.host.files(constants))
+        return
+    project.build(flags.check_with)
+    name, judge = outcome.judge(program) or ("the reference engine", None)
+    session.reporter.tell(f"--check-with compares with {name}")
+    finite = session.options[LOSSY]
+    result = checking.check(
+        session, program, after, flags.check_runs, execute=project.run, judge=judge, option="--check-with", finite=finite
+    )
+    checking.end(session, Diagnostics(program.source), result.verdict)
 
 
 def _convert(session: Session, program: Program, dialect: str, diagnostics: Diagnostics) -> Program:

@@ -339,6 +339,16 @@ class Sidecar(NamedTuple):
     fill: Callable[[Program, Program], bool]
 
 
+class Host(NamedTuple):
+    """A host program for a text in another language. `text` includes the file `kernels`. `files` gives arguments by the
+    names of their files, and `memory` is the name of the file of each output."""
+
+    kernels: str
+    text: str
+    files: Callable[[Mapping[str, Array]], dict[str, Array]]
+    memory: Mapping[str, str]
+
+
 @dataclass(slots=True, frozen=True, eq=False)
 class FormatEntry:
     """Facts about a format before it is loaded. `module` exports it as `FORMAT`, or is the format itself.
@@ -367,6 +377,7 @@ class FormatEntry:
     meshes: bool = False  # the format can express how a program is sharded
     capacity: int | None = None  # bytes of constants that a file can contain; with more, they are in a file next to it
     peer: Callable[[bytes], tuple[str, Runner] | None] | None = None  # the engine of another project that runs it, with its name
+    host: Callable[[Program, Options], Host] | None = None  # a program that calls what a text of the format defines
     # The format is of another project: by default, a program read from it is written as text of the dialect.
     imported: bool = False
     keywords: str = ""  # keywords, words that begin a type, and the text before the name of an op: regular

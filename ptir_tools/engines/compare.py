@@ -12,7 +12,7 @@ from functools import cache, partial
 from ptir_tools.core import arrays, symbols
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Program, clone
+from ptir_tools.core.dialect import Program, Runner, clone
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.errors import EXACT as NO_ERROR
 from ptir_tools.core.errors import distances, leaf_dtypes, unit
@@ -439,8 +439,9 @@ def check(
     constants: Mapping[str, Array] | None = None,
     finite: bool = False,
     carried: bool = False,
-    execute: Callable[[Mapping[str, Array]], dict[str, Array]] | None = None,
+    execute: Runner | None = None,
     engine: str = "reference",
+    judge: Runner | None = None,
     mixed: bool = False,
     within: Tolerance | None = None,
 ) -> Check:
@@ -452,8 +453,8 @@ def check(
     `finite`: the change assumes finite numbers, so elements that are not finite before are not compared. `carried`: integers may
     have a wider dtype after, as in another dialect. `mixed`: dtypes may differ, of floats, too; where the programs compute in
     other float dtypes, the tolerance is the sum of both. `within` replaces the computed tolerances. The program before runs on
-    the reference engine. The program after runs on `engine`, or by `execute`, which is a peer. Stops at the first run that
-    differs. Raises like `engines.run`: a program that cannot run has not been checked.
+    the reference engine, or by `judge`, another peer. The program after runs on `engine`, or by `execute`, which is a peer. Stops
+    at the first run that differs. Raises like `engines.run`: a program that cannot run has not been checked.
     """
     options, constants = options or RunOptions(), constants or {}
     precisions = Precisions.of(before, after) if mixed else Precisions()
@@ -462,8 +463,9 @@ def check(
     names = {p.name for p in ports.signature(before, options.function)}
     fixed = {name: x for name, x in constants.items() if name in names}
     numbers = dict(options.bindings)
-    symbols.infer(before, numbers)
-    symbols.derive(after.main, numbers, after.dialect.codes.extent)
+    with rejecting(Diagnostics(before.source), Context()):
+        symbols.infer(before, numbers)
+        symbols.derive(after.main, numbers, after.dialect.codes.extent)
     for i in range(runs):
         with using(options.limits), rejecting(Diagnostics(before.source), Context()):
             drawn = random_inputs(before, seed + i, fixed, options.function, options.bindings)
@@ -479,6 +481,10 @@ def check(
             tolerances |= {name: t + other for (name, t), other in pairs}
         else:
             actual = run(after, given, options.on(engine)) if execute is None else execute(given)
+        if judge is not None:
+            own = expected
+            expected = dict(zip(own, judge(inputs).values(), strict=True))
+            tolerances = {name: tolerances.get(name, EXACT) + t for name, t in for_peer(own, tolerances).items()}
         if within is not None:
             tolerances = dict.fromkeys(expected, within)
         if after.dialect.outputs(after.main):

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from ptir_tools.core import arrayfiles, arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import UsageError, unknown_name
-from ptir_tools.core.dialect import Program, clone
+from ptir_tools.core.dialect import Program, Runner, clone
 from ptir_tools.core.ir import Op, Value, result_names
 from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.limits import require_memory, using
 from ptir_tools.core.records import NamedTuple, replace
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TensorType, Type
+from ptir_tools.dialects import FORMATS
 from ptir_tools.engines import RunOptions, run
 from ptir_tools.engines.compiled import Compiled
 from ptir_tools.engines.inputs import random_inputs
@@ -46,6 +47,15 @@ def across_engines(
         else:
             result = verdict.compared(expected, run(program, inputs, options.on(other)), tolerances)
     return result, verdict
+
+
+def judge(program: Program) -> tuple[str, Runner] | None:
+    """The engine of the project whose file `program` was read from, and a function that runs it there; None where there is no
+    such file, or the engine is not installed."""
+    form = FORMATS.get(program.source.form) if program.source is not None else None
+    if form is None or form.peer is None or not runtime.is_installed():
+        return None
+    return runtime.NAME, runtime.ready(program, plain=True)
 
 
 def moved(before: Program, after: Program, options: RunOptions) -> list[str]:

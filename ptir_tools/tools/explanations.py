@@ -59,7 +59,8 @@ EXPLAIN: tuple[Code, ...] = (
         "CheckFailed",
         "`--check` (in `ptir diff`, `--run`) ran the program before and after on random inputs, and the outputs differ by more "
         "than rounding. The message names the programs, the inputs and the commands that run them again. From `ptir opt` "
-        "and `ptir translate` this is a fault of the toolkit or of a plug-in. The code also means, with `--compare` too, that "
+        "and `ptir translate` this is a fault of the toolkit or of a plug-in. With `--check-with` it also means that the command "
+        "does not build the host program, or that the program fails. The code also means, with `--compare` too, that "
         "nothing was compared, because no element of any output has a bound.\n\n"
         "The examples are for `ptir diff --run` against `%y = exp(%x)`.",
         _FUNC("tanh", ""),

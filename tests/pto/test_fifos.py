@@ -102,6 +102,16 @@ def test_a_product_goes_to_the_vector_cores_and_a_tile_to_the_cube_core(split: s
         assert ptir.write(ptir.read(again), "pto") == again and "split = " * (split != "none") in again
 
 
+def test_an_event_of_a_push_says_nothing_about_the_place_of_its_tile() -> None:
+    for text, sign in ((to_vector("none"), -1), (to_cube("none"), 1)):
+        t = tile("Acc" if sign < 0 else "Vec")
+        push = next(line for line in text.splitlines() if "tile.push" in line)
+        event = f"%e = {push}, !pto.event<producer = #pto.op<TPUSH>>\npto.sync wait(%e)"
+        assert push.endswith(t)
+        a, b, out = run(text.replace(push, event))
+        assert np.array_equal(out, sign * (a @ b))
+
+
 def test_a_tile_goes_there_and_back_in_a_loop() -> None:
     """With one slot each way, and eight rounds: nothing is lost, doubled or out of order."""
     loop = "%n = pto.constant {0} : index\n%s = pto.constant 1 : index\nscf.for %k = %c0 to %n step %s {{\n{1}\n}}"

@@ -98,9 +98,14 @@ def _model(program: Program) -> onnx.ModelProto:
 
 def peer(data: bytes) -> tuple[str, Runner] | None:
     """The name of ONNX Runtime, and a function that runs the model in `data`; None where it is not installed."""
-    if importlib.util.find_spec(NAME) is None:
+    if not is_installed():
         return None
     return NAME, partial(run, onnx.ModelProto.FromString(data))
+
+
+def is_installed() -> bool:
+    """Whether ONNX Runtime can be imported."""
+    return importlib.util.find_spec(NAME) is not None
 
 
 def require_runtime() -> None:

@@ -641,7 +641,9 @@ def store(emit: KernelEmit, piece: BlockValue, memory: Value, index_map: AffineM
     parts, turned = _parts(emit, index_map)
     t, dtype = piece.value.type, dtype_of(memory)
     direct = isinstance(t, TileType) and t.loc == "Acc"
-    if direct and (kind != FULL or turned or len(index_map) - min(parts) != 2):
+    if direct and kind == ROW and emit.layout.row is None and min(parts) > 0:  # the product is a single row
+        kind, parts[min(parts) - 1] = FULL, Part(None, number(0), emit.blocks.rows, emit.valid["rows"])
+    if direct and (kind != FULL or turned):
         piece, direct = BlockValue(piece.kind, out(emit, piece.value, dtype)), False
     piece = piece if direct else _fitting(emit, piece, kind)
     result = piece.value
@@ -651,8 +653,8 @@ def store(emit: KernelEmit, piece: BlockValue, memory: Value, index_map: AffineM
     if turned:
         result = emit.builder.op("tile.trans", result, [], [], to=tile(dtype, result.type.shape[::-1]), name=result.name)
     w = window(emit, memory, index_map, parts)
-    if not direct:
-        result = reshaped(emit, result, tile(dtype, w.shape), w.valid)
+    to = tile(tile_of(result).dtype, w.shape, "Acc") if direct else tile(dtype, w.shape)
+    result = reshaped(emit, result, to, w.valid)
     emit.builder.op("tile.store", result, w.memory, w.indices, w.valid, [])
 
 

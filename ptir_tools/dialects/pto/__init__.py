@@ -75,7 +75,7 @@ DIALECT = Dialect(
             imported=True,
         ),
         FormatEntry("pto-as", f"{_HERE}.text.assembly", readable=False),
-        FormatEntry("pto-cpp", f"{_HERE}.text.cpp", readable=False),
+        FormatEntry("pto-cpp", f"{_HERE}.text.cpp", readable=False, host=late(f"{_HERE}.text.cpp.host", "host")),
     ),
     declares=f"{_HERE}.ops",
     codes=Codes(

@@ -21,7 +21,8 @@ def wanted(op: Op) -> Iterator[tuple[int, str]]:
     yield from enumerate(f.takes)
     signal = op.results[-1].type if f.stores and op.results and not f.renames else None
     if isinstance(signal, EventType):
-        yield from ((0, loc) for loc, (opcode, _) in f.stores.items() if opcode == signal.producer)
+        places = [loc for loc, (opcode, _) in f.stores.items() if opcode == signal.producer]
+        yield from ((0, loc) for loc in places[: len(places) == 1])  # a push has one opcode for both
 
 
 def infer(function: Function, target: Target | None = None) -> dict[Value, TileType]:

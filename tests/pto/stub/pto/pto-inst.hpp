@@ -66,6 +66,10 @@ inline int core = 0;  // which is recorded
 inline std::vector<Item> streams[2];
 
 inline void put(Item::Kind kind, int pipe, std::tuple<int, int, int, int> flag = {}, std::function<void()> action = {}) {
+#ifdef __CPU_SIM  // as the library's simulator: every instruction is executed where it is called
+  if (action) action();
+  return;
+#endif
   streams[core].push_back({kind, pipe, flag, std::move(action)});
 }
 
@@ -177,6 +181,7 @@ template <int... N> struct Stride {
 template <typename T, typename S, typename D, Layout L> struct GlobalTensor {
   using DType = T;
   using Extents = S;
+  static constexpr bool isRowMajor = L == Layout::ND;
   T *data;
   S shape;
   D stride;
@@ -237,12 +242,17 @@ template <typename D> void record(pipe_t pipe, D action) { stub::put(stub::Item:
 template <typename D, typename G> void TLOAD(D d, G g) {
   if constexpr (D::Loc == TileType::Mat && D::isBoxed)
     static_assert(G::Extents::fixed[0] == 1 && G::Extents::fixed[1] == 1 && G::Extents::fixed[2] == 1, "a matrix has two extents");
+  if constexpr (D::Loc == TileType::Vec && !D::isBoxed)
+    static_assert(D::isRowMajor == G::isRowMajor, "memory of rows is loaded to rows, memory of columns to columns");
   if (g.rows() != d.rows || g.shape.n[4] != d.columns) stub::fail("TLOAD: the window is not the valid region");
+  if (!D::isRowMajor && g.shape.n[3] != d.rows) stub::fail("TLOAD: the rows of a matrix or a column are one dimension");
   record(PIPE_MTE2, [=] { d.fill([&](int64_t r, int64_t c) { return g.at(r, c); }); });
 }
 
 template <typename S, typename G, AtomicType A = AtomicType::AtomicNone, ReluPreMode Relu = ReluPreMode::NoRelu>
 void TSTORE(G g, S s) {
+  if constexpr (S::Loc == TileType::Vec && !S::isBoxed)
+    static_assert(S::isRowMajor == G::isRowMajor, "rows are stored to memory of rows, columns to memory of columns");
   if (g.rows() != s.rows || g.shape.n[4] != s.columns) stub::fail("TSTORE: the window is not the valid region");
   record(S::Loc == TileType::Acc ? PIPE_FIX : PIPE_MTE3, [=] {
     using T = typename G::DType;

@@ -21,11 +21,14 @@ from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 
 def heading(kernel: Kernel, is_kernel: bool) -> str:
     """The declaration of a function."""
-    parts: list[str] = []
-    for p in kernel.function.params:
-        parts += memory.parameter(kernel, p) if isinstance(p.type, MemRefType) else [f"{_type(kernel, p)}{kernel.name(p)}"]
-        kernel.carry(p)
+    parts = [part for p in kernel.function.params for part in parameters(kernel, p)]
     return f"{'__global__ ' if is_kernel else ''}AICORE void {function_name(kernel.function)}({', '.join(parts)})"
+
+
+def parameters(kernel: Kernel, p: Value) -> list[str]:
+    """The C++ parameters for a parameter: it, and the extents of memory that are not in its type."""
+    kernel.carry(p)
+    return list(memory.parameter(kernel, p)) if isinstance(p.type, MemRefType) else [f"{_type(kernel, p)}{kernel.name(p)}"]
 
 
 def body(kernel: Kernel) -> list[str]:

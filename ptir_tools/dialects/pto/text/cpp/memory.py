@@ -11,7 +11,7 @@ from ptir_tools.dialects.pto.ops.memory import memory_of, touches_memory
 from ptir_tools.dialects.pto.rules import group
 from ptir_tools.dialects.pto.structure import memref_type, tiles_of
 from ptir_tools.dialects.pto.text.cpp.kernel import Kernel, Window
-from ptir_tools.dialects.pto.text.cpp.spelling import element, unit_dims, value_type
+from ptir_tools.dialects.pto.text.cpp.spelling import element, sides, unit_dims, value_type
 from ptir_tools.dialects.pto.text.kernel import sizes, strides
 from ptir_tools.dialects.pto.types import MemRefType, TileType
 
@@ -68,7 +68,13 @@ def global_tensor(kernel: Kernel, op: Op) -> tuple[str, str]:
     tiles = [*(v for v in op.results if isinstance(v.type, TileType)), *tiles_of(op)]
     pairs = _dimensions(kernel, op, base, memref, tiles[0] if tiles else None)
     whole = base.extents[0] * base.strides[0] if base.extents else number(1)
-    pairs = [(number(1), whole)] * (RANK - memref.rank) + pairs
+    layout = memref.layout or "ND"
+    if tiles and (t := kernel.tiles[tiles[0]]).layout != "ND" and memref.layout in (None, "ND"):
+        rows, columns = pairs[:-1], pairs[-1]
+        if _is_column(t):
+            layout, rows, columns = "DN", pairs, (number(1), whole)
+        pairs = [*_merged(kernel, op, rows), columns]
+    pairs = [(number(1), whole)] * (RANK - len(pairs)) + pairs
     while len(pairs) > RANK and any(n == number(1) for n, _ in pairs):
         del pairs[next(k for k, (n, _) in enumerate(pairs) if n == number(1))]
     if len(pairs) > RANK:
@@ -77,9 +83,24 @@ def global_tensor(kernel: Kernel, op: Op) -> tuple[str, str]:
     name = kernel.fresh(f"{kernel.name(tiles[0]) if tiles else 'prefetch'}_gm")
     ones = ["1" if k < RANK - 2 and n == number(1) else "-1" for k, (n, _) in enumerate(pairs)]  # matrices must have them
     shapes, apart = f"pto::Shape<{', '.join(ones)}>", f"pto::Stride<{', '.join(['-1'] * RANK)}>"
-    kind = f"GlobalTensor<{element(memref.dtype)}, {shapes}, {apart}, pto::Layout::{memref.layout or 'ND'}>"
+    kind = f"GlobalTensor<{element(memref.dtype)}, {shapes}, {apart}, pto::Layout::{layout}>"
     start = _moved(kernel, base, list(group(op, "indices")))
     return name, f"{kind} {name}({start}, {shapes}({shape}), {apart}({strides}));"
+
+
+def _is_column(t: TileType) -> bool:
+    """Whether a tile is a column of the vector unit, whose elements are one after the other."""
+    return t.loc == "Vec" and t.layout == "DN" and sides(t)[1] == 1
+
+
+def _merged(kernel: Kernel, op: Op, rows: list[tuple[Linear, Linear]]) -> list[tuple[Linear, Linear]]:
+    """The rows of a matrix, or of a column, as the single dimension that the library takes."""
+    found = [(n, s) for n, s in rows if n != number(1)] or rows[-1:]
+    while len(found) > 1 and found[-2][1] == found[-1][0] * found[-1][1]:
+        found[-2:] = [(found[-2][0] * found[-1][0], found[-1][1])]
+    if len(found) > 1:
+        kernel.refuse("the rows of the window are not evenly apart in memory", op.loc)
+    return found[-1:]
 
 
 def _dimensions(kernel: Kernel, op: Op, base: Window, memref: MemRefType, tile: Value | None) -> list[tuple[Linear, Linear]]:

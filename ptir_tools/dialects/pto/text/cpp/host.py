@@ -1,0 +1,105 @@
+"""A host program for the kernels of `pto-cpp`: it calls the entry with arrays from files, and writes its memory to files.
+
+Kernels get the memory of the host itself, as in the library's simulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ptir_tools.core.arrays import Array
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Host, Options, Program
+from ptir_tools.core.lazy import np
+from ptir_tools.dialects.pto.order.signals import cores_of
+from ptir_tools.dialects.pto.targets import A3, target_of
+from ptir_tools.dialects.pto.text.cpp.flow import parameters
+from ptir_tools.dialects.pto.text.cpp.kernel import Kernel
+from ptir_tools.dialects.pto.text.cpp.spelling import function_name
+from ptir_tools.dialects.pto.types import MemRefType
+
+KERNELS = "kernels.cpp"
+_HEAD = """// Calls {name} on the arrays in the files NAME.bin of a folder, and writes its memory to NAME.out there.
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include <pto/pto-inst.hpp>
+
+#ifndef __DAV_CUBE__
+#define __DAV_CUBE__
+#endif
+#ifndef __DAV_VEC__
+#define __DAV_VEC__
+#endif
+#ifdef __CPU_SIM  // one thread does the parts of both cores, in the order of the text
+#define getFFTSMsg(...) 0
+#define ffts_cross_core_sync(...)
+#define wait_flag_dev(...)
+#define set_intra_block(...)
+#define wait_intra_block(...)
+#endif
+
+#include "{kernels}"
+
+static std::string folder = "data";
+
+static std::vector<char> given(const char *name) {{
+  std::ifstream in(folder + "/" + name + ".bin", std::ios::binary);
+  if (!in) {{
+    std::fprintf(stderr, "%s/%s.bin cannot be read\\n", folder.c_str(), name);
+    std::exit(1);
+  }}
+  return std::vector<char>(std::istreambuf_iterator<char>(in), {{}});
+}}
+
+static void made(const char *name, const std::vector<char> &bytes) {{
+  std::ofstream(folder + "/" + name + ".out", std::ios::binary).write(bytes.data(), bytes.size());
+}}
+
+int main(int count, char **words) {{
+  if (count > 1) folder = words[1];
+"""
+
+
+def host(program: Program, options: Options) -> Host:
+    """The host program of the entry of `program`, which can be written as C++."""
+    main = program.main
+    kernel = Kernel(main, program, target_of(program, options) or A3, cores_of(program), Diagnostics(program.source))
+    reads, arguments, writes = list[str](), list[str](), list[str]()
+    memory, extents = dict[str, str](), dict[str, list[str]]()
+    for p in main.params:
+        for kind, _, spelled in (part.rpartition(" ") for part in parameters(kernel, p)):
+            name, variable = spelled.removeprefix("*"), f"a{len(reads)}"
+            reads.append(f'  auto {variable} = given("{name}");\n')
+            if spelled != name:
+                arguments.append(f"({kind} *){variable}.data()")
+                writes.append(f'  made("{name}", {variable});\n')
+                memory[p.name] = name
+            else:
+                arguments.append(f"*({kind} *){variable}.data()")
+                extents.setdefault(p.name, []).append(name)
+    name = function_name(main)
+    call = f"  {name}({', '.join(arguments)});\n"
+    text = "".join([_HEAD.format(name=name, kernels=KERNELS), *reads, call, *writes, "  return 0;\n}\n"])
+
+    def files(arrays: Mapping[str, Array]) -> dict[str, Array]:
+        found = dict[str, "Array"]()
+        for p in (p for p in main.params if p.name in arrays):
+            array, numbers = arrays[p.name], extents.get(p.name, [])
+            if isinstance(p.type, MemRefType):
+                found[memory[p.name]] = array
+                open_ = [n for n, d in zip(array.shape, p.type.shape, strict=True) if not isinstance(d, int)]
+                found |= {name: np.array(n, np.int64) for name, n in zip(numbers, open_, strict=True)}
+            else:
+                found[numbers[0]] = array
+        return found
+
+    return Host(KERNELS, text, files, memory)
