@@ -15,7 +15,7 @@ from ptir_tools import api
 from ptir_tools.convert import translate
 from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.choices import Seeded
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.dialect import Options
 from ptir_tools.dialects.pto import generate
 from ptir_tools.dialects.pto.targets import retarget
@@ -38,7 +38,7 @@ ORDERS = 12
 def written(program):
     """The C++ of a program, and the codes of what it cannot say."""
     found = Diagnostics(program.source)
-    return "".join(write(program, found, Options())), [(d.code, d.message) for d in found]
+    return "".join(write(program, found, Options())), [(d.code, d.message) for d in found if d.severity is Severity.ERROR]
 
 
 def placed(program, target):
@@ -198,6 +198,18 @@ UPRIGHT = """func @main(%x: tensor<f32, 4x6x1>, %r: tensor<f32, 1x2x1x4x1x6>) ->
   return %y, %z
 }
 """
+ROW = """func @main(%a: tensor<f32, 1x70>, %b: tensor<f32, 70x50>, %c: tensor<f32, 50>) -> tensor<f32, 1x50> {
+  %p = dot_general(%a, %b) contract_lhs[1] contract_rhs[0] -> tensor<f32, 1x50>
+  %cb = broadcast_to(%c) result_shape[1, 50] -> tensor<f32, 1x50>
+  %s = add(%p, %cb) -> tensor<f32, 1x50>
+  return %s
+}
+"""
+HEADS = """func @main(%a: tensor<f32, 1x20x1x48>, %b: tensor<f32, 48x32>) -> tensor<f32, 1x20x1x32> {
+  %p = dot_general(%a, %b) contract_lhs[3] contract_rhs[0] -> tensor<f32, 1x20x1x32>
+  return %p
+}
+"""
 BITS = """func @main(%x: tensor<ui32, 5x9>, %y: tensor<ui32, 5x9>) -> (tensor<ui32, 5x9>, tensor<ui32, 5x9>, tensor<f32, 5x9>) {
   %m = maximum(%x, %y) -> tensor<ui32, 5x9>
   %c = popcount(%m) -> tensor<ui32, 5x9>
@@ -209,6 +221,8 @@ KERNELS_OF_THE_TRANSLATOR = {
     "masks": MASKS,
     "upright": UPRIGHT,
     "bits": BITS,
+    "row": ROW,
+    "heads": HEADS,
     "softmax": SOFTMAX,
     "norm": NORM,
     "product": PRODUCT,
@@ -235,6 +249,8 @@ def mostly_slow(cases, quick):
             ("masks", "a5"),
             ("upright", "a3"),
             ("bits", "a3"),
+            ("row", "a3"),
+            ("heads", "a3"),
         ],
     ),
 )
@@ -319,6 +335,44 @@ def test_every_form_of_integers_and_bits(t, target, tmp_path):
             with np.errstate(invalid="ignore"):  # signaling NaNs
                 got, want = made[name].astype(wide), want.astype(wide)
             np.testing.assert_array_equal(got, want, err_msg=name)
+
+
+@compiled
+def test_columns_of_memory_with_other_dimensions_between(tmp_path):
+    """The library takes the rows of a column as one dimension, the last but one."""
+    m, t = "pto.memref<2x12x2x8xf32>", "tile<16x1x1xf32, #pto.tile_info<loc=Vec, layout=DN>>"
+    lines = [f"%t = pto.tile.load %a[1, 0, 1, 3] {{valid = [10, 1, 1]}} : {m}, {t}"]
+    lines += [f"pto.tile.store %t, %o[0, 0, 0] {{valid = [10, 1, 1]}} : pto.memref<16x1x1xf32>, {t}"]
+    program = placed(good(module(f"%a: {m}, %o: pto.memref<16x1x1xf32>", *lines, target="a3")), "a3")
+    a, o = numbers(np.float32, 2, 12, 2, 8), np.zeros((16, 1, 1), np.float32)
+    for made in executed(program, {"a": a, "o": o}, tmp_path):
+        np.testing.assert_array_equal(made["o"][:10, 0, 0], a[1, :10, 1, 3])
+
+
+@pytest.mark.parametrize("rows", [16, 20])
+def test_rows_of_a_matrix_are_one_dimension(rows):
+    """Two dimensions of rows are one where they are evenly apart in memory, else refused."""
+    m, t = f"pto.memref<2x{rows}x16xf32>", "tile<2x16x16xf32, #pto.tile_info<loc=Mat>>"
+    lines = [f"%t = pto.tile.load %a[0, 0, 0] : {m}, {t}", "%c = pto.constant 0 : index", f"pto.tile.assign %t, %c : {t}, index"]
+    text, problems = written(good(module(f"%a: {m}", *lines, target="a3")))
+    assert problems == [("NotTranslatable", "the rows of the window are not evenly apart in memory")] * (rows == 20)
+    assert ("(1, 1, 1, 32, 16)" in text) == (rows == 16)
+
+
+@pytest.mark.parametrize("apart", [1, 2])
+def test_the_chip_moves_neighbors(apart):
+    """A window of every second column is a warning: the headers of the chip read no stride there."""
+    v = f"pto.memref<32x16xf32, strided<[32, {apart}]>>"
+    lines = [
+        f"%v = pto.memref.subview %a[0, 0] [32, 16] [1, {apart}] : pto.memref<32x32xf32> to {v}",
+        f"%t = pto.tile.load %v[0, 0] : {v}, tile<32x16xf32>",
+        "pto.tile.store %t, %o[0, 0] : pto.memref<32x16xf32>, tile<32x16xf32>",
+    ]
+    given = "%a: pto.memref<32x32xf32>, %o: pto.memref<32x16xf32>"
+    program, found = placed(good(module(given, *lines, target="a3")), "a3"), Diagnostics()
+    assert "".join(write(program, found, Options()))
+    said = [(d.severity, d.code) for d in found]
+    assert said == ([(Severity.WARNING, "IllegalOnTarget")] if apart == 2 else [])
 
 
 # Kernels by hand

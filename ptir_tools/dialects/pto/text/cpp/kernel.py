@@ -39,6 +39,7 @@ class Kernel(kernel.Kernel):
         self.windows: dict[Value, Window] = {}
         self.masks = {v for op in function.ops() if facts(op).form.packs for v in op.results}
         self.scratched = 0  # ops that used scratch so far
+        self.apart = False  # whether a window of elements that are not next to each other was reported
         self.shared = False  # whether scratch tiles overlap the target's scratch
         if self.end is not None and target.scratch is not None and any(facts(op).scratch for op in function.ops()):
             self.shared = self.end + spare_bytes(function, self.tiles, None) > target.scratch[0]

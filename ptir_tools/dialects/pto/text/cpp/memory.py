@@ -75,6 +75,7 @@ def global_tensor(kernel: Kernel, op: Op) -> tuple[str, str]:
             layout, rows, columns = "DN", pairs, (number(1), whole)
         pairs = [*_merged(kernel, op, rows), columns]
     pairs = [(number(1), whole)] * (RANK - len(pairs)) + pairs
+    _check_neighbors(kernel, op, *pairs[-2 if layout == "DN" else -1])
     while len(pairs) > RANK and any(n == number(1) for n, _ in pairs):
         del pairs[next(k for k, (n, _) in enumerate(pairs) if n == number(1))]
     if len(pairs) > RANK:
@@ -86,6 +87,14 @@ def global_tensor(kernel: Kernel, op: Op) -> tuple[str, str]:
     kind = f"GlobalTensor<{element(memref.dtype)}, {shapes}, {apart}, pto::Layout::{layout}>"
     start = _moved(kernel, base, list(group(op, "indices")))
     return name, f"{kind} {name}({start}, {shapes}({shape}), {apart}({strides}));"
+
+
+def _check_neighbors(kernel: Kernel, op: Op, many: Linear, apart: Linear) -> None:
+    """Warn where the elements of a row, or of a column in DN, are not next to each other: the chip has no stride for them."""
+    if many != number(1) and apart != number(1) and not kernel.apart:
+        kernel.apart = True
+        message = f"elements of this window are {kernel.text(apart)} apart in memory; {kernel.target.name} moves neighbors only"
+        kernel.diagnostics.warning("IllegalOnTarget", message, op.loc, help="the library's simulator moves any")
 
 
 def _is_column(t: TileType) -> bool:
