@@ -7,7 +7,8 @@ is the operand itself. A parameter of a region is that buffer, an operand, or a 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 
 from ptir_tools.bridges.c.fusion import LOOKUPS, MAPS, MOVES, static, stored
@@ -44,10 +45,11 @@ def require_tensors(op: Op) -> None:
 _WORDS = """
 auto break case char const continue default do double else enum extern float for goto if inline int long register restrict return
 short signed sizeof static struct switch typedef union unsigned void volatile while bad arena main bool true false memcpy size_t
-NULL NAN INFINITY weights"""
+NULL NAN INFINITY weights seed own first other"""
 _MATH = """
 exp log tanh erf sqrt fabs floor ceil rint round fmod copysign sin cos tan asin acos atan atan2 sinh cosh asinh acosh atanh log1p
-expm1 cbrt pow gamma lgamma j0 j1 jn y0 y1 yn abs index"""
+expm1 cbrt pow gamma lgamma j0 j1 jn y0 y1 yn abs index nextafter creal cimag cexp clog ctanh csin ccos ctan casin cacos catan
+csinh ccosh casinh cacosh catanh csqrt cpow cabs carg conj cproj"""
 RESERVED = frozenset((*_WORDS.split(), *_MATH.split(), *(f"{name}f" for name in _MATH.split())))
 _OWN = regex(r"[itl]\d+|lanes\d+|table\d+|l|ptir_(?!main$).*")  # the names that this package makes
 
@@ -217,7 +219,8 @@ class Blocks:
         turns = ((test, test.results[1:]), (body, body.results))
         carries = self.carried(op, op.operands, turns, outputs)
         before, first = [*self.arena], self.step
-        with self.nest.block("for (;;)"):
+        i = self.nest.name("i")
+        with self.nest.block(f"for (int64_t {i} = 0;; {i}++)"), self.turn(i):
             self.iteration(test, test.results[1:], op.operands, carries, test.results[0])
             self.iteration(body, body.results, op.operands, carries)
         self.kept_alive(before, first)
@@ -232,13 +235,21 @@ class Blocks:
         stacks = [outputs.get(k) or self.reserved(op.result.name, t) for k, t in stacked]
         before, first = [*self.arena], self.step
         i = n.name("i")
-        with n.block(f"for (int64_t {i} = 0; {i} < {n.extent(tensor_type(scanned[0]).shape[0])}; {i}++)"):
+        with n.block(f"for (int64_t {i} = 0; {i} < {n.extent(tensor_type(scanned[0]).shape[0])}; {i}++)"), self.turn(i):
             for p, x in zip(body.params[count:], scanned, strict=True):
                 n.alias(p, x, (i,))
             self.iteration(body, body.results, given, [*carries, *stacks], row=i)
         self.kept_alive(before, first)
         for k, name in zip(results_of(op)[count:], stacks, strict=True):
             n.put_in(k, name)
+
+    @contextmanager
+    def turn(self, i: str) -> Iterator[None]:
+        """The lines of an iteration, whose number is `i`."""
+        outer = self.nest.turns
+        self.nest.turns = (*outer, i)
+        yield
+        self.nest.turns = outer
 
     def carried(
         self, op: Op, given: Sequence[Operand], turns: Sequence[tuple[Region, Sequence[Operand]]], outputs: Outputs

@@ -15,10 +15,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from ptir_tools.bridges.c import complexes
 from ptir_tools.bridges.c.blocks import CONTROL, Blocks
 from ptir_tools.bridges.c.fusion import LOOKUPS, MAPS, MOVES, count, static
 from ptir_tools.bridges.c.nest import key
-from ptir_tools.bridges.c.scalars import memory, number
+from ptir_tools.bridges.c.random import SEED
+from ptir_tools.bridges.c.scalars import braced, memory, number
 from ptir_tools.bridges.c.steps import SEVERAL, STEPS
 from ptir_tools.core import symbols
 from ptir_tools.core.arrays import from_literal
@@ -46,6 +48,10 @@ KNOWN = MAPS | MOVES | LOOKUPS | {*STEPS, *SEVERAL, *CONTROL}
 def write(program: Program, diagnostics: Diagnostics, options: Options) -> Iterator[str]:
     """The file of the entry function of a verified program; nothing after reporting what C cannot express."""
     ready = clone(program)
+    for op, ordinal in ready.streams().items():  # before passes remove one of them
+        if op.attr("stream") is None:
+            i = op.defn.attr_index["stream"]
+            op.attrs = (*op.attrs[:i], ordinal, *op.attrs[i + 1 :])
     run_pipeline(ready, "decompose{calls-only=true},canonicalize,cse,dce", PassContext(verify_each=False))
     decompose(ready)
     try:
@@ -74,7 +80,8 @@ class Writer(Blocks):
         entry = self.c_name("ptir_main" if main.name == "main" else main.name)
         names = sorted(symbols.symbols(self.program))
         self.nest.symbols = {s: self.c_name(s) for s in names}
-        signature = [f"int64_t {self.nest.symbols[s]}" for s in names]
+        signature = [f"uint64_t {SEED}"] if any(op.defn.is_random for b in self.program.blocks() for op in b.body) else []
+        signature += [f"int64_t {self.nest.symbols[s]}" for s in names]
         for p, label in zip(main.params, main.attrs.get("input_names") or [p.name for p in main.params], strict=True):
             for part, own in self.parts(p, label):
                 assert not isinstance(part, Literal)
@@ -133,8 +140,10 @@ class Writer(Blocks):
             signature = ["const void *weights", *signature]
         helpers = "\n\n".join(self.helpers.texts.values())
         unused = "".join(f"    (void){s};\n" for s in ["arena", *(s.rpartition(" ")[2].lstrip("*") for s in signature)])
-        return f"""{PREAMBLE}
-{helpers}
+        written = "".join([*signature, helpers, tables, weights, body])
+        types = "".join(text for name, text in complexes.TYPES.items() if name in written)
+        return f"""{PREAMBLE}{LIBRARY if "_Complex" in helpers else ""}
+{types}{helpers}
 
 {tables}/* The bytes of the arena, which is aligned to {ALIGN}. */
 size_t {entry}_arena({given});
@@ -190,7 +199,7 @@ PTIR_FAST int {entry}(void *arena, {", ".join(signature)})
         if dtype.is_float and dtype.bits < 32:
             texts = [str(v) for v in array.view(f"uint{dtype.bits}").tolist()]
         else:
-            texts = [number(v, dtype) for v in array.tolist()]
+            texts = [braced(v, dtype) if dtype.is_complex else number(v, dtype) for v in array.tolist()]
         rows = [", ".join(texts[i : i + 12]) for i in range(0, len(texts), 12)]
         return f"static const {memory(dtype)} {name}[] = {{\n    " + ",\n    ".join(rows) + "\n};\n\n"
 
@@ -228,6 +237,12 @@ PREAMBLE = """#include <math.h>
 #define PTIR_FAST
 #define PTIR_LANES
 #endif
+"""
+
+LIBRARY = """
+#include <complex.h>
+#undef complex
+#undef I
 """
 
 FORMAT = Format("c", "ptir", None, write)

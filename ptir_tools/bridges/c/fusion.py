@@ -14,7 +14,7 @@ from ptir_tools.rewrite.vocabulary import tensor_type
 MOVES = frozenset(("broadcast_to", "transpose", "reshape", "slice", "pad", "concat", "tile", "iota", "constant"))
 # These compute an address, and are read at one place.
 LOOKUPS = frozenset(("take", "gather", "dynamic_slice", "dynamic_update_slice", "extract_patches", "bitcast"))
-MAPS = frozenset((*ELEMENTS, "cast"))
+MAPS = frozenset((*ELEMENTS, "cast", "reduce_precision"))
 # These read an operand several times.
 REPEATING = frozenset((
     "bitcast", "dot_general", "reduce_window", "take", "gather", "extract_patches", "sort", "top_k", "scatter", "scatter_add",

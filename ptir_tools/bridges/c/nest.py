@@ -48,6 +48,7 @@ class Nest:
         self.tables: dict[Literal, str] = {}  # constants with several numbers
         self.read: dict[str, str] = {}  # the buffers that the current step reads, with their types
         self.symbols: dict[str, str] = {}
+        self.turns: tuple[str, ...] = ()  # the numbers of the iterations of the loops around
 
     def put(self, line: str) -> None:
         """One line."""
@@ -204,6 +205,8 @@ class Nest:
         source = tensor_type(op.operands[-1]).dtype
         if op.defn.short == "cast":
             return self.helpers.cast(source, tensor_type(op.result).dtype, *operands)
+        if op.defn.short == "reduce_precision":
+            return self.helpers.reduced(source, op.attr("exponent_bits"), op.attr("mantissa_bits"), *operands)
         return ELEMENTS[op.defn.short](self.helpers, source, *operands)
 
     def constant(self, x: Literal, index: Index) -> str:
@@ -315,7 +318,7 @@ def _concat(n: Nest, op: Op, index: Index) -> str:
     if len(op.operands) == 1:
         return n.element(op.operands[0], index)
     name, start = n.name("t"), "0"
-    n.put(f"{computed(dtype)} {name} = 0;")
+    n.put(f"{computed(dtype)} {name} = {number(0, dtype)};")
     for x in op.operands:
         end = n.let("int64_t", f"{start} + {n.extent(tensor_type(x).shape[axis])}")
         with n.block(f"if ({index[axis]} >= {start} && {index[axis]} < {end})"):
@@ -349,7 +352,8 @@ def _take(n: Nest, op: Op, index: Index) -> str:
     x, at = op.operands
     rank, shape = tensor_type(at).rank, tensor_type(x).shape
     i = n.let("int64_t", f"(int64_t){n.element(at, index[:rank])}")
-    return n.guarded(x, (i, *index[rank:]), f"{n.helpers.named('inside')}({i}, {n.extent(shape[0])}, &bad)", "0")
+    inside = f"{n.helpers.named('inside')}({i}, {n.extent(shape[0])}, &bad)"
+    return n.guarded(x, (i, *index[rank:]), inside, number(0, tensor_type(x).dtype))
 
 
 def _gather(n: Nest, op: Op, index: Index) -> str:
@@ -357,7 +361,8 @@ def _gather(n: Nest, op: Op, index: Index) -> str:
     axis = op.attr("axis") % len(index)
     i = n.let("int64_t", f"(int64_t){n.element(at, index)}")
     d = n.extent(tensor_type(x).shape[axis])
-    return n.guarded(x, (*index[:axis], i, *index[axis + 1 :]), f"{n.helpers.named('inside')}({i}, {d}, &bad)", "0")
+    inside = f"{n.helpers.named('inside')}({i}, {d}, &bad)"
+    return n.guarded(x, (*index[:axis], i, *index[axis + 1 :]), inside, number(0, tensor_type(x).dtype))
 
 
 def _starts(n: Nest, at: Operand, shape: Shape, sizes: Shape) -> list[str]:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ptir_tools.bridges.c import complexes
 from ptir_tools.core.dtypes import (
     BF16,
+    CF32,
+    CF64,
     F16,
     F32,
     F64,
@@ -35,7 +38,7 @@ MEMORY = {
     F32: "float", F64: "double", F16: "uint16_t", BF16: "uint16_t", FP8_E4M3: "uint8_t",
     FP8_E5M2: "uint8_t", I1: "uint8_t", SI8: "int8_t", SI16: "int16_t",
     SI32: "int32_t", SI64: "int64_t", UI8: "uint8_t", UI16: "uint16_t", UI32: "uint32_t", UI64: "uint64_t",
-    SI4: "int8_t", UI4: "uint8_t",
+    SI4: "int8_t", UI4: "uint8_t", CF32: "ptir_cf32", CF64: "ptir_cf64",
 }  # fmt: skip
 NIBBLES = (SI4, UI4)
 NARROW = (F16, BF16, FP8_E4M3, FP8_E5M2)
@@ -55,11 +58,13 @@ def computed(dtype: DType) -> str:
 
 def wrapping(dtype: DType) -> str:
     """The C type of sums: unsigned for integers, because these wrap."""
-    return computed(dtype) if dtype.is_float else "uint64_t" if dtype.size == 8 else "uint32_t"
+    return computed(dtype) if not dtype.is_integer else "uint64_t" if dtype.size == 8 else "uint32_t"
 
 
 def number(value: object, dtype: DType) -> str:
     """A literal of a computed element; `value` is a Python number."""
+    if isinstance(value, complex) or dtype.is_complex:
+        return f"(({memory(dtype)}){braced(complex(value), dtype)})"  # type: ignore[call-overload]
     if not dtype.is_float:
         n = int(value)  # type: ignore[call-overload]
         if n == -(1 << 63):
@@ -73,6 +78,12 @@ def number(value: object, dtype: DType) -> str:
         return "INFINITY" if x > 0 else "(-INFINITY)"
     text = repr(x) if dtype is F64 else f"{np.float32(x)!s}f"
     return f"({text})" if text.startswith("-") else text
+
+
+def braced(value: complex, dtype: DType) -> str:
+    """The parts of a complex number, as they initialize one."""
+    part = F64 if dtype is CF64 else F32
+    return f"{{{number(value.real, part)}, {number(value.imag, part)}}}"
 
 
 class Helpers:
@@ -129,6 +140,8 @@ class Helpers:
 
     def wrapped(self, dtype: DType, op: str, x: str, y: str) -> str:
         """`x op y`, wrapping for integers."""
+        if dtype.is_complex:
+            return complexes.applied(self.use, dtype, {"+": "add", "-": "sub", "*": "mul"}[op], x, y)
         if dtype.is_float:
             return f"({x} {op} {y})"
         t = wrapping(dtype)
@@ -182,6 +195,11 @@ class Helpers:
     def cast(self, source: DType, target: DType, x: str) -> str:
         """A cast by the contract's table: floats to integers saturate and NaN gives 0; integers saturate."""
         s, t = computed(source), computed(target)
+        if target.is_complex:
+            real = self.cast(source, F64 if target is CF64 else F32, x) if not source.is_complex else f"{x}.re"
+            return x if source is target else complexes.made(self.use, target, real, f"{x}.im" if source.is_complex else "0")
+        if source.is_complex:
+            return f"(uint8_t)({x}.re != 0 || {x}.im != 0)"
         if target is I1:
             return f"(uint8_t)({x} != 0)"
         if source is I1:
@@ -210,6 +228,42 @@ class Helpers:
             if len(tests) == 0:
                 return f"({t}){x}"
         return f"{self.use(name, f'static inline {t} {name}({s} x) {{ return {body}; }}')}({x})"
+
+    def next_after(self, dtype: DType, x: str, y: str) -> str:
+        """The number next to `x` towards `y`."""
+        if dtype in (F32, F64):
+            return _libm("nextafter")(self, dtype, x, y)
+        sign, own = 1 << dtype.bits - 1, memory(dtype)
+        text = f"""static inline float ptir_next_{dtype}(float x, float y)
+{{
+    const uint32_t u = {self.store(dtype, "x")}, toward = {self.store(dtype, "y")};
+    const uint32_t size = u & {sign - 1:#x}, sign = u & {sign:#x};
+    const uint32_t moved = size == 0 ? (toward & {sign:#x}) | 1u : sign | ((x < y) == (x > 0) ? size + 1 : size - 1);
+    return x != x || y != y ? NAN : x == y ? y : {self.load(dtype, f"({own})moved")};
+}}"""
+        return f"{self.use(f'ptir_next_{dtype}', text)}({x}, {y})"
+
+    def reduced(self, dtype: DType, exponents: int, mantissa: int, x: str) -> str:
+        """`x` rounded to a float of fewer bits: infinite where it is too large, 0 where it is subnormal."""
+        own, name, c = dtype.precision - 1, f"ptir_reduced_{dtype}_{exponents}_{mantissa}", computed(dtype)
+        u, drop, have = "uint64_t" if dtype is F64 else "uint32_t", max(own - mantissa, 0), dtype.bits - dtype.precision
+        sign, infinite = 1 << dtype.bits - 1, (1 << have) - 1 << own
+        if dtype is FP8_E4M3:
+            infinite = sign - 1  # NaN, since it has no infinity
+        lines = [
+            f"const {u} all = {self.bits(dtype, 'x')}, sign = all & ({u}){sign:#x};",
+            f"{u} size = all & ({u}){sign - 1:#x};",
+        ]
+        if drop:
+            lines.append(f"size = (size + (({u})1 << {drop - 1}) - 1 + (size >> {drop} & 1)) >> {drop} << {drop};")
+        if exponents < have:
+            bias, most = (1 << have - 1) - 1, (1 << exponents - 1) - 1
+            low, high = bias + 1 - most, bias + most
+            lines.append(f"size = size >> {own} > {high} ? ({u}){infinite:#x} : size >> {own} < {low} ? 0 : size;")
+        lines.append(f"size = size > ({u}){infinite:#x} ? ({u}){infinite:#x} : size;")
+        lines.append(f"return x != x ? x : {self.of_bits(dtype, 'sign | size')};")
+        body = "".join(f"    {line}\n" for line in lines)
+        return f"{self.use(name, f'static inline {c} {name}({c} x){chr(10)}{{{chr(10)}{body}}}')}({x})"
 
     def power(self, dtype: DType, x: str, y: str) -> str:
         """`x` to the power of `y`. Integers wrap; a negative exponent gives 1 / x**n truncated, and 0 where x is 0."""
@@ -331,7 +385,9 @@ ELEMENTS: dict[str, Scalar] = {
     "bitwise_or": lambda h, d, x, y: f"({computed(d)})({x} | {y})",
     "bitwise_xor": lambda h, d, x, y: f"({computed(d)})({x} ^ {y})",
     "bitwise_not": _not,
-    "pow": Helpers.power, "lgamma": _libm("lgamma"),
+    "pow": Helpers.power, "lgamma": _libm("lgamma"), "nextafter": Helpers.next_after,
+    "real": lambda h, d, x: f"{x}.re", "imag": lambda h, d, x: f"{x}.im",
+    "complex": lambda h, d, re, im: complexes.made(h.use, CF64 if d is F64 else CF32, re, im),
     **{f"shift_{name}": _shift(kind) for name, kind in
        {"left": "left", "right_logical": "logical", "right_arithmetic": "arithmetic"}.items()},
     "popcount": lambda h, d, x: h.counted(d, "popcount", x), "count_leading_zeros": lambda h, d, x: h.counted(d, "clz", x),
@@ -339,6 +395,19 @@ ELEMENTS: dict[str, Scalar] = {
         "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "asinh", "acosh", "atanh", "log1p", "expm1", "cbrt",
     )},
 }  # fmt: skip
+
+
+def _of_parts(name: str, real: Scalar) -> Scalar:
+    """An op on complex numbers, too."""
+    return lambda h, d, *xs: complexes.applied(h.use, d, name, *xs) if d.is_complex else real(h, d, *xs)
+
+
+def _equality(name: str, real: Scalar) -> Scalar:
+    return lambda h, d, x, y: complexes.compared(name, x, y) if d.is_complex else real(h, d, x, y)
+
+
+ELEMENTS |= {name: _of_parts(name, ELEMENTS[name]) for name in complexes.NAMES}
+ELEMENTS |= {name: _equality(name, ELEMENTS[name]) for name in ("compare_eq", "compare_ne")}
 
 _BITS = """static inline uint32_t ptir_bits(float x)
 {
@@ -508,9 +577,14 @@ static inline float ptir_odd(double x)
 }  # fmt: skip
 
 
-def product(t: str, total: str) -> tuple[str, str]:
-    """The function `c = a b` of row-major matrices: its name and text. `total` is the type of sums."""
+def product(helpers: Helpers, dtype: DType) -> tuple[str, str]:
+    """The function `c = a b` of row-major matrices: its name and text."""
+    t, total = computed(dtype), wrapping(dtype)
     name = f"ptir_product_{t}"
+    x, y, own, zero = "a[(i + r) * k + l]", "b[l * n + j + s]", "sums[r][s]", "{{0}}"
+    step, result = f"{own} += ({total}){x} * ({total}){y}", f"({t}){own}"
+    if dtype.is_complex:
+        step, result, zero = f"{own} = {helpers.wrapped(dtype, '+', own, helpers.wrapped(dtype, '*', x, y))}", own, "{{{0, 0}}}"
     return (
         name,
         f"""/* c (m x n) = a (m x k) b (k x n), of dense rows. */
@@ -520,20 +594,20 @@ PTIR_FAST static void {name}(int64_t m, int64_t n, int64_t k, const {t} *restric
     for (int64_t j = 0; j < n; j += COLUMNS)
         for (int64_t i = 0; i < m; i += ROWS) {{
             const int64_t rows = m - i < ROWS ? m - i : ROWS, columns = n - j < COLUMNS ? n - j : COLUMNS;
-            {total} sums[ROWS][COLUMNS] = {{{{0}}}};
+            {total} sums[ROWS][COLUMNS] = {zero};
             if (rows == ROWS && columns == COLUMNS)
                 for (int64_t l = 0; l < k; l++)
                     for (int r = 0; r < ROWS; r++)
                         for (int s = 0; s < COLUMNS; s++)
-                            sums[r][s] += ({total})a[(i + r) * k + l] * ({total})b[l * n + j + s];
+                            {step};
             else
                 for (int64_t l = 0; l < k; l++)
                     for (int64_t r = 0; r < rows; r++)
                         for (int64_t s = 0; s < columns; s++)
-                            sums[r][s] += ({total})a[(i + r) * k + l] * ({total})b[l * n + j + s];
+                            {step};
             for (int64_t r = 0; r < rows; r++)
                 for (int64_t s = 0; s < columns; s++)
-                    c[(i + r) * n + j + s] = ({t})sums[r][s];
+                    c[(i + r) * n + j + s] = {result};
         }}
 }}""",
     )

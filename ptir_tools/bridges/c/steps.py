@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from ptir_tools.bridges.c.fusion import is_splat
 from ptir_tools.bridges.c.nest import Nest, groups, place
-from ptir_tools.bridges.c.scalars import NARROW, NIBBLES, computed, memory, number, product, wrapping
+from ptir_tools.bridges.c.random import drawing
+from ptir_tools.bridges.c.scalars import NARROW, NIBBLES, computed, memory, number, product
 from ptir_tools.core.dtypes import F32, FP8_E4M3, SI64, DType
 from ptir_tools.core.ir import Attribute, Element, Literal, Op, Operand, Value
 from ptir_tools.core.types import Dim, Shape
@@ -221,8 +222,7 @@ def contraction(n: Nest, op: Op, to: Sequence[str], scratch: Callable[[DType, Sh
     b = [shapes[0][a] for a in batches[0]]
     m, k, c = ([shapes[0][a] for a in free[0]], [shapes[0][a] for a in contracts[0]], [shapes[1][a] for a in free[1]])
     sizes = [" * ".join(map(n.extent, v)) or "1" for v in (m, c, k)]
-    t, total = computed(dtype), wrapping(dtype)
-    name = n.helpers.use(*product(t, total))
+    name = n.helpers.use(*product(n.helpers, dtype))
     into = to[0] if accum is dtype is out.dtype and dtype not in NIBBLES else scratch(dtype, out.shape)
     with n.loops(b) as index:
         at = n.joined(index, tuple(b)) if b else "0"
@@ -397,5 +397,6 @@ SEVERAL: dict[str, Callable[..., None]] = {
 STEPS: dict[str, Callable[..., None]] = {
     **{f"reduce_{k}": reduction for k in ("sum", "max", "min", "prod", "and", "or", "xor")},
     **{f"cum{k}": cumulation for k in ("sum", "max", "min", "prod")},
+    "rng_uniform": drawing, "rng_normal": drawing,
     "reduce_window": window_reduction, "argmax": extreme_index, "argmin": extreme_index,
 }  # fmt: skip

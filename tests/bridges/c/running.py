@@ -36,7 +36,10 @@ def written(program: Program) -> str | None:
     return None if diagnostics.errors else text
 
 
-def harness(program: Program, entry: str, numbers: Mapping[str, int], shapes: list[tuple[int, ...]]) -> str:
+SEED = 7
+
+
+def harness(program: Program, entry: str, seeded: bool, numbers: Mapping[str, int], shapes: list[tuple[int, ...]]) -> str:
     """A `main` that reads the inputs from standard input and writes the results."""
     params = flat([p.type for p in program.main.params])
     names = sorted(symbols.symbols(program))
@@ -52,7 +55,7 @@ def harness(program: Program, entry: str, numbers: Mapping[str, int], shapes: li
         args.append(f"(void *)b{i}")
     lines.append(f"    size_t size = {entry}_arena({', '.join(sizes)});")
     lines += ["    void *arena;", "    if (posix_memalign(&arena, 64, size ? size : 1)) return 9;"]
-    lines.append(f"    int bad = {entry}({', '.join(['arena', *sizes, *args])});")
+    lines.append(f"    int bad = {entry}({', '.join(['arena', *[f'{SEED}'] * seeded, *sizes, *args])});")
     lines.append("    if (bad) return bad;")
     for i, shape in enumerate(shapes[len(params) :], len(params)):
         n = int(np.prod(shape, dtype=object)) * types[i].size
@@ -77,7 +80,7 @@ def run(
     shapes = [x.shape for x in (*inputs.values(), *expected.values())]
     entry = text.split("_arena(")[0].rpartition(" ")[2]
     source = folder / "program.c"
-    source.write_text(text + harness(program, entry, numbers, shapes))
+    source.write_text(text + harness(program, entry, "uint64_t seed" in text.split("_arena(")[-1], numbers, shapes))
     command = [compiler, *(STRICT if flags is None else []), *(SANITIZED if flags is None else flags)]
     made = subprocess.run([*command, "-o", folder / "program", source, "-lm"], capture_output=True, text=True)
     assert made.returncode == 0, made.stderr[:3000]

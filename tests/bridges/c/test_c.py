@@ -13,6 +13,7 @@ import pytest
 
 import ptir_tools
 from ptir_tools import convert
+from ptir_tools.bridges.c import complexes
 from ptir_tools.bridges.c.format import KNOWN
 from ptir_tools.bridges.c.scalars import MEMORY, NIBBLES
 from ptir_tools.bridges.c.steps import SEVERAL
@@ -26,7 +27,7 @@ from ptir_tools.dialects.ptir.generate import generate
 from ptir_tools.engines.compare import compare, reference_outputs
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.options import RunOptions
-from tests.bridges.c.running import COMPILERS, FAST, STRICT, run, unbounded, written
+from tests.bridges.c.running import COMPILERS, FAST, SEED, STRICT, run, unbounded, written
 from tests.conftest import run_ptir
 from tests.ptir.loop_programs import Carries, loops
 from tests.ptir.oracle import DTYPES
@@ -41,7 +42,7 @@ def agrees(program: Program, folder: Path, seed: int, compiler: str = "gcc", fla
         if (text := written(program)) is None:
             return False
         inputs = random_inputs(program, seed, special=seed % 3 == 0)
-        expected, tolerances = reference_outputs(program, inputs, RunOptions())
+        expected, tolerances = reference_outputs(program, inputs, RunOptions(seed=SEED))
     status, found = run(program, text, inputs, expected, folder, compiler, flags)
     assert status == 0
     assert not compare(expected, found, tolerances), text
@@ -251,7 +252,8 @@ def test_a_planned_arena_is_smaller_than_its_buffers() -> None:
 
 
 NEW = ["quantize", "requantize", "dequantize", "pow", "lgamma", "digamma", "erf_inv", "bitcast", "shift_left", "popcount",
-       "shift_right_logical", "shift_right_arithmetic", "count_leading_zeros"]  # fmt: skip
+       "shift_right_logical", "shift_right_arithmetic", "count_leading_zeros", "nextafter", "reduce_precision", "rng_uniform",
+       "rng_normal", "real", "imag", "complex"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NEW)
@@ -290,10 +292,92 @@ def test_the_largest_of_a_dtype_without_infinity(tmp_path: Path) -> None:
     assert agrees(ptir_tools.read(SEGMENTS), tmp_path, 1)
 
 
+PARTS = [0.0, -0.0, 1.0, -2.5, 3e-5, 700.0, np.inf, -np.inf, np.nan]
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("dtype", ["cf32", "cf64"])
+@pytest.mark.parametrize("name", sorted(complexes.NAMES))
+def test_functions_of_complex_numbers(name: str, dtype: str, compiler: str, tmp_path: Path) -> None:
+    """On all pairs of special parts. The first operand is an array of constants, too."""
+    kind = numpy_dtype(DTYPES[dtype])
+    x = np.empty(len(PARTS) ** 2, kind)
+    x.real, x.imag = (a.reshape(-1) for a in np.meshgrid(PARTS, PARTS))
+    y = np.resize(np.array([2 - 1j, 0, 1e-3 + 4j, 1j], kind), x.size)
+    t, pair = f"tensor<{dtype}, {x.size}>", name in ("add", "sub", "mul", "div", "pow")
+    source = f"func @f(%x: {t}, %y: {t}) -> {t} {{\n  %z = {name}(%x{', %y' * pair}) -> {t}\n  return %z\n}}\n"
+    program = ptir_tools.read(source)
+    text = written(program)
+    assert text is not None
+    inputs = {"x": x, "y": y}
+    with np.errstate(all="ignore"):
+        expected, tolerances = reference_outputs(program, inputs, RunOptions())
+    status, found = run(program, text, inputs, expected, tmp_path, compiler)
+    assert status == 0
+    finite = np.isfinite(expected["z"])
+    assert np.array_equal(finite, np.isfinite(found["z"]))  # which of the parts is NaN differs between C and NumPy
+    assert not compare(*({"z": np.where(finite, side["z"], 0)} for side in (expected, found)), tolerances)
+
+
+DRAWN = """program @f (spec_version = ptir.v0.4) {
+  func @f(%n: tensor<si32>) -> (tensor<si32>, tensor<f32, 5>, tensor<f64, 3>) {
+    %z = rng_uniform() -> tensor<f32, 5>
+    %w = while(%n, %z) cond_region[^test] body_region[^step] -> (tensor<si32>, tensor<f32, 5>)
+    %r = rng_normal() stream[5000000000] -> tensor<f64, 3>
+    return %w[0], %w[1], %r
+  }
+  region ^test(%n: tensor<si32>, %x: tensor<f32, 5>) -> (tensor<i1>, tensor<si32>, tensor<f32, 5>) {
+    %c = compare_gt(%n, dense<0> : tensor<si32>) -> tensor<i1>
+    return %c, %n, %x
+  }
+  region ^step(%n: tensor<si32>, %x: tensor<f32, 5>) -> (tensor<si32>, tensor<f32, 5>) {
+    %m = sub(%n, dense<1> : tensor<si32>) -> tensor<si32>
+    %i = iota() axis[0] -> tensor<si32, 3>
+    %s = scan(%x, %i) body_region[^row] carry_count[1] scan_output_count[1] -> (tensor<f32, 5>, tensor<si32, 3>)
+    return %m, %s[0]
+  }
+  region ^row(%x: tensor<f32, 5>, %i: tensor<si32>) -> (tensor<f32, 5>, tensor<si32>) {
+    %u = rng_uniform() -> tensor<f32, 5>
+    %y = add(%x, %u) -> tensor<f32, 5>
+    return %y, %i
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("turns", [0, 1, 3])
+def test_numbers_are_drawn_anew_in_each_iteration(turns: int, tmp_path: Path) -> None:
+    program = ptir_tools.read(DRAWN)
+    text = written(program)
+    assert text is not None and "(void *arena, uint64_t seed, const int32_t" in text
+    inputs = {"n": np.int32(turns)}
+    expected, tolerances = reference_outputs(program, inputs, RunOptions(seed=SEED))
+    status, found = run(program, text, {"n": np.asarray(inputs["n"])}, expected, tmp_path)
+    assert status == 0 and not compare(expected, found, tolerances)
+    first, *_ = (x for name, x in expected.items() if x.shape == (5,))
+    assert len({*first.tolist()}) == 5
+
+
+TUPLES = """program @f (spec_version = ptir.v0.4) {
+  func @f(%p: tensor<i1>, %x: tensor<f32, 4>) -> (tensor<f32, 4>, (tensor<f32, 2>, tensor<si32, 2>)) {
+    %t = cond(%p, %x) true_region[^r] false_region[^s] -> (tensor<f32, 4>, (tensor<f32, 2>, tensor<si32, 2>))
+    return %t[0], %t[1]
+  }
+  region ^r(%x: tensor<f32, 4>) -> (tensor<f32, 4>, (tensor<f32, 2>, tensor<si32, 2>)) {
+    %k = top_k(%x) k[2] -> (tensor<f32, 2>, tensor<si32, 2>)
+    return %x, %k
+  }
+  region ^s(%x: tensor<f32, 4>) -> (tensor<f32, 4>, (tensor<f32, 2>, tensor<si32, 2>)) {
+    %k = top_k(%x) k[2] largest[false] -> (tensor<f32, 2>, tensor<si32, 2>)
+    return %x, %k
+  }
+}
+"""
+
+
 def test_what_c_has_not_is_refused() -> None:
-    source = "func @f(%x: tensor<cf32, 2>) -> tensor<cf32, 2> {\n  %y = neg(%x) -> tensor<cf32, 2>\n  return %y\n}\n"
-    with pytest.raises(ptir_tools.Rejected, match="cf32"):
-        ptir_tools.write(ptir_tools.read(source), "c")
+    with pytest.raises(ptir_tools.Rejected, match="tuple"):
+        ptir_tools.write(ptir_tools.read(TUPLES), "c")
 
 
 def test_weights_may_be_in_a_file(tmp_path: Path) -> None:
