@@ -252,6 +252,8 @@ class Execution:
             trace=self.flags.trace,
             timing_to=self.flags.timing_to,
         )
+        if self.flags.timing_to and not self.flags.timing_to.endswith((".json", ".svg")):
+            raise UsageError(f"{self.flags.timing_to}: times are written to .json and .svg files")
         names = {name for name, _ in self.flags.inputs_given}.union(
             *(arrayfiles.Archive(f).names for f in self.flags.inputs_files)
         )

@@ -130,6 +130,11 @@ def test_a_flame_graph_has_the_steps_of_a_loop_under_it(tmp_path: Path) -> None:
     assert frames["runs"][1] == 1200 >= frames["scan"][1] >= frames["dot_general"][1] > 0
 
 
+def test_times_are_written_as_what_the_suffix_says(mlp: Path, tmp_path: Path) -> None:
+    ran = run_ptir("run", mlp, "--random", "1", "--timing-to", tmp_path / "times.html")
+    assert ran.status == 2 and "times are written to .json and .svg files" in ran.err and not list(tmp_path.glob("times*"))
+
+
 def test_a_flame_graph_names_the_kinds_of_a_long_program() -> None:
     """400 steps of two kinds: each is too narrow for its name, their kinds are not; the slower kind is first."""
     lines = [f"  %v{k} = {'tanh' if k % 4 else 'exp'}(%{f'v{k - 1}' if k else 'x'}) -> tensor<f32, 4>\n" for k in range(400)]
