@@ -389,6 +389,31 @@ def test_any_program_with_errors_is_drawn_or_refused(path):
     assert run_ptir("graph", "--to", "svg", path).status in (0, 1, 3)
 
 
+@pytest.mark.parametrize("dark", [True, False], ids=["dark", "light"])
+def test_words_of_the_page_differ_from_what_is_below_them(dark):
+    """By the ratio of luminances that WCAG 2 asks of small text, 4.5."""
+
+    def luminance(color):
+        parts = [int(color[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+        return sum(w * (x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4) for w, x in zip(weights, parts, strict=True))
+
+    def ratio(a, b):
+        low, high = sorted((luminance(a), luminance(b)))
+        return (high + 0.05) / (low + 0.05)
+
+    weights = (0.2126, 0.7152, 0.0722)
+    page = Path(graph.__file__).with_name("page.html").read_text()
+    lists = [
+        re.search(rf"\b{name} = dark\s*\?(.*?[}}\]])\s*:(.*?[}}\]])", page, re.DOTALL) for name in ("FILL", "COLORS", "PIPES")
+    ]
+    below = {m[2 - dark]: re.findall(r"#[0-9a-f]{3,6}", m[2 - dark]) for m in lists}
+    assert [len(colors) for colors in below.values()] == [9, 10, 6]
+    words = {name: re.search(rf'\b{name} = dark \? "(#\w+)" : "(#\w+)"', page)[2 - dark] for name in ("INK", "DIM")}
+    error = re.findall(r'error: "(#\w+)"', page)[1 - dark]
+    for color in {c for colors in below.values() for c in colors}:
+        assert all(ratio(word, color) >= 4.5 for name, word in words.items() if name == "INK" or color != error), color
+
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync")
 _PROBE = """<script>
