@@ -752,8 +752,8 @@ def bound(*names):
 
 
 REGIONS = [
-    ("part", f"%y = pto.tile.partadd %t, %u : {T}", "y((n > m ? n : m), 32);"),
-    ("both", f"%y = pto.tile.add %t, %u : {T}", "y((n < m ? n : m), 32);"),
+    ("part", f"%y = pto.tile.partadd %t, %u : {T}", "const int64_t extent = (n > m ? n : m);"),
+    ("both", f"%y = pto.tile.add %t, %u : {T}", "const int64_t extent = (n < m ? n : m);"),
     ("row", f"%y = pto.tile.rowmax %t : {T} -> tile<32x1xf32>", "y(n, 1);"),
     ("turned", f"%y = pto.tile.trans %t : {T}", "y(32, n);"),
     ("whole", f"%y = pto.tile.fillpad %t {{pad = #pto.pad<Zero>}} : {T} -> {T}", "y(32, 32);"),
@@ -841,3 +841,17 @@ def test_modes_are_the_last_argument(line, mode):
     program = good(module(f"%a: {M}", *lines, target="a3"))
     text, _ = written(program)
     assert f", {mode});" in text
+
+
+def test_extents_of_many_steps_have_short_texts():
+    """Each step takes the smaller extent of two tiles that a branch gives; the text does not double with each."""
+    t, m = "tile<32x32xf32>", "pto.memref<32x32xf32>"
+    lines = [f"%{n} = pto.tile.load %a[0, 0] {{valid = [%r, %{n}n]}} : {m}, {t}" for n in "xy"]
+    lines += [
+        f"%q0, %q1 = scf.if %p -> ({t}, {t}) {{\n scf.yield %x, %y : {t}, {t}\n }} else {{\n scf.yield %y, %x : {t}, {t}\n }}"
+    ]
+    lines += [f"%q{k} = pto.tile.add %q{k - 2}, %q{k - 1} : {t}" for k in range(2, 40)]
+    lines += [f"pto.tile.store %q39, %o[0, 0] : {m}, {t}"]
+    program = placed(good(module(f"%a: {m}, %o: {m}, %p: i1, %r: index, %xn: index, %yn: index", *lines, target="a3")), "a3")
+    text, problems = written(program)
+    assert not problems and len(text) < 100_000 and max(map(len, text.splitlines())) < 1000

@@ -85,8 +85,10 @@ def _flag(s: Signal, target: Target) -> str:
 def _inner(kernel: Kernel, block: Region, to: Sequence[Value]) -> None:
     """The lines of a nested block, with the assignments of its results."""
     kernel.depth += 1
+    outer = dict(kernel.named)
     _block(kernel, block)
     _assign(kernel, to, block.results)
+    kernel.named = outer
     kernel.depth -= 1
 
 
@@ -122,6 +124,7 @@ def _repeat(kernel: Kernel, op: Op) -> None:
     _start(kernel, before.params, op.operands, op)
     _open(kernel, op.results)
     kernel.line("while (true) {")
+    outer = dict(kernel.named)
     kernel.depth += 1
     _block(kernel, before)
     _assign(kernel, op.results, given)
@@ -131,6 +134,7 @@ def _repeat(kernel: Kernel, op: Op) -> None:
     _start(kernel, after.params, given, op)
     _block(kernel, after)
     _assign(kernel, before.params, after.results)
+    kernel.named = outer
     kernel.depth -= 1
     kernel.line("}")
 

@@ -39,6 +39,7 @@ class Kernel(kernel.Kernel):
         self.windows: dict[Value, Window] = {}
         self.masks = {v for op in function.ops() if facts(op).form.packs for v in op.results}
         self.scratched = 0  # ops that used scratch so far
+        self.named: dict[Linear, Linear] = {}  # the constants of the open blocks, by what they are
         self.apart = False  # whether a window of elements that are not next to each other was reported
         self.shared = False  # whether scratch tiles overlap the target's scratch
         if self.end is not None and target.scratch is not None and any(facts(op).scratch for op in function.ops()):
@@ -85,11 +86,23 @@ class Kernel(kernel.Kernel):
 
     def declared(self, v: Value, op: Op) -> list[str]:
         """A result of an op: the tile, its valid region and its address."""
-        self.valid[v] = valid = self.region(op, v)
+        lines = list[str]()
+        self.valid[v] = valid = tuple([self.constant(n, lines) for n in self.region(op, v)])
         address = self.address(v)
         if address is None:
             self.refuse(f"%{v.name} has no address", op.loc, "bind tiles first: `ptir opt -p pto`")
-        return self.placed(self.name(v), self.tile(v, op), self.packed(v) if v in self.masks else valid, str(address))
+        lines += self.placed(self.name(v), self.tile(v, op), self.packed(v) if v in self.masks else valid, str(address))
+        return lines
+
+    def constant(self, n: Linear, lines: list[str]) -> Linear:
+        """An extent. The smaller or larger of two is a constant, so that extents of those have no long texts."""
+        if not any(isinstance(x, Extreme) for m in n.terms for x in (m if isinstance(m, tuple) else (m,))):
+            return n
+        if n not in self.named:
+            name = self.fresh("extent")
+            lines.append(f"const int64_t {name} = {self.text(n)};")
+            self.named[n] = self.called(name)
+        return self.named[n]
 
     def packed(self, v: Value) -> Extents:
         """The bytes of a mask: rows of bits, of all columns."""
