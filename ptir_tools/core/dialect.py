@@ -438,6 +438,7 @@ class Dialect:
     guard: Callable[[Any], Guard] | None = None  # for `Rewriter.allows`, with a rewriter
     renames_results: bool = False  # results always have the names of their values
     names_results: bool = True  # results have names
+    shows_makers: bool = False  # an error about an operand shows the op that made it
     keeps_order: bool = False  # the order of its ops is part of their meaning
     constants_outside: bool = False  # constants are inputs; a file next to the program has their values
     constants_given: bool = False  # without such a file, the caller of a run gives them

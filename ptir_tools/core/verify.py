@@ -16,7 +16,7 @@ from ptir_tools.core.ir import MEASURES, Element, Function, Literal, Op, Operand
 from ptir_tools.core.limits import ELEMENTS, LimitExceeded, Limits, using
 from ptir_tools.core.source import Loc
 from ptir_tools.core.types import POISON, UNKNOWN, UNTYPED, Dim, ShapedType, Sym, TensorType, TupleType, Type, leaves
-from ptir_tools.core.violations import OP_NAME, RETURNED, Violation, operand, result
+from ptir_tools.core.violations import OP_NAME, RETURNED, Place, Violation, operand, result
 from ptir_tools.core.where import define
 
 # The generic codes that `Violation`s of the core carry, and the field of `Codes` that renames them for a dialect.
@@ -255,8 +255,20 @@ class _Walk:
         at = v.at if v.at is not None else operand(0) if len(op.operands) == 1 else OP_NAME
         code = getattr(self.codes, _RENAMED[v.code]) if v.code in _RENAMED else v.code
         also = {"instead": v.instead, "was": v.was, "through": v.through}
-        output = Violation(code, v.message, help=v.help, at=at, loc=v.loc, labels=v.labels, **also)
+        labels = (*v.labels, *self.makers(op, at)) if self.dialect.shows_makers else v.labels
+        output = Violation(code, v.message, help=v.help, at=at, loc=v.loc, labels=labels, **also)
         self.diagnostics.violation(output, op.loc, op)
+
+    def makers(self, op: Op, at: object) -> list[tuple[Loc, str]]:
+        """The op that made the operand at `at`, if it is the place of one, with the type that the op gave it."""
+        x = (
+            op.operands[int(at.key)]
+            if isinstance(at, Place) and at.kind == "operand" and int(at.key) < len(op.operands)
+            else None
+        )
+        if not isinstance(x, Value) or x.op is None:
+            return []
+        return [(x.op.loc, f"`{x.op.defn.short}` makes %{x.name}, which is {self.dialect.type_text(x.type)}")]
 
     def results(self, block: Region, visible: set[Value]) -> None:
         """Results are defined, and of the declared number and types."""

@@ -59,12 +59,14 @@ _LOOKED_AT = 1 << 16  # characters, which have the first op
 
 
 def is_stablehlo(text: str, at: int) -> bool:
-    """Whether a text is MLIR whose first op is of StableHLO or of VHLO, its versioned form. MLIR without ops counts if it has
-    functions on tensors."""
+    """Whether a text is MLIR whose first op is of StableHLO or of VHLO, its versioned form, or nearly so called. MLIR without ops
+    counts if it has functions on tensors."""
     if _MLIR_BEGINS.match(text, at) is None:
         return False
     first = _MLIR_OP.search(text, at, at + _LOOKED_AT)
-    return "tensor<" in text[at : at + _LOOKED_AT] if first is None else first[1] in ("stablehlo", "chlo", "vhlo")
+    if first is None:
+        return "tensor<" in text[at : at + _LOOKED_AT]
+    return first[1] in ("chlo", "vhlo", "hlo") or first[1].startswith("stable")
 
 
 def is_onnx(data: bytes) -> bool:

@@ -45,7 +45,7 @@ from ptir_tools.core.ir import Element, Operand, Value, result_names
 from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.limits import Expansion, require_memory
 from ptir_tools.core.source import Loc, Source, pack
-from ptir_tools.core.spelling import proposed
+from ptir_tools.core.spelling import did_you_mean, proposed
 from ptir_tools.core.symbols import DERIVED
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import Dim, Sym, TensorType, sym
@@ -371,7 +371,7 @@ class Importer:
             except Poisoned:
                 outputs = None
             except Violation as violation:
-                violation.at = self._piece(violation, proto)
+                violation.at = self._piece(violation, proto, scope)
                 called = f" (node `{proto.name}`)" if proto.name else ""
                 violation.message += called
                 self.diagnostics.violation(violation, self.place.loc)
@@ -391,8 +391,9 @@ class Importer:
                     scope.values[name] = POISON if outputs is None else self._output(outputs, k, proto, scope)
             self.place.loc = before
 
-    def _piece(self, violation: Violation, proto: onnx.NodeProto) -> str | Piece | None:
-        """The piece of a node's line that a violation is about: an attribute or a value that it names; else the operator."""
+    def _piece(self, violation: Violation, proto: onnx.NodeProto, scope: Scope) -> str | Piece | None:
+        """The piece of a node's line that a violation is about: an attribute or a value that it names, or the last operand whose
+        shape it names; else the operator."""
         span, at, message = self.source.span(self.place.loc), violation.at, violation.message
         if span is None or (at is not None and places.find(self.source, span, at) is not None):
             return at
@@ -404,6 +405,10 @@ class Importer:
         attributes = {a.name: _attribute_text(a) for a in proto.attribute}
         known = {*proto.input, *proto.output}
         wanted = [attributes.get(name, name if name in known else "") for name in names]
+        wanted += [text for name, text in attributes.items() if re.search(rf"\b{re.escape(name)}\b", message)]
+        shapes = {name: x.shape for name in proto.input if isinstance(x := scope.values.get(name), (Tensor, np.ndarray))}
+        ends = {n: max(message.rfind(f", {'x'.join(map(str, s))}>"), message.rfind(str([*s]))) for n, s in shapes.items()}
+        wanted += [name for name, end in sorted(ends.items(), key=lambda item: -item[1]) if end >= 0]
         written = self.source.text[span.start : span.end]
         return next((x for x in (*wanted, proto.op_type) if x and x in written), None)
 
@@ -504,7 +509,10 @@ class Importer:
                 similar = [name for place, name in HANDLERS if place == domain]
                 similar += [s.name for s in onnx.defs.get_all_schemas() if s.domain == domain]
                 op = f"{domain and domain + '.'}{proto.op_type}"
-                raise refused(f"there is no operator {op} in operator set {opset}", proposed(proto.op_type, similar, "{}")[0])
+                begun = [name for name in similar if len(proto.op_type) > 3 and name.startswith(proto.op_type)]
+                meant = [other] if (other := _OTHERS.get(proto.op_type.lower())) else begun
+                help = did_you_mean(meant[:1]) if meant else proposed(proto.op_type, similar, "{}")[0]
+                raise refused(f"there is no operator {op} in operator set {opset}", help)
             if not (schema.has_function or schema.has_context_dependent_function):
                 raise refused(f"there is no translation of {proto.op_type}")
         if (picked := self._chosen(fresh(), proto, scope)) is not None:
@@ -717,6 +725,16 @@ def _domain(name: str) -> str:
     return _DOMAINS.get(name, name)
 
 
+# What other libraries call operators, in lower case.
+_OTHERS = {
+    "linear": "Gemm", "dense": "Gemm", "addmm": "Gemm", "fullyconnected": "Gemm", "multiply": "Mul", "subtract": "Sub",
+    "divide": "Div", "power": "Pow", "minimum": "Min", "maximum": "Max", "permute": "Transpose", "view": "Reshape",
+    "bmm": "MatMul", "mm": "MatMul",
+    "dot": "MatMul", "upsample": "Resize", "interpolate": "Resize", "select": "Where", "convert": "Cast",
+    "astype": "Cast", "negative": "Neg", "embedding": "Gather", "take": "Gather", "stack": "Concat", "cat": "Concat",
+    "full": "ConstantOfShape", "arange": "Range", "conv2d": "Conv", "clamp": "Clip",
+    "avgpool": "AveragePool", "globalavgpool": "GlobalAveragePool", "batchnorm": "BatchNormalization",
+}  # fmt: skip
 _ABOUT = {"axis": ("axis", "axes"), "perm": ("perm",)}  # attributes that a message is about, by its first word
 _SHOWN = 40  # characters of an attribute in a listing
 
@@ -748,10 +766,15 @@ def _schema(op: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
 def _check(schema: onnx.defs.OpSchema, proto: onnx.NodeProto, opset: int, attrs: Mapping[str, Attribute]) -> None:
     """Check the number of operands, and the names and types of attributes. Raises Violation."""
     what = f"{proto.op_type} of operator set {opset}"
+    for a in proto.attribute:
+        if a.name not in schema.attributes and a.name in [x.name for x in schema.inputs]:
+            message = f"{what} has no attribute `{a.name}`"
+            raise Violation("InvalidModel", message, help=f"`{a.name}` is an operand in this operator set")
     if not schema.min_input <= len(proto.input) <= schema.max_input:
         least, most = schema.min_input, schema.max_input
         wanted = f"{least}" if least == most else f"at least {least}" if len(proto.input) < least else f"at most {most}"
-        raise Violation("InvalidModel", f"{what} takes {wanted} operands, got {len(proto.input)}")
+        many = operand(most) if len(proto.input) > most else None
+        raise Violation("InvalidModel", f"{what} takes {wanted} operands, got {len(proto.input)}", at=many)
     if not schema.min_output <= len(proto.output) <= schema.max_output:
         raise Violation("InvalidModel", f"{what} has {len(proto.output)} outputs")
     for a in proto.attribute:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from ptir_tools.bridges.stablehlo.scopes import read_names
-from ptir_tools.bridges.stablehlo.syntax import Statement
+from ptir_tools.bridges.stablehlo.syntax import Keyed, Statement
 from ptir_tools.bridges.stablehlo.types import SPELLING
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.source import Loc, pack
@@ -95,6 +95,12 @@ def check_words(s: Statement, text: str, known: Mapping[str, object]) -> None:
         if isinstance(piece, Token) and piece.type == "WORD" and str(piece) in known and s.at.type == "NAME":
             message = f"`{piece}` is no operand: a value begins with `%`"
             raise Violation("SyntaxError", message, help=f"did you mean `%{piece}`?", loc=piece.loc, instead=f"%{piece}")
+    for before, after in pairwise(s.pieces):
+        if not isinstance(before, Token) or before.type != "SSA" or not isinstance(after, Keyed) or after.key is after.value:
+            continue
+        if not text[before.end_pos : after.key.start_pos].strip():
+            message = f"`,` is missing before `{after.key}`"
+            raise Violation("SyntaxError", message, help="write `,`", loc=pack(before.start_pos, after.key.end_pos))
     tokens = [x for x in s.pieces if isinstance(x, Token) and x.type == "SSA"]
     for x, y in pairwise(tokens):
         if not text[x.end_pos : y.start_pos].strip():

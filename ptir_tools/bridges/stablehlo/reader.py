@@ -149,7 +149,8 @@ class Reader:
         tokens = read_names(end.pieces)
         if len(results) != len(text.results):
             message = f"@{text.name} returns {len(results)} values, and declares {len(text.results)}"
-            raise Violation("OperandCountMismatch", message, loc=end.at.loc)
+            extra = tokens[len(text.results)].loc if len(tokens) > len(text.results) else end.at.loc
+            raise Violation("OperandCountMismatch", message, loc=extra)
         for p, x, token in zip(text.results, results, tokens, strict=False):
             if isinstance(x, Tensor) and not fits(self.type(p.type), x.type):
                 message = faults.worded(f"`{token}` is {x.type}, and @{text.name} returns {p.type}")
@@ -234,7 +235,8 @@ class Reader:
         count, most = len(operands), entry.most
         if count < entry.least or (most is not None and count > most):
             expected = f"{entry.least}" if most == entry.least else f"{entry.least} or more" if most is None else f"up to {most}"
-            raise Violation("OperandCountMismatch", f"`{s.name}` takes {expected} operands, got {count}")
+            loc = site.names[most].loc if most is not None and count > most else 0  # the first that is too many
+            raise Violation("OperandCountMismatch", f"`{s.name}` takes {expected} operands, got {count}", loc=loc)
         if s.given is not None and (s.returned is not None or (len(s.given) == 1 and operands and not entry.values)):
             self.declared(s, site.names, operands, scope)
         if not entry.values:
@@ -247,7 +249,7 @@ class Reader:
             else:
                 result = entry.handler(site, *operands)
         except Violation as violation:
-            raise site.misspelled() or violation from None
+            raise site.misspelled(violation.code == "MissingAttribute") or violation from None
         if (misspelled := site.misspelled()) is not None:
             raise misspelled
         results = (

@@ -138,7 +138,10 @@ class Scope:
 
     def parameters(self, params: Sequence[Parameter], arguments: Sequence[object]) -> None:
         """Bind parameters. Raises Violation unless there is an argument of the declared type for each."""
-        require(len(params) == len(arguments), "OperandCountMismatch", f"{len(params)} parameters, {len(arguments)} arguments")
+        if len(params) != len(arguments):
+            place = params[min(len(arguments), len(params) - 1)].type.loc if params else 0
+            message = f"the region declares {len(params)} of {len(arguments)} parameters"
+            raise Violation("OperandCountMismatch", message, loc=place)
         for p, x in zip(params, arguments, strict=True):
             if isinstance(x, Tensor) and not fits(self.type(p.type), x.type):
                 raise Violation("OperandTypeMismatch", f"{p.called} is declared {p.type}, and gets {x.type}")

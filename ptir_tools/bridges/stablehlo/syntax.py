@@ -15,6 +15,7 @@ from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc, Source, Span, pack
 from ptir_tools.core.typed import Any
 from ptir_tools.core.violations import Violation
+from ptir_tools.grammars.mistakes import HERE, Mistake, reported
 from ptir_tools.grammars.parser import Parser, Refused, Token, located, token
 
 NAMES = {
@@ -326,7 +327,7 @@ def parse(source: Source, diagnostics: Diagnostics, code: str, lost: set[str] | 
             fault = grammars.refused("stablehlo", text, "file")
             if not (_reported_unopened if text[fault.at : fault.at + 1] == "}" else _reported_unclosed)(
                 text, fault.at, diagnostics, code
-            ):
+            ) and not _reported_habit(text, fault, diagnostics, code):
                 grammars.report("stablehlo", fault, diagnostics, code, NAMES)
             place = diagnostics.items[-1].span
             line = None if lost is None or place is None or diagnostics.errors > _RETRIES else _alone(text, place.start)
@@ -342,6 +343,31 @@ def parse(source: Source, diagnostics: Diagnostics, code: str, lost: set[str] | 
     if aliases.values:
         aliases.resolve(rest)
     return rest
+
+
+# What is missing in a line, or is spelled as in other languages.
+_MISTAKES = (
+    Mistake(rf"\[[^\]\n]*\w(?P<wrong>\s+){HERE}(?=-?\d)", "`,` is missing between the numbers", ", "),
+    Mistake(rf"=\s*\[[-\w\s,]*\w(?P<wrong>)\s*:\s*{HERE}(?=\()", "`]` is missing after the list", "]"),
+    Mistake(rf"\)\s*(?P<wrong>){HERE}(?=(?:tensor|tuple|complex)<)", "`->` is missing before the result type", "-> "),
+    Mistake(
+        rf"[%)\]}}>][\w#.-]*\s+(?P<wrong>)(?P<shown>(?:tensor|tuple)<[^\n]*{HERE}[^\n>]*>)",
+        "`:` is missing before the type", ": ",
+    ),
+    Mistake(
+        rf"^\s*{HERE}(?P<shown>%[\w$.-]+)(?P<wrong>\s+)(?=\"?\w+\.\w+)", "`=` is missing after the name of the result", " = ",
+    ),
+    Mistake(
+        rf"^\s*(?P<wrong>(?!func\.func\b)func\.\w+|func|fn|def|define)\s+@[\w$.-]+\([^\n]*{HERE}",
+        "a function begins with `func.func`", "func.func",
+    ),
+)  # fmt: skip
+
+
+def _reported_habit(text: str, fault: grammars.Fault, diagnostics: Diagnostics, code: str) -> bool:
+    """Report what is missing or spelled otherwise in the line of a fault; False when it is nothing that is known."""
+    begin, end = text.rfind("\n", 0, fault.at) + 1, text.find("\n", fault.at)
+    return reported(_MISTAKES, fault, diagnostics, code, begin, end if end >= 0 else len(text), fault.at)
 
 
 _RETRIES = 8  # syntax errors after which the rest of a text is not read

@@ -223,12 +223,15 @@ class Site(Node):
             return default
         return plain(self.attrs[name], self.scope.reader.text)
 
-    def misspelled(self) -> Violation | None:
-        """The Violation for an attribute of the pretty form that was not read, and is nearly called like one that was."""
+    def misspelled(self, missing: bool = False) -> Violation | None:
+        """The Violation for an attribute of the pretty form that was not read, and is nearly called like one that was, or stands
+        there where the only other one is `missing`."""
         words = {self.spelled_as(name): name for name in self.asked if name not in self.attrs}
         for piece in (x for x in (*self.statement.pieces, *self.statement.tails) if isinstance(x, Keyed)):
             key = str(piece.key)
-            if piece.key is not piece.value and self.spelled.get(key, key) not in self.asked and (meant := nearest(key, words)):
+            if piece.key is piece.value or self.spelled.get(key, key) in self.asked:
+                continue
+            if meant := nearest(key, words) or (next(iter(words)) if missing and len(words) == 1 else None):
                 message, help = f"`{self.name}` has no attribute `{key}`", did_you_mean([meant])
                 return Violation("UnknownAttribute", message, help=help, loc=piece.key.loc, instead=meant)
         return None
@@ -267,9 +270,10 @@ class Site(Node):
 
     def integer(self, name: str, default: int | None = None) -> int:
         """An integer."""
-        result = self.ints(name, None if default is None else [default])
-        require(len(result) == 1, "InvalidAttributeValue", f"`{name}` is not an integer")
-        return result[0]
+        result = list(_flat(self.value(name, ... if default is None else default)))
+        if len(result) != 1 or not isinstance(result[0], (int, bool)):
+            raise self._wrong(name, "an integer")
+        return int(result[0])
 
     def axis(self, name: str, rank: int) -> int:
         """An axis of a tensor of `rank`."""
@@ -356,12 +360,44 @@ def unknown_op(name: str, known: Mapping[str, object] = HANDLERS) -> Violation:
     """The Violation for an op without a handler, with the known ones that it may mean."""
     dialect = name.partition(".")[0]
     if dialect not in ("stablehlo", "chlo", "mhlo"):
-        return refused(f"`{name}` is not an op of StableHLO", proposed(f"stablehlo.{name.rpartition('.')[2]}", known, "{}")[0])
+        meant = f"stablehlo.{name.rpartition('.')[2]}"
+        help = did_you_mean([meant]) if meant in known else proposed(meant, known, "{}")[0]
+        return refused(f"`{name}` is not an op of StableHLO", help)
+    message, short = f"there is no op `{name}`", name.partition(".")[2]
+    if (other := _OTHERS.get(short)) is not None:
+        op, _, how = other.partition(" ")
+        if how:
+            return Violation(UNSUPPORTED, message, help=f"`{op}` {how}", at=name)
+        return Violation(UNSUPPORTED, message, help=did_you_mean([op]), at=name, instead=op)
     begun = [each for each in known if each.startswith(name)]
     help, instead = proposed(name, known, "{}", "{}")
     if begun:
         help, instead = did_you_mean(begun), begun[0] if len(begun) == 1 else None
-    return Violation(UNSUPPORTED, f"PTIR has nothing for `{name}`", help=help, at=name, instead=instead)
+    return Violation(UNSUPPORTED, message, help=help, at=name, instead=instead)
+
+
+# Names that other libraries have, and what StableHLO has for them: an op, or an op and how it computes them.
+_OTHERS = {
+    **dict.fromkeys(("matmul", "mm", "bmm", "einsum", "gemm", "tensordot"), "stablehlo.dot_general"),
+    **dict.fromkeys(("cast", "astype", "to"), "stablehlo.convert"),
+    **dict.fromkeys(("where", "cond_select"), "stablehlo.select"),
+    **dict.fromkeys(("permute", "permute_dims"), "stablehlo.transpose"),
+    **dict.fromkeys(("view", "squeeze", "unsqueeze", "expand_dims", "flatten"), "stablehlo.reshape"),
+    **dict.fromkeys(("expand", "broadcast_to", "tile"), "stablehlo.broadcast_in_dim"),
+    **dict.fromkeys(("less", "greater", "equal", "not_equal", "less_equal", "greater_equal", "lt", "gt", "eq", "ne", "le", "ge"),
+        "stablehlo.compare compares, in a direction such as LT"),
+    **dict.fromkeys(("sum", "reduce_sum"), "stablehlo.reduce sums with `applies stablehlo.add`"),
+    **dict.fromkeys(("prod", "reduce_prod"), "stablehlo.reduce multiplies with `applies stablehlo.multiply`"),
+    **dict.fromkeys(("reduce_max", "amax"), "stablehlo.reduce finds it with `applies stablehlo.maximum`"),
+    **dict.fromkeys(("reduce_min", "amin"), "stablehlo.reduce finds it with `applies stablehlo.minimum`"),
+    **dict.fromkeys(("argmax", "argmin"), "stablehlo.reduce finds it on pairs of elements and indices"),
+    "mean": "stablehlo.reduce sums, and stablehlo.divide divides by the count",
+    "relu": "stablehlo.maximum with 0 computes it", "softmax": "stablehlo.exponential, reduce and divide compute it",
+    "sigmoid": "stablehlo.logistic", "mod": "stablehlo.remainder", "neg": "stablehlo.negate", "clip": "stablehlo.clamp",
+    "log1p": "stablehlo.log_plus_one", "expm1": "stablehlo.exponential_minus_one", "erf": "chlo.erf", "top_k": "chlo.top_k",
+    "round": "stablehlo.round_nearest_even", "conv": "stablehlo.convolution", "conv2d": "stablehlo.convolution",
+    "concat": "stablehlo.concatenate", "const": "stablehlo.constant", "arange": "stablehlo.iota",
+}  # fmt: skip
 
 
 def sizes_of(x: Tensor) -> list[int]:

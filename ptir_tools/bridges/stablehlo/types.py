@@ -103,6 +103,10 @@ def dtype_of(text: str) -> DType:
         help = did_you_mean([meant]) if meant is not None else None
         if (joined := re.fullmatch(r"(\d+)([a-z]\w*)", text)) is not None and joined[2] in DTYPES:
             help = f"write `x` between an extent and the type: `{joined[1]}x{joined[2]}`"
+        if (turned := re.fullmatch(r"([a-z]\w*?)((?:x(?:\d+|\?))+)", text)) is not None and turned[1] in DTYPES:
+            help = f"extents come first: `{turned[2][1:]}x{turned[1]}`"
+        if len(parts := re.split(r"\s*,\s*", text)) > 1 and all(re.fullmatch(r"\d+|\?|[a-z]+\d+", part) for part in parts):
+            help = f"`x` separates extents: `{'x'.join(parts)}`"
         raise refused(f"PTIR has no {what}", help)
     return result
 

@@ -78,6 +78,7 @@ DIALECT = Dialect(
         FormatEntry("pto-cpp", f"{_HERE}.text.cpp", readable=False, host=late(f"{_HERE}.text.cpp.host", "host")),
     ),
     declares=f"{_HERE}.ops",
+    shows_makers=True,
     codes=Codes(
         syntax="ParseError",
         operand_count="TypeMismatch",

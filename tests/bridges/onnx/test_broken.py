@@ -18,7 +18,24 @@ BROKEN = {
     "axis": ([node("Softmax", ["x"], ["y"], axis=5)], "axis 5 is not one of a tensor of rank 2", "axis=5", ""),
     "perm": ([node("Transpose", ["x"], ["y"], perm=[0, 2])], "perm: 2 is not an axis", "2", "did you mean `1`?"),
     "kind": ([node("LeakyRelu", ["x"], ["y"], alpha="0.1")], "is float, not string", 'alpha="0.1"', ""),
-    "shapes": ([node("Add", ["x", "w"], ["y"])], "shapes do not broadcast", "Add", ""),
+    "shapes": ([node("Add", ["x", "w"], ["y"])], "shapes do not broadcast", "w", ""),
+    "too_many": ([node("Relu", ["x", "w"], ["y"])], "takes 1 operands, got 2", "w", ""),
+    "older": ([node("Clip", ["x"], ["y"], min=0.0)], "has no attribute `min`", "min=0", "`min` is an operand"),
+    "library": ([node("Linear", ["x", "w"], ["y"])], "no operator Linear", "Linear", "did you mean `Gemm`?"),
+    "begun": ([node("BatchNorm", ["x"], ["y"])], "no operator BatchNorm", "BatchNorm", "did you mean `BatchNormalization`?"),
+    "equation": ([node("Einsum", ["x", "w"], ["y"], equation="ij,kj")], "j is 4 in one", 'equation="ij,kj"', ""),
+    "term": ([node("Einsum", ["x", "w"], ["y"], equation="ijk,kj")], "for 3 axes", 'equation="ijk,kj"', ""),
+    "terms": ([node("Einsum", ["x", "w"], ["y"], equation="ij")], "has 1 terms for 2", 'equation="ij"', ""),
+    "rank": ([node("Conv", ["x", "w"], ["y"])], "expected batch, spatial and channel axes", "x", ""),
+    "flat": ([node("Flatten", ["x"], ["y"], axis=3)], "axis 3 is not one", "axis=3", ""),
+    "parts": (
+        [node("Constant", [], ["s"], value_ints=[1, 2]), node("Split", ["x", "s"], ["y", "z"], axis=1)],
+        "parts of 1, 2 of axis 1, which has 4 elements", "s", "",
+    ),
+    "bias": (
+        [node("Constant", [], ["c"], value_floats=[1.0] * 5), node("Gemm", ["x", "w", "c"], ["y"])],
+        "does not broadcast to [2, 3]", "c", "",
+    ),
     "domain": ([node("Fused", ["x"], ["y"], domain="com.acme")], "no operators of domain `com.acme`", "Fused", ""),
     "columns": ([node("MatMul", ["w", "x"], ["y"])], "have 3 elements, and columns of tensor<f32, 2x4> have 2", "x", ""),
     "indices": ([node("Gather", ["x", "w"], ["y"])], "`w` is f32, and Gather takes integers", "w", ""),
@@ -30,7 +47,7 @@ BROKEN = {
         "b",
         "sort the nodes",
     ),
-}
+}  # fmt: skip
 
 
 def verified(path: Path, nodes: list[NodeProto]) -> str:

@@ -8,6 +8,7 @@ from ptir_tools.bridges.onnx.ops.elementwise import centered
 from ptir_tools.bridges.onnx.ops.shape import cut, expanded
 from ptir_tools.bridges.onnx.table import Node, back, fixed, handles, one_shape, plus, refused, stretched, wide
 from ptir_tools.core.dtypes import DType
+from ptir_tools.core.types import Dim
 from ptir_tools.core.violations import Violation, operand
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
@@ -81,7 +82,18 @@ def einsum(node: Node) -> Tensor:
     equation = node.attr("equation").replace(" ", "")
     left, arrow, right = equation.partition("->")
     xs = node.all()
-    terms = [_number_dots(t, x.rank) for t, x in zip(left.split(","), xs, strict=True)]
+    given = left.split(",")
+    if len(given) != len(xs):
+        raise Violation("InvalidModel", f"`equation` has {len(given)} terms for {len(xs)} operands")
+    terms = [_number_dots(t, x.rank) for t, x in zip(given, xs, strict=True)]
+    extents: dict[str, Dim] = {}
+    for t, x in zip(terms, xs, strict=True):
+        if len(t) != x.rank:
+            raise Violation("InvalidModel", f"`equation`: the term {t} is for {len(t)} axes, and {x.type} has {x.rank}")
+        for c, d in zip(t, x.shape, strict=True):
+            known = extents.setdefault(c, d)
+            if isinstance(known, int) and isinstance(d, int) and known != d and 1 not in (known, d):
+                raise Violation("InvalidModel", f"`equation`: {c} is {known} in one operand and {d} in another")
     if arrow:
         wide_ = max((t for t in terms), key=lambda t: sum(c.isdigit() for c in t))
         dots = "".join(c for c in wide_ if c.isdigit())

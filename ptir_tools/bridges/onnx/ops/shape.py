@@ -91,7 +91,8 @@ def flatten(node: Node) -> Tensor:
     """Flatten to a matrix: the axes before `axis`, and the others."""
     x = node[0]
     a = node.attr("axis")
-    a = a + x.rank if a < 0 else a
+    if a != x.rank:
+        a = axis(a, x.rank)
     return x.reshape([product(x.shape[:a]), product(x.shape[a:])])
 
 
@@ -195,6 +196,10 @@ def split(node: Node) -> list[Tensor]:
         each = divided_up(whole, count) if node.opset >= 18 or isinstance(whole, int) else whole // count
         sizes = [smaller(each, larger(whole - i * each, 0)) if node.opset >= 18 else each for i in range(count)]
     starts = list(accumulate(sizes, initial=0))
+    if isinstance(n, int) and isinstance(starts[-1], int) and starts[-1] != n and node.given("num_outputs") is None:
+        shown = ", ".join(map(str, sizes))
+        name = node.proto.input[1] if node.has(1) else "split"
+        raise Violation("InvalidModel", f"`{name}`: parts of {shown} of axis {a}, which has {n} elements")
     return [cut(x, a, s, k) for s, k in zip(starts, sizes, strict=False)]
 
 

@@ -50,6 +50,8 @@ class Window:
         self.pads: Pairs = [(given[i], given[i + n]) for i in range(n)]
         self.moving: dict[int, tuple[int, int, Size]] = {}  # by axis: the most padding, and the place in it where windows begin
         mode = node.attr("auto_pad", "NOTSET")
+        if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+            raise Violation("InvalidModel", f"`auto_pad` is {mode}", help="it is one of NOTSET, VALID, SAME_UPPER, SAME_LOWER")
         if mode == "VALID":
             self.pads = [(0, 0)] * n
         elif mode != "NOTSET":

@@ -112,9 +112,10 @@ def convolved(site: Site, x: Tensor, kernel: Tensor, padding: list[tuple[int, in
     labels = _labels(site)
     lhs, rhs, out = (_layout(part, *names) for part, names in zip(labels, ("bf", "oi", "bf"), strict=True))
     spatial = x.rank - 2
-    require(
-        x.rank == kernel.rank == len(labels[0]) == len(labels[1]), "OperandRankMismatch", "the ranks are not those of the layout"
-    )
+    for what, given, names in (("operand", x, labels[0]), ("kernel", kernel, labels[1])):
+        message = f"`dimension_numbers` names {len(names)} axes of the {what}, which is {given.type}"
+        require(given.rank == len(names), "OperandRankMismatch", message)
+    require(x.rank == kernel.rank, "OperandRankMismatch", f"the operand has {x.rank} axes, and the kernel {kernel.rank}")
     geometry = _geometry(site, spatial, padding)
     groups, batches = site.integer("feature_group_count", 1), site.integer("batch_group_count", 1)
     wide = site.dtype if not site.dtype.is_float else x.dtype

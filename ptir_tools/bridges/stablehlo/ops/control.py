@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptir_tools.bridges.node import results_of
-from ptir_tools.bridges.stablehlo.scopes import Build, Capture, InError, Scope
+from ptir_tools.bridges.stablehlo.scopes import Build, Capture, InError, Scope, fits, read_names
 from ptir_tools.bridges.stablehlo.syntax import Block
 from ptir_tools.bridges.stablehlo.table import CUSTOM, Site, Tensor, handles, refused, refuses
 from ptir_tools.bridges.stablehlo.types import UNSUPPORTED
@@ -119,6 +119,14 @@ def while_(site: Site, *operands: object) -> list[object]:
 
     def body(inner: Scope, params: list[Tensor]) -> Sequence[object]:
         result = inside(inner, params, *regions[1])
+        end = regions[1][0].body[-1]
+        if len(result) != len(operands):
+            message = f"the body returns {len(result)} of the {len(operands)} values that the loop carries"
+            raise Violation("RegionSignatureMismatch", message, loc=end.at.loc)
+        for token, x, y in zip(read_names(end.pieces), result, operands, strict=True):
+            if isinstance(x, Tensor) and isinstance(y, Tensor) and not fits(y.type, x.type):
+                message = f"`{token}` is {x.type}, and the loop carries {y.type}"
+                raise Violation("RegionSignatureMismatch", message, loc=token.loc)
         return [*(x for x in result if isinstance(x, Tensor)), *params[len(carried) :]]
 
     both = both_regions(scope, types, (condition, body))

@@ -20,7 +20,7 @@ from ptir_tools.bridges.stablehlo.table import CUSTOM, Site, Tensor, checked_axe
 from ptir_tools.bridges.stablehlo.terms import Terms
 from ptir_tools.core.dtypes import I1, SI32, SI64, UI8
 from ptir_tools.core.types import Dim, Shape
-from ptir_tools.core.violations import require
+from ptir_tools.core.violations import Violation, require
 
 # The comparisons that order, whether they descend, and whether by all bits.
 _ORDERS: dict[object, tuple[bool, bool]] = {
@@ -111,7 +111,7 @@ def gathered(site: Site, x: Tensor, indices: Tensor, sliced: Sequence[Dim]) -> T
     dropped = [*f.axes("collapsed_slice_dims"), *f.axes("operand_batching_dims")]
     sizes = sizes_of(x)
     fine = len(slices) == x.rank and all(0 <= s <= n for s, n in zip(slices, sizes, strict=True))
-    require(fine, "InvalidAttributeValue", f"slices of {list(slices)} of {x.type}")
+    require(fine, "InvalidAttributeValue", f"`slice_sizes`: {list(slices)} is no part of {x.type}")
     numbers = Numbers(site, indices, sizes, vector, f.axes("start_index_map"))
     numbers.clamp({d: n - s for d, (n, s) in enumerate(zip(sizes, slices, strict=True))})
     numbers.batching(f.axes("operand_batching_dims"), f.axes("start_indices_batching_dims"), vector)
@@ -509,6 +509,9 @@ def _sort_by_rank(site: Site, xs: Sequence[Tensor], axis: int) -> list[Tensor]:
     for x in moved:
         arguments += [site.broadcast(x, pairs, [*axes, len(outer)]), site.broadcast(x, pairs, [*axes, len(outer) + 1])]
     (less,) = site.each(site.scope.inline(site.regions[0], arguments, lift=pairs, count=1))
+    if less.dtype is not I1:
+        message = f"the comparator returns {less.dtype}, expected i1"
+        raise Violation("RegionSignatureMismatch", message, loc=site.regions[0].body[-1].at.loc)
     greater = less.transpose([*axes, len(outer) + 1, len(outer)])
     sides = [site.iota([n, n], SI32, a) for a in (0, 1)]
     earlier = site.broadcast(sides[0].compare_lt(sides[1]), pairs, [len(outer), len(outer) + 1])

@@ -14,14 +14,14 @@ from ptir_tools.bridges.node import results_of
 from ptir_tools.bridges.stablehlo.ops.elementwise import converted, square_root
 from ptir_tools.bridges.stablehlo.ops.movement import elements, filled, padded, strided
 from ptir_tools.bridges.stablehlo.scopes import RETURNS, Scope, read_names
-from ptir_tools.bridges.stablehlo.syntax import Block, Parameter, Statement
+from ptir_tools.bridges.stablehlo.syntax import Binding, Block, Parameter, Statement
 from ptir_tools.bridges.stablehlo.table import CUSTOM, HANDLERS, Site, Tensor, handles, refused, sizes_of, unknown_op
 from ptir_tools.bridges.stablehlo.terms import Terms
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
 from ptir_tools.core.ir import Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Shape, TensorType
-from ptir_tools.core.violations import Violation, require
+from ptir_tools.core.violations import Violation, operand, require
 from ptir_tools.grammars.parser import Token, token
 
 MONOIDS = {
@@ -62,7 +62,9 @@ def computation(site: Site, count: int) -> Block:
     """The region that combines `count` pairs: in braces, as a reducer, or as the op that `applies` names."""
     if isinstance(named := site.attrs.get("applies"), Token):
         return _applied(named)
-    require(len(site.regions) >= 1, "OperandCountMismatch", "a region is expected")
+    if not site.regions:
+        help = "`applies stablehlo.add` after the operands, or a region" if site.statement.at.type == "NAME" else None
+        raise Violation("OperandCountMismatch", f"`{site.name}` has no region that combines elements", help=help)
     region = site.regions[0]
     groups = site.parameters
     if groups and not region.params:
@@ -146,10 +148,24 @@ def halves(operands: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
     return list(operands[:count]), list(operands[count:])
 
 
+def initial(site: Site, inits: Sequence[Tensor]) -> None:
+    """Check the initial values of a reduction, and that the pretty form marks them. Raises Violation."""
+    count = len(inits)
+    for i, x in enumerate(inits):
+        if x.rank and site.scope.lift is None:
+            raise Violation("OperandRankMismatch", f"the initial value is {x.type}, expected a scalar", at=operand(count + i))
+    marked = any(isinstance(x, Binding) for piece in site.statement.pieces if isinstance(piece, list) for x in piece)
+    if site.statement.at.type == "NAME" and not marked:
+        first, second = site.names[0], site.names[count]
+        message = f"`init:` is missing before the initial value `{second}`"
+        raise Violation("SyntaxError", message, help=f"write `{first} init: {second}`", loc=second.loc)
+
+
 @handles("stablehlo.reduce")
 def reduce(site: Site, *operands: Tensor) -> list[Tensor]:
     """The combination of the elements along axes with an initial value."""
     xs, inits = halves(operands)
+    initial(site, inits)
     region = computation(site, len(xs))
     axes = site.axes("dimensions", xs[0].rank)
     xs, inits = promoted(site, region, xs), promoted(site, region, inits)

@@ -33,6 +33,9 @@ class Names(Protocol):
     def use(self, token: Token) -> Value:
         """The value of this name."""
 
+    def has(self, name: str) -> bool:
+        """Whether a value has this name."""
+
     def operand(self, token: Token) -> Operand:
         """The value of this name, or the literal of type index."""
 
@@ -94,9 +97,12 @@ def _operands(scope: Names, s: Statement, d: OpDef, form: Form, attrs: dict[str,
             attrs[name] = inner(token)
             continue
         known = token.type == "SSA"
-        require(known, "ParseError", f"operand `{token}` is not a value", at=str(token), help="define it with pto.constant")
+        if not known:
+            named, message = scope.has(str(token)), f"operand `{token}` is not a value"
+            help = None if named else "define it with pto.constant"
+            raise Violation("ParseError", message, at=str(token), help=help, instead=f"%{token}" if named else None)
         groups.setdefault(name, []).append(scope.use(token))
-        require(len(lists) == len(subscripts), "ParseError", _subscripts(str(token), subscripts))
+        require(len(lists) == len(subscripts), "ParseError", _subscripts(str(token), subscripts), at=str(token))
         for subscript, listed in zip(subscripts, lists, strict=True):
             groups[subscript] = [scope.operand(t) for t in listed.tokens()]
     return groups
@@ -157,7 +163,13 @@ def _event(s: Statement, d: OpDef, listed: list[Type]) -> Type | None:
     good = len(s.results) in (plain, plain + 1)
     require(good, "TypeMismatch", f"{d.short} has {plain} results, or {plain + 1} with its event; {len(s.results)} are named")
     if not isinstance(t, EventType) and not (wants and t is POISON):
-        require(not wants, "TypeMismatch", f"{s.results[-1] if s.results else ''} is the event of {d.short}; its type is missing")
+        named = str(s.results[-1]) if s.results else ""
+        message = (
+            f"{named} is the event of {d.short}; its type is missing"
+            if plain
+            else f"{d.short} gives an event alone, of type !pto.event"
+        )
+        require(not wants, "TypeMismatch", message, at=named or OP_NAME)
         return None
     require(wants, "TypeMismatch", f"{d.short} lists an event type, but no result takes it")
     listed.pop()

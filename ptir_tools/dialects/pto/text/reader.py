@@ -61,6 +61,10 @@ class Reader(Scope):
         self.ever.add(value.name)
         self.define(value, token.loc)
 
+    def has(self, name: str) -> bool:
+        """Whether a value has this name, which has no `%`."""
+        return name in self.values
+
     def use(self, token: Token) -> Value:
         """The value that a token names. If it is not defined yet, it is checked at the end of the function."""
         name = str(token)[1:]
@@ -320,7 +324,8 @@ def _nearest(name: str) -> list[str]:
     """The ops that may be meant. An op may be spelled without its prefix."""
     known = [("" if d.startswith(("pto.scf", "pto.func")) else "pto.") + d[4:] for d in OPS if d.startswith("pto.")]
     tail = name.rpartition(".")[2]
-    whole = [k for k in (f"pto.{name}", f"pto.tile.{name}", f"pto.tile.{tail}", f"pto.{tail}", f"scf.{tail}") if k in known]
+    spelled = (f"pto.{name}", f"pto.tile.{name}", f"pto.tile.{tail}", f"pto.{tail}", f"scf.{tail}", f"pto.tile.{tail[1:]}")
+    whole = [k for k in spelled if k in known and (k != spelled[-1] or tail.startswith("t"))]
     whole += [k for k in known if k.endswith(f".{tail}")]
     return whole[:1] or ([same] if (same := same_op(name, known)) is not None else near_names(name, known))
 

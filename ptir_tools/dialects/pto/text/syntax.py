@@ -124,5 +124,8 @@ def parse(source: Source, diagnostics: Diagnostics) -> File | None:
         start, end = chunk
         if (names := recovery.DEFINED.match(text, start, end)) is not None:
             lost.update(re.findall(r"%([\w$.-]+)", names[1]))
+        line = text[text.rfind("\n", 0, at) + 1 : end]
+        if (unbound := re.match(r"\s*%([\w$.-]+)\s+[\"\w]", line)) is not None:  # without its `=`
+            lost.add(unbound[1])
         text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
     return None

@@ -12,7 +12,7 @@ from ptir_tools.core.dtypes import DType
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.source import Loc, pack
-from ptir_tools.core.spelling import dtype_meant, nearest
+from ptir_tools.core.spelling import did_you_mean, dtype_meant, nearest
 from ptir_tools.core.typed import TypeAlias
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Type, tensor
 from ptir_tools.core.violations import Violation
@@ -54,6 +54,12 @@ def parse_type(text: str) -> Type:
         if (unknown := _ELEMENT.search(text)) is not None and unknown[1] not in names.DTYPES:
             raise _no_element(unknown[1], pack(*unknown.span(1))) from None
         message, help = f"`{text}` is not a type of PTO", "such as tile<32x32xf32> or pto.memref<64x64xf16>"
+        if text.startswith("tensor<"):
+            raise _wrong(message, instead=f"tile<{text[7:]}", help=did_you_mean([f"tile<{text[7:]}"])) from None
+        if (parted := re.fullmatch(r"((?:pto\.memref|tile)<)((?:\s*\d+\s*,)+)(\s*\w+.*)", text)) is not None:
+            extents = "x".join(re.findall(r"\d+", parted[2]))
+            written = f"{parted[1]}{extents}x{parted[3].lstrip()}"
+            raise _wrong(message, pack(*parted.span(2)), f"`x` separates extents: `{written}`") from None
         if text.startswith("memref"):  # as MLIR spells it
             raise _wrong(message, instead=f"pto.{text}") from None
         raise _wrong(message, pack(at, len(text)), help) from None
