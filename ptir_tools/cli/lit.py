@@ -45,14 +45,14 @@ def command(
       // CHECK: exp
       // CHECK-NOT: exp
 
-    `%s` is the file, `%S` its folder, `%t` a new folder. `FAIL[1]:` instead of `RUN:` expects exit code 1; `2>&1` joins both
-    streams. Only `ptir` and `filecheck` are run, without a shell. `filecheck` has the checks CHECK, CHECK-NEXT, -SAME, -NOT,
-    -DAG, -LABEL, -EMPTY, -COUNT-N, with `{{regex}}`, `[[NAME:regex]]`, `[[NAME]]`, `[[@LINE+1]]`, and --check-prefix=NAME.
-    If no line has `| filecheck %s`, the checks are for standard output. A line without checks must print what is in NAME.out and
-    NAME.err.
+    `%s` is the file, `%S` its folder, `%t` a new folder, and `%t.out` a file next to it. `FAIL[1]:` instead of `RUN:` expects
+    exit code 1; `2>&1` joins both streams. Only `ptir` and `filecheck` are run, without a shell. `filecheck` has the checks
+    CHECK, CHECK-NEXT, -SAME, -NOT, -DAG, -LABEL, -EMPTY, -COUNT-N, with `{{regex}}`, `[[NAME:regex]]`, `[[NAME]]`,
+    `[[@LINE+1]]`, and --check-prefix=NAME. If no line has `| filecheck %s`, the checks are for standard output. A line without
+    checks must print what is in NAME.out and NAME.err.
 
-    In a folder, files without `RUN:` are ignored. The plug-ins of --load are loaded by every test. Tests write files only below
-    `%t`, except with --allow-writes.
+    In a folder, files without `RUN:` are ignored. The plug-ins of --load are loaded by every test. Tests write files only in `%t`
+    and as `%t.…`, except with --allow-writes.
 
     With --gptrs, passes must turn each INPUT of gpt.rs's fixtures into EXPECTED, and must change it. Ids and layout are ignored.
     A line `pipeline: …` under META says which passes that test runs; without it and -p, `dedup.lit` runs cse and any
@@ -74,6 +74,8 @@ def command(
     execute = _Execution(session, timeout, allow_writes)
 
     def check(path: str) -> int:
+        if path not in files and not runlines.may_be_test(path):
+            return 0
         source = session.opened(path)
         if path not in files and (not runlines.lines(source) or path.endswith(runlines.EXPECTED)):
             session.reporter.read.pop(source.name)
@@ -84,7 +86,9 @@ def command(
         else:
             with tempfile.TemporaryDirectory(prefix="ptir-test-") as folder:
                 execute.folder = os.path.realpath(folder)
-                runlines.run(source, execute.folder, execute, diagnostics, bless=bless, trusted=allow_writes)
+                named = os.path.join(execute.folder, "t")  # so that `%t.out` is in the folder, too
+                os.mkdir(named)
+                runlines.run(source, named, execute, diagnostics, bless=bless, trusted=allow_writes)
         return session.reporter.status(diagnostics)
 
     try:

@@ -6,8 +6,10 @@ import sys
 
 from ptir_tools.cli.options import argument, choice, option, subcommand
 from ptir_tools.cli.session import Session
-from ptir_tools.core.diagnostics import unknown_name
+from ptir_tools.core.diagnostics import UsageError, unknown_name
 from ptir_tools.dialects import DIALECTS, load_dialect
+from ptir_tools.dialects.ptir.text.assembly import ADVICE
+from ptir_tools.dialects.synonyms import same_op
 from ptir_tools.tools import manuals
 
 
@@ -36,5 +38,10 @@ def command(session: Session, name: str, dialect: str | None, markdown: bool) ->
     else:
         chosen = [d for d in known if name.lower() in (d.name.lower(), d.short.lower())]
         if not chosen:
-            raise unknown_name("op", name, dict.fromkeys(d.name if "." in name else d.short for d in known))
+            names = dict.fromkeys(d.name if "." in name else d.short for d in known)
+            if (advice := ADVICE.get(name.lower())) is not None:
+                raise UsageError(f"no op `{name}`", advice)
+            if (meant := same_op(name, names)) is not None:
+                raise UsageError(f"no op `{name}`; did you mean `{meant}`?")
+            raise unknown_name("op", name, names)
         sys.stdout.write("\n".join(map(manuals.page, chosen)))

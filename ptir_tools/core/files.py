@@ -33,7 +33,7 @@ def require_writable(path: str) -> None:
     """Raise OSError for a file outside the folder that `WRITES` names, if it does. The commands of a test have that folder."""
     folder = os.environ.get(WRITES)
     if folder is not None and not is_below(path, folder):
-        raise OSError(errno.EPERM, "a test writes files only below %t", path)
+        raise OSError(errno.EPERM, "a test writes files only in %t and as %t.…", path)
 
 
 def require_regular(path: str) -> None:

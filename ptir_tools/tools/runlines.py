@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Callable, Sequence
 
 from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.files import open_data
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Source, Span
@@ -68,6 +69,17 @@ def stages(text: str, names: dict[str, str]) -> list[list[str]]:
         else:
             commands[-1].append(re.sub(r"%[sSt]\b", lambda m: names[m[0]], word))
     return commands
+
+
+def may_be_test(path: str) -> bool:
+    """Whether a file of a folder is a text with lines that say what to run. Raises OSError."""
+    with open_data(path) as file:
+        data = file.read()
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return False
+    return "RUN" in text or "FAIL" in text
 
 
 def run(source: Source, folder: str, execute: Execute, diagnostics: Diagnostics, *, bless: bool, trusted: bool) -> None:

@@ -220,10 +220,9 @@ def with_file(
     archive = arrayfiles.Archive(path)
     if missing := [p.name for p in signature(program) if p.name not in archive.names]:
         raise UsageError(f"{path} has no input `{missing[0]}`: `ptir run --save-values` writes inputs and values")
-    found = [v for v in _values(program.main) if v.name in archive.names]
+    found, saved = _saved(program.main, archive)
     inputs = {p.name: _typed(archive.read(p.name), p.type) for p in signature(program)}
     wide = _returning(program, found)
-    saved = [archive.read(v.name) for v in found]
     known = dict[str, compare.Tolerance]()
     if within is None:
         outputs, known = compare.reference_outputs(wide, inputs, options)
@@ -235,6 +234,21 @@ def with_file(
         report.compare(Label(v.name, v.name, op=v.op), *((y, x) if first else (x, y)), known[name] if within is None else within)
     _grow(program.main, dict(zip(found, report.rows, strict=True)))
     return report
+
+
+def _saved(main: Function, archive: arrayfiles.Archive) -> tuple[list[Value], list[Array]]:
+    """The values with an array of their name and shape in the file. Names that a reader has given count only where the file
+    has all values, since another program has them, too."""
+    values = [v for v in _values(main) if isinstance(v.type, TensorType)]
+    found = {v: archive.read(v.name) for v in values if v.name in archive.names}
+    found = {v: x for v, x in found.items() if isinstance(v.type, TensorType) and x.ndim == v.type.rank and _fits(x, v.type)}
+    if len(found) < len(values):
+        found = {v: x for v, x in found.items() if not _NUMBER.fullmatch(v.name)}
+    return [*found], [*found.values()]
+
+
+def _fits(x: Array, t: TensorType) -> bool:
+    return all(n == d or isinstance(d, Sym) for n, d in zip(x.shape, t.shape, strict=True))
 
 
 def _typed(x: Array, t: Type) -> Array:

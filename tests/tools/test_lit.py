@@ -84,9 +84,10 @@ TESTS = {
     "// RUN: ptir verify %s | filecheck %s": (1, "the file has no line `CHECK:`"),
     "// RUN: ptir verify %s --load %s": (1, "`--load` is not for tests"),
     "// RUN: ptir reduce %s --check true": (1, "`reduce` is not for tests"),
-    "// RUN: ptir opt %s -o %S/written": (1, "a test writes files only below %t"),
+    "// RUN: ptir opt %s -o %S/written": (1, "a test writes files only in %t"),
     "// RUN: ptir opt %s -o %t/written\n// RUN: ptir verify %t/written": (0, "1 of 1"),
-    "// RUN: ptir run %s --random 0 --dump-dir %S/written -o %t/o.npz": (1, "a test writes files only below %t"),
+    "// RUN: ptir opt %s -o %t.ptir\n// RUN: ptir verify %t.ptir": (0, "1 of 1"),
+    "// RUN: ptir run %s --random 0 --dump-dir %S/written -o %t/o.npz": (1, "a test writes files only in %t"),
     "// RUN: ptir opt %s 'unclosed": (1, "No closing quotation"),
     "// nothing": (1, "no comment `RUN: ptir …` says what to run"),
 }
@@ -105,6 +106,7 @@ def test_a_folder_is_tested_and_blessed(tmp_path: Path) -> None:
     (tmp_path / "a.ptir").write_text(f"// RUN: ptir opt %s\n// RUN: ptir fmt %s\n{PROGRAM}")
     (tmp_path / "b.ptir").write_text(f"// RUN: ptir verify %s\n{PROGRAM}")
     (tmp_path / "data.ptir").write_text(PROGRAM)
+    (tmp_path / "bytes.pyc").write_bytes(b"\xa7RUN: ptir")
     assert run_ptir("lit", tmp_path).status == 1
     assert run_ptir("lit", "--bless", tmp_path).status == 0
     assert (tmp_path / "a.out").read_text() == PROGRAM

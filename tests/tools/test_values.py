@@ -127,6 +127,19 @@ def test_saved_values_are_compared_later(tmp_path: Path) -> None:
     assert "has no input `x`" in run_ptir("diff", given, tmp_path / "none.npz").err
 
 
+def test_names_that_a_reader_gave_are_not_those_of_another_program(tmp_path: Path) -> None:
+    """A program whose `v1` has another shape or is another op has no value in common with the file but the result."""
+    text = "func @f(%x: tensor<f32, 4>) -> tensor<f32, 4> {{\n{}  return %y\n}}\n"
+    line = "  %{} = {}(%{}) -> tensor<f32, 4>\n"
+    first, second, saved = tmp_path / "a.ptir", tmp_path / "b.ptir", tmp_path / "a.npz"
+    first.write_text(text.format(line.format("v1", "exp", "x") + line.format("y", "neg", "v1")), "utf-8")
+    sums = "  %v1 = reduce_sum(%x) axes[0] keepdims[true] -> tensor<f32, 1>\n  %v2 = neg(%x) -> tensor<f32, 4>\n"
+    second.write_text(text.format(line.format("v0", "exp", "x") + sums + line.format("y", "neg", "v0")), "utf-8")
+    assert run_ptir("run", first, "--random", "1", "--save-values", saved).status == 0
+    report = json.loads(run_ptir("diff", saved, second, "--json").text)
+    assert [row["name"] for row in report["values"]] == ["y"] and report["agree"]
+
+
 def test_arrays_of_files_correspond_by_name(tmp_path: Path) -> None:
     """Those without a counterpart are counted, on each side."""
     x, y = np.arange(6, dtype=np.float32), np.arange(6, dtype=np.float32) + np.float32(0.5)

@@ -224,8 +224,8 @@ class Site(Node):
         return plain(self.attrs[name], self.scope.reader.text)
 
     def misspelled(self, missing: bool = False) -> Violation | None:
-        """The Violation for an attribute of the pretty form that was not read, and is nearly called like one that was, or stands
-        there where the only other one is `missing`."""
+        """The Violation for an attribute of the pretty form that was not read. It is nearly called like one that was, or the only
+        one that was is `missing`."""
         words = {self.spelled_as(name): name for name in self.asked if name not in self.attrs}
         for piece in (x for x in (*self.statement.pieces, *self.statement.tails) if isinstance(x, Keyed)):
             key = str(piece.key)

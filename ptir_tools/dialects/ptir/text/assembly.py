@@ -409,8 +409,8 @@ class Assembly:
 
     def unknown_op(self, op: str, at: Loc) -> None:
         meant = op_meant(op, self.ops)
-        help = _ADVICE.get(op.lower()) or (None if meant else "`ptir ops` lists the operations")
-        instead = None if op.lower() in _ADVICE else meant
+        help = ADVICE.get(op.lower()) or (None if meant else "`ptir ops` lists the operations")
+        instead = None if op.lower() in ADVICE else meant
         self.violation(Violation(CODES.unknown_op, f"there is no operation `{op}`", at=OP_NAME, help=help, instead=instead), at)
 
     def returns(self, results: Sequence[Operand | None], at: Loc, names: Sequence[str | None] = ()) -> None:
@@ -475,7 +475,7 @@ class Assembly:
 
 
 # Operations that other systems have, and what to write for them.
-_ADVICE = {
+ADVICE = {
     "sqrt": "write it as reciprocal(rsqrt(x)), or as mul(x, rsqrt(x)) where x is positive",
     "relu": "write it as maximum(x, 0), with a constant 0 that is broadcast",
     "sigmoid": "write it with neg, exp, add and reciprocal",
