@@ -25,4 +25,6 @@ def all_float_bytes(values: Sequence[float], dtype: DType) -> bytes:
     """`float_bytes` of each."""
     if dtype in (F32, F64) and {*map(type, values)} == {float} and all(map(math.isfinite, values)):
         return struct.pack(f"<{len(values)}{struct_code(dtype)}", *values)
+    if (made := decimals.all_nearest(values, dtype)) is not None:
+        return arrays.pack(made.astype(arrays.numpy_dtype(dtype)), dtype)
     return b"".join([float_bytes(v, dtype) for v in values])

@@ -12,6 +12,8 @@ from ptir_tools.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import decimal
+
+    from ptir_tools.core.arrays import Array
 else:
     decimal = lazy("decimal")
 
@@ -57,15 +59,33 @@ def read(text: str) -> float:
     return result
 
 
-def read_all(texts: Sequence[str]) -> list[float]:
-    """`read` of each text. Most need no more than their float64: one with more than `_HALFWAY_BITS` digits is not halfway."""
+def read_all(texts: Sequence[str], dtype: DType) -> list[float]:
+    """`read` of each text, for `dtype` or f64. Most need no more than their float64. Only one with exactly one digit more than
+    `dtype` has is halfway between two of its normal numbers."""
     values = [*map(float, texts)]
     if len(values) >= _MANY:
-        for i in np.flatnonzero((np.array(values).view(np.uint64) & _LOW) == 0).tolist():
+        wide = np.array(values)
+        bits, again = wide.view(np.uint64), ~np.isfinite(wide)
+        if dtype in _ENDS:
+            digit = 1 << 52 - dtype.precision  # the first that numbers of the dtype do not have
+            small = (np.abs(wide) < math.ldexp(1.0, _ENDS[dtype][0] + dtype.precision)) & (wide != 0)
+            again |= ((bits & (2 * digit - 1)) == digit) | (small & ((bits & _LOW) == 0))
+        for i in np.flatnonzero(again).tolist():
             values[i] = read(texts[i])
         return values
     words = struct.unpack(f"<{len(values)}Q", struct.pack(f"<{len(values)}d", *values))
     return [v if w & _LOW else read(x) for v, w, x in zip(values, words, texts, strict=True)]
+
+
+def all_nearest(values: Sequence[float], dtype: DType) -> Array | None:
+    """`nearest` of each number of many, in float64; None where one is `Inexact`, not finite or beyond `dtype`."""
+    if len(values) < _MANY or dtype not in _ENDS or {*map(type, values)} != {float}:
+        return None
+    smallest, largest = _ENDS[dtype]
+    wide = np.array(values)
+    unit = np.maximum(np.frexp(wide)[1] - dtype.precision, smallest)
+    result: Array = np.ldexp(np.rint(np.ldexp(wide, -unit)), unit)
+    return result if bool(np.all(np.abs(result) <= largest)) else None
 
 
 def narrowing(value: float) -> float:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import struct
 from decimal import Context, Decimal
 from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -140,14 +142,32 @@ def test_a_decimal_beyond_its_dtype_is_an_error() -> None:
     assert ran.status == 1 and ran.err.count("error[") == 1 and "InvalidAttributeValue" in ran.err
 
 
-def test_many_numbers_are_read_as_each() -> None:
+@pytest.mark.parametrize("many", [1, 1 << 16])
+def test_many_numbers_are_read_as_each(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists have a way of their own: halfway cases, ends of the range and plain numbers together."""
+    monkeypatch.setattr(decimals, "_MANY", many)
     rng = random.Random(0)
     halfway = 1 + 2.0**-24  # of f32
     texts = [repr(rng.uniform(-1, 1) * 10.0 ** rng.randint(-45, 38)) for _ in range(500)]
+    texts += [repr(struct.unpack("f", struct.pack("f", rng.gauss(0, 1)))[0]) for _ in range(100)]
     texts += ["1.000000059604644775390625", "1.00000005960464477539062500001", "1.00000005960464477539062499999"]
     texts += ["0.0", "-0.0", "1e-46", "1.401298464324817e-45", "7.006492321624085e-46", "3.4028234e38", "0.5", repr(halfway)]
-    for dtype in (F32, F64, F16, BF16):
-        fitting = [x for x in texts if abs(float(x)) < (6e4 if dtype is F16 else 3.3e38)]
+    for dtype in (F32, F64, F16, BF16, FP8_E4M3, FP8_E5M2):
+        largest = {F16: 6.5e4, FP8_E4M3: 440, FP8_E5M2: 57000}.get(dtype, 3.3e38)
+        between = []
+        for power in range(-150, 8):  # normal and subnormal numbers, and what is between two of them, or next to that
+            middle = Decimal((2 * rng.getrandbits(dtype.precision) + 1) * 2.0 ** (power - dtype.precision))
+            between += [str(middle), str(middle * (1 + Decimal("1e-25"))), str(-middle * (1 - Decimal("1e-25")))]
+        fitting = [x for x in texts + between if abs(float(x)) < largest]
         each = b"".join(float_bytes(decimals.read(x), dtype) for x in fitting)
-        assert all_float_bytes(decimals.read_all(fitting), dtype) == each
+        assert all_float_bytes(decimals.read_all(fitting, dtype), dtype) == each
+        plain = [v for v in map(float, fitting) if v * 3 != 0]
+        expected = b"".join(float_bytes(v, dtype) for v in plain)
+        assert all_float_bytes(plain, dtype) == expected
+
+
+def test_many_numbers_beyond_their_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decimals, "_MANY", 1)
+    for dtype, value in ((F32, 3.5e38), (F16, 65520.0), (FP8_E4M3, 465.0)):
+        with pytest.raises(OverflowError):
+            all_float_bytes(decimals.read_all(["1.0", str(value)], dtype), dtype)

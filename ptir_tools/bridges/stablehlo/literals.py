@@ -65,13 +65,15 @@ def _numbers(words: list[str], dtype: DType) -> Array:
             return _numbers(words, F32 if dtype is CF32 else F64).astype(native)
         if dtype.kind is Kind.BOOL:
             return np.array([_TRUTH[w] for w in words], native)
-        numbers = [integer(w, 0) if "x" in w else integer(w) for w in words]
+        short = max(map(len, words), default=0) < 20 and "x" not in "".join(words)
+        numbers = [*map(int, words)] if short else [integer(w, 0) if "x" in w else integer(w) for w in words]
     except (ValueError, KeyError):
         raise Violation("InvalidLiteral", f"an element does not fit {dtype}") from None
-    fits = all(dtype.min <= n <= (dtype.max if n < 0 or not dtype.is_signed else 2 * dtype.max + 1) for n in numbers)
+    least, most = min(numbers, default=0), max(numbers, default=0)
+    fits = dtype.min <= least and most <= (2 * dtype.max + 1 if dtype.is_signed else dtype.max)
     require(fits, "InvalidLiteral", f"an element is outside of {dtype}")
     wide = np.array(
-        [n - (1 << dtype.bits) if n > dtype.max else n for n in numbers],
+        [n - (1 << dtype.bits) if n > dtype.max else n for n in numbers] if most > dtype.max else numbers,
         np.uint64 if dtype.bits == 64 and not dtype.is_signed else np.int64,
     )
     return wide.astype(native)

@@ -10,6 +10,7 @@ from itertools import chain, islice
 from ptir_tools import grammars
 from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dtypes import F32
 from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import current
 from ptir_tools.core.records import dataclass
@@ -188,7 +189,9 @@ class _Actions(Nodes):
         kinds = {*map(type, texts)}
         if kinds == {int}:
             return tree
-        values = iter(decimals.read_all(texts) if kinds == {str} else [x if type(x) is int else decimals.read(x) for x in texts])
+        values = iter(
+            decimals.read_all(texts, F32) if kinds == {str} else [x if type(x) is int else decimals.read(x) for x in texts]
+        )
         for row in rows:
             row[:] = islice(values, len(row))
         return tree

@@ -131,7 +131,7 @@ def encode(elements: list[str], dtype: DType) -> bytes:
     """Little-endian bytes of elements given as text. Raises Violation("InvalidLiteral")."""
     if dtype.is_float and len(elements) > 1 and all(map(_NUMBER.fullmatch, elements)):
         try:
-            floats = decimals.read_all(elements)
+            floats = decimals.read_all(elements, dtype)
             if all(map(math.isfinite, floats)):
                 return all_float_bytes(floats, dtype)
         except OverflowError as error:
