@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ptir_tools.bridges import numpy_linalg as _numpy_linalg  # noqa: F401 declares what is recorded
 from ptir_tools.bridges.numpy_array import Traced, of_value, results_of
 from ptir_tools.core.cpython import caller
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.lazy import np
 from ptir_tools.core.verify import verify
@@ -25,6 +25,8 @@ def trace(function: Callable[..., object], *examples: object) -> Program:
     file: str = getattr(getattr(function, "__code__", None), "co_filename", caller(2).f_code.co_filename)
     graph = Graph(getattr(function, "__name__", "main").strip("<>").replace("lambda", "main"), file)
     given = [np.asarray(x) for x in examples]
+    if (strange := next((x.dtype for x in given if x.dtype.kind not in "biufcV"), None)) is not None:
+        raise UsageError(f"an example has the dtype {strange}, which PTIR has not")
     names = _names(function, len(given))
     inputs = [Traced(graph.input(n, dtype_of(x), x.shape)) for n, x in zip(names, given, strict=True)]
     program = graph.returns(*(of_value(x, graph).tensor for x in results_of(function(*inputs))))

@@ -324,6 +324,11 @@ def test_a_refusal_says_what_to_write(function: Callable[..., Any], said: str, i
     assert instead is None or instead in str(error.value.help)
 
 
+def test_an_example_of_text_is_refused() -> None:
+    with pytest.raises(ptir.UsageError, match="dtype <U1"):
+        ptir.trace(lambda x: x, np.array(["a"]))
+
+
 def test_a_run_that_fails_names_the_line_of_the_function() -> None:
     def divided(x: Any, i: Any) -> Any:
         return x // i
