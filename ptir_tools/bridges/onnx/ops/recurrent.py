@@ -113,13 +113,17 @@ class Cell(NamedTuple):
         return bounded(x, -self.clip, self.clip) if self.clip else x
 
     def _gru(self, gate: Tensor, h: Tensor, weights: list[Tensor], inner: Tensor | None) -> list[Tensor]:
-        parts, rows = _parts(gate, 3, 1), _parts(weights[0], 3, 0)
-        z, reset = (self.maps[0](self._limited(parts[i] + recur(h, rows[i]))) for i in (0, 1))
+        parts = _parts(gate, 3, 1)
+        hidden = fixed(h.shape[1])
         if self.linear:
-            product = recur(h, rows[2])
-            product = reset * (product + stretched(inner, product.shape) if inner is not None else product)
+            *products, product = _parts(recur(h, weights[0]), 3, 1)
         else:
-            product = recur(reset * h, rows[2])
+            products = _parts(recur(h, cut(weights[0], 0, 0, 2 * hidden)), 2, 1)
+        z, reset = (self.maps[0](self._limited(x + y)) for x, y in zip(parts[:2], products, strict=True))
+        if not self.linear:
+            product = recur(reset * h, cut(weights[0], 0, 2 * hidden, hidden))
+        else:
+            product = reset * (product + stretched(inner, product.shape) if inner is not None else product)
         candidate = self.maps[1](self._limited(parts[2] + product))
         return [(1.0 - z) * candidate + z * h]
 

@@ -9,12 +9,15 @@ from ptir_tools.core import arrays, errors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
 from ptir_tools.core.dtypes import DType
+from ptir_tools.core.expressions import of_dim
+from ptir_tools.core.extents import bounds
 from ptir_tools.core.ir import CONSTANT, PURE, InPlace, Literal, Op, Operand, Value, is_legal, operand_type
 from ptir_tools.core.lazy import np
-from ptir_tools.core.types import Dim, Shape, TensorType, tensor
+from ptir_tools.core.types import UNKNOWN, Dim, Shape, TensorType, tensor
 from ptir_tools.core.violations import operand, require
 from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.typerules import ORDERED, axis_of, extents, rule, want
+from ptir_tools.rewrite.constants import scalar_of
 
 # Ops whose result elements are all elements of their first operand.
 _SPREADING = ("ptir.broadcast_to", "ptir.reshape", "ptir.transpose", "ptir.stop_gradient", "ptir.tile")
@@ -115,20 +118,32 @@ def indices_unknown(extent: Callable[[Op, Shape], Dim]) -> Callable[[Op], bool]:
             return False
         if constant_elements(op.operands[1]) is not None:
             return not (x.is_static and is_legal(op))
-        bound, length = extent(op, x.shape), _iota_extent(op.operands[1])
-        return not (length == bound or (isinstance(length, int) and isinstance(bound, int) and length <= bound))
+        bound, found = extent(op, x.shape), counted(op.operands[1])
+        if found is None or bound == UNKNOWN or found[1] == UNKNOWN:
+            return True
+        return found[0] < 0 or bounds(of_dim(bound) - of_dim(found[1]))[0] < found[0]
 
     return unknown
 
 
-def _iota_extent(x: Operand) -> Dim | None:
-    """The extent along which the iota counts that has all elements of `x`; None for any other value."""
-    while isinstance(x, Value) and x.op is not None and x.op.name in _SPREADING and x.op.operands:
-        x = x.op.operands[0]
-    if not isinstance(x, Value) or x.op is None or x.op.name != "ptir.iota" or not isinstance(x.type, TensorType):
+def counted(x: Operand, levels: int = 8) -> tuple[int, Dim] | None:
+    """The first and the number of consecutive integers, in order, that all elements of `x` are among: those of an iota, moved by
+    constants; None for any other value, and for one made by more than `levels` ops."""
+    op = x.op if isinstance(x, Value) else None
+    if op is None or not levels or not isinstance(op.result.type, TensorType):
         return None
-    axis: int = x.op.attr("axis")
-    return x.type.shape[axis]
+    if op.name in _SPREADING and op.operands:
+        return counted(op.operands[0], levels - 1)
+    if op.name == "ptir.iota":
+        axis: int = op.attr("axis")
+        return 0, op.result.type.shape[axis]
+    if op.name not in ("ptir.add", "ptir.sub") or not op.result.type.dtype.is_integer:
+        return None
+    for run, by in (op.operands, op.operands[::-1]):
+        if (number := scalar_of(by)) is not None and (op.name == "ptir.add" or by is op.operands[1]):
+            found = counted(run, levels - 1)
+            return None if found is None else (found[0] + (int(number) if op.name == "ptir.add" else -int(number)), found[1])
+    return None
 
 
 def constant_indices(x: Operand) -> list[int]:

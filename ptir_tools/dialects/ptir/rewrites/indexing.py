@@ -9,6 +9,7 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.ir import Operand, Value, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Shape, TensorType
+from ptir_tools.dialects.ptir.ops.constants import counted
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.dialects.ptir.rewrites.uniform import element_of, pad_value_of
 from ptir_tools.rewrite.constants import literal_of, same_operand
@@ -42,18 +43,21 @@ def _run(indices: Array, axis: int, extent: object) -> int | None:
     return first if inside and bool((indices == row).all()) else None
 
 
-@rewrites("ptir.take", operands=_COUNTED)
+@rewrites("ptir.take", operands=(*_COUNTED, "ptir.add", "ptir.sub"), depth=7)
 def take_of_run(op: OpView) -> bool:
     """A `take` of consecutive constant indices is a slice."""
-    indices = _integers(op.indices)
-    if indices is None or indices.ndim > 1 or not helpers.static(op.x):
+    rank = helpers.rank(op.indices)
+    if rank > 1 or not helpers.static(op.x, op.indices):
         return False
-    start = _run(indices.reshape(-1), 0, helpers.shape(op.x)[0])
-    if start is None or (indices.ndim == 0 and not op.has_one_use(op.indices)):
+    whole, count, found = helpers.extents(op.x)[0], helpers.count(op.indices), counted(op.indices, 4)
+    start = found[0] if found is not None and found[1] == count else None
+    if start is None and (indices := _integers(op.indices)) is not None:
+        start = _run(indices.reshape(-1), 0, whole)
+    if start is None or not 0 <= start <= whole - count or not count or (not rank and not op.has_one_use(op.indices)):
         return False
     rest = helpers.shape(op.x)[1:]
-    rows = op.rw.build(op.root, "slice", op.x, starts=(start, *[0] * len(rest)), sizes=(indices.size, *rest))
-    return op.replace(rows if indices.ndim else op.rw.build(op.root, "reshape", rows, new_shape=rest))
+    rows = op.rw.build(op.root, "slice", op.x, starts=(start, *[0] * len(rest)), sizes=(count, *rest))
+    return op.replace(rows if rank else op.rw.build(op.root, "reshape", rows, new_shape=rest))
 
 
 @rewrites("ptir.gather", operands=_COUNTED)
