@@ -51,6 +51,28 @@ def test_an_element_is_the_same_however_columns_are_cut(kind, turned):
         np.testing.assert_array_equal(np.concatenate(parts, axis=1).view(np.int32), whole.view(np.int32))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("rest", [0.0, 1.0, 1e-37, 1e30])
+def test_rows_with_subnormal_elements(kind, turned, rest):
+    """They are multiplied apart: every column is as exact as others, wherever it is cut; an infinite element stays one."""
+    x, matrix = drawn(2, 333, 170, kind, turned)
+    x *= np.float32(rest)
+    x[:, ::3] = np.random.default_rng(1).standard_normal(x[:, ::3].shape).astype(np.float32) * np.float32(1e-39)
+    matrix[:, 3, 5], matrix[:, 4, 6], matrix[:, 3, 7] = np.inf, -np.inf, np.nan
+    if kind != np.float16:
+        matrix[:, 6, 8], matrix[:, 6, 9] = 3e38, -3e38
+    found, wide = product(x, matrix), matrix.astype(float)
+    with np.errstate(invalid="ignore", over="ignore"):
+        exact, scale = (np.einsum("bk,bkn->bn", f(x.astype(float)), f(wide)) for f in (np.asarray, np.abs))
+        same = ~np.isfinite(exact) | (scale > 3e38)
+        assert (np.abs(found - exact) <= 335 * 2.0**-24 * scale + 335 * 2.0**-149)[~same].all()
+    np.testing.assert_array_equal(found[~np.isfinite(exact)].astype(float), exact[~np.isfinite(exact)])
+    for cut in (1, 6, 64, 169):
+        parts = [product(x, matrix[:, :, s]) for s in (slice(0, cut), slice(cut, None))]
+        np.testing.assert_array_equal(np.concatenate(parts, axis=1).view(np.int32), found.view(np.int32))
+
+
 @pytest.mark.parametrize("kind", KINDS[1:])
 @pytest.mark.parametrize("turned", [False, True])
 def test_every_narrow_value_is_read_as_it_is(kind, turned):
