@@ -175,6 +175,18 @@ class InError(Exception):
     """An operand was refused before, so the op that reads it is not reported."""
 
 
+def _border(at: Array, n: int) -> tuple[str, int] | None:
+    """The mode of the padding that takes these indices from `n` elements, and the padding before them; None for other indices."""
+    if not 1 < n < len(at):
+        return None
+    for mode, low in (("reflect", int(at[0])), ("edge", int(np.argmax(at != 0)) - 1)):
+        places = np.arange(-low, len(at) - low)
+        framed = np.clip(places, 0, n - 1) if mode == "edge" else n - 1 - np.abs(n - 1 - np.abs(places))
+        if 0 <= low and 0 <= len(at) - n - low < n and low < n and np.array_equal(at, framed):
+            return mode, low
+    return None
+
+
 class Emitter:
     """Appends nodes to a body, by the idioms and lowerings of ops. `op` is the current PTIR op. With `as_onnx` the result may
     differ where ONNX leaves it open: NaNs in orderings, the last digits next to zero."""
@@ -735,6 +747,10 @@ class Emitter:
             y: Out = self("Resize", source, None, self.constant(np.array(scales, np.float32)), shape=shape, **how)
             y.resized = (source, scales)
             return y
+        if (border := _border(at, known)) is not None and x.dtype in COMPUTED["Pad"]:
+            mode, low = border
+            pads = [n * (a == axis) for n in (low, count - known - low) for a in range(x.rank)]
+            return self("Pad", x, self.ints(pads), shape=shape, mode=mode)
         return self("Gather", x, self.constant(np.asarray(at, np.int64)), axis=axis, shape=shape)
 
     def window(self, x: Out, steps: tuple[Steps, ...]) -> Out:

@@ -379,6 +379,19 @@ def _mean(e: Emitter, op: Op) -> Out | None:
     return e("AveragePool", x, shape=e.shape, **how)
 
 
+@idiom("reduce_sum")
+def _squares(e: Emitter, op: Op) -> Out | None:
+    """A sum of squares."""
+    square = made_by(op.operands[0], "mul")
+    if square is None or square.operands[0] is not square.operands[1] or not _only_here(e, op.operands[0]):
+        return None
+    x = e.tensor(square.operands[0])
+    axes = [a % x.rank for a in op.attr("axes")]
+    if not axes or (op.attr("accum_dtype") or F32) is not F32 or x.dtype is not F32 or any(x.shape[a] == 0 for a in axes):
+        return None
+    return e.reduce("ReduceSumSquare", x, axes, op.attr("keepdims"), e.shape) if _dtype(op) is F32 else None
+
+
 def pooled(op: Op, x: Out) -> dict[str, Attribute] | None:
     """The attributes of a pool operator for a `reduce_window`; None where no pool has such windows."""
     window, strides, dilation = op.attr("window_dims"), op.attr("strides"), op.attr("window_dilation")
