@@ -177,12 +177,13 @@ class InError(Exception):
 
 def _border(at: Array, n: int) -> tuple[str, int] | None:
     """The mode of the padding that takes these indices from `n` elements, and the padding before them; None for other indices."""
-    if not 1 < n < len(at):
+    if n < 2 or len(at) < 2:
         return None
     for mode, low in (("reflect", int(at[0])), ("edge", int(np.argmax(at != 0)) - 1)):
         places = np.arange(-low, len(at) - low)
         framed = np.clip(places, 0, n - 1) if mode == "edge" else n - 1 - np.abs(n - 1 - np.abs(places))
-        if 0 <= low and 0 <= len(at) - n - low < n and low < n and np.array_equal(at, framed):
+        inside = 0 <= low < n and len(at) - n - low < n and (low or len(at) > n)
+        if inside and np.array_equal(at, framed):
             return mode, low
     return None
 

@@ -333,15 +333,27 @@ def _spectrum(e: Emitter, op: Op) -> Out | None:
     return e.reshape(y, e.shape) if cut is None else sliced(e, cut, y)
 
 
+def _moved(e: Emitter, moves: Sequence[Op], x: Out) -> Out:
+    """`x` after reshapes and transposes, of which the last is first."""
+    for op in reversed(moves):
+        assert isinstance(op.result.type, TensorType)
+        reshapes = op.defn.short == "reshape"
+        x = e.reshape(x, op.result.type.shape) if reshapes else e.transpose(x, [a % x.rank for a in op.attr("perm")])
+    return x
+
+
 def _of_f32(e: Emitter, x: Operand) -> Out | None:
     """The f64 value `x` in f32; None where its elements do not come from f32, moved."""
-    source = x
+    source, moves = x, list[Op]()
     while (op := made_by(source, "reshape", "transpose", "pad", "slice")) is not None:
         source = op.operands[0]
+        moves.append(op)
     cast = made_by(source, "cast")
     if cast is None or e.tensor(cast.operands[0]).dtype is not F32:
         return None
-    return e.tensor(cast.operands[0]) if source is x else e.cast(e.tensor(x), F32)
+    if any(op.defn.short in ("pad", "slice") for op in moves):
+        return e.cast(e.tensor(x), F32)
+    return _moved(e, moves, e.tensor(cast.operands[0]))
 
 
 # ---- means and pools
@@ -381,11 +393,15 @@ def _mean(e: Emitter, op: Op) -> Out | None:
 
 @idiom("reduce_sum")
 def _squares(e: Emitter, op: Op) -> Out | None:
-    """A sum of squares."""
-    square = made_by(op.operands[0], "mul")
-    if square is None or square.operands[0] is not square.operands[1] or not _only_here(e, op.operands[0]):
+    """A sum of squares, which may be moved before they are added."""
+    source, moves = op.operands[0], list[Op]()
+    while _only_here(e, source) and (move := made_by(source, "reshape", "transpose")) is not None:
+        source = move.operands[0]
+        moves.append(move)
+    square = made_by(source, "mul")
+    if square is None or square.operands[0] is not square.operands[1] or not _only_here(e, source):
         return None
-    x = e.tensor(square.operands[0])
+    x = _moved(e, moves, e.tensor(square.operands[0]))
     axes = [a % x.rank for a in op.attr("axes")]
     if not axes or (op.attr("accum_dtype") or F32) is not F32 or x.dtype is not F32 or any(x.shape[a] == 0 for a in axes):
         return None
