@@ -16,7 +16,7 @@ _EXTRAS = {"onnx": ("onnx", "onnxruntime"), "torch": ("torch", "onnxscript"), "x
 
 
 def lines() -> Iterator[str]:
-    """The version (with the commit of an installation from git or of a clone), Python, machine, engines, packages of the extras."""
+    """The version (with the commit of an installation from git or of a clone), Python, machine, engines, packages of extras."""
     commit = _commit()
     yield f"ptir {__version__}{f' ({commit})' if commit else ''}"
     yield f"Python     {platform.python_version()} on {platform.system()} {platform.machine()}"
