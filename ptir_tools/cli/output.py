@@ -222,6 +222,11 @@ def only_one(what: str, flag: bool, **files: str | None) -> None:
             raise UsageError(f"--{name.replace('_', '-')} is for one program; it does not go with {what}")
 
 
+def _is_below(file: str, folder: str) -> bool:
+    """Whether the path of `file` begins with that of `folder`."""
+    return os.path.isabs(file) == os.path.isabs(folder) and os.path.commonpath([folder, file]) == os.path.normpath(folder)
+
+
 def places_of(files: Sequence[str], given: Sequence[str], folder: str | None) -> Iterator[tuple[str, str | None]]:
     """Where the result of each of `files` goes: below `folder` at its place below `given`; else standard output. Raises
     UsageError if `folder` is a file, OSError."""
@@ -233,7 +238,7 @@ def places_of(files: Sequence[str], given: Sequence[str], folder: str | None) ->
         raise UsageError(f"{folder} is a file; what is made of several programs goes to a folder")
     used: set[str] = set()
     for file in files:
-        root = next((g for g in given if os.path.isdir(g) and os.path.commonpath([g, file]) == os.path.normpath(g)), "")
+        root = next((g for g in given if os.path.isdir(g) and _is_below(file, g)), "")
         place = os.path.join(folder, os.path.relpath(file, root) if root else os.path.basename(file))
         if place in used:
             raise UsageError(f"two programs would be written to {place}")

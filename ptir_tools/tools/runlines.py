@@ -15,6 +15,7 @@ from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Source, Span
 from ptir_tools.tools import filecheck
 
+_SHELL = ("&&", "||", ";", "&", ">", ">>", "<")
 _LINE = regex(r"^[ \t]*(?://|#|;)[ \t]*(?:RUN|FAIL\[(\d{1,3})\]):(.*)$", re.MULTILINE)
 EXPECTED = (".out", ".err")  # suffixes of files with what a test prints
 _TOOL = "ptir"
@@ -64,6 +65,8 @@ def stages(text: str, names: dict[str, str]) -> list[list[str]]:
     lexer.whitespace_split, lexer.commenters = True, ""
     commands = list[list[str]]([[]])
     for word in lexer:
+        if word in _SHELL:
+            raise ValueError(f"`{word}` is for a shell, and none runs this; write another `RUN:` line, or `-o`")
         if word == "|":
             commands.append([])
         else:

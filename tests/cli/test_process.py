@@ -442,6 +442,16 @@ def test_several_at_once_report_as_one_after_the_other(folder: Path, command: st
     assert one.returncode == 1 and one.stderr.count(b"error[") + one.stdout.count(b'"level": "error"') >= 3
 
 
+def test_a_folder_and_a_file_elsewhere_go_to_one_folder(folder: Path, tmp_path: Path) -> None:
+    """One named by its path from here, the other by its whole path."""
+    (folder / "sub" / "b.ptir").unlink()
+    other = tmp_path / "other.ptir"
+    other.write_bytes((folder / "a.ptir").read_bytes())
+    here = os.path.relpath(folder / "sub", ROOT)
+    assert ptir("opt", "-p", "cse", here, other, "-o", tmp_path / "made").returncode == 0
+    assert sorted(p.name for p in (tmp_path / "made").iterdir()) == ["c.ptir", "other.ptir"]
+
+
 def test_the_command_ends_where_usage_is_wrong_however_many_at_once(folder: Path) -> None:
     one, several = (ptir("opt", "-p", "nonsense", "-j", jobs, folder) for jobs in ("1", "3"))
     assert (several.returncode, several.stderr) == (one.returncode, one.stderr)

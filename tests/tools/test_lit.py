@@ -89,6 +89,8 @@ TESTS = {
     "// RUN: ptir opt %s -o %t.ptir\n// RUN: ptir verify %t.ptir": (0, "1 of 1"),
     "// RUN: ptir run %s --random 0 --dump-dir %S/written -o %t/o.npz": (1, "a test writes files only in %t"),
     "// RUN: ptir opt %s 'unclosed": (1, "No closing quotation"),
+    "// RUN: ptir opt %s && ptir verify %s": (1, "`&&` is for a shell"),
+    "// RUN: ptir opt %s > %t.out": (1, "`>` is for a shell"),
     "// nothing": (1, "no comment `RUN: ptir …` says what to run"),
 }
 
