@@ -313,6 +313,13 @@ def test_products() -> None:
     np.testing.assert_array_equal(found, [1, 1, 1])
 
 
+def test_products_in_f16_do_not_overflow_in_an_order_of_their_own() -> None:
+    """A half that overflows times one that vanishes would be NaN; the product is 1."""
+    x = np.float16([[1e4, 1e-4, 1e4, 1e-4]])
+    found = translated_result(source("reduce_prod", "f16", 1, "1x4", "f16, 1", "axes[1] accum_dtype[f16]"), "tiny", [x])
+    np.testing.assert_allclose(found.astype(float), [np.prod(x.astype(float))], rtol=1e-3)
+
+
 def test_orders() -> None:
     x = np.array([[3, np.nan, -1, 3, -np.inf], [0, 5, 5, np.inf, 2]], np.float32)
     found = translated_result(source("sort", "f32", 1, "2x5", "f32, 2x5", "axis[1]"), "tiny", [x])

@@ -79,11 +79,13 @@ def halved(combine: Function, fill: Callable[[DType], Number]) -> Rule:
 
 
 def _accumulated(rule: Rule) -> Rule:
-    """A rule in the accumulator that the op names, of floats f32 or wider, with a result in its own dtype."""
+    """A rule in the accumulator that the op names, of floats f32 or wider, with a result in its own dtype. In f16 a part may
+    overflow and another one vanish, in an order that the op has not."""
 
     def computed(site: Site, x: Tensor) -> Tensor:
         op = site.root
-        accum = op.defn.named(op.attrs).get("accum_dtype") or (wide(x.dtype) if x.dtype.is_float else x.dtype)
+        accum = op.defn.named(op.attrs).get("accum_dtype") or x.dtype
+        accum = wide(accum) if accum.is_float else accum
         return cast(rule(site, cast(x, accum)), site.result.dtype)
 
     return computed
