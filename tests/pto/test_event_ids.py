@@ -87,7 +87,7 @@ def test_a_pair_of_pipes_has_eight():
 
 
 def test_the_pair_of_pipes_that_has_too_many_is_told():
-    """The vector unit waits for one or more of the loads, too, but for at most eight of them."""
+    """The vector unit also waits for one to eight of the loads."""
     stores = [f"pto.tile.store %t{i}, %b[0, 0] wait(%e{i}) : {M}, {T}" for i in range(9)]
     for others in ([0], [8], [3, 4, 5]):
         source = module(f"%a: {M}, %b: {M}", *LOADS, *(EXPS[i] for i in others), *stores)

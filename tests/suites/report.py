@@ -25,7 +25,7 @@ class Report:
         total = sum(map(len, (self.right, self.wrong, self.refused, self.errors)))
         counts = f"{len(self.right)} right, {len(self.wrong)} wrong, {len(self.refused)} refused, {len(self.errors)} errors"
         if self.given:
-            counts += f"; {len(self.right) - len(self.given)} right as they stand"
+            counts += f"; {len(self.right) - len(self.given)} right as written"
         out = [f"{self.suite}: {total} cases: {counts}"]
         out += [f"  given operands: {', '.join(sorted(self.given))}"] if verbose and self.given else []
         for what, cases in (("wrong", self.wrong), ("error", self.errors), ("slow", self.slow)):

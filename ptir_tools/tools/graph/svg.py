@@ -13,7 +13,7 @@ from ptir_tools.tools.graph.drawing import Category, Drawing, Edge, Kind, Node, 
 
 _CHAR, _LINE = 7.3, 15.0  # of the font, in pixels
 _PAD, _GAP, _BETWEEN = 8.0, 18.0, 34.0  # inside a node, between columns, between rows
-_MARGIN = 22.0  # beside the nodes in a box: long edges are there
+_MARGIN = 22.0  # next to the nodes in a box: long edges are there
 _FAR = 12  # rows; an edge over more of them goes through the margin
 _LEGEND = 30.0
 _FILL = {
