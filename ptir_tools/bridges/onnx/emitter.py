@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import reduce
 from math import prod
 
+from ptir_tools.bridges.onnx.ops.shape import bordered
 from ptir_tools.bridges.onnx.protocols import Attribute
 from ptir_tools.bridges.onnx.table import NUMBERS
 from ptir_tools.convert.legality import NOT_TRANSLATABLE
@@ -180,10 +181,8 @@ def _border(at: Array, n: int) -> tuple[str, int] | None:
     if n < 2 or len(at) < 2:
         return None
     for mode, low in (("reflect", int(at[0])), ("edge", int(np.argmax(at != 0)) - 1)):
-        places = np.arange(-low, len(at) - low)
-        framed = np.clip(places, 0, n - 1) if mode == "edge" else n - 1 - np.abs(n - 1 - np.abs(places))
-        inside = 0 <= low < n and len(at) - n - low < n and (low or len(at) > n)
-        if inside and np.array_equal(at, framed):
+        high = len(at) - n - low
+        if 0 <= low < n and high < n and (low or high > 0) and np.array_equal(at, bordered(mode, n, low, high)):
             return mode, low
     return None
 

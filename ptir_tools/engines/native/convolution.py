@@ -86,20 +86,20 @@ def recognized(products: Iterable[Op], uses: fusion.Uses) -> dict[Op, Convolutio
     contraction reads them."""
     found = {op: made for op in products if (made := _recognized(op, uses)) is not None}
     while True:
-        inner = {op for made in found.values() for op in made.before}
-        kept = {op: made for op, made in found.items() if all(_is_inside(x.result, inner, found, uses) for x in made.before)}
+        views = {op for made in found.values() for op in made.before[1:]}  # other patches of a result read it from memory
+        kept = {op: made for op, made in found.items() if all(_is_inside(x.result, views, found, uses) for x in made.before)}
         if len(kept) == len(found):
             return found
         found = kept
 
 
-def _is_inside(x: Value, inner: Set[Op], found: Mapping[Op, Convolution], uses: fusion.Uses) -> bool:
-    """Whether only the convolutions `found` and the ops `inner` before them use `x`; the other operand of a convolution is in
+def _is_inside(x: Value, views: Set[Op], found: Mapping[Op, Convolution], uses: fusion.Uses) -> bool:
+    """Whether only the convolutions `found` and the `views` before them use `x`; the other operand of a convolution is in
     memory."""
     for op in uses.users[x]:
         if op is None:
             return False
-        if op not in inner and (op not in found or found[op].before[-1].result is not x or op.values().count(x) != 1):
+        if op not in views and (op not in found or found[op].before[-1].result is not x or op.values().count(x) != 1):
             return False
     return True
 

@@ -298,6 +298,23 @@ def test_patches_that_others_use_stay():
     assert ["ptir.extract_patches"] in groups_of_steps(made)
 
 
+def test_patches_that_are_the_image_of_other_patches_stay():
+    """Every second pixel, which a product of pixels and a convolution read: as where a network halves an image."""
+    rng = np.random.default_rng(2)
+    x, u, w = (rng.standard_normal(s).astype(np.float32) for s in ((1, 9, 9, 16), (16, 8), (3, 3, 16, 8)))
+    g = ptir.Graph()
+    half = g.input("x", "f32", x.shape).extract_patches([1, 1], strides=[2, 2])
+    first = half.dot_general(g.constant(u), contract_lhs=[3], contract_rhs=[0])
+    second = half.extract_patches([3, 3], padding=[[1, 1], [1, 1]])
+    second = second.dot_general(g.constant(w.reshape(144, 8)), contract_lhs=[3], contract_rhs=[0])
+    made = g.returns(first.named("y"), second.named("z"))
+    assert ["ptir.extract_patches"] in groups_of_steps(made)
+    exact, magnitude = convolved(x[:, ::2, ::2], w, (1, 1), (1, 1), ((1, 1), (1, 1)), 1)
+    found = ptir.run(made, {"x": x}, engine="native")
+    np.testing.assert_allclose(found["y"], x[:, ::2, ::2].astype(float) @ u, rtol=1e-4, atol=1e-4)
+    assert (abs(found["z"] - exact) <= 2 * 148 * 2.0**-24 * (magnitude + 1)).all()
+
+
 def test_what_pads_is_multiplied():
     """A weight that is not finite makes NaN of the zeros around; other places keep their numbers."""
     x = np.ones((1, 3, 40, 16), np.float32)

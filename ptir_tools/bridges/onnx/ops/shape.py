@@ -422,22 +422,25 @@ def _padded_by(x: Tensor, a: int, low: Size, high: Size, fill: Tensor) -> Tensor
     return y if least(low) >= 0 and least(high) >= 0 else cut(y, a, larger(-low, 0), whole)
 
 
+def bordered(mode: str, n: int, low: int, high: int) -> Array:
+    """The elements of an axis of `n` that are there when it is padded by itself. Raises Violation for an unknown mode."""
+    at = np.arange(-low, n + high)
+    if mode == "edge":
+        return np.clip(at, 0, n - 1)
+    if mode == "wrap":
+        return at % n
+    if mode == "reflect":  # of a single element there is only that
+        return np.abs((at + (n - 1)) % max(2 * (n - 1), 1) - (n - 1))
+    raise Violation("InvalidModel", f"Pad has no mode `{mode}`")
+
+
 def _mirrored(x: Tensor, a: int, low: int, high: int, mode: str) -> Tensor:
     n = x.shape[a]
     if not low and not high:
         return x
     if not isinstance(n, int):
         return _mirrored_symbolic(x, a, low, high, mode)
-    at = np.arange(-low, n + high)
-    if mode == "edge":
-        at = np.clip(at, 0, n - 1)
-    elif mode == "wrap":
-        at = at % n
-    elif mode == "reflect":
-        period = max(2 * (n - 1), 1)
-        at = np.abs((at + (n - 1)) % period - (n - 1)) if n > 1 else at * 0
-    else:
-        raise Violation("InvalidModel", f"Pad has no mode `{mode}`")
+    at = bordered(mode, n, low, high)
     if len(at) == n and (at == np.arange(n)).all():
         return x
     return picked_at(x, a, at)
