@@ -1,4 +1,4 @@
-"""C that `ptir translate --to c` writes, at `-O2`, next to the native engine; one thread, milliseconds."""
+"""C that `ptir translate --to c` writes, at `-O2`, next to the native engine, by each compiler; one thread, milliseconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 import ptir_tools
 from ptir_tools.engines.inputs import random_inputs
-from tests.bridges.c.running import written
+from tests.bridges.c.running import COMPILERS, written
 
 GELU = """func @f(%x: tensor<f32, 256x3072>) -> tensor<f32, 256x3072> {
   %a = mul(%x, dense<0.70710677> : tensor<f32, 256x3072>) -> tensor<f32, 256x3072>
@@ -66,16 +66,19 @@ def rows() -> Iterator[tuple[str, float, float | None, str]]:
         inputs = random_inputs(program, 0)
         native = ptir_tools.compile(program, engine="native")
         with tempfile.TemporaryDirectory() as folder:
-            ours = compiled(written(program) or "", Path(folder), [*inputs.values()], [*native(inputs).values()])
-            pairs = [(timed(ours), timed(lambda n=native, x=inputs: n(x))) for _ in range(30)]  # type: ignore[misc]
-        yield name, min(a for a, _ in pairs), min(b for _, b in pairs), "ms"
+            outputs = [*native(inputs).values()]
+            (Path(folder) / "f.c").write_text(written(program) or "")
+            for compiler in COMPILERS:
+                ours = compiled(compiler, Path(folder), [*inputs.values()], outputs)
+                pairs = [(timed(ours), timed(lambda n=native, x=inputs: n(x))) for _ in range(30)]  # type: ignore[misc]
+                yield f"{name}, {compiler}", min(a for a, _ in pairs), min(b for _, b in pairs), "ms"
 
 
-def compiled(text: str, folder: Path, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> Callable[[], object]:
-    """A call of the compiled function."""
-    (folder / "f.c").write_text(text)
-    subprocess.run(["cc", "-O2", "-std=c99", "-shared", "-fPIC", "-o", folder / "f.so", folder / "f.c", "-lm"], check=True)
-    library = ctypes.CDLL(str(folder / "f.so"))
+def compiled(compiler: str, folder: Path, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> Callable[[], object]:
+    """A call of the compiled function of `f.c`."""
+    made = folder / f"{compiler}.so"
+    subprocess.run([compiler, "-O2", "-std=c99", "-shared", "-fPIC", "-o", made, folder / "f.c", "-lm"], check=True)
+    library = ctypes.CDLL(str(made))
     library.f_arena.restype = ctypes.c_size_t
     memory = np.empty(library.f_arena() + 64, np.uint8)
     results = [np.empty_like(x) for x in outputs]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 
-from ptir_tools.bridges.c.fusion import LOOKUPS, MAPS, MOVES, static, stored
+from ptir_tools.bridges.c.fusion import LOOKUPS, MAPS, MOVES, Rows, in_rows, static, stored
 from ptir_tools.bridges.c.nest import Key, Nest, key
 from ptir_tools.bridges.c.scalars import Helpers, memory
 from ptir_tools.bridges.c.steps import SEVERAL, STEPS, fill
@@ -94,15 +94,16 @@ class Blocks:
             else:
                 outputs[key(x)] = name
         self.checks(block)
-        kept = stored(block)
-        for op in block.body:
-            if op.defn.short in CONTROL:
+        for step in in_rows(block, stored(block)):
+            if isinstance(step, Rows):
+                self.rows(step, outputs)
+            elif step.defn.short in CONTROL:
                 try:
-                    CONTROL[op.defn.short](self, op, outputs)
+                    CONTROL[step.defn.short](self, step, outputs)
                 except Violation as violation:
-                    self.refuse(violation, op.loc)
-            elif op.result in kept:
-                self.values(op, outputs)
+                    self.refuse(violation, step.loc)
+            else:
+                self.values(step, outputs)
         for x, name in copies:
             self.copy(x, name)
 
@@ -119,6 +120,27 @@ class Blocks:
         self.leaf(op.loc, to, lambda: self.emit(op, to))
         for k, name in zip(keys, to, strict=True):
             self.nest.put_in(k, name)
+
+    def rows(self, group: Rows, outputs: Outputs) -> None:
+        """A step that computes several values row by row; of those that nothing else reads, only a row is in memory."""
+        n, to = self.nest, list[str]()
+        for op in group.ops:
+            t, lacks = tensor_type(op.result), len(group.shape) if op.result in group.own else 0
+            if group.local(op):
+                to.append("")
+                continue
+            to.append(name := outputs.get(op.result) or self.reserved(op.result.name, TensorType(t.dtype, t.shape[lacks:])))
+            n.rowed[name] = lacks
+
+        def emit() -> None:
+            with n.loops(group.shape) as n.outer:
+                for op, name in zip(group.ops, to, strict=True):
+                    self.emit(op, [name])
+                    if name:
+                        n.put_in(op.result, name)
+            n.outer, n.locals = (), {}
+
+        self.leaf(group.ops[0].loc, to, emit)
 
     def reserved(self, name: str, t: Type) -> str:
         """A new buffer in the arena, live from the next step on."""
@@ -221,6 +243,7 @@ class Blocks:
         before, first = [*self.arena], self.step
         i = self.nest.name("i")
         with self.nest.block(f"for (int64_t {i} = 0;; {i}++)"), self.turn(i):
+            self.nest.put(f"(void){i};")  # only random numbers need it
             self.iteration(test, test.results[1:], op.operands, carries, test.results[0])
             self.iteration(body, body.results, op.operands, carries)
         self.kept_alive(before, first)

@@ -154,7 +154,7 @@ size_t {entry}_arena({given})
 
 /* 0; 1: an integer is divided by zero, 2: an index is out of range, 3: the extents do not fit. */
 int {entry}(void *arena, {", ".join(signature)});
-PTIR_FAST int {entry}(void *arena, {", ".join(signature)})
+PTIR_COPIES int {entry}(void *arena, {", ".join(signature)})
 {{
     int bad = 0;
 {unused}{weights}{body}
@@ -229,13 +229,30 @@ PREAMBLE = """#include <math.h>
 #include <string.h>
 
 /* Compilers that can make a copy of a function for each processor do so; -DPTIR_PLAIN switches it off. */
-#if !defined(PTIR_PLAIN) && defined(__linux__) && defined(__x86_64__) && defined(__GNUC__) && __GNUC__ >= 12
-#pragma GCC optimize("O3", "no-trapping-math", "no-math-errno")
-#define PTIR_FAST __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
-#define PTIR_LANES _Pragma("GCC unroll 1")
+#if defined(PTIR_PLAIN) || !defined(__linux__) || !defined(__x86_64__)
+#define PTIR_COPIES
+#elif defined(__clang__) && __clang_major__ >= 18 || !defined(__clang__) && defined(__GNUC__) && __GNUC__ >= 12
+#define PTIR_COPIES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else
-#define PTIR_FAST
+#define PTIR_COPIES
+#endif
+
+/* Iterations of a loop after PTIR_EACH or PTIR_LANES do not depend on each other. A function after PTIR_FUSED adds products that
+   need not be rounded first. */
+#if defined(PTIR_PLAIN) || !defined(__GNUC__)
+#define PTIR_EACH
 #define PTIR_LANES
+#define PTIR_FUSED
+#elif defined(__clang__)
+#pragma clang diagnostic ignored "-Wpass-failed"
+#define PTIR_EACH _Pragma("clang loop vectorize(assume_safety)")
+#define PTIR_LANES _Pragma("clang loop unroll(disable) vectorize(assume_safety)")
+#define PTIR_FUSED
+#else
+#pragma GCC optimize("O3", "no-trapping-math", "no-math-errno")
+#define PTIR_EACH
+#define PTIR_LANES _Pragma("GCC unroll 1")
+#define PTIR_FUSED __attribute__((optimize("fp-contract=fast")))
 #endif
 """
 

@@ -48,6 +48,9 @@ class Nest:
         self.tables: dict[Literal, str] = {}  # constants with several numbers
         self.read: dict[str, str] = {}  # the buffers that the current step reads, with their types
         self.symbols: dict[str, str] = {}
+        self.outer: Index = ()  # the indices of the loops that several steps share
+        self.locals: dict[Value, str] = {}  # of those loops: the values that are a number in each turn
+        self.rowed: dict[str, int] = {}  # buffers that have a row alone: the number of axes that they lack
         self.turns: tuple[str, ...] = ()  # the numbers of the iterations of the loops around
 
     def put(self, line: str) -> None:
@@ -84,6 +87,29 @@ class Nest:
         i = self.name("i")
         with self.block(f"for (int64_t {i} = 0; {i} < {self.extent(n)}; {i}++)"), self.loops(rest) as inner:
             yield (i, *inner)
+
+    @contextmanager
+    def within(self, shape: Sequence[Dim]) -> Iterator[Index]:
+        """A loop per extent that the shared loops do not have."""
+        with self.loops(shape[len(self.outer) :]) as inner:
+            yield (*self.outer, *inner)
+
+    @contextmanager
+    def each(self) -> Iterator[None]:
+        """Lines of loops whose elements do not depend on each other; a loop without others in it is marked so for compilers."""
+        first = len(self.lines)
+        yield
+        for i, line in enumerate(self.lines[first:], first):
+            if line.lstrip().startswith("for ("):
+                depth = len(line) - len(line.lstrip())
+                end = next(k for k in range(i, len(self.lines)) if self.lines[k] == " " * depth + "}")
+                if not any("for (" in x or "&bad" in x for x in self.lines[i + 1 : end]):
+                    self.lines[i] = f"{' ' * depth}PTIR_EACH {line[depth:]}"
+
+    def slot(self, buffer: str, index: Index, shape: Shape) -> str:
+        """The place of an element in a buffer, as C that can be assigned to."""
+        lacks = self.rowed.get(buffer, 0)
+        return f"{buffer}[{self.linear(index[lacks:], shape[lacks:])}]"
 
     def let(self, t: str, value: str) -> str:
         """A local constant."""
@@ -184,11 +210,11 @@ class Nest:
             return self.constant(x, index)
         if (buffer := self.buffers.get(key(x))) is not None:
             self.read[buffer] = memory(t.dtype)
-            return self.helpers.load(t.dtype, f"{buffer}[{self.linear(index, t.shape)}]")
+            return self.helpers.load(t.dtype, self.slot(buffer, index, t.shape))
         if (alias := self.aliases.get(key(x))) is not None:
             return self.element(alias[0], (*alias[1], *index))
         assert isinstance(x, Value)
-        if (name := self.known[-1].get((x, index))) is not None:
+        if (name := self.locals.get(x) or self.known[-1].get((x, index))) is not None:
             return name
         op = x.op
         assert op is not None

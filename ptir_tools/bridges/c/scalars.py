@@ -585,10 +585,12 @@ def product(helpers: Helpers, dtype: DType) -> tuple[str, str]:
     step, result = f"{own} += ({total}){x} * ({total}){y}", f"({t}){own}"
     if dtype.is_complex:
         step, result, zero = f"{own} = {helpers.wrapped(dtype, '+', own, helpers.wrapped(dtype, '*', x, y))}", own, "{{{0, 0}}}"
+    fused = "PTIR_FUSED " if dtype.is_float else ""
     return (
         name,
         f"""/* c (m x n) = a (m x k) b (k x n), of dense rows. */
-PTIR_FAST static void {name}(int64_t m, int64_t n, int64_t k, const {t} *restrict a, const {t} *restrict b, {t} *restrict c)
+{fused}PTIR_COPIES static void {name}(
+    int64_t m, int64_t n, int64_t k, const {t} *restrict a, const {t} *restrict b, {t} *restrict c)
 {{
     enum {{ ROWS = 4, COLUMNS = 32 }};
     for (int64_t j = 0; j < n; j += COLUMNS)

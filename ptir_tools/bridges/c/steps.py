@@ -45,7 +45,7 @@ def fill(n: Nest, x: Operand, to: str, dtype: DType, order: Sequence[int] | None
     shape = tensor_type(x).shape
     order = range(len(shape)) if order is None else order
     parts = refined(n, x, shape)
-    with n.loops([d for a in order for d in parts[a]]) as flat:
+    with n.each(), n.within([d for a in order for d in parts[a]]) as flat:
         rest, index = list(flat), [""] * len(shape)
         for a in order:
             own, rest = rest[: len(parts[a])], rest[len(parts[a]) :]
@@ -54,8 +54,8 @@ def fill(n: Nest, x: Operand, to: str, dtype: DType, order: Sequence[int] | None
         value = n.element(x, tuple(index))
         if tensor_type(x).dtype is not dtype:
             value = n.helpers.cast(tensor_type(x).dtype, dtype, value)
-        at = n.linear(tuple(flat), tuple(d for a in order for d in parts[a]))
-        n.put(f"{to}[{at}] = {n.helpers.store(dtype, value)};")
+        at = n.slot(to, tuple(flat), tuple(d for a in order for d in parts[a]))
+        n.put(f"{at} = {n.helpers.store(dtype, value)};")
 
 
 def _identity(kind: str, dtype: DType) -> str:
@@ -87,14 +87,15 @@ def _attr(op: Op, name: str) -> Attribute:
 
 
 def reduction(n: Nest, op: Op, to: str) -> None:
-    """Loops over the result and in them over `axes`; partial results where the last axis is reduced."""
+    """Loops over the result and in them over `axes`; partial results where the last axis is reduced. Without a buffer `to`, the
+    result is a local constant of the loops around."""
     x, kind = op.operands[0], op.defn.short.removeprefix("reduce_")
     t, axes = tensor_type(x), [a % max(tensor_type(x).rank, 1) for a in op.attr("axes")]
     out = tensor_type(op.result).dtype
     dtype = _attr(op, "accum_dtype") or (_default(t.dtype) if kind in ("sum", "prod") else t.dtype)
     kept = [a for a in range(t.rank) if a not in axes]
     sums, total = computed(dtype), n.name("t")
-    with n.loops([t.shape[a] for a in kept]) as outer:
+    with n.within([t.shape[a] for a in kept]) as outer:
         n.put(f"{sums} {total} = {_identity(kind, dtype)};")
         where = dict(zip(kept, outer, strict=True))
         last = t.shape[-1] if t.rank else 1
@@ -106,8 +107,11 @@ def reduction(n: Nest, op: Op, to: str) -> None:
                 value = n.helpers.cast(t.dtype, dtype, n.element(x, tuple(at[a] for a in range(t.rank))))
                 n.put(f"{total} = {combined(n, kind, dtype, total, value)};")
         total = n.helpers.wrapping(dtype, total)
-        value = n.helpers.store(out, n.helpers.cast(dtype, out, total) if dtype is not out else total)
-        n.put(f"{to}[{n.linear(outer, tuple(t.shape[a] for a in kept))}] = {value};")
+        value = n.helpers.cast(dtype, out, total) if dtype is not out else total
+        if to:
+            n.put(f"{n.slot(to, outer, tuple(t.shape[a] for a in kept))} = {n.helpers.store(out, value)};")
+        else:
+            n.locals[op.result] = n.let(computed(out), n.helpers.rounded(out, value))
 
 
 def _default(dtype: DType) -> DType:

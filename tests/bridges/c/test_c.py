@@ -133,6 +133,45 @@ def test_symbols_are_arguments(n: int, m: int, k: int, tmp_path: Path) -> None:
     assert not compare(expected, found, tolerances)
 
 
+SHARED = """func @f(%x: tensor<DTYPE, ?Bx4x24>) -> (tensor<DTYPE, ?Bx4x24>, tensor<DTYPE, ?B>, OTHERS) {
+  %m = reduce_max(%x) axes[2] keepdims[true] -> tensor<DTYPE, ?Bx4x1>
+  %mb = broadcast_to(%m) result_shape[?B, 4, 24] -> tensor<DTYPE, ?Bx4x24>
+  %d = sub(%x, %mb) -> tensor<DTYPE, ?Bx4x24>
+  %e = exp(%d) -> tensor<DTYPE, ?Bx4x24>
+  %z = reduce_sum(%e) axes[2] keepdims[true] -> tensor<DTYPE, ?Bx4x1>
+  %zb = broadcast_to(%z) result_shape[?B, 4, 24] -> tensor<DTYPE, ?Bx4x24>
+  %p = div(%e, %zb) -> tensor<DTYPE, ?Bx4x24>
+  %s = reduce_sum(%p) axes[1, 2] -> tensor<DTYPE, ?B>
+  LAST
+  return %p, %s, %q
+}
+"""
+# A product reads rows as a whole, a transpose other rows than its own.
+LAST = {
+    "own": ("tensor<DTYPE, ?Bx4x24>", "%q = mul(%e, %zb) -> tensor<DTYPE, ?Bx4x24>"),
+    "columns": ("tensor<DTYPE, ?Bx24x4>", "%t = transpose(%e) perm[0, 2, 1] -> tensor<DTYPE, ?Bx24x4>\n"
+                "  %q = neg(%t) -> tensor<DTYPE, ?Bx24x4>"),
+    "others": ("tensor<DTYPE, 4x?Bx24>", "%t = transpose(%zb) perm[1, 0, 2] -> tensor<DTYPE, 4x?Bx24>\n"
+               "  %q = exp(%t) -> tensor<DTYPE, 4x?Bx24>"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16"])
+@pytest.mark.parametrize("last", LAST)
+def test_steps_that_share_rows(last: str, dtype: str, compiler: str, tmp_path: Path) -> None:
+    others, line = LAST[last]
+    program = ptir_tools.read(SHARED.replace("OTHERS", others).replace("LAST", line).replace("DTYPE", dtype))
+    text = written(program)
+    assert text is not None and text.count("; i1++)") == 1, "the loop over rows is shared"
+    assert ("e[i1*96" in text) is (last == "columns"), "of a value that only these steps read there is one row"
+    x = np.random.default_rng(0).standard_normal((3, 4, 24)).astype(numpy_dtype(program.main.params[0].type.dtype))  # type: ignore[union-attr]
+    expected, tolerances = reference_outputs(program, {"x": x}, RunOptions())
+    status, found = run(program, text, {"x": x}, expected, tmp_path, compiler)
+    assert status == 0
+    assert not compare(expected, found, tolerances)
+
+
 DIVIDED = """func @f(%x: tensor<si32, 3>, %y: tensor<si32, 3>) -> tensor<si32, 3> {
   %z = div(%x, %y) -> tensor<si32, 3>
   return %z
