@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from inspect import signature
 
-from ptir_tools.bridges.stablehlo.ops.elementwise import conjugate, square_root
+from ptir_tools.bridges.numbers import conjugate, square_root
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import UsageError

@@ -6,6 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from functools import reduce
 
+from ptir_tools.bridges.linalg.factors import exchanged_factors, factored, orthogonal, reflections, solved
+from ptir_tools.bridges.linalg.jacobi import singular_vectors, symmetric_vectors
+from ptir_tools.bridges.linalg.matrices import adjoint, each_matrix, triangle
+from ptir_tools.bridges.linalg.schur import schur
 from ptir_tools.bridges.numpy_array import (
     FUNCTIONS,
     VIEWS,
@@ -22,11 +26,8 @@ from ptir_tools.bridges.numpy_array import (
     transpose,
 )
 from ptir_tools.bridges.numpy_functions import axes_of, diagonal, expand_dims, moveaxis, real, reduced, roll, squeeze, swapaxes
-from ptir_tools.bridges.stablehlo.ops.lapack import each_matrix, exchanged_factors, orthogonal, reflections
-from ptir_tools.bridges.stablehlo.ops.schur import schur
-from ptir_tools.bridges.stablehlo.ops.solving import adjoint, factored, solved, triangle
-from ptir_tools.bridges.stablehlo.ops.spectral import singular_vectors, symmetric_vectors
 from ptir_tools.core.lazy import np
+from ptir_tools.core.transforms import roots
 from ptir_tools.core.typed import Any, cast
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
@@ -472,10 +473,9 @@ def _spectrum(name: str, inverse: bool) -> Callable[..., Traced]:
         k = np.arange(length)
         if name == "irfft":
             weights = np.where((k[: length // 2 + 1] == 0) | (k[: length // 2 + 1] * 2 == length), 1.0, 2.0)
-            matrix = weights[:, None] * np.exp(2j * np.pi * (np.outer(k[: length // 2 + 1], k) % length) / length)
+            matrix = weights[:, None] * roots(np.outer(k[: length // 2 + 1], k), length, 1)
         else:
-            matrix = np.exp((2j if inverse else -2j) * np.pi * (np.outer(k, k) % length) / length)
-            matrix = matrix[:, : length // 2 + 1] if halved else matrix
+            matrix = roots(np.outer(k, k[: length // 2 + 1] if halved else k), length, 1 if inverse else -1)
         matrix = matrix * _scale(norm, inverse, length)
         moved = astype(moveaxis(a, axis, -1), kind)
         result = moveaxis(matmul(moved, matrix.astype(kind)), -1, axis)

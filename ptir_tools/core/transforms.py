@@ -9,10 +9,15 @@ LEAST = 16  # elements of a frame from which a fast transform is faster
 _ULPS = 4  # by which the numbers of a matrix may differ from those computed here, in units of the window's largest number
 
 
+def roots(numbers: Array, n: int, sign: int) -> Array:
+    """exp(sign 2 pi i k / n) for integers k; the angle is reduced exactly."""
+    return np.exp(sign * 2j * np.pi * (numbers % n) / n)
+
+
 def twiddles(rows: int, n: int, sign: int) -> tuple[Array, Array]:
-    """Cosines and sines of the angles of a transform of length `n`, [rows, n] each; the angle is reduced exactly."""
-    angle = (np.arange(rows)[:, None] * np.arange(n)) % n * (2 * np.pi / n) * sign
-    return np.cos(angle), np.sin(angle)
+    """Cosines and sines of the angles of a transform of length `n`, [rows, n] each."""
+    found = roots(np.outer(np.arange(rows), np.arange(n)), n, sign)
+    return found.real, found.imag
 
 
 def in_turn(real: Array, imaginary: Array) -> Array:

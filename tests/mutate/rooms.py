@@ -191,8 +191,10 @@ ROOMS: dict[str, tuple[Part, ...]] = {
         _part(_in(f"{_B}/onnx", "*.py ops/*.py"),
               "bridges/onnx/numbers bridges/onnx/import bridges/onnx/attributes bridges/onnx/contrib"
               " bridges/onnx/export"),
-        _part(_in(f"{_B}/stablehlo", "ops/spectral.py ops/lapack.py ops/schur.py ops/bits.py"),
+        _part(_in(f"{_B}/stablehlo", "ops/lapack.py ops/bits.py"),
               "bridges/stablehlo/jax_lowerings"),
+        _part(_in(_B, "linalg/*.py numbers.py"),
+              "bridges/stablehlo/jax_lowerings bridges/numpy_trace"),
         _part(_in(f"{_B}/stablehlo", "ops/sharded.py"),
               "bridges/stablehlo/jax_devices bridges/stablehlo/import"),
         _part(_in(f"{_B}/stablehlo", "*.py ops/*.py"),

@@ -70,11 +70,6 @@ def tiles_of(op: Op) -> list[Value]:
     return [x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
 
 
-def made_tiles(op: Op) -> list[Value]:
-    """The tiles that an op makes."""
-    return [v for v in op.results if isinstance(v.type, TileType)]
-
-
 def has_events(block: Region) -> bool:
     """Whether ops in a block give events."""
     return any(isinstance(v.type, EventType) for op in block.ops() for v in op.results)

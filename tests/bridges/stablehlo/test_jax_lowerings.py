@@ -146,6 +146,15 @@ def test_eigenvalues_of_any_matrix(n: int, kind: type) -> None:
             np.testing.assert_allclose([w.sum(), (w**2).sum()], [np.trace(a), np.trace(a @ a)], atol=20 * near)
 
 
+@pytest.mark.parametrize("size", [1e25, 1e-25])
+def test_no_square_of_an_element_leaves_the_range(size: float) -> None:
+    a = (np.random.default_rng(4).standard_normal((6, 6)) * size).astype(np.float32)
+    w, v = ptir.run(ptir.from_jax(lambda x: tuple(jnp.linalg.eig(x)), a), [a]).values()
+    np.testing.assert_allclose(a / size @ v, v * (w / size), atol=1e-5)
+    q, r = ptir.run(ptir.from_jax(lambda x: tuple(jnp.linalg.qr(x)), a), [a]).values()
+    np.testing.assert_allclose(q @ (r / size), a / size, atol=1e-5)
+
+
 def test_left_eigenvectors_and_schur_forms() -> None:
     a = (np.random.default_rng(3).standard_normal((2, 5, 5))).astype(np.float32)
     program = ptir.from_jax(lambda x: tuple(jax.lax.linalg.eig(x, compute_left_eigenvectors=True)), a)

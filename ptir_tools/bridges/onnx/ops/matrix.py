@@ -171,7 +171,7 @@ def matmul_integer(node: Node) -> Tensor:
 
 @handles("Det")
 def det(node: Node) -> Tensor:
-    """Det: determinants by elimination with row exchanges, in f64."""
+    """Det: determinants of small matrices, from those of their lower rows."""
     x = node[0]
     n = fixed(x.shape[-1])
     if n > 8:

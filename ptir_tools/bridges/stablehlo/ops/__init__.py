@@ -8,7 +8,5 @@ from ptir_tools.bridges.stablehlo.ops import indexing as indexing
 from ptir_tools.bridges.stablehlo.ops import lapack as lapack
 from ptir_tools.bridges.stablehlo.ops import movement as movement
 from ptir_tools.bridges.stablehlo.ops import reductions as reductions
-from ptir_tools.bridges.stablehlo.ops import schur as schur
 from ptir_tools.bridges.stablehlo.ops import sharded as sharded
 from ptir_tools.bridges.stablehlo.ops import solving as solving
-from ptir_tools.bridges.stablehlo.ops import spectral as spectral

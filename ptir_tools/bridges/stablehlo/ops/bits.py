@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ptir_tools.bridges.stablehlo.ops.elementwise import converted
+from ptir_tools.bridges.numbers import converted
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, refused
 from ptir_tools.core.dtypes import I1, UI32, UI64
 from ptir_tools.core.violations import require

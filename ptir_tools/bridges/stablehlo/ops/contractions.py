@@ -9,7 +9,7 @@ from functools import reduce
 from math import prod
 
 from ptir_tools.bridges.extent_ops import reversed_along
-from ptir_tools.bridges.stablehlo.ops.elementwise import converted
+from ptir_tools.bridges.numbers import converted
 from ptir_tools.bridges.stablehlo.ops.movement import padded
 from ptir_tools.bridges.stablehlo.ops.reductions import placements
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, checked_axes, handles, refused, sizes_of

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 
 from ptir_tools.bridges.constants import known
+from ptir_tools.bridges.numbers import conjugate, converted, integers, magnitude, square_root, wrapped
 from ptir_tools.bridges.stablehlo.table import HANDLERS, Handler, Site, Tensor, formula, handles, refused, sizes_of
-from ptir_tools.core.dtypes import CF32, F32, F64, I1, PTIR_DTYPES, SI64, UI8, DType, Kind, lossless
+from ptir_tools.core.dtypes import CF32, F32, F64, I1, SI64, UI8, DType, Kind
 from ptir_tools.core.types import Shape
 from ptir_tools.core.violations import Violation, require
-from ptir_tools.dialects.ptir.composites import rounding
 
 # One op of PTIR on the same operands.
 SAME = {
@@ -105,45 +105,7 @@ def above(x: Tensor, y: Tensor) -> Tensor:
 @formula("stablehlo.abs")
 def absolute(x: Tensor) -> Tensor:
     """The absolute value, also of complex numbers."""
-    if x.dtype.is_complex:
-        return magnitude(x)
-    return x if x.dtype.kind is Kind.UINT else x.abs()
-
-
-def magnitude(x: Tensor) -> Tensor:
-    """The absolute value of complex numbers: the larger part times `sqrt(1 + (smaller / larger)^2)`."""
-    a, b = x.real().abs(), x.imag().abs()
-    high, low = a.maximum(b), a.minimum(b)
-    ratio = low / high.compare_eq(0).select(1, high)
-    result = high * square_root(1 + ratio * ratio)
-    return high.compare_eq(math.inf).bitwise_or(low.compare_eq(math.inf)).select(math.inf, result)
-
-
-@formula("stablehlo.sqrt")
-def square_root(x: Tensor) -> Tensor:
-    """The square root, also of complex numbers."""
-    return _complex_root(x) if x.dtype.is_complex else rounding.sqrt(x)
-
-
-def _complex_root(x: Tensor) -> Tensor:
-    """The square root of complex numbers, computed from the larger part so that no square overflows; infinities as in C99."""
-    a, b = x.real(), x.imag()
-    across, up = a.abs(), b.abs()
-    larger = across.maximum(up)
-    empty = larger.compare_eq(0)
-    size = empty.select(1, larger)
-    p, q = across / size, up / size
-    u = rounding.sqrt(size) * rounding.sqrt((rounding.sqrt(p * p + q * q) + p) * 0.5)
-    v = up / empty.select(1, u) * 0.5
-    # If one part is infinite, so is the root, along the nearest axis.
-    nothing = up * 0  # 0 or NaN
-    tall = up.compare_eq(math.inf)
-    infinite = tall.bitwise_or(across.compare_eq(math.inf))
-    u = infinite.select(math.inf, u)
-    v = infinite.select(tall.select(math.inf, nothing), v)
-    negative = a < 0
-    second = negative.select(u, v)
-    return negative.select(v, u).complex(rounding.is_negative(b).select(-second, second))
+    return x if x.dtype.kind is Kind.UINT else magnitude(x)
 
 
 @formula("stablehlo.atan2")
@@ -238,7 +200,7 @@ def ordered(x: Tensor) -> Tensor:
     """Floats as integers in the same total order: -NaN, -inf, …, -0, 0, …, inf, NaN."""
     if not x.dtype.is_float:
         return x
-    bits = x.bitcast(_of(x.dtype.bits, signed=True))
+    bits = x.bitcast(integers(x.dtype.bits, signed=True))
     return (bits < 0).select(bits.bitwise_xor(bits.dtype.max), bits)
 
 
@@ -246,37 +208,6 @@ def ordered(x: Tensor) -> Tensor:
 def convert(site: Site, x: Tensor) -> Tensor:
     """Each element as another dtype. Integers wrap, complex numbers lose their imaginary part."""
     return converted(x, site.dtype)
-
-
-def converted(x: Tensor, target: DType) -> Tensor:
-    """Each element as `target`: PTIR's cast, except where it saturates integers or refuses."""
-    source = x.dtype
-    if source is target:
-        return x
-    if source.is_complex and not target.is_complex:
-        return converted(x.real(), target)
-    if source.is_integer and target.is_integer and not lossless(source, target):
-        return wrapped(x, target)
-    return x.cast(target)
-
-
-def wrapped(x: Tensor, target: DType) -> Tensor:
-    """Integers modulo 2 to the number of bits of `target`. PTIR's cast would saturate, so the bits are cast."""
-    source = x.dtype
-    if source.bits == target.bits:
-        return x.bitcast(target)
-    if source.bits < target.bits:  # a negative number as unsigned
-        return x.cast(_of(target.bits, signed=True)).bitcast(target)
-    unsigned = x if source.kind is Kind.UINT else x.bitcast(_of(source.bits, signed=False))
-    narrow = unsigned.bitwise_and((1 << target.bits) - 1).cast(_of(target.bits, signed=False))
-    return narrow if target.kind is Kind.UINT else narrow.bitcast(target)
-
-
-_WIDTHS = {(d.bits, d.is_signed): d for d in PTIR_DTYPES if d.is_integer}
-
-
-def _of(bits: int, signed: bool) -> DType:
-    return _WIDTHS[bits, signed]
 
 
 @handles("stablehlo.bitcast_convert")
@@ -309,7 +240,7 @@ def _grouped(shape: Sequence[int], size: int) -> list[int]:
 
 def bits_of(x: Tensor) -> Tensor:
     """The bits of real numbers along a new last axis."""
-    whole = x if x.dtype.kind is Kind.UINT else x.bitcast(_of(x.dtype.bits, signed=False))
+    whole = x if x.dtype.kind is Kind.UINT else x.bitcast(integers(x.dtype.bits, signed=False))
     shape = (*sizes_of(x), x.dtype.bits)
     wide = whole.reshape([*x.shape, 1]).broadcast_to(shape)
     return wide.shift_right_logical(x.block.iota(shape, whole.dtype, x.rank)).bitwise_and(1).cast(I1)
@@ -319,7 +250,7 @@ def from_bits(x: Tensor, target: DType) -> Tensor:
     """Real numbers of the bits along the last axis."""
     fine = x.rank and x.shape[-1] == target.bits
     require(fine, "OperandShapeMismatch", f"the last axis of {x.type} does not have {target.bits} bits")
-    whole = _of(target.bits, signed=False)
+    whole = integers(target.bits, signed=False)
     result = x.cast(whole).shift_left(x.block.iota(sizes_of(x), whole, x.rank - 1)).reduce_or([x.rank - 1])
     return result if whole is target else result.bitcast(target)
 
@@ -336,7 +267,7 @@ def reduce_precision(site: Site, x: Tensor) -> Tensor:
     result = x.reduce_precision(exponent_bits=bits[0], mantissa_bits=bits[1])
     if bits[1]:
         return result
-    negative = x.bitcast(_of(x.dtype.bits, signed=True)) < 0  # without mantissa bits, a NaN becomes an infinity of its sign
+    negative = x.bitcast(integers(x.dtype.bits, signed=True)) < 0  # without mantissa bits, a NaN becomes an infinity of its sign
     return x.compare_ne(x).select(negative.select(-math.inf, x.block.full(math.inf, x)), result)
 
 
@@ -361,13 +292,9 @@ def optimization_barrier(site: Site, *operands: object) -> list[object]:
 # CHLO
 
 
-@formula("chlo.conj")
-def conjugate(x: Tensor) -> Tensor:
-    """The complex conjugate; of a real number itself."""
-    return x.real().complex(-x.imag()) if x.dtype.is_complex else x
-
-
 FORMULAS: dict[str, Callable[[Tensor], Tensor]] = {
+    "stablehlo.sqrt": square_root,
+    "chlo.conj": conjugate,
     "stablehlo.negate": lambda x: 0 - x if x.dtype.kind is Kind.UINT else -x,
     "stablehlo.logistic": lambda x: ((-x).exp() + 1).reciprocal(),
     "stablehlo.cbrt": lambda x: x.pow(x.block.full(1 / 3, x)) if x.dtype.is_complex else x.cbrt(),
@@ -493,7 +420,7 @@ def mulhi(x: Tensor, y: Tensor) -> Tensor:
     """The high half of the product, from the halves of the factors."""
     bits, shift = x.dtype.bits, "shift_right_arithmetic" if x.dtype.is_signed else "shift_right_logical"
     if bits < 64 and bits != 4:
-        wide = _of(2 * bits, x.dtype.is_signed)
+        wide = integers(2 * bits, x.dtype.is_signed)
         product = x.cast(wide) * y.cast(wide)
         return wrapped(product.op(shift, product, bits), x.dtype)
     half, mask = bits // 2, (1 << bits // 2) - 1

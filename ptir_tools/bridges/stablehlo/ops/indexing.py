@@ -10,7 +10,8 @@ from ptir_tools.bridges.constants import known
 from ptir_tools.bridges.extent_ops import measured
 from ptir_tools.bridges.extents import Size
 from ptir_tools.bridges.node import results_of
-from ptir_tools.bridges.stablehlo.ops.elementwise import converted, ordered
+from ptir_tools.bridges.numbers import converted
+from ptir_tools.bridges.stablehlo.ops.elementwise import ordered
 from ptir_tools.bridges.stablehlo.ops.movement import as_index, cut, elements, filled, strided
 from ptir_tools.bridges.stablehlo.ops.reductions import kinds, monoid, promoted
 from ptir_tools.bridges.stablehlo.scopes import Scope, read_names

@@ -11,7 +11,7 @@ from ptir_tools.bridges.constants import known
 from ptir_tools.bridges.extent_ops import every, reversed_along
 from ptir_tools.bridges.extents import Extent, Size
 from ptir_tools.bridges.node import results_of
-from ptir_tools.bridges.stablehlo.ops.elementwise import converted, square_root
+from ptir_tools.bridges.numbers import converted, square_root
 from ptir_tools.bridges.stablehlo.ops.movement import elements, filled, padded, strided
 from ptir_tools.bridges.stablehlo.scopes import RETURNS, Scope, read_names
 from ptir_tools.bridges.stablehlo.syntax import Binding, Block, Parameter, Statement

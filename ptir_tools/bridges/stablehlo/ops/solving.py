@@ -6,30 +6,19 @@ import math
 from collections.abc import Sequence
 
 from ptir_tools.bridges.extent_ops import reversed_along
+from ptir_tools.bridges.linalg.factors import factored, solved
 from ptir_tools.bridges.node import results_of
+from ptir_tools.bridges.numbers import conjugate, converted
 from ptir_tools.bridges.stablehlo.ops.contractions import contracted
-from ptir_tools.bridges.stablehlo.ops.elementwise import conjugate, converted, square_root
 from ptir_tools.bridges.stablehlo.scopes import Scope
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, refused, sizes_of
-from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import CF32, CF64, F64, SI32
 from ptir_tools.core.lazy import np
+from ptir_tools.core.transforms import roots
 from ptir_tools.core.violations import require
 
-DIRECT = 64  # the longest transform that is one product with its matrix
-MOST_PRIME = 2048  # the largest prime factor of a length
-
-
-def adjoint(x: Tensor, *, conj: bool) -> Tensor:
-    """The last two axes swapped."""
-    y = x.transpose([*range(x.rank - 2), x.rank - 1, x.rank - 2])
-    return conjugate(y) if conj else y
-
-
-def triangle(x: Tensor, lower: bool) -> Tensor:
-    """One triangle of matrices [b, n, n], with zeros in the other."""
-    row, column = (x.block.iota(x.shape, SI32, x.rank - 2 + k) for k in (0, 1))
-    return (row >= column if lower else row <= column).select(x, 0)
+_DIRECT = 64  # the longest transform that is one product with its matrix
+_MOST_PRIME = 2048  # the largest prime factor of a length
 
 
 @handles("stablehlo.triangular_solve")
@@ -40,52 +29,8 @@ def triangular_solve(site: Site, a: Tensor, b: Tensor) -> Tensor:
     require(how in ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"), "InvalidAttributeValue", f"`transpose_a` is {how}")
     fine = a.rank == b.rank >= 2 and a.shape[-1] == a.shape[-2] and a.shape[-1] == b.shape[-2 if left else -1]
     require(fine and a.shape[:-2] == b.shape[:-2], "OperandShapeMismatch", f"{a.type} and {b.type} are not a system")
+    sizes_of(b)
     return solved(a, b, left=left, lower=lower, unit=unit, turned=how != "NO_TRANSPOSE", conj=how == "ADJOINT")
-
-
-def solved(a: Tensor, b: Tensor, *, left: bool, lower: bool, unit: bool, turned: bool, conj: bool) -> Tensor:
-    """The solution of `op(a) x = b`, or else of `x op(a) = b`, with triangular matrices."""
-    if turned:
-        a, lower = adjoint(a, conj=conj), not lower
-    if left:
-        return _substituted(a, b, lower, unit)
-    return adjoint(_substituted(adjoint(a, conj=False), adjoint(b, conj=False), not lower, unit), conj=False)
-
-
-def _substituted(a: Tensor, b: Tensor, lower: bool, unit: bool) -> Tensor:
-    """The solution of `a x = b` with triangular matrices."""
-    *batch, n, m = sizes_of(b)
-    count = math.prod(batch)
-    if not count * n * m:
-        return b
-    full, block = triangle(a.reshape([count, n, n]), lower), a.block
-    right = b.reshape([count, n, m])
-    t = a.tensor_type
-    if unit:
-        diagonal = block.filled(1, t.with_shape((n, count)))
-    else:
-        rows, columns = (block.iota([count, n, n], SI32, k) for k in (1, 2))
-        diagonal = rows.compare_eq(columns).select(full, 0).reduce_sum([2]).transpose([1, 0])
-    steps = [block.iota([n], SI32, 0), full.transpose([1, 0, 2]), diagonal, right.transpose([1, 0, 2])]
-    if not lower:
-        down = block.constant(np.arange(n)[::-1].copy(), SI32)
-        steps = [x.take(down) for x in steps]
-
-    def step(x: Tensor, at: Tensor, row: Tensor, divisor: Tensor, given: Tensor) -> list[Tensor]:
-        known = row.dot_general(x, batch_lhs=[0], batch_rhs=[1], contract_lhs=[1], contract_rhs=[0])
-        result = (given - known) / divisor.reshape([count, 1]).broadcast_to([count, m])
-        return [put(x, at, result)]
-
-    output = block.scan([block.filled(0, t.with_shape((n, count, m)))], steps, step)
-    return output.transpose([1, 0, 2]).reshape(b.shape)
-
-
-def put(x: Tensor, at: Tensor, row: Tensor) -> Tensor:
-    """`x` with a row replaced."""
-    block = x.block
-    zeros = [block.constant(0, SI32).reshape([1]) for _ in x.shape[1:]]
-    start = block.concat([at.reshape([1]), *zeros], axis=0)
-    return x.dynamic_update_slice(row.reshape([1, *row.shape]), start, [1, *sizes_of(x)[1:]])
 
 
 @handles("stablehlo.cholesky")
@@ -93,34 +38,8 @@ def cholesky(site: Site, a: Tensor) -> Tensor:
     """The Cholesky factor, column by column in a loop."""
     lower = site.flag("lower")
     require(a.rank >= 2 and a.shape[-1] == a.shape[-2], "OperandShapeMismatch", f"{a.type} is not square")
+    sizes_of(a)
     return factored(a, lower)
-
-
-def factored(a: Tensor, lower: bool) -> Tensor:
-    """The Cholesky factor, from one triangle."""
-    if not lower:
-        return adjoint(factored(adjoint(a, conj=True), True), conj=True)
-    *batch, n, _ = sizes_of(a)
-    count = math.prod(batch)
-    if not count * n:
-        return a
-    columns = a.reshape([count, n, n]).transpose([2, 0, 1])
-
-    def step(done: Tensor, at: Tensor, column: Tensor) -> list[Tensor]:
-        """`done[k, b, i]` is element i of column k."""
-        block = done.block
-        zeros = [block.constant([0], SI32)] * 2
-        row = done.dynamic_slice(block.concat([*zeros, at.reshape([1])], axis=0), [n, count, 1]).reshape([n, count])
-        known = done.dot_general(conjugate(row), batch_lhs=[1], batch_rhs=[1], contract_lhs=[0], contract_rhs=[0])
-        rest = column - known
-        corner = rest.dynamic_slice(block.concat([zeros[0], at.reshape([1])], axis=0), [count, 1])
-        root = square_root(corner.real() if a.dtype.is_complex else corner)
-        divided = rest / converted(root, a.dtype).broadcast_to([count, n])
-        return [put(done, at, (block.iota([count, n], SI32, 1) >= at.broadcast_to([count, n])).select(divided, 0))]
-
-    start = a.block.filled(0, a.tensor_type.with_shape((n, count, n)))
-    result = a.block.scan([start], [a.block.iota([n], SI32, 0), columns], step)
-    return result.transpose([1, 2, 0]).reshape(a.shape)
 
 
 @handles("stablehlo.fft", type="fft_type", length="fft_length")
@@ -161,38 +80,33 @@ def transformed(site: Site, x: Tensor, axis: int, *, inverse: bool) -> Tensor:
     """The transform along an axis."""
     order = [*(a for a in range(x.rank) if a != axis), axis]
     back = [order.index(a) for a in range(x.rank)]
-    y = _transform_last(site, x if axis == x.rank - 1 else x.transpose(order), inverse)
+    y = _transform_last(site, x if axis == x.rank - 1 else x.transpose(order), 1 if inverse else -1)
     n = sizes_of(x)[axis]
     if inverse and n > 1:
         y = y * (1 / n)
     return y if axis == x.rank - 1 else y.transpose(back)
 
 
-def _roots(numbers: Array, n: int, inverse: bool) -> Array:
-    """exp(-2 pi i k / n) for integers k."""
-    return np.exp((2j if inverse else -2j) * np.pi * (numbers % n) / n)
-
-
-def _transform_last(site: Site, x: Tensor, inverse: bool) -> Tensor:
+def _transform_last(site: Site, x: Tensor, sign: int) -> Tensor:
     """The unscaled transform along the last axis: a matrix product for short ones, otherwise by factors of the length."""
     *outer, n = sizes_of(x)
     if n == 1:
         return x
-    first = next((d for d in range(min(DIRECT, n - 1), 1, -1) if n % d == 0), 1)
-    if n <= DIRECT or first == 1:
-        if n > MOST_PRIME:
+    first = next((d for d in range(min(_DIRECT, n - 1), 1, -1) if n % d == 0), 1)
+    if n <= _DIRECT or first == 1:
+        if n > _MOST_PRIME:
             raise refused(f"a transform of {n} elements, which has no small factor")
         k = np.arange(n)
-        matrix = site.constant(_roots(k[:, None] * k, n, inverse), x.dtype)
+        matrix = site.constant(roots(k[:, None] * k, n, sign), x.dtype)
         rank = x.rank
         return x.dot_general(matrix, contract_lhs=[rank - 1], contract_rhs=[0])
     second, rank = n // first, x.rank
     parts = x.reshape([*outer, first, second])
     swapped = [*range(rank - 1), rank, rank - 1]
-    inner = _transform_last(site, parts.transpose(swapped), inverse)  # [..., second, first]
-    twist = site.constant(_roots(np.arange(second)[:, None] * np.arange(first), n, inverse), x.dtype)
+    inner = _transform_last(site, parts.transpose(swapped), sign)  # [..., second, first]
+    twist = site.constant(roots(np.arange(second)[:, None] * np.arange(first), n, sign), x.dtype)
     turned = inner * site.broadcast(twist, inner.shape, [rank - 1, rank])
-    result = _transform_last(site, turned.transpose(swapped), inverse)  # [..., first, second]
+    result = _transform_last(site, turned.transpose(swapped), sign)  # [..., first, second]
     return result.transpose(swapped).reshape([*outer, n])
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 Rule = Callable[[Site, Tensor], Tensor]
 
-_WINDOWS: dict[str, Literal["sum", "max", "min"]] = {"sum": "sum", "max": "max", "min": "min"}
 SHORT = 64  # the extent up to which each element of a running result is a window of its own
 
 
@@ -30,7 +29,7 @@ def _shifted(site: Site, x: Tensor, axis: int, by: int, fill: Number) -> Tensor:
     return site.concat([part, filled] if reverse else [filled, part], axis=axis)
 
 
-def running(kind: str, combine: Function) -> Rule:
+def running(kind: Literal["sum", "max", "min", "prod"], combine: Function) -> Rule:
     """The rule of a cumulative op. Where the axis is short, a window ends, or begins, at each element. Else each step combines
     elements twice as far apart as the step before."""
 
@@ -39,11 +38,11 @@ def running(kind: str, combine: Function) -> Rule:
         n = x.tensor_type.static_shape[axis]
         fill = numerics.identity(kind, x.dtype)
         y = _shifted(site, x, axis, 1, fill) if site.root.attr("exclusive") and n else x
-        if (window := _WINDOWS.get(kind)) is not None and 1 < n <= SHORT:
+        if kind != "prod" and 1 < n <= SHORT:
             ones, widths = (1,) * x.rank, (0, n - 1) if site.root.attr("reverse") else (n - 1, 0)
             windows = [n if a == axis else 1 for a in range(x.rank)]
             padding = [widths if a == axis else (0, 0) for a in range(x.rank)]
-            return y.reduce_window(windows, ones, padding, ones, ones, reduce=window)
+            return y.reduce_window(windows, ones, padding, ones, ones, reduce=kind)
         by = 1
         while by < n:
             y = combine(y, _shifted(site, y, axis, by, fill))

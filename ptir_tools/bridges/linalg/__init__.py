@@ -1,0 +1,1 @@
+"""Algorithms of linear algebra as programs of PTIR: loops over the rows and columns of matrices of known extents."""
