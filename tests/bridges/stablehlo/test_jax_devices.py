@@ -45,6 +45,9 @@ CASES = {
         lambda c: lax.psum(c.sum(), "i") < 100.0, lambda c: c * 1.5 + lax.pmean(jnp.abs(c), "i"), jnp.abs(x)
     ),
     "branch": lambda x: lax.cond(lax.psum(x.sum(), "i") > 0, lambda c: lax.psum(c, "i"), lambda c: c - lax.psum(c, "i"), x),
+    "branches": lambda x: lax.fori_loop(
+        0, 4, lambda k, c: lax.switch(k, [lambda c: lax.psum(c, "i"), lambda c: c + 1, lambda c: c - lax.pmax(c, "i")], c), x
+    ),
     "swapped": lambda x: lax.fori_loop(0, 2, lambda k, c: swapped(c) + c, x),
     "scattered": lambda x: lax.fori_loop(0, 2, lambda k, c: scattered(c) * 0.1 + c, x),
     "called": lambda x: lax.fori_loop(0, 2, lambda k, c: added(added(c)), x),
@@ -92,4 +95,4 @@ def test_devices_exchange_values_within_loops() -> None:
         [sys.executable, "-c", _PROGRAM], cwd=ROOT, env=surroundings, capture_output=True, text=True, timeout=500, check=False
     )
     assert found.returncode == 0, f"{found.returncode}: {found.stderr[-2000:]}"
-    assert found.stdout.split() == ["9"]
+    assert found.stdout.split() == ["10"]

@@ -7,15 +7,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 
-from ptir_tools.bridges.node import results_of
 from ptir_tools.bridges.stablehlo.checks import Checks
-from ptir_tools.bridges.stablehlo.ops.control import both_regions
+from ptir_tools.bridges.stablehlo.ops.control import Regions, chosen, loop
 from ptir_tools.bridges.stablehlo.ops.movement import cut
 from ptir_tools.bridges.stablehlo.ops.reductions import combined, computation
-from ptir_tools.bridges.stablehlo.scopes import CALLS, POISON, RETURNS, Build, Capture, InError, Reader, Scope
+from ptir_tools.bridges.stablehlo.scopes import CALLS, POISON, RETURNS, InError, Reader, Scope
 from ptir_tools.bridges.stablehlo.syntax import Block, Statement
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, refused, sizes_of
-from ptir_tools.core.dtypes import I1, UI32
+from ptir_tools.core.dtypes import UI32
 from ptir_tools.core.lazy import np
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.grammars.parser import Token
@@ -67,7 +66,7 @@ def manual_computation(site: Site, *operands: object) -> list[object]:
         parts = [_shard(site, x, mesh, place, axes) for x, (_, axes) in zip(site.each(operands), given, strict=True)]
         scope.parameters(region.params or site.arguments, parts)
         scopes.append(scope)
-    rows = _run(scopes, region.body)
+    rows = _run(scopes, region)
     require(all(len(row) == len(wanted) for row in rows), "OperandCountMismatch", "a sharding per result is expected")
     columns = zip(*([*site.each(row)] for row in rows), strict=True)
     return [_whole(site, [*x], mesh, places, axes) for x, (_, axes) in zip(columns, wanted, strict=True)]
@@ -97,10 +96,10 @@ def _whole(site: Site, parts: Group, mesh: Mapping[str, int], places: Sequence[M
     return by_part[()]
 
 
-def _run(scopes: Sequence[Scope], body: Sequence[Statement]) -> list[list[object]]:
-    """The results of a body on each device. Raises InError, Violation."""
+def _run(scopes: Sequence[Scope], region: Block) -> list[list[object]]:
+    """The results of a region on each device. Raises InError, Violation."""
     reader = scopes[0].reader
-    for s in body:
+    for s in region.body:
         if s.name in RETURNS:
             return [reader.returned(s, scope) for scope in scopes]
         if not _exchanges(s, reader, set()):
@@ -139,7 +138,7 @@ def _callee(s: Statement) -> str:
     return next((str(x)[1:].strip('"') for x in s.pieces if isinstance(x, Token) and x.type == "SYMBOL"), "")
 
 
-def _exchanged(s: Statement, scopes: Sequence[Scope]) -> list[list[Tensor]]:
+def _exchanged(s: Statement, scopes: Sequence[Scope]) -> Sequence[Sequence[object]]:
     """The results of an op that combines values of devices, on each. Raises InError, Violation."""
     sites = [Site(scope, s, {}) for scope in scopes]
     rows = [[*site.each([site.scope.lookup(name) for name in site.names])] for site in sites]
@@ -151,7 +150,7 @@ def _exchanged(s: Statement, scopes: Sequence[Scope]) -> list[list[Tensor]]:
     return [list(row) for row in zip(*made, strict=True)]
 
 
-def _called(sites: Sequence[Site], rows: Sequence[Group]) -> list[list[Tensor]]:
+def _called(sites: Sequence[Site], rows: Sequence[Group]) -> list[list[object]]:
     """The results of a function, whose ops are inlined here."""
     reader, name = sites[0].scope.reader, _callee(sites[0].statement)
     entry = reader.functions[name]
@@ -164,41 +163,9 @@ def _called(sites: Sequence[Site], rows: Sequence[Group]) -> list[list[Tensor]]:
         scope.parameters(entry.params or entry.body.params, row)
     reader.calls.append(name)
     try:
-        return [[*sites[0].each(row)] for row in _run(scopes, entry.body.body)]
+        return [[*sites[0].each(row)] for row in _run(scopes, entry.body)]
     finally:
         reader.calls.pop()
-
-
-class _Regions:
-    """The regions of one op, which are read for all devices together. Their parameters are those of each device, then what each
-    captures."""
-
-    def __init__(self, sites: Sequence[Site], rows: Sequence[Group], bound: Sequence[str] = ()) -> None:
-        self.sites, self.width = sites, len(rows[0])
-        self.captures = [Capture(site.scope, site.regions, bound) for site in sites]
-        self.own = [x for row in rows for x in row]
-        self.arguments = [*self.own, *(x for capture in self.captures for x in capture.arguments)]
-
-    def run(self, inner: Scope, params: list[Tensor], region: Block, bound: Sequence[str]) -> list[Group]:
-        """The results of a region on each device."""
-        scopes, at = list[Scope](), len(self.own)
-        for k, (site, capture) in enumerate(zip(self.sites, self.captures, strict=True)):
-            scope = Scope(inner.reader, inner.block, inner)
-            scope.device = site.scope.on_device
-            capture.bind(scope, params[at : at + len(capture.arguments)])
-            at += len(capture.arguments)
-            for name, x in zip(bound, params[k * self.width : (k + 1) * self.width], strict=True):
-                scope.values[name] = [x]
-            scopes.append(scope)
-        return [[*self.sites[0].each(row)] for row in _run(scopes, region.body)]
-
-    def made(self, name: str, operands: Sequence[object], builds: Sequence[Build]) -> list[Group]:
-        """The results of the op on each device."""
-        site = self.sites[0]
-        regions = both_regions(site.scope, [x.type for x in self.arguments], builds)
-        found = results_of(site.block.op(name, *operands, regions=regions))[: len(site.types) * len(self.sites)]
-        each = len(found) // len(self.sites)
-        return [found[k * each : (k + 1) * each] for k in range(len(self.sites))]
 
 
 def _agreed(flags: Group, checks: Checks) -> Tensor:
@@ -209,42 +176,21 @@ def _agreed(flags: Group, checks: Checks) -> Tensor:
     return flags[0]
 
 
-def _loop(sites: Sequence[Site], rows: Sequence[Group]) -> list[Group]:
+def _loop(sites: Sequence[Site], rows: Sequence[Group]) -> list[list[object]]:
     """A while loop, with the values of all devices."""
-    test, step = sites[0].regions
-    names = [b.first[1:] for b in sites[0].bindings]
-    regions = _Regions(sites, rows, names)
-
-    def bound(region: Block) -> list[str]:
-        return names or [p.name[1:] for p in region.params if p.name is not None]
-
-    def condition(inner: Scope, params: list[Tensor]) -> Sequence[object]:
-        flags = [row[0] for row in regions.run(inner, params, test, bound(test))]
-        return [_agreed(flags, inner.reader.checks), *params]
-
-    def body(inner: Scope, params: list[Tensor]) -> Sequence[object]:
-        made = regions.run(inner, params, step, bound(step))
-        return [*(x for row in made for x in row), *params[len(regions.own) :]]
-
-    return regions.made("while", [regions.arguments], (condition, body))
+    return loop(sites, rows, _run, lambda flags: _agreed(flags, sites[0].scope.reader.checks))
 
 
-def _branch(sites: Sequence[Site], rows: Sequence[Group]) -> list[Group]:
-    """One of two branches, with the values of all devices."""
-    if len(sites[0].regions) != 2:
-        raise refused("one of several branches in which devices exchange values")
-    regions = _Regions(sites, [[] for _ in rows])
-    flags = [row[0] if row[0].dtype is I1 else row[0].compare_eq(0) for row in rows]
-
-    def build(region: Block) -> Build:
-        return lambda inner, params: [x for row in regions.run(inner, params, region, []) for x in row]
-
-    return regions.made(
-        "cond", [_agreed(flags, sites[0].scope.reader.checks), regions.arguments], [build(region) for region in sites[0].regions]
-    )
+def _branch(sites: Sequence[Site], rows: Sequence[Group]) -> list[list[object]]:
+    """One of several branches, with the values of all devices."""
+    require(len(sites[0].regions) > 1, "OperandCountMismatch", "two regions are expected")
+    selector = _agreed([row[0] for row in rows], sites[0].scope.reader.checks)
+    made = chosen(Regions(sites, [[] for _ in sites], _run), selector)
+    each = len(made) // len(sites)
+    return [[*made[k * each : (k + 1) * each]] for k in range(len(sites))]
 
 
-TOGETHER: dict[str, Callable[[Sequence[Site], Sequence[Group]], list[Group]]] = {
+TOGETHER: dict[str, Callable[[Sequence[Site], Sequence[Group]], list[list[object]]]] = {
     "stablehlo.while": _loop, "stablehlo.if": _branch, "stablehlo.case": _branch, **dict.fromkeys(CALLS, _called),
 }  # fmt: skip
 
