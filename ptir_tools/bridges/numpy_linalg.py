@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from functools import reduce
 
+from ptir_tools.bridges.linalg.einsum import einsum as of_letters
 from ptir_tools.bridges.linalg.factors import exchanged_factors, factored, orthogonal, reflections, solved
+from ptir_tools.bridges.linalg.fourier import mirrored, transformed
 from ptir_tools.bridges.linalg.jacobi import singular_vectors, symmetric_vectors
 from ptir_tools.bridges.linalg.matrices import adjoint, each_matrix, triangle
 from ptir_tools.bridges.linalg.schur import schur
@@ -17,17 +19,14 @@ from ptir_tools.bridges.numpy_array import (
     Traced,
     astype,
     block_of,
-    broadcast_to,
     matmul,
     of_value,
     records,
     refused,
     reshape,
-    transpose,
 )
-from ptir_tools.bridges.numpy_functions import axes_of, diagonal, expand_dims, moveaxis, real, reduced, roll, squeeze, swapaxes
+from ptir_tools.bridges.numpy_functions import axes_of, diagonal, expand_dims, moveaxis, real, roll, squeeze, swapaxes
 from ptir_tools.core.lazy import np
-from ptir_tools.core.transforms import roots
 from ptir_tools.core.typed import Any, cast
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
@@ -155,87 +154,12 @@ def matrix_power(a: Any, n: int) -> Any:
 @records("einsum")
 def einsum(subscripts: str, /, *operands: Any, optimize: Any = False) -> Any:
     """np.einsum: products of two operands after each other, each one product of matrices if it can be."""
-    formula, values = _letters(subscripts.replace(" ", ""), operands)
-    inputs, _, output = formula.partition("->")
-    terms = inputs.split(",")
-    diagonals = [_diagonals(t, x) for t, x in zip(terms, values, strict=True)]
-    term, result = diagonals[0]
-    for i, (other, x) in enumerate(diagonals[1:], 1):
-        later = set(output).union(*terms[i + 1 :])
-        kept = "".join(c for c in dict.fromkeys(term + other) if c in later)
-        result, term = _product(term, other, kept, result, x), kept
-    summed = tuple(i for i, c in enumerate(term) if c not in output)
-    result = reduced("reduce_sum", result, summed) if summed else result
-    term = "".join(c for c in term if c in output)
-    return transpose(result, [term.index(c) for c in output])
-
-
-def _letters(formula: str, operands: Sequence[Any]) -> tuple[str, list[Traced]]:
-    """The formula with an output and with letters for ellipses, and the operands."""
     block = block_of(*operands)
     values = [of_value(x, block) for x in operands]
-    inputs, arrow, output = formula.partition("->")
-    terms = inputs.split(",")
-    free = [c for c in "ZYXWVUTSRQPONMLKJIHGFEDCBA" if c not in formula]
-    counts = [x.ndim - len(t.replace("...", "")) if "..." in t else 0 for t, x in zip(terms, values, strict=True)]
-    if any(n < 0 or (n and "..." not in t) for t, n in zip(terms, counts, strict=True)):
-        raise ValueError(f"einsum: `{formula}` has more letters than an operand has axes")
-    dots = "".join(free[: max(counts, default=0)])
-    shared = np.broadcast_shapes(
-        *(x.shape[t.index(".") : t.index(".") + n] for t, x, n in zip(terms, values, counts, strict=True) if n)
-    )
-    wide = []
-    for t, x, n in zip(terms, values, counts, strict=True):
-        if n:
-            at = t.index(".")
-            x = broadcast_to(x, (*x.shape[:at], *shared[len(shared) - n :], *x.shape[at + n :]))
-        wide.append(x)
-    terms = [t.replace("...", dots[len(dots) - n :]) for t, n in zip(terms, counts, strict=True)]
-    if not arrow:
-        single = sorted(c for c in set("".join(terms)) if "".join(terms).count(c) == 1 and c not in dots)
-        output = dots + "".join(single)
-    return f"{','.join(terms)}->{output.replace('...', dots)}", wide
-
-
-def _diagonals(term: str, x: Traced) -> tuple[str, Traced]:
-    """A term without repeated letters, and the elements where their indices are equal."""
-    while (twice := next((c for c in term if term.count(c) > 1), None)) is not None:
-        first = term.index(twice)
-        second = term.index(twice, first + 1)
-        x = diagonal(x, 0, first, second)
-        term = term[:first] + term[first + 1 : second] + term[second + 1 :] + twice
-    return term, x
-
-
-def _product(a: str, b: str, output: str, x: Traced, y: Traced) -> Traced:
-    """The einsum `a,b->output`."""
-    dtype = np.result_type(x.dtype, y.dtype)
-    x, y = astype(x, dtype), astype(y, dtype)
-    for alone, other in ((a, b), (b, a)):  # a letter of one side alone is summed first
-        lost = tuple(i for i, c in enumerate(alone) if c not in other and c not in output)
-        if lost and alone is a:
-            x, a = reduced("reduce_sum", x, lost), "".join(c for c in a if c in b or c in output)
-        elif lost:
-            y, b = reduced("reduce_sum", y, lost), "".join(c for c in b if c in a or c in output)
-    shared = [c for c in a if c in b]
-    batch, summed = [c for c in shared if c in output], [c for c in shared if c not in output]
-    free = [c for c in a + b if c not in shared]
-    if summed and dtype.kind != "b" and all(x.shape[a.index(c)] == y.shape[b.index(c)] for c in shared):
-        made = x.tensor.dot_general(
-            y.tensor,
-            batch_lhs=[a.index(c) for c in batch],
-            batch_rhs=[b.index(c) for c in batch],
-            contract_lhs=[a.index(c) for c in summed],
-            contract_rhs=[b.index(c) for c in summed],
-        )
-        return transpose(Traced(made), [[*batch, *free].index(c) for c in output])
-    order = output + "".join(summed)
-    wide = []
-    for term, v in ((a, x), (b, y)):
-        placed = transpose(v, sorted(range(len(term)), key=lambda i: order.index(term[i])))
-        wide.append(reshape(placed, [v.shape[term.index(c)] if c in term else 1 for c in order]))
-    product = cast("Traced", wide[0] * wide[1])
-    return reduced("reduce_sum", product, tuple(range(len(output), len(order)))) if summed else product
+    dtype = np.result_type(*(x.dtype for x in values))
+    exact = np.dtype(np.int64) if dtype.kind == "b" else dtype  # any of flags is a sum that is not 0
+    made = Traced(of_letters(subscripts, [astype(x, exact).tensor for x in values], Tensor.broadcast_to))
+    return made != 0 if dtype.kind == "b" else made
 
 
 # ---- Systems and factorizations. A singular matrix gives infinities and NaN where NumPy raises.
@@ -455,30 +379,28 @@ def _matrix_norm(x: Traced, ord: Any, axes: list[int], keepdims: bool) -> Any:
     return reshape(found, [1 if i in axes else n for i, n in enumerate(x.shape)]) if keepdims else found
 
 
-# ---- Spectra: products with a constant matrix, which engines compute as fast transforms
-
-_MOST = 4096  # the longest transform
+# ---- Spectra
 
 
-def _spectrum(name: str, inverse: bool) -> Callable[..., Traced]:
+def _spectrum(name: str) -> Callable[..., Traced]:
+    inverse = name[0] == "i"
+
     def call(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Traced:
-        count = a.shape[axis] if n is None else n
-        halved = name in ("rfft", "irfft")
-        length = (a.shape[axis] - 1) * 2 if name == "irfft" and n is None else count
-        if length > _MOST or (a.shape[axis] != (length // 2 + 1 if name == "irfft" else length)):
-            raise refused(f"np.fft.{name} of {length} elements of {a.shape[axis]}")
-        if a.dtype == np.float16:
-            a = astype(a, np.dtype(np.float32))
-        kind = np.result_type(a.dtype, np.complex64)
-        k = np.arange(length)
-        if name == "irfft":
-            weights = np.where((k[: length // 2 + 1] == 0) | (k[: length // 2 + 1] * 2 == length), 1.0, 2.0)
-            matrix = weights[:, None] * roots(np.outer(k[: length // 2 + 1], k), length, 1)
-        else:
-            matrix = roots(np.outer(k, k[: length // 2 + 1] if halved else k), length, 1 if inverse else -1)
-        matrix = matrix * _scale(norm, inverse, length)
-        moved = astype(moveaxis(a, axis, -1), kind)
-        result = moveaxis(matmul(moved, matrix.astype(kind)), -1, axis)
+        (at,) = axes_of(a, axis)
+        given = a.shape[at]
+        length = n if n is not None else (given - 1) * 2 if name == "irfft" else given
+        if given != (length // 2 + 1 if name == "irfft" else length):
+            raise refused(f"np.fft.{name} of {length} elements of {given}")
+        kind = np.result_type(a.dtype, np.complex64)  # f32 of f16, as NumPy computes
+        x = astype(a, kind).tensor
+        try:
+            x = transformed(mirrored(x, at, length) if name == "irfft" else x, at, inverse=inverse)
+        except ValueError as error:
+            raise refused(f"np.fft.{name}", str(error)) from None
+        if name == "rfft":
+            x = x.slice([0] * x.rank, [length // 2 + 1 if i == at else d for i, d in enumerate(a.shape)])
+        factor = _scale(norm, inverse, length) * (length if inverse else 1)
+        result = cast("Traced", Traced(x) if factor == 1 else Traced(x) * factor)
         return real(result) if name == "irfft" else result
 
     return call
@@ -493,7 +415,7 @@ def _scale(norm: str | None, inverse: bool, n: int) -> float:
 
 
 for _name in ("fft", "ifft", "rfft", "irfft"):
-    FUNCTIONS[f"fft.{_name}"] = _spectrum(_name, _name in ("ifft", "irfft"))
+    FUNCTIONS[f"fft.{_name}"] = _spectrum(_name)
 
 
 def _along_axes(one: str, axes: Sequence[int] | None) -> Callable[..., Any]:

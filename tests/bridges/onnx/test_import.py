@@ -1331,3 +1331,28 @@ def test_a_remainder_by_an_extent_is_one() -> None:
     ]  # fmt: skip
     m = model(made, {"x": ["n", 2]}, ["y"], {"c": np.array([-1]), "z": np.array([0])})
     assert str(same(m, {"x": noise(4, 2)}).main.result_types[0]) == "tensor<f32, ?nx2>"
+
+
+EINSUMS = [  # equations, and the shapes of their operands
+    ("...ij,...jk", (2, 3, 4, 5), (2, 3, 5, 6)),
+    ("...ij,...jk", (2, 3, 4, 5), (3, 5, 6)),
+    ("ij,jk,kl->il", (2, 3), (3, 4), (4, 5)),
+    ("iij->j", (3, 3, 2)),
+    ("iii", (3, 3, 3)),
+    ("ij,ij->ij", (1, 3), (2, 3)),
+    ("ij,ij->", (1, 3), (2, 3)),
+    ("i,j", (3,), (2,)),
+    ("i...->...", (3, 2, 2)),
+    ("bhwc,hkc->bhwk", (2, 3, 4, 5), (3, 6, 5)),
+]
+
+
+@pytest.mark.parametrize("symbols", [False, True])
+@pytest.mark.parametrize(("equation", "shapes"), [(e, s) for e, *s in EINSUMS])
+def test_einsums_are_those_of_numpy(equation: str, shapes: list[tuple[int, ...]], symbols: bool) -> None:
+    """With extents by name, too, which are equal where a letter stands for them."""
+    feeds = {f"x{k}": noise(*s) for k, s in enumerate(shapes)}
+    extents = [[f"d{n}" if symbols and n > 1 else n for n in s] for s in shapes]
+    m = model([node("Einsum", " ".join(feeds), "y", equation=equation)], dict(zip(feeds, extents, strict=True)), ["y"])
+    (found,) = ptir.run(ptir.from_onnx(m), feeds).values()
+    np.testing.assert_allclose(found, np.einsum(equation, *feeds.values()), rtol=1e-4, atol=1e-5)

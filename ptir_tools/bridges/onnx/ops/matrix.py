@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
+from ptir_tools.bridges.linalg.einsum import einsum
 from ptir_tools.bridges.onnx.ops.elementwise import centered
 from ptir_tools.bridges.onnx.ops.shape import cut, expanded
 from ptir_tools.bridges.onnx.table import Node, back, fixed, handles, one_shape, plus, refused, stretched, wide
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.types import Dim
 from ptir_tools.core.violations import Violation, operand
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
@@ -77,90 +75,12 @@ def _number(x: float, like: Tensor) -> float | int:
 
 
 @handles("Einsum")
-def einsum(node: Node) -> Tensor:
+def einstein(node: Node) -> Tensor:
     """Einsum: products, summed over the letters that the result does not have."""
-    equation = node.attr("equation").replace(" ", "")
-    left, arrow, right = equation.partition("->")
-    xs = node.all()
-    given = left.split(",")
-    if len(given) != len(xs):
-        raise Violation("InvalidModel", f"`equation` has {len(given)} terms for {len(xs)} operands")
-    terms = [_number_dots(t, x.rank) for t, x in zip(given, xs, strict=True)]
-    extents: dict[str, Dim] = {}
-    for t, x in zip(terms, xs, strict=True):
-        if len(t) != x.rank:
-            raise Violation("InvalidModel", f"`equation`: the term {t} is for {len(t)} axes, and {x.type} has {x.rank}")
-        for c, d in zip(t, x.shape, strict=True):
-            known = extents.setdefault(c, d)
-            if isinstance(known, int) and isinstance(d, int) and known != d and 1 not in (known, d):
-                raise Violation("InvalidModel", f"`equation`: {c} is {known} in one operand and {d} in another")
-    if arrow:
-        wide_ = max((t for t in terms), key=lambda t: sum(c.isdigit() for c in t))
-        dots = "".join(c for c in wide_ if c.isdigit())
-        out = right.replace("...", dots)
-    else:
-        count = Counter("".join(terms))
-        out = "".join(sorted(c for c in count if c.isdigit())) + "".join(
-            sorted(c for c in count if count[c] == 1 and c.isalpha())
-        )
-    pairs = [_simplify(x, t, out, terms, k) for k, (x, t) in enumerate(zip(xs, terms, strict=True))]
-    x, term = pairs[0]
-    for k, (y, other) in enumerate(pairs[1:], 1):
-        later = out + "".join(t for _, t in pairs[k + 1 :])
-        x, term = _contract(x, term, y, other, later)
-    gone = [i for i, c in enumerate(term) if c not in out]
-    if gone:
-        x, term = x.reduce_sum(gone), "".join(c for c in term if c in out)
-    order = [term.index(c) for c in out]
-    return x if order == sorted(order) else x.transpose(order)
-
-
-def _number_dots(term: str, rank: int) -> str:
-    """A term with digits for the dots, counted from the right."""
-    if "..." not in term:
-        return term
-    n = rank - len(term) + 3
-    return term.replace("...", "".join(str(i) for i in reversed(range(n))))
-
-
-def _simplify(x: Tensor, term: str, out: str, terms: list[str], k: int) -> tuple[Tensor, str]:
-    """A factor without repeated letters, summed over the letters that only it has."""
-    for c in {c for c in term if term.count(c) > 1}:
-        i = term.index(c)
-        j = term.index(c, i + 1)
-        x, term = _diagonal(x, i, j), term[:j] + term[j + 1 :]
-    others = out + "".join(t for i, t in enumerate(terms) if i != k)
-    gone = [i for i, c in enumerate(term) if c not in others]
-    return (x.reduce_sum(gone), "".join(c for c in term if c in others)) if gone else (x, term)
-
-
-def _diagonal(x: Tensor, i: int, j: int) -> Tensor:
-    rest = [a for a in range(x.rank) if a not in (i, j)]
-    n = fixed(x.shape[i])
-    flat = x.transpose([i, j, *rest]).reshape([n * n, *(x.shape[a] for a in rest)])
-    picked = flat.take(x.block.constant([k * n + k for k in range(n)], "si64"))
-    order = [0 if a == i else 1 + rest.index(a) for a in range(x.rank) if a != j]
-    return picked.transpose(order)
-
-
-def _contract(x: Tensor, a: str, y: Tensor, b: str, later: str) -> tuple[Tensor, str]:
-    shared = [c for c in a if c in b]
-    for c in shared:  # an extent of 1 is broadcast
-        i, j = a.index(c), b.index(c)
-        if x.shape[i] != y.shape[j]:
-            shape = one_shape((x.shape[i],), (y.shape[j],))[0]
-            x = stretched(x, tuple(shape if k == i else d for k, d in enumerate(x.shape)))
-            y = stretched(y, tuple(shape if k == j else d for k, d in enumerate(y.shape)))
-    batch = [c for c in shared if c in later]
-    summed = [c for c in shared if c not in later]
-    out = x.dot_general(
-        y,
-        batch_lhs=[a.index(c) for c in batch],
-        batch_rhs=[b.index(c) for c in batch],
-        contract_lhs=[a.index(c) for c in summed],
-        contract_rhs=[b.index(c) for c in summed],
-    )
-    return out, "".join([*batch, *(c for c in a if c not in shared), *(c for c in b if c not in shared)])
+    try:
+        return einsum(node.attr("equation"), node.all(), stretched)
+    except ValueError as error:
+        raise Violation("InvalidModel", f"{error}") from None
 
 
 @handles("MatMulInteger")

@@ -7,18 +7,14 @@ from collections.abc import Sequence
 
 from ptir_tools.bridges.extent_ops import reversed_along
 from ptir_tools.bridges.linalg.factors import factored, solved
+from ptir_tools.bridges.linalg.fourier import mirrored, transformed
 from ptir_tools.bridges.node import results_of
-from ptir_tools.bridges.numbers import conjugate, converted
+from ptir_tools.bridges.numbers import converted
 from ptir_tools.bridges.stablehlo.ops.contractions import contracted
 from ptir_tools.bridges.stablehlo.scopes import Scope
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, refused, sizes_of
 from ptir_tools.core.dtypes import CF32, CF64, F64, SI32
-from ptir_tools.core.lazy import np
-from ptir_tools.core.transforms import roots
 from ptir_tools.core.violations import require
-
-_DIRECT = 64  # the longest transform that is one product with its matrix
-_MOST_PRIME = 2048  # the largest prime factor of a length
 
 
 @handles("stablehlo.triangular_solve")
@@ -55,59 +51,15 @@ def fft(site: Site, x: Tensor) -> Tensor:
     require(fits, "OperandShapeMismatch", f"`fft_length` {list(lengths)} is not that of {x.type}")
     if not math.prod(sizes) * math.prod(lengths):
         return site.full(0, site.type)
-    if kind == "RFFT":
-        whole = transformed(site, converted(x, CF64 if x.dtype is F64 else CF32), last, inverse=False)
-        x = whole.slice([0] * x.rank, [*sizes[:-1], lengths[-1] // 2 + 1])
-        axes.pop()
-    if kind == "IRFFT":
-        axes.pop()
-    for axis in reversed(axes):
-        x = transformed(site, x, axis, inverse=kind[0] == "I")
-    return x if kind != "IRFFT" else transformed(site, _mirror(site, x, lengths[-1]), last, inverse=True).real()
-
-
-def _mirror(site: Site, x: Tensor, n: int) -> Tensor:
-    """The full spectrum of real numbers; `x` is its first half."""
-    count = n - n // 2 - 1
-    if not count:
-        return x
-    *outer, _ = sizes_of(x)
-    part = x.slice([*(0 for _ in outer), 1], [*outer, count])
-    return site.concat([x, conjugate(reversed_along(part, x.rank - 1))], axis=x.rank - 1)
-
-
-def transformed(site: Site, x: Tensor, axis: int, *, inverse: bool) -> Tensor:
-    """The transform along an axis."""
-    order = [*(a for a in range(x.rank) if a != axis), axis]
-    back = [order.index(a) for a in range(x.rank)]
-    y = _transform_last(site, x if axis == x.rank - 1 else x.transpose(order), 1 if inverse else -1)
-    n = sizes_of(x)[axis]
-    if inverse and n > 1:
-        y = y * (1 / n)
-    return y if axis == x.rank - 1 else y.transpose(back)
-
-
-def _transform_last(site: Site, x: Tensor, sign: int) -> Tensor:
-    """The unscaled transform along the last axis: a matrix product for short ones, otherwise by factors of the length."""
-    *outer, n = sizes_of(x)
-    if n == 1:
-        return x
-    first = next((d for d in range(min(_DIRECT, n - 1), 1, -1) if n % d == 0), 1)
-    if n <= _DIRECT or first == 1:
-        if n > _MOST_PRIME:
-            raise refused(f"a transform of {n} elements, which has no small factor")
-        k = np.arange(n)
-        matrix = site.constant(roots(k[:, None] * k, n, sign), x.dtype)
-        rank = x.rank
-        return x.dot_general(matrix, contract_lhs=[rank - 1], contract_rhs=[0])
-    second, rank = n // first, x.rank
-    parts = x.reshape([*outer, first, second])
-    swapped = [*range(rank - 1), rank, rank - 1]
-    inner = _transform_last(site, parts.transpose(swapped), sign)  # [..., second, first]
-    twist = site.constant(roots(np.arange(second)[:, None] * np.arange(first), n, sign), x.dtype)
-    turned = inner * site.broadcast(twist, inner.shape, [rank - 1, rank])
-    result = _transform_last(site, turned.transpose(swapped), sign)  # [..., first, second]
-    return result.transpose(swapped).reshape([*outer, n])
+    try:
+        if kind == "RFFT":
+            whole = transformed(converted(x, CF64 if x.dtype is F64 else CF32), last, inverse=False)
+            x = whole.slice([0] * x.rank, [*sizes[:-1], lengths[-1] // 2 + 1])
+        for axis in reversed(axes if kind in ("FFT", "IFFT") else axes[:-1]):
+            x = transformed(x, axis, inverse=kind[0] == "I")
+        return x if kind != "IRFFT" else transformed(mirrored(x, last, lengths[-1]), last, inverse=True).real()
+    except ValueError as error:
+        raise refused(str(error)) from None
 
 
 # CHLO
