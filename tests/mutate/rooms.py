@@ -100,7 +100,7 @@ ROOMS: dict[str, tuple[Part, ...]] = {
         _part(f"{_D}/pto/order/dependences.py",
               "pto/dependences pto/insert_events pto/passes"),
         _part("passes/pto/*.py",
-              "pto/pass_laws pto/passes pto/bufferize pto/pipeline pto/event_ids pto/insert_events"),
+              "pto/pass_laws pto/passes pto/bufferize pto/pipeline pto/event_ids pto/insert_events pto/split_cores"),
     ),
     "translators": (
         _part("ptir_tools/convert/ptir_to_mind/*.py ptir_tools/convert/mind_to_ptir/*.py",

@@ -15,6 +15,7 @@ import pytest
 from tests.conftest import run_ptir
 from tests.models import FOLDER
 from tests.pto.test_cpp import COMPILER, STUB, compiled
+from tests.pto.test_split_cores import PROGRAMS
 
 STUBBED = f"{COMPILER} -std=c++20 -O0 -w -D__CPU_SIM -I{shlex.quote(str(STUB))} {{source}} -o {{binary}}"
 BUILDS = os.environ.get("PTO_CC", STUBBED)
@@ -60,6 +61,18 @@ def test_a_program_is_compared_with_the_reference(text, more, target, tmp_path):
     found = translated(tmp_path, text, *more, "--check-with", BUILDS, target=target)
     assert found.status == 0 and "compares with the reference engine" in found.err and "PASS: " in found.err, found.err
     assert found.out == translated(tmp_path, text, *more, "-o", "-", target=target).out
+
+
+@compiled
+def test_a_launch_on_several_cores_runs_them_between_their_barriers(tmp_path):
+    """Rows are split over three cores; then all meet, and columns are split."""
+    found = translated(
+        tmp_path, PROGRAMS["columns"], "--cores", "3", "-o", f"{tmp_path}/out/", "--check-with", f"{BUILDS} -pthread"
+    )
+    assert found.status == 0 and "PASS: " in found.err, found.err
+    text = (tmp_path / "out" / "kernels.cpp").read_text()
+    assert "get_block_idx()" in text and text.count("SYNCALL<SyncCoreType::AIVOnly>();") == 1
+    assert "launched.emplace_back" in (tmp_path / "out" / "main.cpp").read_text()
 
 
 @compiled

@@ -26,7 +26,7 @@ from ptir_tools.core.records import replace
 from ptir_tools.core.source import Loc, Span
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects.pto import TARGET
+from ptir_tools.dialects.pto import CORES, TARGET
 from ptir_tools.dialects.pto.targets import A3, Target, find
 from ptir_tools.passes import PassContext, PassFailure, run_pipeline
 
@@ -76,12 +76,15 @@ def _tiled(
     before = diagnostics.errors
     outline = prepared(program, target, options, diagnostics, others)
     _report_unheld(outline, diagnostics)
-    partition = Partition(outline, Tiler(target, program.source), diagnostics)
+    partition = Partition(outline, Tiler(target, program.source, options[CORES]), diagnostics)
     partition.run()
     if diagnostics.errors > before:
         _name_passes(program, target, diagnostics, options)
         return None
-    return linked(partition, used, others)
+    result = linked(partition, used, others)
+    if options[CORES] > 1:
+        run_pipeline(result, f"pto-split-cores{{cores={options[CORES]}}}", PassContext(verify_each=False))
+    return result
 
 
 def _name_passes(program: Program, target: Target, diagnostics: Diagnostics, options: Options) -> None:

@@ -7,6 +7,7 @@ on which of the two axes it has.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.axes import Axis, Dim, Dims, Extent, flat, usual, weight
@@ -32,6 +33,7 @@ _SLOTS = 2 * AHEAD  # loads that are in Mat at once: those before the loop, and 
 _MORE = 1.15  # how many times the least loads a faster block may load
 _PARTS = (2, 4, 8)  # of a long row
 _ACCUMULATED = 4  # bytes of an element of the accumulator
+_START = 1 << 15  # bytes that the pipes could move while the ops of a block start
 _LAST = Axis(1)  # the column axis where there is none
 
 
@@ -111,12 +113,19 @@ class Layout:
                 few.append(b)
         return min(few, key=lambda b: (b.rows * b.columns, -min(b.rows, b.columns)), default=None)
 
-    def blocks(self, target: Target, rows: int | None = None) -> Iterator[Blocks]:
+    def blocks(self, target: Target, rows: int | None = None, cores: int = 1) -> Iterator[Blocks]:
         """Candidate blocks, the best first: for products by the elements that are loaded, for others wide before high. `rows`
-        fixes the rows of a product's block."""
-        if self.inner:
+        fixes the rows of a product's block. With several cores those come first with which the busiest has the least to do."""
+        if cores > 1:
+            known = [b for *_, b in self._rated(target, rows)] if self.inner else [*self.blocks(target)]
+            yield from sorted(known, key=lambda b: self._share(b, target, cores))
+        elif self.inner:
             yield from self._product_blocks(target, rows)
-            return
+        else:
+            yield from self._whole_blocks()
+
+    def _whole_blocks(self) -> Iterator[Blocks]:
+        """Blocks of what is no product, wide before high."""
         widest, whole = _up(usual(self.columns), self.column_unit), self.column in self.reduced
         narrow = [] if whole else _halves(min(_COLUMNS, widest // 2), self.column_unit)
         all_rows = self.row in self.reduced
@@ -130,6 +139,15 @@ class Layout:
                 even = self.row_unit % parts == 0 and usual(self.rows) % (self.row_unit // parts) == 0
                 if even and isinstance(self.rows, int) and usual(self.columns) % (parts * self.column_unit) == 0:
                     yield Blocks(self.row_unit, usual(self.columns) // parts, parts=parts)
+
+    def _share(self, b: Blocks, target: Target, cores: int) -> float:
+        """How long the busiest core takes, if one loop over blocks is split. A loop that folds is not."""
+        sides = (self.row, self.rows, b.high), (self.column, self.columns, b.wide)
+        trips = [*(usual(a.size) for a in self.loops), *(-(-usual(n) // size) for a, n, size in sides if a is not self.folded)]
+        part = min((-(-n // cores) / n for n in trips if n), default=1.0)
+        if self.inner:
+            return part * self._cycles(b, target)
+        return part * prod(trips) * (b.rows * b.columns * SI32.size + _START)
 
     def smaller(self, target: Target) -> Iterator[Blocks]:
         """More blocks, for a kernel that fits none of `blocks`: all of a product, the fastest first, and the smallest."""

@@ -52,9 +52,10 @@ class Kernel:
 class Tiler:
     """Builds and checks the PTO of single kernels."""
 
-    def __init__(self, target: Target, source: Source | None) -> None:
+    def __init__(self, target: Target, source: Source | None, cores: int = 1) -> None:
         self.target = target
         self.source = source
+        self.cores = cores  # over which kernels are split
 
     def smallest(self, kernel: Kernel, shapes: Shapes, read: Sequence[Value]) -> Diagnostics:
         """The errors of a kernel in the smallest blocks of its best layout; `read` are its inputs."""
@@ -85,7 +86,7 @@ class Tiler:
         for layout in layouts(shapes):
             tight: list[Blocks] = []
             hopeless: bool | None = None
-            for size in layout.blocks(self.target):
+            for size in layout.blocks(self.target, cores=self.cores):
                 output, report = self.made(shapes, layout, size, name, inputs, outputs)
                 wrong = _wrong(report)
                 if not wrong and self._has_room(output.main):
@@ -197,8 +198,10 @@ class Tiler:
         return program, report
 
     def finished(self, program: Program) -> Program:
-        """A kernel after all passes of its target. It prefetches where the carried tiles have addresses and the check of events
-        can prove the result."""
+        """A kernel after all passes of its target, split over the cores. It prefetches where the carried tiles have addresses and
+        the check of events can prove the result."""
+        if self.cores > 1:
+            run_pipeline(program, f"pto-split-cores{{cores={self.cores}}}", PassContext(verify_each=False))
         if not _open_inside(program.main):
             ahead = clone(program)
             run_pipeline(ahead, "pto", PassContext(verify_each=False, diagnostics=(report := Diagnostics(self.source))))
@@ -284,7 +287,7 @@ class Partition:
         self._run(self.outline.function, self.steps)
         for kernel in self.kernels:
             kernel.outputs = self._outputs(kernel)
-        if not self.diagnostics.errors:
+        if not self.diagnostics.errors and self.tiler.cores == 1:
             self._chain(self.steps, {})
 
     def _chain(self, steps: list[Step], known: dict[Hashable, Program | None]) -> None:

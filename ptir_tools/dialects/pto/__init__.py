@@ -13,10 +13,15 @@ TILES = "pto-canonicalize,pto-canonicalize-views,pto-infer-tile-info,pto-legaliz
 BOUND = "pto-bufferize,pto-canonicalize,pto-insert-events"  # addresses, then what waits for what
 
 
+SPLIT = "pto.split"  # an attribute of a program for `pto-split-cores`: over how many cores
+
+
 def _for_target(program: Program, options: Mapping[str, object]) -> None:
-    """The program with the target of `options`, or with its own."""
+    """The program with the target of `options`, or with its own, to be split over the cores of `options`."""
     if options["target"]:
         targets.retarget(program, options["target"])
+    if options["cores"] != 1:
+        program.attrs[SPLIT] = str(options["cores"])
 
 
 def _target(name: str) -> str:
@@ -34,6 +39,25 @@ TARGET: Option[str | None] = Option(  # over the module's own
     parse=_target,
     commands=("verify", "run", "translate", "plan"),
     help="PTO: the target, a3 or a5.",
+)
+
+
+def _cores(text: str) -> int:
+    """A number of cores. Raises ValueError."""
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_CORES:
+        raise ValueError(f"`{text}` is not a number of cores from 1 to {MOST_CORES}")
+    return int(text)
+
+
+MOST_CORES = 1024
+CORES = Option(
+    "cores",
+    1,
+    flag="--cores",
+    metavar="N",
+    parse=_cores,
+    commands=("translate",),
+    help="PTO: split the kernels over N cores.",
 )
 HAZARDS = Option("hazards", True)  # the hazard check is part of verify
 ROOM = Option("room", False)  # what is live at once must have room: an error, no warning
@@ -89,15 +113,15 @@ DIALECT = Dialect(
     pipeline=f"{TILES},pto-insert-events",
     pipelines={
         "pto": Pipeline(
-            f"{TILES},pto-software-pipeline,pto-canonicalize,{BOUND}",
-            "The complete pipeline for a target: clean up, infer, load ahead in loops, bind tiles to addresses, add events.",
-            {"target": ""},
+            f"{TILES},pto-split-cores,pto-software-pipeline,pto-canonicalize,{BOUND}",
+            "The complete pipeline for a target: clean up, infer, split over cores, load ahead, bind tiles, add events.",
+            {"target": "", "cores": 1},
             _for_target,
         )
     },
     passes="ptir_tools.passes.pto",
     type_text=late(f"{_HERE}.types", "type_text"),
-    options=(TARGET, HAZARDS, ROOM, FORMS, DIALECT_VERSION),
+    options=(TARGET, CORES, HAZARDS, ROOM, FORMS, DIALECT_VERSION),
     check=late(f"{_HERE}.check", "check"),
     check_despite_errors=late(f"{_HERE}.check", "check_elements"),
     explain=value(f"{_HERE}.codes", "CODES"),

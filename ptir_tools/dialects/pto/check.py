@@ -7,9 +7,10 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Function, Op, operand_type
 from ptir_tools.core.violations import Violation, operand, operands, require, result
-from ptir_tools.dialects.pto import FORMS, HAZARDS, ROOM, fifos, legality
+from ptir_tools.dialects.pto import FORMS, HAZARDS, MOST_CORES, ROOM, fifos, legality
 from ptir_tools.dialects.pto.memory import bounds, capacity, info
 from ptir_tools.dialects.pto.order import hazards
+from ptir_tools.dialects.pto.structure import BLOCK_DIM
 from ptir_tools.dialects.pto.targets import target_of
 from ptir_tools.dialects.pto.types import type_text
 
@@ -23,6 +24,8 @@ def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
         diagnostics.violation(violation, op.loc, op)
     for op, said in fifos.too_large(program):
         diagnostics.warning("CapacityExceeded", said, op.loc, help="the next tile would be written over its end")
+    for function in program.functions:
+        launch(program, function, diagnostics)
     target = target_of(program, options, diagnostics)
     tiles = {f: info.infer(f, target) for f in program.functions}
     clashing = set[Op]()
@@ -38,6 +41,22 @@ def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
     if options[HAZARDS] and diagnostics.errors == before:
         with collector_paused():
             hazards.check(program, diagnostics, target)
+
+
+def launch(program: Program, function: Function, diagnostics: Diagnostics) -> None:
+    """Check that a function can be launched on as many cores as it says: it returns nothing, and no core has others behind it."""
+    stated = function.attrs.get(BLOCK_DIM, "1")
+    number = str(stated).partition(":")[0].strip()
+    if not number.isdecimal() or not 1 <= int(number) <= MOST_CORES:
+        message = f"{BLOCK_DIM} is {stated}, must be a number of cores from 1 to {MOST_CORES}"
+        diagnostics.error("TypeMismatch", message, function.loc)
+    elif int(number) > 1 and function.results:
+        diagnostics.error("TypeMismatch", f"@{function.name} is launched on several cores, and returns values", function.loc)
+    elif int(number) > 1 and fifos.users(program):
+        message = f"@{function.name} is launched on several cores, and passes tiles through FIFOs"
+        diagnostics.error(
+            "IllegalOnTarget", message, function.loc, help="launch it on one, which has a cube core and two vector cores"
+        )
 
 
 def check_elements(program: Program, diagnostics: Diagnostics, options: Options) -> None:

@@ -8,8 +8,10 @@ from ptir_tools.core.declare import OPS
 from ptir_tools.core.ir import ASYNC, Op, OpDef, operand_type
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.facts import facts, facts_of
+from ptir_tools.dialects.pto.structure import SYNCALL
 from ptir_tools.dialects.pto.types import EventType, TileType
 
+EVERY_PIPE = ("ALL", SYNCALL)  # what a barrier says that waits for every pipe
 PIPES = ("S", "V", "M", "MTE1", "MTE2", "MTE3", "FIX")
 
 
@@ -60,7 +62,7 @@ def asynchronous(op: Op) -> bool:
 
 def pipes_of_barrier(opcode: str) -> list[int]:
     """The numbers of the pipes that a barrier waits for."""
-    return [i for i, name in enumerate(PIPES) if opcode == "ALL" or pipe_of_opcode(opcode) == name]
+    return [i for i, name in enumerate(PIPES) if opcode in EVERY_PIPE or pipe_of_opcode(opcode) == name]
 
 
 @cache

@@ -32,6 +32,20 @@ is_push = _named("tile.push")  # puts a tile into a FIFO
 is_pop = _named("tile.pop")  # takes a tile from a FIFO
 moves = _named("tile.push", "tile.pop")  # passes a tile through a FIFO
 is_subblock = _named("subblock")  # gives the number of the vector core that runs
+is_block_idx = _named("block_idx")  # gives the number of the core of the launch that runs
+SYNCALL = "SYNCALL"  # the opcode of a barrier for every core of the launch
+BLOCK_DIM = "pto.block_dim"  # the attribute of an entry that says on how many cores it is launched
+
+
+def block_dim(function: Function) -> int:
+    """On how many cores a function is launched: its attribute `pto.block_dim`, else 1."""
+    stated = str(function.attrs.get(BLOCK_DIM, 1)).partition(":")[0].strip()
+    return int(stated) if stated.isdecimal() else 1
+
+
+def meets(op: Op) -> bool:
+    """Whether an op waits for every core of the launch."""
+    return is_barrier(op) and op.attr("opcode") == SYNCALL
 
 
 def callees(ops: Iterable[Op], program: Program) -> list[Function]:

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.declare import Many, op
-from ptir_tools.core.dtypes import I1
+from ptir_tools.core.declare import ASKS_NOTHING, Many, op
+from ptir_tools.core.dtypes import I1, SI64
 from ptir_tools.core.evaluate import Context, Data, run_block
 from ptir_tools.core.ir import READS, WAITS, WRITES, Op, operand_type
 from ptir_tools.core.ir import Region as Block
+from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.types import Type
-from ptir_tools.core.violations import Violation, operand, require
+from ptir_tools.core.violations import Violation, operand, require, result
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant
-from ptir_tools.dialects.pto.pipes import pipe_of_opcode
+from ptir_tools.dialects.pto.pipes import EVERY_PIPE, pipe_of_opcode
 from ptir_tools.dialects.pto.run.machine import machine
-from ptir_tools.dialects.pto.types import ScalarType, type_text
+from ptir_tools.dialects.pto.structure import SYNCALL
+from ptir_tools.dialects.pto.types import ScalarType, scalar, type_text
 
 Region = Callable[..., tuple[Data, ...]]  # what a body is given for a block
 CALLS = 64  # nested at run time; calls that recurse are refused before
@@ -150,13 +152,28 @@ def sync(wait: Many, *, context: Context) -> None:
 
 
 def sync_op_types(*, opcode: str) -> tuple[Type, ...]:
-    """An opcode, or ALL."""
-    require(opcode == "ALL" or pipe_of_opcode(opcode) is not None, "TypeMismatch", f"`{opcode}` is not an opcode", at=opcode)
+    """An opcode, ALL or SYNCALL."""
+    known = opcode in EVERY_PIPE or pipe_of_opcode(opcode) is not None
+    require(known, "TypeMismatch", f"`{opcode}` is not an opcode", at=opcode)
     return ()
 
 
 @op("pto.sync.op", infer=sync_op_types, traits=WAITS)
 def sync_op(*, opcode: str, context: Context) -> None:
     """A barrier: all issued ops on the pipe of an opcode complete, or with ALL those of every pipe:
-    `pto.sync.op #pto.op<TADD>`."""
-    machine(context).drain(None if opcode == "ALL" else pipe_of_opcode(opcode))
+    `pto.sync.op #pto.op<TADD>`. With SYNCALL (extension) those of every core of the launch."""
+    machine(context).drain(None if opcode in EVERY_PIPE else pipe_of_opcode(opcode))
+    if opcode == SYNCALL:
+        machine(context).meet()
+
+
+def block_idx_types(*, to: Type) -> Type:
+    """A number of i64."""
+    require(to is scalar(SI64), "TypeMismatch", f"the result is {type_text(to)}, expected i64", at=result())
+    return to
+
+
+@op("pto.block_idx", infer=block_idx_types, traits=READS, asks=ASKS_NOTHING)
+def block_idx(*, to: ScalarType, context: Context) -> Array:
+    """Which core of the launch runs, from 0 to `pto.block_dim` - 1: `%b = pto.block_idx : i64`. Extension."""
+    return np.asarray(machine(context).block, np.int64)

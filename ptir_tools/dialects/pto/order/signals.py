@@ -22,7 +22,7 @@ from ptir_tools.dialects.pto.carried import classes
 from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.memory.info import infer
 from ptir_tools.dialects.pto.memory.windows import Access, overlap, placed
-from ptir_tools.dialects.pto.pipes import PIPES, asynchronous, is_tile_op, pipe_of, pipes_of_barrier
+from ptir_tools.dialects.pto.pipes import EVERY_PIPE, PIPES, asynchronous, is_tile_op, pipe_of, pipes_of_barrier
 from ptir_tools.dialects.pto.rules import EVENT_IDS
 from ptir_tools.dialects.pto.structure import is_assign, is_barrier, is_call, is_loop, is_while
 from ptir_tools.dialects.pto.targets import Target
@@ -401,7 +401,7 @@ class _Placement:
     def barrier(self, op: Op) -> None:
         """Make all later ops wait for one pipe, or for every pipe."""
         opcode = op.attr("opcode")
-        if opcode == ALL and len(self.plan.cores) == 1:
+        if opcode in EVERY_PIPE and len(self.plan.cores) == 1:
             whole = Unit(self.plan.cores[0], ALL)
             self.instructions(op).append((BARRIER, _FlagKey(0, whole, whole)))
             self.issued[whole.core] = dict.fromkeys(self.known, self.position)

@@ -16,7 +16,7 @@ from ptir_tools.dialects.pto.ptoas.reader import Reserved, entries, read_functio
 from ptir_tools.dialects.pto.ptoas.statements import statement
 from ptir_tools.dialects.pto.ptoas.table import CORES
 from ptir_tools.dialects.pto.ptoas.writer import write
-from ptir_tools.dialects.pto.structure import is_call
+from ptir_tools.dialects.pto.structure import BLOCK_DIM, is_call
 from ptir_tools.dialects.pto.text.format import entry
 from ptir_tools.dialects.pto.text.literals import unquoted
 from ptir_tools.dialects.pto.types import MemRefType, memref
@@ -43,10 +43,11 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
         functions: list[Node] = []
         shared: list[Reserved] = []
         _collect(root, program, functions)
+        launched = any(unquoted(e.token()) == BLOCK_DIM for node in functions for e in entries(node))
         for node in functions:
             if not node.parts("block"):
                 continue  # a declaration
-            function = read_function(node, diagnostics, statement, shared)
+            function = read_function(node, diagnostics, statement, shared, launched)
             if program.function(function.name) is not None:
                 diagnostics.error("RedefinedValue", f"@{function.name} is defined twice", function.loc)
                 continue

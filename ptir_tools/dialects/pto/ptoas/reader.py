@@ -21,6 +21,7 @@ from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.memory.info import tile_bytes
 from ptir_tools.dialects.pto.ptoas.flow import Flow, defined, fixed, has_pipe, written
 from ptir_tools.dialects.pto.ptoas.types import BufferType, OtherType, PointerType, Spelled, ViewType, parse
+from ptir_tools.dialects.pto.structure import BLOCK_DIM
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.types import INDEX_TYPE, ScalarType, TileType, memref, tile, type_text
 from ptir_tools.grammars.parser import Node, Token
@@ -117,6 +118,7 @@ class Reader:
     shared: list[Reserved] = field(default_factory=list)  # buffers of all functions
     pipe: Pipe | None = None  # the one of ops that name none
     piped: bool = False  # whether the function has a pipe
+    launched: bool = False  # whether the module says on how many cores its entry is launched
     warned: bool = False
     depth: int = 0
     loc: Loc = 0
@@ -318,15 +320,19 @@ _KINDS: dict[type, str] = {
 }  # fmt: skip
 
 
+_KEPT = ("pto.entry", BLOCK_DIM)  # attributes of a function
+
+
 def read_function(
-    node: Node, diagnostics: Diagnostics, statement: Callable[[Reader, Node], None], shared: list[Reserved]
+    node: Node, diagnostics: Diagnostics, statement: Callable[[Reader, Node], None], shared: list[Reserved], launched: bool
 ) -> Function:
     """A function. The numbers of the core that runs are parameters after its own ones. `shared` gets its reserved buffers."""
     made = Function(literals.unquoted(node.token("SYMBOL")[1:]), loc=node.loc)
-    made.attrs = {key: literals.attribute(e) for e in entries(node) if (key := literals.unquoted(e.token())) == "pto.entry"}
+    made.attrs = {key: literals.attribute(e) for e in entries(node) if (key := literals.unquoted(e.token())) in _KEPT}
     listed = [x for part in node.parts("results") for x in part.tokens()]
     made.result_types = [t for x in listed if isinstance(t := parse(str(x)), ScalarType)]
-    reader = Reader(diagnostics, statement, made, made, Flow(node, fixed(node, _bytes)), shared=shared, piped=has_pipe(node))
+    flow = Flow(node, fixed(node, _bytes))
+    reader = Reader(diagnostics, statement, made, made, flow, shared=shared, piped=has_pipe(node), launched=launched)
     reader.read_body(node)
     placed = next((x for x in reader.known.values() if isinstance(x, Reserved) and x.placed), None)
     if placed is not None and (free := next((s for s in reader.every if s.address is None and s.own), None)) is not None:

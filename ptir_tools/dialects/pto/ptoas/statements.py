@@ -60,9 +60,11 @@ def unordered(r: Reader, node: Node) -> None:
 
 
 def core_number(r: Reader, node: Node, name: str) -> None:
-    """The number of the core that runs: a parameter; of a vector core with a pipe, `pto.subblock`."""
-    if name == "subblock_idx" and r.piped:
-        r.bind(defined(node)[0], r.emit("pto.subblock", [], {"to": scalar(SI64)}, name).results[0])
+    """The number of the core that runs: a parameter; of a vector core with a pipe, `pto.subblock`; where the module says on how
+    many cores it is launched, `pto.block_idx`."""
+    known = {"subblock_idx": r.piped and "pto.subblock", "block_idx": r.launched and "pto.block_idx"}.get(name)
+    if known:
+        r.bind(defined(node)[0], r.emit(known, [], {"to": scalar(SI64)}, name).results[0])
         return
     found = next((p for p in r.made.params if p.name == name), None)
     if found is None:

@@ -28,7 +28,18 @@ from ptir_tools.dialects.pto.pipes import is_tile_op
 from ptir_tools.dialects.pto.ptoas import table
 from ptir_tools.dialects.pto.ptoas.types import LAYOUTS, PADS
 from ptir_tools.dialects.pto.rules import group
-from ptir_tools.dialects.pto.structure import callees, has_events, is_call, is_view, tiles_of, value_of
+from ptir_tools.dialects.pto.structure import (
+    BLOCK_DIM,
+    block_dim,
+    callees,
+    has_events,
+    is_block_idx,
+    is_call,
+    is_view,
+    meets,
+    tiles_of,
+    value_of,
+)
 from ptir_tools.dialects.pto.targets import A3, Target, target_of
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.addresses import addresses_first
@@ -96,7 +107,8 @@ class _Text(Kernel):
                 self.refuse("a tile is no parameter of a kernel", f.loc)
         self.block(f)
         self.part()
-        marked = " attributes {pto.entry}" if entry else ""
+        given = [*["pto.entry"] * entry, *[f"{BLOCK_DIM} = {block_dim(f)} : i32"] * (block_dim(f) > 1)]
+        marked = f" attributes {{{', '.join(given)}}}" if given else ""
         return [
             f"{STEP}func.func @{function_name(f)}({', '.join(params)}){marked} {{\n",
             *(f"{STEP * 2}{line.rstrip()}\n" for line in self.head),
@@ -317,6 +329,10 @@ class _Text(Kernel):
             flow(self, op)
         elif is_call(op):
             self.call(op)
+        elif meets(op):
+            self.refuse("the assembler has no barrier of all cores; a kernel of one function needs none", op.loc)
+        elif is_block_idx(op):
+            self.line(f"%{self.name(op.result)} = pto.get_block_idx")
         elif is_view(op):
             self.subview(op)
         elif is_tile_op(op.defn):

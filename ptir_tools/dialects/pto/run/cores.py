@@ -1,8 +1,9 @@
-"""The cores of a kernel, which run at the same time and pass tiles through FIFOs.
+"""The cores of a kernel, which run at the same time: those of a launch, or those that pass tiles through FIFOs.
 
-Each core is a thread with a machine of its own. One thread runs at a time: until it has to wait for a FIFO, or ends. So a run is
-always the same. A core does its ops in the order of the text. Memory is shared: what a core does before it pushes a tile, or
-frees a slot, is complete for the core that pops the tile, or gets the slot. Other accesses of the same elements are races.
+Each core is a thread with a machine of its own. One thread runs at a time: until it has to wait for a FIFO or a barrier, or ends.
+So a run is always the same. Memory is shared: what a core does before it pushes a tile, or frees a slot, is complete for the core
+that pops the tile, or gets the slot. What all do before a barrier is complete behind it. Other accesses of the same elements are
+races.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ptir_tools.dialects.pto.run.storage import Box, Marks, Part, Tile, box
 from ptir_tools.dialects.pto.structure import is_open, moves
 from ptir_tools.dialects.pto.types import type_text
 
+LAUNCHED = "launched"  # the side of a core of a launch
 AXES = {"rows": 0, "columns": 1}
 Piece = tuple[Array, Array]  # the elements of a tile, and which of them are defined
 Clock = tuple[int, ...]
@@ -48,13 +50,23 @@ class Fifo:
         return min(map(len, self.parts)) > self.popped[number]
 
 
+@dataclass(slots=True, eq=False)
+class Meeting:
+    """The barrier of all cores: how often they met, and of the next time the clocks and cycles of those that have come."""
+
+    times: int = 0
+    clocks: list[Clock] = field(default_factory=list)
+    cycles: list[int] = field(default_factory=list)
+    last: tuple[list[Clock], int] = ([], 0)  # of the time before: the clocks, and the cycle of the last core
+
+
 class _Stopped(BaseException):
     """The run has failed in another core."""
 
 
 @dataclass(slots=True, eq=False)
 class Core:
-    """One core: the functions that it runs, one after the other. `number` is that of a vector core."""
+    """One core: the functions that it runs, one after the other. `number` is that of a vector core, or of a core of a launch."""
 
     cores: Cores
     function: Function  # the one that runs
@@ -107,6 +119,19 @@ class Core:
         require(held, "OutOfBounds", f"{name} has no tile that was popped and not freed")
         fifo.freed[self.number] += 1
         fifo.returned[self.number].append(tuple(self.clock))
+
+    def meet(self, cycle: int) -> int:
+        """Wait until all cores are at a barrier. The cycle at which the last one comes, if this one comes at `cycle`."""
+        meeting, before = self.cores.meeting, self.cores.meeting.times
+        meeting.clocks.append(tuple(self.clock))
+        meeting.cycles.append(cycle)
+        if len(meeting.clocks) == len(self.cores.all):
+            meeting.last = meeting.clocks, max(meeting.cycles)
+            meeting.times, meeting.clocks, meeting.cycles = before + 1, [], []
+        self._wait(lambda: meeting.times > before, "the other cores at a barrier")
+        clocks, last = meeting.last
+        self.learn(clocks)
+        return last
 
     def learn(self, clocks: Iterable[Clock]) -> None:
         """What is complete by these clocks is complete here."""
@@ -163,6 +188,7 @@ class Cores:
         self.all: dict[tuple[str, int], Core] = {}  # by side and number
         self.failed = False
         self.fifos: dict[str, Fifo] = {}
+        self.meeting = Meeting()
         self.marks: dict[int, Marks] = {}  # of each memory, by its identity: the accesses of each core
         for op in (op for f in program.functions for op in f.ops() if is_open(op)):
             one, many = 1, self.count
@@ -176,6 +202,10 @@ class Cores:
         for number in range(self.count if side == VECTOR else 1):
             core = self.all.setdefault((side, number), Core(self, function, number))
             core.work.append((function, work))
+
+    def launch(self, function: Function, number: int, work: Callable[[Core], object]) -> None:
+        """Let core `number` of a launch do `work`, a run of `function`, when `run` is called."""
+        self.all[LAUNCHED, number] = Core(self, function, number, [(function, work)])
 
     def run(self) -> None:
         """Run the cores until all have ended. Raises what the first one that fails raises, and Violation("Deadlock")."""
@@ -204,4 +234,4 @@ class Cores:
 
     def _state(self) -> list[object]:
         moved = [(len(p), *f.popped, *f.freed) for f in self.fifos.values() for p in f.parts]
-        return [*moved, *(c.ended for c in self.all.values())]
+        return [*moved, self.meeting.times, len(self.meeting.clocks), *(c.ended for c in self.all.values())]

@@ -20,6 +20,7 @@ from ptir_tools.core.types import UNKNOWN
 from ptir_tools.dialects.pto.memory.info import tile_bytes
 from ptir_tools.dialects.pto.run.machine import Machine, Task, Tile, static_shape
 from ptir_tools.dialects.pto.run.timeline import Timeline
+from ptir_tools.dialects.pto.structure import block_dim
 from ptir_tools.dialects.pto.targets import target_of
 from ptir_tools.dialects.pto.types import MemRefType, ScalarType, TileType, type_text
 
@@ -72,9 +73,12 @@ class Executable:
 
     def _run(self, machine: Machine, arguments: Sequence[Array], context: Context) -> tuple[Array, ...]:
         made = [argument(p, a, machine) for p, a in zip(self.function.params, arguments, strict=True)]
-        if machine.runs_apart(self.function):
-            machine.start_core(self.function, made)
+        if (cores := block_dim(self.function)) > 1:
+            machine.launch(self.function, made, cores)
             results: tuple[Any, ...] = ()
+        elif machine.runs_apart(self.function):
+            machine.start_core(self.function, made)
+            results = ()
         else:
             results = run_block(self.function, made, context)
             machine.drain()

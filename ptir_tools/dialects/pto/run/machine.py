@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from copy import copy
+from functools import partial
 from random import Random
 
 from ptir_tools.core import arrays
@@ -172,23 +173,42 @@ class Machine:
 
     def start_core(self, function: Function, arguments: Sequence[object]) -> None:
         """Let a core run a function on these arguments when the entry has ended. A core has pipes and spaces of its own."""
-
-        def work(core: Core) -> None:
-            context = copy(self.context)
-            own = Machine(context, self.program, self.target, "sequential", self.undef, self.random, core=core)
-            own.memories = {key: (root, Marks(m.name, root.size, root.shape)) for key, (root, m) in self.memories.items()}
-            context.state, context.env = own, {}
-            try:
-                run_block(function, arguments, context)
-                own.drain()
-            finally:
-                self.first, self.context.failed = self.first or own.first, self.context.failed or context.failed
-                own.close()
-
         require(
             self.timeline is None, "IllegalOnTarget", f"the timeline shows one core, and @{function.name} runs on one of its own"
         )
-        self.cores.start(function, work)
+        self.cores.start(function, partial(self._on, function, arguments, "sequential", None))
+
+    def launch(self, function: Function, arguments: Sequence[object], cores: int) -> None:
+        """Let as many cores run the same function on these arguments when `Cores.run` is called."""
+        for k in range(cores):
+            timeline = self.timeline.core() if self.timeline is not None else None
+            self.cores.launch(function, k, partial(self._on, function, arguments, self.order, timeline))
+
+    def _on(self, function: Function, arguments: Sequence[object], order: str, timeline: Timeline | None, core: Core) -> None:
+        """Run a function on a core, with a machine of its own."""
+        context = copy(self.context)
+        own = Machine(context, self.program, self.target, order, self.undef, self.random, timeline, core=core)
+        own.memories = {key: (root, Marks(m.name, root.size, root.shape)) for key, (root, m) in self.memories.items()}
+        own.races = self.races
+        context.state, context.env = own, {}
+        try:
+            run_block(function, arguments, context)
+            own.drain()
+        finally:
+            self.first, self.context.failed = self.first or own.first, self.context.failed or context.failed
+            own.close()
+
+    @property
+    def block(self) -> int:
+        """The number of the core of a launch."""
+        return self.core.number if self.core is not None and not self.cores.users else 0
+
+    def meet(self) -> None:
+        """Wait until all cores of the launch are here, after everything that was issued."""
+        if self.core is not None:
+            last = self.core.meet(self.timeline.now if self.timeline is not None else 0)
+            if self.timeline is not None:
+                self.timeline.meet(self.context.op, last)
 
     def close(self) -> None:
         """Release all memory, which has reference cycles."""
@@ -316,10 +336,10 @@ class Machine:
         event = first.results[-1] if first.results else None
         hint = f"add `wait(%{event.name})`" if event is not None and isinstance(event.type, EventType) else None
         if apart:
-            message, hint = (
-                f"{message}: they are on different cores",
-                "let one core push a tile after it, which the other pops before",
-            )
+            message += ": they are on different cores"
+            hint = "let one core push a tile after it, which the other pops before"
+            if not self.cores.users:
+                hint = "let the cores meet in between: `pto.sync.op #pto.op<SYNCALL>`"
         labels = [(first.loc, "the earlier access")]
         self.first = self.first or Violation(code, message, help=hint, loc=second.loc, labels=labels)
         if self.context.diagnostics is not None:

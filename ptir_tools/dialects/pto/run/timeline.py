@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 BOX = 16  # rows and columns of what the matrix unit does at once; along K it is `DEPTH` bytes
 DEPTH = 32
-EVENT, SYNCHRONOUS, PIPE = "event", "synchronous", "pipe"  # why an op did not start earlier
+EVENT, SYNCHRONOUS, PIPE, MEETS = "event", "synchronous", "pipe", "barrier"  # why an op did not start earlier
 SHOWN = 20  # lines of the critical path in a report
 OVER = "nothing left to do"
 
@@ -76,12 +76,18 @@ class Timeline:
     of: dict[object, Span] = field(default_factory=dict)  # by event
     issued: Span | None = None  # what must be complete before the next op is issued
     syncs: list[Span] = field(default_factory=list)  # waits of the scalar unit, from the first event missing to the last there
+    cores: list[Timeline] = field(default_factory=list)  # of a launch on several
 
     def begin(self, target: Target | None) -> None:
         """Clear the timeline. Without a target the costs are those of a3."""
         self.target, self.issued = target or A3, None
-        for noted in (self.spans, self.moved, self.last, self.of, self.syncs):
+        for noted in (self.spans, self.moved, self.last, self.of, self.syncs, self.cores):
             noted.clear()
+
+    def core(self) -> Timeline:
+        """The timeline of one more core of a launch."""
+        self.cores.append(one := Timeline(self.target))
+        return one
 
     def add(
         self,
@@ -113,11 +119,22 @@ class Timeline:
     def wait(self, op: Op | None, events: Iterable[object]) -> None:
         """Issue later ops only after these events."""
         spans = tuple([self.of[e] for e in events if e in self.of])
-        before = self.issued.end if self.issued is not None else 0
+        before = self.now
         for span in spans:
             self._after(span)
         if op is not None and spans and self.issued is not None:
             self.syncs.append(Span(op, "S", before, max(self.issued.end, before + 1), None, "", spans))
+
+    @property
+    def now(self) -> int:
+        """The cycle from which the next op can be issued."""
+        return self.issued.end if self.issued is not None else 0
+
+    def meet(self, op: Op | None, last: int) -> None:
+        """Issue later ops only from cycle `last` on, when the last core is at the barrier `op`."""
+        if op is not None and last > self.now:
+            self.issued = Span(op, "S", self.now, last, self.issued, MEETS)
+            self.syncs.append(self.issued)
 
     def barrier(self, pipes: Iterable[str]) -> None:
         """Issue later ops only after all issued ops of these pipes."""
@@ -149,7 +166,7 @@ class Timeline:
     @property
     def makespan(self) -> int:
         """The cycle at which the last op ends."""
-        return max((s.end for s in self.spans), default=0)
+        return max(max((s.end for s in self.spans), default=0), *(c.makespan for c in self.cores), 0)
 
     def busy(self) -> dict[str, int]:
         """The busy cycles of each pipe that ran an op."""
@@ -184,8 +201,15 @@ class Timeline:
         return path[::-1]
 
     def report(self, source: Source | None = None) -> Iterator[tuple[str, Sequence[str], Sequence[Sequence[str]]]]:
-        """Tables for people: title, columns, rows."""
+        """Tables for people: title, columns, rows. Of several cores: the cycles of each, then the tables of the slowest."""
         whole = self.makespan
+        if self.cores:
+            slowest = max(self.cores, key=lambda c: c.makespan)
+            each = [(str(k), str(c.makespan), *_busiest(c)) for k, c in enumerate(self.cores)]
+            yield f"{whole} cycles on {len(self.cores)} cores", ("core", "cycles", "ops", "busiest", "busy"), each
+            for title, columns, lines in slowest.report(source):
+                yield f"core {self.cores.index(slowest)}: {title}", columns, lines
+            return
         moved = sorted(self.moved.items())
         yield "bytes per space", ("space", "read", "written"), [(name, str(m.read), str(m.written)) for name, m in moved]
         count = Counter(s.pipe for s in self.spans)
@@ -208,6 +232,14 @@ class Timeline:
 
     def chrome_trace(self, source: Source | None = None) -> dict[str, object]:
         """The run for about://tracing and Perfetto: a lane per pipe, an arrow per event that is waited for; a cycle is 1 us."""
+        if self.cores:
+            cores = [dict(e, pid=k) for k, c in enumerate(self.cores) for e in c.events(source)]
+            named = [{"name": "process_name", "ph": "M", "pid": k, "args": {"name": f"core {k}"}} for k in range(len(self.cores))]
+            return {"traceEvents": [*named, *cores], "displayTimeUnit": "ms", "otherData": {"costs": self.target.name}}
+        return {"traceEvents": self.events(source), "displayTimeUnit": "ms", "otherData": {"costs": self.target.name}}
+
+    def events(self, source: Source | None = None) -> list[dict[str, object]]:
+        """The lanes, ops and arrows of a Chrome trace."""
         shown = [*self.spans, *self.syncs]
         used = {s.pipe for s in shown}
         events: list[dict[str, object]] = []
@@ -226,7 +258,14 @@ class Timeline:
                 events.append({**arrow, "ph": "s", "tid": lanes[w.pipe], "ts": w.end - 1})
                 events.append({**arrow, "ph": "f", "bp": "e", "tid": lanes[s.pipe], "ts": into})
                 arrows += 1
-        return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"costs": self.target.name}}
+        return events
+
+
+def _busiest(timeline: Timeline) -> tuple[str, str, str]:
+    """The number of ops, and the busiest pipe with its cycles."""
+    busy = timeline.busy()
+    pipe = max(busy, key=lambda p: busy[p], default="")
+    return str(len(timeline.spans)), pipe, str(busy.get(pipe, 0))
 
 
 def cycles(

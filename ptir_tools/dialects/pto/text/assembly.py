@@ -35,7 +35,7 @@ from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Op, Operand, Region, Value, operand_type
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.order.signals import BARRIER, Signal, Signals, cores_of, signals_of
-from ptir_tools.dialects.pto.structure import is_barrier, is_fifo, is_subblock, is_sync
+from ptir_tools.dialects.pto.structure import is_barrier, is_fifo, is_subblock, is_sync, meets
 from ptir_tools.dialects.pto.targets import target_of
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.addresses import addresses_first, late
@@ -96,6 +96,8 @@ class _Text:
                 yield _signal(x, len(self.signals.cores) > 1)
             elif (flow := _CONTROL.get(x.defn.short)) is not None:
                 yield from flow(self, x)
+            elif meets(x):
+                yield "syncall;\n"
             elif not is_sync(x) and not is_barrier(x):  # they are their flags
                 yield f"{_statement(x)};\n"
 

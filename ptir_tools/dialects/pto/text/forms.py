@@ -36,7 +36,7 @@ _FORMS: dict[str, str] = {
     "tile, address : tile, address": "tile.assign",
     "x : x, to": "tile.expands tile.tri",
     "x : to": "tile.ci",
-    " : to": "tile.undef tile.pop subblock",
+    " : to": "tile.undef tile.pop subblock block_idx",
     "": "fifo.open fifo.free",
     "x : x -> to": "tile.abs tile.neg tile.cvt tile.trans tile.reshape tile.fillpad tile.fillpad.inplace tile.fillpad.expand",
     "a, b : a -> to": "tile.cmp tile.cmps tile.partadd tile.partmul tile.partmax tile.partmin",

@@ -156,7 +156,15 @@ inline void wait_flag_dev(int id) { stub::put(stub::Item::Wait, PIPE_S, {-1, 1 -
 inline void set_intra_block(pipe_t p, int id) { stub::put(stub::Item::Set, p, {-1, stub::core, 0, id}); }
 inline void wait_intra_block(pipe_t q, int id) { stub::put(stub::Item::Wait, q, {-1, 1 - stub::core, 0, id}); }
 
+inline thread_local uint32_t block = 0;
+inline int64_t get_block_idx() { return block; }
+
 namespace pto {
+
+namespace cpu_sim {
+inline void set_execution_context(uint32_t block_idx, uint32_t) { block = block_idx; }
+}  // namespace cpu_sim
+enum class SyncCoreType { AIVOnly, AICOnly, Mix };
 
 enum class TileType { Vec, Mat, Left, Right, Acc, Bias, Scaling, ScaleLeft, ScaleRight };
 enum class BLayout { RowMajor, ColMajor };

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value, operand_type
-from ptir_tools.dialects.pto.order.signals import BARRIER, SET, Signal
+from ptir_tools.dialects.pto.order.signals import BARRIER, CUBE, SET, VECTOR, Signal
 from ptir_tools.dialects.pto.pipes import is_tile_op
-from ptir_tools.dialects.pto.structure import is_view
+from ptir_tools.dialects.pto.structure import is_view, meets
 from ptir_tools.dialects.pto.targets import A3, Target
 from ptir_tools.dialects.pto.text.addresses import addresses_first
 from ptir_tools.dialects.pto.text.cpp import memory
@@ -156,7 +156,14 @@ def _invoke(kernel: Kernel, op: Op) -> None:
     kernel.line(f"{function_name(callee)}({', '.join(given)});")
 
 
-_FLOW = {"scf.for": _loop, "scf.if": _branch, "scf.while": _repeat, "func.call": _invoke}
+def _barrier(kernel: Kernel, op: Op) -> None:
+    """A barrier of pipes is its flags; one of all cores is behind them."""
+    if meets(op):
+        kernel.line(f"SYNCALL<SyncCoreType::{_CORES[kernel.signals.cores]}>();")
+
+
+_CORES = {(VECTOR,): "AIVOnly", (CUBE,): "AICOnly", (CUBE, VECTOR): "Mix", (VECTOR, CUBE): "Mix"}
+_FLOW = {"sync.op": _barrier, "scf.for": _loop, "scf.if": _branch, "scf.while": _repeat, "func.call": _invoke}
 
 
 # Variables

@@ -12,6 +12,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Host, Options, Program
 from ptir_tools.core.lazy import np
 from ptir_tools.dialects.pto.order.signals import cores_of
+from ptir_tools.dialects.pto.structure import block_dim
 from ptir_tools.dialects.pto.targets import A3, target_of
 from ptir_tools.dialects.pto.text.cpp.flow import parameters
 from ptir_tools.dialects.pto.text.cpp.kernel import Kernel
@@ -46,7 +47,7 @@ _HEAD = """// Calls {name} on the arrays in the files NAME.bin of a folder, and 
 #define set_intra_block(...)
 #define wait_intra_block(...)
 #endif
-
+{barrier}
 #include "{kernels}"
 
 static std::string folder = "data";
@@ -64,8 +65,45 @@ static void made(const char *name, const std::vector<char> &bytes) {{
   std::ofstream(folder + "/" + name + ".out", std::ios::binary).write(bytes.data(), bytes.size());
 }}
 
-int main(int count, char **words) {{
+"""
+_MAIN = """int main(int count, char **words) {
   if (count > 1) folder = words[1];
+"""
+_INCLUDED = """
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+// One core runs at a time in the simulator. Each runs until it is at a barrier of all cores, or has ended.
+static std::mutex turn;
+static std::condition_variable changed;
+static thread_local std::unique_lock<std::mutex> *mine;
+static int arrived = 0, met = 0;
+
+static void meet() {{
+  const int before = met;
+  if (++arrived == {cores}) {{
+    arrived = 0;
+    ++met;
+    changed.notify_all();
+  }} else {{
+    changed.wait(*mine, [&] {{ return met != before; }});
+  }}
+}}
+
+template <auto...> static void all_cores() {{ meet(); }}
+#define SYNCALL all_cores
+"""
+_LAUNCH = """  // on a chip: {name}<<<{cores}, nullptr, stream>>>(…)
+  std::vector<std::thread> launched;
+  for (int k = 0; k < {cores}; ++k)
+    launched.emplace_back([&, k] {{
+      std::unique_lock<std::mutex> hold(turn);
+      mine = &hold;
+      pto::cpu_sim::set_execution_context(k, 0);
+      {call}
+    }});
+  for (auto &core : launched) core.join();
 """
 
 
@@ -87,8 +125,10 @@ def host(program: Program, options: Options) -> Host:
                 arguments.append(f"*({kind} *){variable}.data()")
                 extents.setdefault(p.name, []).append(name)
     name = function_name(main)
-    call = f"  {name}({', '.join(arguments)});\n"
-    text = "".join([_HEAD.format(name=name, kernels=KERNELS), *reads, call, *writes, "  return 0;\n}\n"])
+    call, cores = f"{name}({', '.join(arguments)});", block_dim(main)
+    started = _LAUNCH.format(name=name, cores=cores, call=call) if cores > 1 else f"  {call}\n"
+    head = _HEAD.format(name=name, kernels=KERNELS, barrier=_INCLUDED.format(cores=cores) if cores > 1 else "")
+    text = "".join([head, _MAIN, *reads, started, *writes, "  return 0;\n}\n"])
 
     def files(arrays: Mapping[str, Array]) -> dict[str, Array]:
         found = dict[str, "Array"]()
