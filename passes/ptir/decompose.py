@@ -5,20 +5,22 @@ from __future__ import annotations
 from ptir_tools.core.dialect import Program
 from ptir_tools.dialects.ptir.composites.calls import expand, expandable
 from ptir_tools.dialects.ptir.composites.decompose import DECOMPOSED
+from ptir_tools.dialects.ptir.kernels.targets import TARGETS
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.patterns import Effect
 
-OPTIONS = {"calls-only": False}
+OPTIONS = {"calls-only": False, "for-engine": False}
 
 
 def run(program: Program, context: PassContext) -> None:
     """Replace layer_norm, clamp and known custom calls by ops that gpt.rs has.
 
-    With `calls-only`, only custom calls are replaced; engines run this first.
+    With `calls-only`, only custom calls are replaced. With `for-engine`, those stay for which the engines have kernels.
     """
     for rw in context.rewriters(program):
         for op in filter(expandable, rw.body()):
-            if context.step("expand-call", op):
+            kept = context.options["for-engine"] and TARGETS[op.attr("target")].has_kernel
+            if not kept and context.step("expand-call", op):
                 expand(op, rw)
                 context.count("expand-call")
     if not context.options["calls-only"]:

@@ -30,6 +30,7 @@ else:
     xla = lazy("ptir_tools.engines.xla")
 
 PIPELINE = "dce{constants=true},raise-bytes,canonicalize,fold-weights,raise-strides,raise-contractions,cse{keep-peak=false},dce"
+WITHOUT_CALLS = "decompose{calls-only=true,for-engine=true}"
 CONVOLUTIONS = "convolutions,fold-scales{range=true}"
 
 
@@ -137,7 +138,7 @@ def _pipeline(program: Program) -> str:
     present = {op.defn for block in program.blocks() for op in block.body}
     convolves = any(d.name in PTIR.pipelines["network"].suits for d in present)
     calls = convolves or any(d.traits & CALLS for d in present)
-    return ",".join([*([CONVOLUTIONS] if convolves else []), *(["decompose{calls-only=true}"] if calls else []), PIPELINE])
+    return ",".join([*([CONVOLUTIONS] if convolves else []), *([WITHOUT_CALLS] if calls else []), PIPELINE])
 
 
 _ENGINES: dict[str, Callable[[Program, Function, RunOptions], Executable]] = {

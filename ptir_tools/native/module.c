@@ -11,6 +11,7 @@
 #include "kernels.h"
 #include "placement.h"
 #include "pool.h"
+#include "trees.h"
 #if defined(__unix__)
 #include <unistd.h>
 #endif
@@ -48,6 +49,7 @@ struct call {
     union {
         int number;
         double epsilon;
+        ptir_forest forest;
         struct {
             int number; /* as above */
             ptir_quantizing to;
@@ -636,6 +638,67 @@ static int byte_sums(call *c, PyObject *const *args)
     const Py_buffer *out = &c->view[0], *x = &c->view[1];
     return (is_dense(out) && out->shape[0] == x->shape[0] && (x->shape[1] == 1 || x->strides[1] == 1)) ||
            fail("the arrays do not fit each other, or do not lie in order");
+}
+
+PyDoc_STRVAR(trees_doc, "trees(out, x, nodes, roots, leaves, targets, weights, kind): the SUM, MAX or MIN of the weights of the leaves that\n"
+                        "each row of x, [rows, features], reaches, for each target; out is [rows, targets], both of f32 or of f64.\n"
+                        "nodes, roots, leaves [nodes, 2] and targets are si32, as trees.h says, weights like out.");
+
+static void run_trees(const call *c, ptir_watch *watch)
+{
+    (c->view[0].itemsize == 4 ? ptir_trees_f32 : ptir_trees_f64)(&c->with.forest, watch);
+}
+
+/* Whether all nodes, leaves and targets are there; find which questions the nodes ask. */
+static int is_forest(ptir_forest *f, const Py_buffer *nodes, size_t targets, size_t wide)
+{
+    const int32_t *word = nodes->buf, count = (int32_t)nodes->shape[0];
+    f->asks = 0, f->whole = 1;
+    for (int32_t i = 0; i < count; i++, word += nodes->shape[1]) {
+        const int32_t *to = word + wide, *entries = f->leaves + 2 * i;
+        int is_leaf = to[1] == i && to[2] == i;
+        f->asks |= (to[0] & ~PTIR_TREE_FEATURE) != 0;
+        if ((size_t)(to[0] & PTIR_TREE_FEATURE) >= f->features || to[0] < 0 || to[1] >= count || to[2] >= count ||
+            (!is_leaf && (to[1] <= i || to[2] <= i)) || entries[0] < 0 || entries[0] > entries[1] || (size_t)entries[1] > targets)
+            return 0;
+        f->whole = f->whole && (!is_leaf || (size_t)(entries[1] - entries[0]) == f->outputs);
+        for (int32_t k = 0; f->whole && k < entries[1] - entries[0]; k++)
+            f->whole = f->targets[entries[0] + k] == k;
+    }
+    for (size_t i = 0; i < targets; i++)
+        if (f->targets[i] < 0 || (size_t)f->targets[i] >= f->outputs)
+            return 0;
+    for (size_t i = 0; i < f->trees; i++)
+        if (f->roots[i] < 0 || f->roots[i] >= count)
+            return 0;
+    return 1;
+}
+
+static int trees(call *c, PyObject *const *args)
+{
+    static const char *const formats[] = {"fd", "fd", "i", "i", "i", "i", "fd"};
+    static const int ranks[] = {2, 2, 2, 1, 2, 1, 1};
+    long kind = PyLong_AsLong(args[7]);
+    int good = !PyErr_Occurred();
+    c->run = run_trees;
+    for (int i = 0; i < 7 && good; i++)
+        good = takes(c, args[i], ranks[i], formats[i], i == 0);
+    if (!good)
+        return 0;
+    const Py_buffer *v = c->view, *x = &v[1];
+    ptrdiff_t wide = v[0].itemsize / 4;
+    good = kind == PTIR_SUM || kind == PTIR_MAX || kind == PTIR_MIN;
+    for (int i = 0; i < 7; i++)
+        good = good && (i == 1 || is_dense(&v[i]));
+    good = good && v[0].shape[0] == x->shape[0] && x->itemsize == v[0].itemsize && v[6].itemsize == v[0].itemsize &&
+           (x->shape[1] == 1 || x->strides[1] == x->itemsize) && v[2].shape[1] == (wide == 1 ? 4 : 6) && v[2].shape[0] <= INT32_MAX &&
+           v[4].shape[0] == v[2].shape[0] && v[4].shape[1] == 2 && v[5].shape[0] == v[6].shape[0] && v[5].shape[0] <= INT32_MAX;
+    if (!good)
+        return fail("the arrays are not dense, or do not fit each other");
+    c->with.forest = (ptir_forest){x->buf, v[2].buf, v[6].buf, v[0].buf, v[3].buf, v[4].buf, v[5].buf,
+                                   (size_t)x->shape[0], (size_t)v[3].shape[0], (size_t)x->shape[1], (size_t)v[0].shape[1],
+                                   x->strides[0] / x->itemsize, (int)kind, 0, 0};
+    return is_forest(&c->with.forest, &v[2], (size_t)v[5].shape[0], (size_t)wide) || fail("the trees are not sound");
 }
 
 PyDoc_STRVAR(rescaled_doc,
@@ -1364,13 +1427,13 @@ static const struct {
 } kernels[] = {
     {"gemm", gemm, 5, 1}, {"igemm", igemm, 5, 1}, {"bgemm", bgemm, 4, 0}, {"pack", pack, 3, 1}, {"unpack", unpack, 2, 0}, {"gemv", gemv, 3, 0}, {"conv", conv, 7, 1},
     {"windows", windows, 7, 1}, {"layer_norm", layer_norm, 5, 0}, {"fold", fold, 3, 0}, {"rescaled", rescaled, 4, 0},
-    {"largest", largest, 2, 0}, {"byte_sums", byte_sums, 2, 0},
+    {"largest", largest, 2, 0}, {"byte_sums", byte_sums, 2, 0}, {"trees", trees, 8, 0},
     {"transpose", transpose, 3, 0}, {"copy", copy, 2, 0}, {"take", take_rows, 3, 0}, {"window", window, 4, 0}, {"integers", integers, 4, 0},
     {"tiles", tiles, 9, 1}, {"attention", attention, 11, 0},
     /* Only tasks, not functions of the module. */
     {"several", several, 2, 0}, {"inside", inside, 3, 0}, {"branch", branch, 2, 0}, {"repeat", repeat, 4, 0}, {"walk", walk, 3, 0},
 };
-enum { GEMM, IGEMM, BGEMM, PACK, UNPACK, GEMV, CONV, WINDOWS, LAYER_NORM, FOLD, RESCALED, LARGEST, BYTE_SUMS, TRANSPOSE, COPY, TAKE, WINDOW, INTEGERS, TILES, ATTENTION, SEVERAL, INSIDE, BRANCH, REPEAT, WALK,
+enum { GEMM, IGEMM, BGEMM, PACK, UNPACK, GEMV, CONV, WINDOWS, LAYER_NORM, FOLD, RESCALED, LARGEST, BYTE_SUMS, TREES, TRANSPOSE, COPY, TAKE, WINDOW, INTEGERS, TILES, ATTENTION, SEVERAL, INSIDE, BRANCH, REPEAT, WALK,
        KERNELS };
 
 /* Run a call without the GIL. Returns 0 with an exception if a signal handler raised, or if the call was refused. */
@@ -1439,6 +1502,7 @@ CALLED(fold, FOLD)
 CALLED(rescaled, RESCALED)
 CALLED(largest, LARGEST)
 CALLED(byte_sums, BYTE_SUMS)
+CALLED(trees, TREES)
 CALLED(transpose, TRANSPOSE)
 CALLED(copy, COPY)
 CALLED(take, TAKE)
@@ -1699,6 +1763,7 @@ static PyMethodDef methods[] = {
     {"rescaled", (PyCFunction)(void (*)(void))py_rescaled, METH_FASTCALL, rescaled_doc},
     {"largest", (PyCFunction)(void (*)(void))py_largest, METH_FASTCALL, largest_doc},
     {"byte_sums", (PyCFunction)(void (*)(void))py_byte_sums, METH_FASTCALL, byte_sums_doc},
+    {"trees", (PyCFunction)(void (*)(void))py_trees, METH_FASTCALL, trees_doc},
     {"transpose", (PyCFunction)(void (*)(void))py_transpose, METH_FASTCALL, transpose_doc},
     {"copy", (PyCFunction)(void (*)(void))py_copy, METH_FASTCALL, copy_doc},
     {"take", (PyCFunction)(void (*)(void))py_take, METH_FASTCALL, take_doc},

@@ -197,12 +197,12 @@ def test_passes_suit_the_ops_of_a_program() -> None:
         "func @f(%x: tensor<f32, 8x8>) -> tensor<f32, 8x8> {\n  %s = custom_call(%x) CALL -> tensor<f32, 8x8>\n  return %s\n}\n"
     )
     called = ptir.read(text.replace("CALL", 'target["ptir.softmax.v1"] attrs[{axis = 1}]'))
-    assert choose._pipeline(called) == f"decompose{{calls-only=true}},{choose.PIPELINE}"
+    assert choose._pipeline(called) == f"{choose.WITHOUT_CALLS},{choose.PIPELINE}"
     image = ptir.read(
         "func @f(%x: tensor<f32, 1x5x5x2>) -> tensor<f32, 1x3x3x18> {\n"
         "  %y = extract_patches(%x) window[3, 3] strides[1, 1] -> tensor<f32, 1x3x3x18>\n  return %y\n}\n"
     )
-    assert choose._pipeline(image) == f"{choose.CONVOLUTIONS},decompose{{calls-only=true}},{choose.PIPELINE}"
+    assert choose._pipeline(image) == f"{choose.CONVOLUTIONS},{choose.WITHOUT_CALLS},{choose.PIPELINE}"
 
 
 def test_dead_ops_are_left_out_of_a_copy_unless_something_looks_at_them() -> None:

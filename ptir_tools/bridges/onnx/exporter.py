@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 from ptir_tools.bridges.onnx import cells as cells  # whose idioms are declared
+from ptir_tools.bridges.onnx import forests as forests
 from ptir_tools.bridges.onnx.emitter import Emitter, InError, Out, inner_reads, needed, read_by, rename
 from ptir_tools.bridges.onnx.idioms import GROUPS, IDIOMS
 from ptir_tools.bridges.onnx.lowerings import CALLS, COMPOSED, LOWERINGS
@@ -30,6 +31,7 @@ else:
 OPSET, OLDEST = 21, 13
 LARGEST = (1 << 31) - (1 << 20)  # bytes of initializers: the limit of protobuf, less some for the graph
 _ALIGN = 64
+DOMAINS = {DOMAIN: 1, "ai.onnx.ml": 3}  # and their operator sets
 
 
 def model(
@@ -170,8 +172,8 @@ class Exporter(Emitter):
 
     def _model(self, graph: onnx.GraphProto) -> onnx.ModelProto | None:
         opsets = [onnx.helper.make_opsetid("", self.opset)]
-        if any(node.domain == DOMAIN for node in graph.node):
-            opsets.append(onnx.helper.make_opsetid(DOMAIN, 1))
+        present = {node.domain for node in graph.node}
+        opsets += [onnx.helper.make_opsetid(domain, number) for domain, number in DOMAINS.items() if domain in present]
         proto = onnx.helper.make_model(graph, opset_imports=opsets, producer_name="ptir-tools", producer_version=_version())
         for key, value in self.program.attrs.get(METADATA, {}).items():
             proto.metadata_props.add(key=key, value=value)

@@ -20,7 +20,7 @@ from ptir_tools.core.ir import Element, Function, Op, Operand, Value, operand_ty
 from ptir_tools.core.types import TensorType, TupleType
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
-from ptir_tools.dialects.ptir.composites.express import FUNCTIONS, SPECIAL
+from ptir_tools.dialects.ptir.composites.express import EXACT, FUNCTIONS, SPECIAL
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.rewrite.driver import GreedyConfig, apply_patterns_and_fold_greedily
 from ptir_tools.rewrite.pattern_set import PatternSet
@@ -36,7 +36,8 @@ def prepared(
 ) -> Outline:
     """The live ops of the entry. Constants that are not splats become parameters, whose values go to the option CONSTANTS, else a
     warning lists them. `others` are names that they must not have."""
-    composites = {**FUNCTIONS, **SPECIAL, **APPROXIMATIONS, **(LOSSY_FORMULAS if options[LOSSY] else {})}
+    trees = {"custom_call": EXACT["custom_call"]}
+    composites = {**trees, **FUNCTIONS, **SPECIAL, **APPROXIMATIONS, **(LOSSY_FORMULAS if options[LOSSY] else {})}
     program, ranges, refused = expanded(decomposed(program, composites), target, EXPANSIONS, LAST)
     return Preparation(program, options, diagnostics, RULES, ranges, refused, others).run()
 

@@ -10,7 +10,7 @@ from ptir_tools.core.arrays import Array, holds
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import BF16, F16, F32, SI8, UI8, DType
 from ptir_tools.core.evaluate import Data
-from ptir_tools.core.ir import Function, Op, Region
+from ptir_tools.core.ir import CALLS, Function, Op, Region
 from ptir_tools.core.lazy import late, lazy, np
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.engines import numpy as numpy_engine
@@ -169,6 +169,7 @@ _FORMS: dict[str, Builder] = {
 }
 _FORMS |= dict.fromkeys(("quantize", "requantize", "dequantize"), late("ptir_tools.engines.native.quantize", "rescaled"))
 
+_CALLS: dict[str, Builder] = {"ptir.tree_ensemble.v1": late("ptir_tools.engines.native.trees", "ensemble")}
 
 _packed_bytes = late("ptir_tools.engines.native.products", "packed_bytes")
 
@@ -178,6 +179,8 @@ def _form(op: Op) -> str:
 
 
 def _builder(op: Op) -> Builder:
+    if op.defn.traits & CALLS and (builder := _CALLS.get(op.attr("target"))) is not None:
+        return builder
     return _BUILDERS.get(fusion.role(op)) or _FORMS.get(_form(op)) or numpy_engine.builder(op)
 
 

@@ -32,6 +32,7 @@ NAMES = (
     "rescaled",
     "largest",
     "byte_sums",
+    "trees",
     "transpose",
     "take",
     "tiles",

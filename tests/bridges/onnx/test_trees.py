@@ -152,3 +152,74 @@ def test_ensembles_of_set_5(kind: type, how: int) -> None:
         (found,) = ptir.run(ptir.from_onnx(m), [x]).values()
         np.testing.assert_allclose(found, transform(wanted), rtol=1e-5, atol=1e-6)
         node.attribute.pop()
+
+
+def test_what_came_in_as_one_operator_goes_out_as_one() -> None:
+    """With base values, the average, the classes and their transformation; a target without weights keeps its base value."""
+    rng = np.random.default_rng(3)
+    for op, outputs, attrs in (
+        ("TreeEnsembleRegressor", ["y"], {"n_targets": 1}),
+        ("TreeEnsembleRegressor", ["y"], {"n_targets": 3, "base_values": [0.5, -1.0, 2.0], "aggregate_function": "AVERAGE"}),
+        ("TreeEnsembleRegressor", ["y"], {"n_targets": 2, "aggregate_function": "MIN"}),
+        ("TreeEnsembleClassifier", ["label", "scores"], {"classlabels_int64s": [0, 1, 2], "base_values": [0.5, -1.0, 2.0]}),
+        ("TreeEnsembleClassifier", ["label", "scores"], {"classlabels_int64s": [5, 1, 9], "post_transform": "SOFTMAX"}),
+        ("TreeEnsembleClassifier", ["label", "scores"], {"classlabels_int64s": [0, 1, 2], "post_transform": "LOGISTIC"}),
+        ("TreeEnsembleClassifier", ["label", "scores"], {"classlabels_int64s": [0, 1], "one": 0, "base_values": [0.25]}),
+        ("TreeEnsembleClassifier", ["label", "scores"], {"classlabels_int64s": [4, 1], "one": 0, "post_transform": "LOGISTIC"}),
+        ("TreeEnsembleClassifier", ["label", "scores"], {"classlabels_int64s": [0, 1], "one": 1}),
+    ):
+        lists, leaves = grown(5, 4, 4, BRANCHES)
+        kind, one = "class" if "Classifier" in op else "target", attrs.pop("one", None)
+        count = len(attrs.get("classlabels_int64s", [0] * attrs.get("n_targets", 1)))
+        entries = [(t, n, k if one is None else one) for t, n in leaves for k in (range(count) if one is None else (one,))]
+        if "base_values" in attrs and one is None:
+            entries = [entry for entry in entries if entry[2] != 1 or entry[0] == 2]
+        trees, nodes, ids = zip(*entries, strict=True)
+        weights = [float(w) for w in rng.standard_normal(len(ids))]
+        named = {f"{kind}_{k}": [*v] for k, v in {"treeids": trees, "nodeids": nodes, "ids": ids, "weights": weights}.items()}
+        node = helper.make_node(op, ["x"], outputs, domain="ai.onnx.ml", **lists, **named, **attrs)
+        given = [helper.make_tensor_value_info("x", 1, ["n", 4])]
+        graph = helper.make_graph([node], "g", given, [onnx.ValueInfoProto(name=name) for name in outputs])
+        sets = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]
+        program = ptir.from_onnx(helper.make_model(graph, opset_imports=sets, ir_version=9))
+        back = ptir.to_onnx(program)
+        assert [n.op_type for n in back.graph.node] == [op], attrs
+        x = (rng.integers(-4, 5, (40, 4)) / 2).astype(np.float32)
+        wanted = ptir.run(program, {"x": x}, engine="reference").values()
+        found = onnxruntime.InferenceSession(back.SerializeToString()).run(None, {"x": x})
+        for a, b in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(a, b, 1e-5, 1e-6)
+        again = ptir.run(ptir.from_onnx(back), {"x": x}, engine="native").values()
+        for a, b in zip(again, wanted, strict=True):
+            np.testing.assert_allclose(a, b, 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"nodes_truenodeids": [1, 0, 0]}, None),
+        ({"nodes_truenodeids": [7, 0, 0]}, "a child is a node that its tree does not have"),
+        ({"nodes_modes": ["BRANCH_LEQ", "BRANCH_LT", "LEAF"], "nodes_truenodeids": [1, 0, 0]}, "a tree has no root"),
+        ({"nodes_featureids": [4, 0, 0]}, "a node asks for none of 4 features, at 0"),
+        ({"target_ids": [0, 3]}, "a target is none of 1, at 1"),
+        ({"target_nodeids": [1, 9]}, "a leaf is a node that its tree does not have"),
+        ({"nodes_modes": ["BRANCH_LEQ", "LEAF", "NONE"]}, "a tree that branches by NONE"),
+        ({"nodes_values": [0.5, 0.0]}, "trees whose lists of nodes are not alike"),
+    ],
+)
+def test_trees_that_are_not_sound_are_refused(change: dict[str, Any], message: str | None) -> None:
+    lists = {
+        "nodes_treeids": [0, 0, 0], "nodes_nodeids": [0, 1, 2], "nodes_featureids": [1, 0, 0], "nodes_values": [0.5, 0.0, 0.0],
+        "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"], "nodes_truenodeids": [1, 0, 0], "nodes_falsenodeids": [2, 2, 0],
+        "target_treeids": [0, 0], "target_nodeids": [1, 2], "target_ids": [0, 0], "target_weights": [1.0, 2.0],
+    }  # fmt: skip
+    node = helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", n_targets=1, **(lists | change))
+    given = [helper.make_tensor_value_info("x", 1, ["n", 4])]
+    graph = helper.make_graph([node], "g", given, [onnx.ValueInfoProto(name="y")])
+    sets = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]
+    m = helper.make_model(graph, opset_imports=sets, ir_version=9)
+    if message is None:
+        ptir.from_onnx(m)
+        return
+    with pytest.raises(ptir.Rejected, match=message):
+        ptir.from_onnx(m)

@@ -1,184 +1,241 @@
-"""Ensembles of decision trees (`ai.onnx.ml`). All rows go down all trees, one level at a time."""
+"""Ensembles of decision trees (`ai.onnx.ml`): one custom call, and ops on the sums."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ptir_tools.bridges.onnx.ops.elementwise import sigmoid
 from ptir_tools.bridges.onnx.ops.shape import cut
-from ptir_tools.bridges.onnx.table import Node, handles, plus, refused, stretched
+from ptir_tools.bridges.onnx.table import Node, handles, plus, refused
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.dtypes import F32, F64, SI32, SI64
+from ptir_tools.core.dtypes import F32, F64, SI64
 from ptir_tools.core.lazy import np
+from ptir_tools.core.records import NamedTuple
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.dialects.ptir.composites import layers
+from ptir_tools.dialects.ptir.kernels.targets.trees import EQ, GE, GT, LE, LEAF, LT, NE
 
 ML = "ai.onnx.ml"
-DEEPEST = 256  # levels; each is a few ops
-_COMPARED = {
-    "BRANCH_LEQ": "compare_le", "BRANCH_LT": "compare_lt", "BRANCH_GTE": "compare_ge", "BRANCH_GT": "compare_gt",
-    "BRANCH_EQ": "compare_eq", "BRANCH_NEQ": "compare_ne",
+TARGET = "ptir.tree_ensemble.v1"
+MODES = {
+    "BRANCH_LEQ": LE, "BRANCH_LT": LT, "BRANCH_GTE": GE, "BRANCH_GT": GT, "BRANCH_EQ": EQ, "BRANCH_NEQ": NE, "LEAF": LEAF,
 }  # fmt: skip
+_MEMBER = len(MODES)
 
 
-def _words(values: Sequence[str | bytes] | None) -> list[str]:
-    return [v.decode() if isinstance(v, bytes) else str(v) for v in values or []]
+class Forest(NamedTuple):
+    """Nodes in any order. Entry i adds `weights[i]` to `targets[i]` at the leaf `owners[i]`."""
+
+    roots: Array
+    modes: Array
+    features: Array
+    children: Array  # [2, nodes]: of yes and no
+    missing: Array
+    splits: Array
+    owners: Array
+    targets: Array
+    weights: Array
+
+    def tables(self) -> tuple[Array, Array, Array, Array, Array]:
+        """The tables of the custom call: the nodes that a walk may reach, children after parents, tree by tree."""
+        count = len(self.modes)
+        inner = self.modes != LEAF
+        depth, tree = np.full(count, -1), np.zeros(count, np.int64)
+        level, own, steps = self.roots, np.arange(len(self.roots)), 0
+        while level.size:
+            depth[level], tree[level] = steps, own
+            if (steps := steps + 1) > count:
+                raise Violation("InvalidModel", "a walk down a tree does not end")
+            further = inner[level]
+            level, at = np.unique(self.children[:, level[further]].reshape(-1), return_index=True)
+            own = np.tile(own[further], 2)[at]
+        order = np.lexsort((np.arange(count), depth, tree))
+        order = order[depth[order] >= 0]
+        number = np.zeros(count, np.int64)
+        number[order] = np.arange(len(order))
+        if np.any((number[self.children] <= number)[:, inner & (depth >= 0)]):  # a node is in several trees
+            order = order[np.argsort(depth[order], kind="stable")]
+            number[order] = np.arange(len(order))
+        kept = (depth[self.owners] >= 0) & ~inner[self.owners]
+        entries = np.flatnonzero(kept)[np.argsort(number[self.owners[kept]], kind="stable")]
+        edges = np.searchsorted(number[self.owners[entries]], np.arange(len(order) + 1))
+        yes = np.where(inner[order], number[self.children[0, order]], edges[:-1])
+        no = np.where(inner[order], number[self.children[1, order]], edges[1:])
+        columns = (self.modes[order], np.where(inner, self.features, 0)[order], yes, no, np.where(inner, self.missing, 0)[order])
+        nodes = np.ascontiguousarray(np.stack(columns, 1), np.int32)
+        splits = np.where(inner, self.splits, 0)[order].astype(self.splits.dtype)
+        return number[self.roots].astype(np.int32), nodes, splits, self.targets[entries].astype(np.int32), self.weights[entries]
+
+
+def combined(node: Node, x: Tensor, forest: Forest, outputs: int, how: str) -> Tensor:
+    """The weights of the leaves of all trees as one for each target, [rows, outputs]."""
+    aggregate = {"SUM": "sum", "AVERAGE": "sum", "MIN": "min", "MAX": "max"}.get(how)
+    if aggregate is None:
+        raise refused(f"{node.name} that aggregates by {how}")
+    attrs = (("aggregate", ("String", aggregate)), ("outputs", ("I64", outputs)))
+    y = node.op("custom_call", [x, *map(node.constant, forest.tables())], target=TARGET, attrs=attrs)
+    return y / float(len(forest.roots)) if how == "AVERAGE" else y
 
 
 def _word(value: str | bytes) -> str:
-    return _words([value])[0]
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def leaves(node: Node, x: Tensor) -> tuple[Tensor, dict[tuple[int, int], int]]:
-    """The leaf of each row in each tree, [rows, trees], as a node number, and the number of nodes."""
+def _integers(node: Node, name: str) -> Array:
+    return np.asarray(node.attr(name) or [], np.int64)
+
+
+def _numbers(node: Node, name: str) -> Array | None:
+    """Numbers in f32, or of an attribute that is a tensor."""
+    whole = node.attr(f"{name}_as_tensor")
+    if whole is not None:
+        found: Array = node.scope.importer.array(whole).reshape(-1)
+        return found
+    values = node.attr(name)
+    return np.asarray(values, np.float32) if values is not None else None
+
+
+def grown(node: Node, kind: str) -> Forest:
+    """The trees of an operator of set 3, whose entries are called `kind`."""
     node.idle("nodes_hitrates", "nodes_hitrates_as_tensor")  # how often a node is reached
-    lists = ("nodes_treeids", "nodes_nodeids", "nodes_truenodeids", "nodes_falsenodeids", "nodes_featureids")
-    trees, ids, yes, no, features = (list(node.attr(name) or []) for name in lists)
-    modes, limits = _words(node.attr("nodes_modes")), np.asarray(node.attr("nodes_values") or [], np.float32)
-    if node.attr("nodes_values") is None or not len(trees) == len(ids) == len(yes) == len(no) == len(modes) == len(limits):
+    trees, ids, yes, no, features = (
+        _integers(node, f"nodes_{name}") for name in ("treeids", "nodeids", "truenodeids", "falsenodeids", "featureids")
+    )
+    words, splits = [*map(_word, node.attr("nodes_modes") or [])], _numbers(node, "nodes_values")
+    if splits is None or len({len(a) for a in (trees, ids, yes, no, features, words, splits)}) != 1:
         raise refused("trees whose lists of nodes are not alike")
-    numbers = {key: i for i, key in enumerate(zip(trees, ids, strict=True))}
-    inner = [i for i, mode in enumerate(modes) if mode != "LEAF"]
-    if unknown := {modes[i] for i in inner} - _COMPARED.keys():
+    if unknown := set(words) - MODES.keys():
         raise refused(f"a tree that branches by {min(unknown)}")
-    after = {side: np.arange(len(ids)) for side in ("yes", "no")}
-    for side, children in (("yes", yes), ("no", no)):
-        for i in inner:
-            after[side][i] = numbers[trees[i], children[i]]
-    targets = {int(after[side][i]) for side in after for i in inner}
-    roots = [next(i for i, t in enumerate(trees) if t == tree and i not in targets) for tree in dict.fromkeys(trees)]
-    tracked = node.attr("nodes_missing_value_tracks_true")
-    return walked(node, x, roots, modes, limits, features, (after["yes"], after["no"]), tracked), numbers
+    modes = np.asarray([MODES[w] for w in words], np.int64)
+    names, first = np.unique(trees, return_index=True)
+    low, span = (int(ids.min()), int(np.ptp(ids)) + 1) if len(ids) else (0, 1)
+
+    def places(trees: Array, ids: Array, what: str) -> Array:
+        wanted = np.searchsorted(names, trees) * span + ids - low
+        at = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
+        found = order[at] if len(keys) else np.zeros(len(wanted), np.int64)
+        if np.any((keys[found] != wanted) | (trees != names[np.minimum(np.searchsorted(names, trees), len(names) - 1)])):
+            raise Violation("InvalidModel", f"{what} is a node that its tree does not have")
+        return found
+
+    keys = np.searchsorted(names, trees) * span + ids - low
+    order = np.argsort(keys, kind="stable")
+    inner = modes != LEAF
+    children = np.tile(np.arange(len(ids)), (2, 1))
+    for side, numbers in enumerate((yes, no)):
+        children[side, inner] = places(trees[inner], numbers[inner], "a child")
+    tops = np.setdiff1d(np.arange(len(ids)), children[:, inner])
+    chosen, at = np.unique(trees[tops], return_index=True)
+    if len(chosen) != len(names):
+        raise Violation("InvalidModel", "a tree has no root")
+    tracked = _integers(node, "nodes_missing_value_tracks_true")
+    owners = places(_integers(node, f"{kind}_treeids"), _integers(node, f"{kind}_nodeids"), "a leaf")
+    weights = _numbers(node, f"{kind}_weights")
+    if weights is None or not len(owners) == len(weights) == len(targets := _integers(node, f"{kind}_ids")):
+        raise refused("trees whose lists of weights are not alike")
+    return Forest(
+        tops[at][np.argsort(first)],
+        modes,
+        features,
+        children,
+        tracked if len(tracked) else np.zeros(len(ids), np.int64),
+        splits,
+        owners,
+        targets,
+        weights,
+    )
 
 
-def walked(
-    node: Node,
-    x: Tensor,
-    roots: Sequence[int],
-    modes: Sequence[str],
-    limits: Array,
-    features: Sequence[int],
-    after: tuple[Array, Array],
-    tracked: Sequence[int] | None,
-    members: Array | None = None,
-) -> Tensor:
-    """The leaf of each row in each tree, [rows, trees]. Every node has a mode, which may be LEAF, a bound, a feature, and the
-    nodes after it. `members` has the set of each node, filled up with NaN."""
-    level, depth = set(roots), 0
-    while level := {int(side[i]) for i in level if modes[i] != "LEAF" for side in after}:
-        if (depth := depth + 1) > DEEPEST:
-            raise refused(f"a tree of more than {DEEPEST} levels")
-    used = sorted({mode for mode in modes if mode != "LEAF"})
-    shape = (x.shape[0], len(roots))
-    at = stretched(node.constant(np.asarray([roots], np.int64)), shape)
-    where = node.constant(np.where([m == "LEAF" for m in modes], 0, features).astype(np.int64))
-    bounds = node.constant(limits)
-    paths = [node.constant(side.astype(np.int64)) for side in after]
-
-    def compared(mode: str, value: Tensor, bound: Tensor) -> Tensor:
-        if mode != "BRANCH_MEMBER":
-            return node.op(_COMPARED[mode], value, bound)
-        sets = node.constant(members).take(at)
-        return sets.compare_eq(value.reshape([*shape, 1])).cast(SI32).reduce_max([2]).compare_ne(0)
-
-    for _ in range(depth):
-        value, bound = x.gather(where.take(at), axis=1), bounds.take(at)
-        flag = compared(used[0], value, bound)
-        for mode in used[1:]:
-            here = node.constant(np.asarray([m == mode for m in modes])).take(at)
-            flag = here.select(compared(mode, value, bound), flag)
-        if tracked and any(tracked):
-            missing = value.compare_ne(value)
-            marked = node.constant(np.asarray(tracked, np.bool_)).take(at)
-            flag = flag.bitwise_or(missing.bitwise_and(marked))
-        at = flag.select(*(path.take(at) for path in paths))
-    return at
+def summed(node: Node, kind: str, count: int) -> tuple[Tensor, Forest]:
+    """The leaf weights of each row, aggregated per target or class, [rows, count]; and the trees."""
+    x, forest = node[0], grown(node, kind)
+    wide = forest.splits.dtype == np.float64
+    if x.dtype is F64 and not wide:
+        raise refused(f"{node.name} of f64, whose bounds are f32")
+    dtype = F64 if wide else F32
+    x = x if x.dtype is dtype else x.cast(dtype)
+    forest = forest._replace(weights=forest.weights.astype(forest.splits.dtype))
+    return combined(node, x, forest, count, _word(node.attr("aggregate_function", "SUM"))), forest
 
 
 @handles("TreeEnsemble", domain=ML)
 def ensemble(node: Node) -> Tensor:
     """TreeEnsemble: the leaf weights of all trees, aggregated per target."""
     node.idle("nodes_hitrates")
-    x = node[0]
-    yes, no, features, roots = (
-        list(node.attr(f"{name}")) for name in ("nodes_truenodeids", "nodes_falsenodeids", "nodes_featureids", "tree_roots")
-    )
-    leaf = {name: list(node.attr(f"nodes_{name}leafs")) for name in ("true", "false")}
+    yes, no, features = (_integers(node, f"nodes_{name}") for name in ("truenodeids", "falsenodeids", "featureids"))
+    ends = (_integers(node, "nodes_trueleafs"), _integers(node, "nodes_falseleafs"))
     splits, modes, weights = (node.scope.importer.array(node.attr(k)) for k in ("nodes_splits", "nodes_modes", "leaf_weights"))
-    inner, targets = len(yes), list(node.attr("leaf_targetids"))
+    inner, targets = len(yes), _integers(node, "leaf_targetids")
+    tracked = _integers(node, "nodes_missing_value_tracks_true")
+    children = np.stack([np.where(leaf, to + inner, to) for to, leaf in zip((yes, no), ends, strict=True)])
     own = np.arange(inner, inner + len(targets))
-    ends = [np.where(flags, np.asarray(to) + inner, to) for to, flags in ((yes, leaf["true"]), (no, leaf["false"]))]
-    named = [(*_COMPARED, "BRANCH_MEMBER")[m] for m in modes] + ["LEAF"] * len(targets)
-    limits = np.concatenate([splits, np.zeros(len(targets), splits.dtype)])
-    tracked = [*(node.attr("nodes_missing_value_tracks_true") or [0] * inner), *[0] * len(targets)]
-    after = (np.concatenate([ends[0], own]), np.concatenate([ends[1], own]))
-    members = _members(node, named, splits.dtype)
-    at = walked(node, x, roots, named, limits, [*features, *[0] * len(targets)], after, tracked, members)
+    forest = Forest(
+        _integers(node, "tree_roots"),
+        np.concatenate([np.asarray([*MODES.values(), _MEMBER])[[*range(6), 7]][modes], np.full(len(own), LEAF)]),
+        np.concatenate([features, np.zeros(len(own), np.int64)]),
+        np.concatenate([children, [own, own]], 1),
+        np.concatenate([tracked if len(tracked) else np.zeros(inner, np.int64), np.zeros(len(own), np.int64)]),
+        np.concatenate([splits, np.zeros(len(own), splits.dtype)]),
+        own,
+        targets,
+        weights,
+    )
+    if np.any(forest.modes == _MEMBER):
+        forest = _asked(forest, node.scope.importer.array(node.attr("membership_values")))
     how = ("AVERAGE", "SUM", "MIN", "MAX")[node.attr("aggregate_function", 1)]
-    none = {"MIN": np.inf, "MAX": -np.inf}.get(how, 0.0)  # a leaf has one target
-    table = np.full((inner + len(targets), node.attr("n_targets")), none, weights.dtype)
-    table[own, targets] = weights
-    y = aggregated(node, node.constant(table).take(at), how, len(roots))
-    y = y if not none else y.compare_eq(none).select(0.0, y)
-    return transformed(node, y, ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")[node.attr("post_transform", 0)])
+    y = combined(node, node[0], forest, node.attr("n_targets"), how)
+    return transformed(y, ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")[node.attr("post_transform", 0)])
 
 
-def _members(node: Node, modes: Sequence[str], dtype: np.dtype) -> Array | None:
-    """The set of each node that asks for one, [nodes, most], filled up with NaN. The file has them in order, NaN after each."""
-    if "BRANCH_MEMBER" not in modes:
-        return None
-    values = node.scope.importer.array(node.attr("membership_values"))
-    sets = np.split(values, np.flatnonzero(np.isnan(values)))
-    found = iter([part[~np.isnan(part)] for part in sets])
-    chosen = [next(found) if mode == "BRANCH_MEMBER" else values[:0] for mode in modes]
-    result = np.full((len(modes), max(map(len, chosen))), np.nan, dtype)
-    for row, part in zip(result, chosen, strict=True):
-        row[: len(part)] = part
-    return result
-
-
-def summed(node: Node, kind: str, count: int) -> tuple[Tensor, list[int], list[float]]:
-    """The leaf weights of each row, aggregated per target or class, [rows, count]; the target and the weight of each entry."""
-    x = node[0]
-    if x.dtype is F64:
-        raise refused(f"{node.name} of f64, whose bounds are f32")
-    x = x if x.dtype is F32 else x.cast(F32)
-    trees, ids = (list(node.attr(f"{kind}_{name}") or []) for name in ("treeids", "nodeids"))
-    whose, weights = list(node.attr(f"{kind}_ids") or []), list(node.attr(f"{kind}_weights") or [])
-    at, numbers = leaves(node, x)
-    table = np.zeros((len(numbers), count), np.float32)
-    for tree, leaf, target, weight in zip(trees, ids, whose, weights, strict=True):
-        table[numbers[tree, leaf], target] += weight
-    how = _word(node.attr("aggregate_function", "SUM"))
-    return aggregated(node, node.constant(table).take(at), how, len(set(node.attr("nodes_treeids")))), whose, weights
-
-
-def aggregated(node: Node, weights: Tensor, how: str, trees: int) -> Tensor:
-    """The weights of the leaves of all trees, [rows, trees, targets], as one for each target."""
-    reduced = {"SUM": "reduce_sum", "AVERAGE": "reduce_sum", "MIN": "reduce_min", "MAX": "reduce_max"}.get(how)
-    if reduced is None:
-        raise refused(f"{node.name} that aggregates by {how}")
-    y = node.op(reduced, weights, axes=[1])
-    return y / float(trees) if how == "AVERAGE" else y
+def _asked(forest: Forest, values: Array) -> Forest:
+    """Nodes that ask for a set ask for one number after the other. The file has the sets in order, NaN after each."""
+    sets = iter([part[~np.isnan(part)] for part in np.split(values, np.flatnonzero(np.isnan(values)))])
+    fields = [a.T.tolist() for a in (forest.modes, forest.features, forest.children, forest.missing)]
+    modes, features, children, missing = fields
+    splits = [*forest.splits]
+    for i in np.flatnonzero(forest.modes == _MEMBER).tolist():
+        numbers, at = next(sets), i
+        modes[i], splits[i] = EQ, numbers[0] if len(numbers) else np.nan  # a number equal to NaN is in no set
+        for number in numbers[1:]:
+            modes.append(EQ)
+            features.append(features[i])
+            children.append(children[at])
+            missing.append(missing[i])
+            splits.append(number)
+            children[at] = [children[at][0], len(modes) - 1]
+            at = len(modes) - 1
+    return forest._replace(
+        modes=np.asarray(modes, np.int64),
+        features=np.asarray(features, np.int64),
+        children=np.asarray(children, np.int64).T,
+        missing=np.asarray(missing, np.int64),
+        splits=np.asarray(splits, forest.splits.dtype),
+    )
 
 
 @handles("TreeEnsembleRegressor", domain=ML)
 def regressor(node: Node) -> Tensor:
     """TreeEnsembleRegressor: sums of leaf weights."""
-    y, _, _ = summed(node, "target", node.attr("n_targets", 1))
-    return transformed(node, based(node, y), _word(node.attr("post_transform", "NONE")))
+    y, _ = summed(node, "target", node.attr("n_targets", 1))
+    return narrow(transformed(based(node, y), _word(node.attr("post_transform", "NONE"))))
+
+
+def narrow(y: Tensor) -> Tensor:
+    """The scores in f32."""
+    return y if y.dtype is F32 else y.cast(F32)
 
 
 def based(node: Node, y: Tensor) -> Tensor:
     """The sum with the base values."""
-    base = node.attr("base_values")
-    return plus(y, node.constant(np.asarray([base], np.float32)) if base else None)
+    base = _numbers(node, "base_values")
+    if base is None or not base.size:
+        return y
+    return plus(y, node.constant(base.reshape(1, -1).astype(np.float64 if y.dtype is F64 else np.float32)))
 
 
-def transformed(node: Node, y: Tensor, how: str) -> Tensor:
+def transformed(y: Tensor, how: str) -> Tensor:
     """Scores after a transformation."""
     if how not in ("NONE", "SOFTMAX", "LOGISTIC"):
-        raise refused(f"{node.name} with the transformation {how}")
+        raise refused(f"trees with the transformation {how}")
     return layers.softmax(y, 1) if how == "SOFTMAX" else sigmoid(y) if how == "LOGISTIC" else y
 
 
@@ -189,27 +246,31 @@ def classifier(node: Node) -> list[Tensor | None]:
     labels = node.attr("classlabels_int64s")
     if not labels:
         raise refused("TreeEnsembleClassifier with labels that are strings")
-    names = node.constant(np.asarray(labels, np.int64))
-    y, whose, weights = summed(node, "class", len(labels))
-    if len(labels) > 2 or len(set(whose)) > 1:
-        y = based(node, y)
-        best = names.take(y.argmax(axis=1, output_dtype=SI64)) if node.wants(0) else None
-        return [best, transformed(node, y, _word(node.attr("post_transform", "NONE")))]
-    if node.attr("base_values") and len(node.attr("base_values")) != 1:
+    y, forest = summed(node, "class", len(labels))
+    whose, how = {*forest.targets.tolist()}, _word(node.attr("post_transform", "NONE"))
+    only = whose.pop() if len(labels) == 2 and len(whose) == 1 else -1
+    positive = bool((forest.weights >= 0).all())
+    base = _numbers(node, "base_values")
+    if only >= 0 and base is not None and base.size > 1:
         raise refused("TreeEnsembleClassifier with two base values and weights of one class")
-    positive, how = min(weights) >= 0, _word(node.attr("post_transform", "NONE"))
-    if whose[0] == 1:  # ONNX Runtime does not transform the other score
-        y = based(node, y)
-        return [_second(node, names, cut(y, 1, 1, 1), positive), transformed(node, y, how)]
-    score = based(node, cut(y, 1, 0, 1))
-    if how not in ("NONE", "LOGISTIC") or (positive and how != "NONE"):
+    if only == 0 and (how not in ("NONE", "LOGISTIC") or (positive and how != "NONE")):
         raise refused(f"TreeEnsembleClassifier of two classes with the transformation {how}")
-    pair = [1.0 - score if positive else -score, score]
-    results = [sigmoid(v) for v in pair] if how == "LOGISTIC" else pair
-    return [_second(node, names, score, positive), node.concat(results, axis=1)]
+    names = None if [*labels] == [*range(len(labels))] else node.constant(np.asarray(labels, np.int64))
+    label, scores = decided(based(node, y), names, only, positive, how)
+    return [label if node.wants(0) else None, narrow(scores)]
 
 
-def _second(node: Node, names: Tensor, score: Tensor, positive: bool) -> Tensor | None:
-    """The second class if its score is above the middle, else the first."""
-    over = (score > (0.5 if positive else 0.0)).reshape([score.shape[0]])
-    return names.take(over.cast(SI64)) if node.wants(0) else None
+def decided(y: Tensor, names: Tensor | None, only: int, positive: bool, how: str) -> tuple[Tensor, Tensor]:
+    """The labels and the scores of sums [rows, classes]. `names` are the labels, if they are not the places. With `only` = 0 or
+    1 there are two classes, and this one has all weights, which are `positive` or not."""
+    scores = None if only == 0 else transformed(y, how)
+    if only < 0:
+        at = y.argmax(axis=1, output_dtype=SI64)
+    else:
+        score = cut(y, 1, only, 1)
+        at = (score > (0.5 if positive else 0.0)).reshape([y.shape[0]]).cast(SI64)
+        if scores is None:  # ONNX Runtime transforms the other score here only
+            pair = [1.0 - score if positive else -score, score]
+            scores = y.block.op("concat", [sigmoid(v) for v in pair] if how == "LOGISTIC" else pair, axis=1)
+    assert scores is not None
+    return at if names is None else names.take(at), scores

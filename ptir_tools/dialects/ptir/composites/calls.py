@@ -9,13 +9,12 @@ from collections.abc import Callable
 from math import inf, prod
 
 from ptir_tools.core import costs
-from ptir_tools.core.dtypes import I1
 from ptir_tools.core.expressions import Poly, constant, total
 from ptir_tools.core.ir import Op, Region, Value, operand_type
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.dialects.ptir.builder.site import Site, cast, wide
-from ptir_tools.dialects.ptir.composites import layers
+from ptir_tools.dialects.ptir.composites import layers, trees
 from ptir_tools.dialects.ptir.kernels.targets import COLUMNS, NODES, Values, values_of
 from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS
 from ptir_tools.rewrite.rewriter import Rewriter
@@ -40,6 +39,8 @@ def expandable(op: Op) -> bool:
     """Whether `op` is a known custom call, with static extents where its expansion needs them."""
     expansion = EXPANSIONS.get(op.attr("target")) if op.defn.name == "ptir.custom_call" else None
     known = (d for x in (op, *op.operands[:1]) for d in shape(x)[1:])  # the batch may be a symbol
+    if expansion is _trees:
+        return trees.expandable(op)
     return expansion is not None and (expansion not in _STATIC or all(isinstance(d, int) for d in known))
 
 
@@ -47,7 +48,7 @@ def expand(op: Op, rw: Rewriter) -> None:
     """Replace the expandable custom call `op` by ops."""
     call = Call(op, rw)
     dtype = wide(call.operands[0].dtype)
-    operands = [x if x.dtype is I1 else cast(x, dtype) for x in call.operands]
+    operands = [cast(x, dtype) if x.dtype.is_float else x for x in call.operands]
     call.replace(cast(EXPANSIONS[op.attr("target")](call, *operands), call.result.dtype))
 
 
@@ -138,6 +139,10 @@ def _dot_bias(call: Call, lhs: Tensor, rhs: Tensor, bias: Tensor) -> Tensor:
     return product + (bias if bias.shape == product.shape else bias.broadcast_like(product))
 
 
+def _trees(call: Call, x: Tensor, *tables: Tensor) -> Tensor:
+    return trees.ensemble(call, x, call.values)
+
+
 EXPANSIONS: dict[str, Callable[..., Tensor]] = {
     "gpt_rs.c.conv2d.nhwc.f32.v1": _convolution,
     "gpt_rs.faer.conv2d.nhwc.f32.v1": _convolution,
@@ -154,5 +159,6 @@ EXPANSIONS: dict[str, Callable[..., Tensor]] = {
     "ptir.silu.v1": lambda call, x: layers.silu(x),
     "ptir.attention.v1": _attention,
     "ptir.conv2d.nhwc.v1": _grouped,
+    "ptir.tree_ensemble.v1": _trees,
 }
 _STATIC = (_convolution, _grouped, _depthwise)  # whose shapes are reckoned with

@@ -10,7 +10,7 @@ from ptir_tools.core.ir import Op
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.dialects.ptir.builder.site import Site, cast, wide
-from ptir_tools.dialects.ptir.composites import bits, functions, orders, quantized, rounding, special
+from ptir_tools.dialects.ptir.composites import bits, functions, orders, quantized, rounding, special, trees
 from ptir_tools.rewrite.expression import function, maximum, minimum
 from ptir_tools.rewrite.rewriter import Rewriter
 from ptir_tools.rewrite.vocabulary import tensor_type
@@ -56,6 +56,7 @@ EXACT: dict[str, Rule] = {
     "bitwise_and": bits.bitwise_and, "bitwise_or": bits.bitwise_or, "bitwise_xor": bits.bitwise_xor,
     "bitwise_not": bits.bitwise_not, "popcount": bits.popcount, "count_leading_zeros": bits.count_leading_zeros,
     **dict.fromkeys(("shift_left", "shift_right_logical", "shift_right_arithmetic"), bits.shift),
+    "custom_call": trees.call,
 }  # fmt: skip
 
 FUNCTIONS: dict[str, Rule] = {
@@ -98,7 +99,9 @@ def express(program: Program, rules: Mapping[str, Rule], widest: DType = SI64) -
 
 
 # What counts the elements along an axis, or has an axis of bits.
-_COUNTED = EXACT.keys() - {"floor", "ceil", "round_even", "round_away", "sign", "is_finite", "argmin", "bitwise_not"}
+_COUNTED = EXACT.keys() - {
+    *("floor", "ceil", "round_even", "round_away", "sign", "is_finite", "argmin", "bitwise_not", "custom_call"),
+}
 
 
 def _fits(op: Op) -> bool:

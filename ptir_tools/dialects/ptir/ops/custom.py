@@ -51,7 +51,7 @@ def custom_call_type(xs: tuple[TensorType, ...], *, target: str, attrs: Attrs) -
 @op(
     "ptir.custom_call",
     infer=custom_call_type,
-    check=late("ptir_tools.dialects.ptir.kernels.targets", "inputs_broadcast"),
+    check=late("ptir_tools.dialects.ptir.kernels.targets", "check"),
     traits=PURE | CALLS,
     error=errors.through("decompose", late("ptir_tools.dialects.ptir.kernels.targets", "error")),
     generate=drawing.draw_custom_call,
@@ -63,6 +63,6 @@ def custom_call(xs: Many, *, target: str, attrs: Attrs = (), result: Result) -> 
 
     Known targets run as their decomposition: see docs/ptir.md. Any other target verifies and is Unimplemented at run time.
     InvalidAttributeValue: the target has no namespace or version, an attribute is malformed, or a known target does not accept
-    it.
+    it or the constants that are its operands.
     """
     return targets.call(target, xs, attrs, result)

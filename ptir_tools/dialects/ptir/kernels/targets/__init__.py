@@ -7,34 +7,35 @@ Each is computed in float64 and rounded once. But a fused elementwise kernel rou
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ptir_tools.core import errors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import PluginFault
-from ptir_tools.core.dtypes import F32, I1
+from ptir_tools.core.dtypes import F32, I1, SI32
 from ptir_tools.core.ir import Op, create
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.types import UNTYPED, TensorType, Type
-from ptir_tools.core.violations import Violation, require
-from ptir_tools.dialects.ptir.kernels.targets import convolution, fused, kernels
+from ptir_tools.core.violations import Violation, operand, require
+from ptir_tools.dialects.ptir.kernels.targets import convolution, fused, kernels, trees
 from ptir_tools.dialects.ptir.kernels.targets.fused import COLUMNS as COLUMNS
 from ptir_tools.dialects.ptir.kernels.targets.fused import NODES as NODES
 from ptir_tools.dialects.ptir.kernels.targets.fused import Values as Values
-from ptir_tools.dialects.ptir.kernels.targets.fused import inputs_broadcast as inputs_broadcast
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS, Attrs, AttrValue
-from ptir_tools.dialects.ptir.ops.typerules import FLOATS, Among, attribute, same_dtype, want
+from ptir_tools.dialects.ptir.ops.typerules import FLOATS, PARTS, Among, attribute, same_dtype, want
 
 ANY = 1 << 31  # operands
-ONLY_F32 = Among("f32", frozenset((F32,)))
+ONLY_F32, ONLY_SI32 = (Among(str(d), frozenset((d,))) for d in (F32, SI32))
 
 
 class Target(NamedTuple):
     """A kernel. `operands` are the least and the largest number of operands, `infer` is the type rule, and `body` computes the
-    result on float64 arrays. `attrs` and `optional` are the kinds of attributes, `dtypes` those of operands. With the error rule
-    `opaque`, every engine runs `body`, and no error bound is known."""
+    result on float64 arrays. `attrs` and `optional` are the kinds of attributes, `dtypes` those of operands; `check` sees the op
+    when its types are right. With the error rule `opaque`, every engine runs `body`, and no error bound is known. With
+    `has_kernel`, engines have steps of their own for it, and do not decompose it."""
 
     operands: tuple[int, int]
     infer: Callable[[tuple[TensorType, ...], Values], Type]
@@ -43,6 +44,9 @@ class Target(NamedTuple):
     optional: dict[str, str]
     dtypes: Among = ONLY_F32
     flags: tuple[int, ...] = ()  # the operands that may be i1
+    tables: tuple[int, ...] = ()  # the operands of si32
+    check: Callable[[Op], None] | None = None
+    has_kernel: bool = False
     error: errors.Rule = errors.opaque
 
 
@@ -79,9 +83,19 @@ def result_type(target: str, types: tuple[TensorType, ...], attrs: Attrs) -> Typ
     for i, t in enumerate(types):
         if t.dtype is I1 and i in kernel.flags:
             continue
+        if i in kernel.tables:
+            want(t.dtype, ONLY_SI32, f"operand {i} of {target}", at=operand(i))
+            continue
         want(t.dtype, kernel.dtypes, f"an operand of {target}")
         same_dtype(types[0], t)
     return kernel.infer(types, values_of(target, attrs))
+
+
+def check(op: Op) -> None:
+    """What the operands of a call of a known target must be besides their types. Raises Violation."""
+    kernel = TARGETS.get(op.attr("target"))
+    if kernel is not None and kernel.check is not None:
+        kernel.check(op)
 
 
 def error(step: errors.Step) -> list[errors.Error]:
@@ -133,14 +147,15 @@ _conv = Target((2, 3), convolution.conv_type, convolution.conv, _CONV, _STATIC)
 _depthwise = Target((2, 3), convolution.depthwise_type, convolution.depthwise, _CONV, _STATIC)
 _grouped = Target((2, 3), convolution.grouped_type, convolution.grouped, _CONV | {"groups": "I64"}, {}, FLOATS)
 _softmax = Target((1, 1), kernels.softmax_type, kernels.softmax, {"axis": "I64"}, {})
+_elementwise = partial(Target, (1, ANY), fused.elementwise_type, fused.elementwise, check=fused.inputs_broadcast)
 _layer_norm = Target((3, 3), kernels.layer_norm_type, kernels.layer_norm, _NORM, {})
 
 TARGETS: dict[str, Target] = {
     "gpt_rs.c.conv2d.nhwc.f32.v1": _conv,
     "gpt_rs.faer.conv2d.nhwc.f32.v1": _conv,
     "gpt_rs.faer.depthwise_conv2d.nhwc.f32.v1": _depthwise,
-    "gpt_rs.c.fused_elementwise.f32.v1": Target((1, ANY), fused.elementwise_type, fused.elementwise, _NODE, _FUSION | _MADE),
-    "gpt_rs.triton.fused_elementwise.f32.v1": Target((1, ANY), fused.elementwise_type, fused.elementwise, _NODE | _FUSION, _MADE),
+    "gpt_rs.c.fused_elementwise.f32.v1": _elementwise(_NODE, _FUSION | _MADE),
+    "gpt_rs.triton.fused_elementwise.f32.v1": _elementwise(_NODE | _FUSION, _MADE),
     "gpt_rs.triton.fused_dot_bias.f32.v1": Target((3, 3), fused.dot_bias_type, fused.dot_bias, _DOT, _EPILOGUE),
     "gpt_rs.triton.fused_softmax_last_axis.f32.v1": _softmax,
     "gpt_rs.triton.fused_layer_norm.f32.v1": _layer_norm,
@@ -153,5 +168,11 @@ TARGETS: dict[str, Target] = {
         (3, 4), kernels.attention_type, kernels.attention, {"scale": "F64"}, {"masked": "F64"}, FLOATS, (3,)
     ),
     "ptir.conv2d.nhwc.v1": _grouped,
+    "ptir.tree_ensemble.v1": Target(
+        *((6, 6), trees.ensemble_type, trees.ensemble, {"outputs": "I64", "aggregate": "String"}, {}, PARTS),
+        tables=trees.TABLES,
+        check=trees.check_constants,
+        has_kernel=True,
+    ),
     "ptir.stop.v1": Target((0, 0), lambda types, values: UNTYPED, _stopped, {"code": "String", "message": "String"}, {}),
 }

@@ -27,7 +27,7 @@ NODES = {0: UNARY_CODES, 1: BINARY_CODES}
 def inputs_broadcast(op: Op) -> None:
     """The inputs of a fused elementwise kernel broadcast to the declared result. Raises Violation as `broadcast_to` does."""
     out = op.result.type
-    if op.attr("target").endswith(".fused_elementwise.f32.v1") and isinstance(out, TensorType):
+    if isinstance(out, TensorType):
         for t in map(operand_type, op.operands):
             if isinstance(t, TensorType):
                 shape.broadcast_type(t, result_shape=out.shape)
