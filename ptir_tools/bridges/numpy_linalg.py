@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 
 from ptir_tools.bridges.linalg.einsum import einsum as of_letters
+from ptir_tools.bridges.linalg.einsum import equation
 from ptir_tools.bridges.linalg.factors import exchanged_factors, factored, orthogonal, reflections, solved
-from ptir_tools.bridges.linalg.fourier import mirrored, transformed
+from ptir_tools.bridges.linalg.fourier import mirrored, refusal, transformed
 from ptir_tools.bridges.linalg.jacobi import singular_vectors, symmetric_vectors
 from ptir_tools.bridges.linalg.matrices import adjoint, each_matrix, triangle
 from ptir_tools.bridges.linalg.schur import schur
@@ -158,7 +159,8 @@ def einsum(subscripts: str, /, *operands: Any, optimize: Any = False) -> Any:
     values = [of_value(x, block) for x in operands]
     dtype = np.result_type(*(x.dtype for x in values))
     exact = np.dtype(np.int64) if dtype.kind == "b" else dtype  # any of flags is a sum that is not 0
-    made = Traced(of_letters(subscripts, [astype(x, exact).tensor for x in values], Tensor.broadcast_to))
+    read = equation(subscripts, [x.shape for x in values])
+    made = Traced(of_letters(read, [astype(x, exact).tensor for x in values], Tensor.broadcast_to))
     return made != 0 if dtype.kind == "b" else made
 
 
@@ -391,12 +393,11 @@ def _spectrum(name: str) -> Callable[..., Traced]:
         length = n if n is not None else (given - 1) * 2 if name == "irfft" else given
         if given != (length // 2 + 1 if name == "irfft" else length):
             raise refused(f"np.fft.{name} of {length} elements of {given}")
+        if reason := refusal(length):
+            raise refused(f"np.fft.{name}", reason)
         kind = np.result_type(a.dtype, np.complex64)  # f32 of f16, as NumPy computes
         x = astype(a, kind).tensor
-        try:
-            x = transformed(mirrored(x, at, length) if name == "irfft" else x, at, inverse=inverse)
-        except ValueError as error:
-            raise refused(f"np.fft.{name}", str(error)) from None
+        x = transformed(mirrored(x, at, length) if name == "irfft" else x, at, inverse=inverse)
         if name == "rfft":
             x = x.slice([0] * x.rank, [length // 2 + 1 if i == at else d for i, d in enumerate(a.shape)])
         factor = _scale(norm, inverse, length) * (length if inverse else 1)

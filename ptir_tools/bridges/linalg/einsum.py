@@ -7,20 +7,29 @@ from collections.abc import Callable, Sequence
 from ptir_tools.bridges.extent_ops import counted, measured
 from ptir_tools.bridges.extents import dim, of
 from ptir_tools.core.dtypes import SI64
+from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.types import Dim, Shape
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 Fitted = Callable[[Tensor, Shape], Tensor]  # a tensor broadcast to a shape
 
 
-def einsum(equation: str, xs: Sequence[Tensor], fitted: Fitted) -> Tensor:
-    """`equation` of tensors of one dtype. Raises ValueError for an equation that does not fit them."""
-    terms, out = _terms(equation.replace(" ", ""), [x.rank for x in xs])
+class Equation(NamedTuple):
+    """The letters of the operands and of the result, with digits for dots, and the extent of each letter."""
+
+    terms: list[str]
+    out: str
+    extents: dict[str, Dim]
+
+
+def equation(text: str, shapes: Sequence[Shape]) -> Equation:
+    """The equation `text` of operands of these shapes. Raises ValueError where it does not fit them."""
+    terms, out = _terms(text.replace(" ", ""), [len(s) for s in shapes])
     extents: dict[str, Dim] = {}
-    for t, x in zip(terms, xs, strict=True):
-        if len(t) != x.rank:
-            raise ValueError(f"the equation has a term {t}, which is for {len(t)} axes, and {x.type} has {x.rank}")
-        for c, d in zip(t, x.shape, strict=True):
+    for t, s in zip(terms, shapes, strict=True):
+        if len(t) != len(s):
+            raise ValueError(f"the equation has a term {t} for {len(t)} axes, and the operand has {len(s)}")
+        for c, d in zip(t, s, strict=True):
             known = extents.setdefault(c, d)
             if known == 1 or (isinstance(d, int) and d != 1 and not isinstance(known, int)):
                 extents[c] = d
@@ -28,6 +37,12 @@ def einsum(equation: str, xs: Sequence[Tensor], fitted: Fitted) -> Tensor:
                 raise ValueError(f"in the equation, {c} is {known} in one operand and {d} in another")
     if lost := set(out).difference(*terms):
         raise ValueError(f"the equation has {min(lost)} in its result, and in no operand")
+    return Equation(terms, out, extents)
+
+
+def einsum(read: Equation, xs: Sequence[Tensor], fitted: Fitted) -> Tensor:
+    """The result of an equation of tensors of one dtype."""
+    terms, out, extents = read
     pairs = [_own(x, t, out + "".join(terms[:k] + terms[k + 1 :])) for k, (x, t) in enumerate(zip(xs, terms, strict=True))]
     x, term = pairs[0]
     for k, (y, other) in enumerate(pairs[1:], 1):
@@ -40,7 +55,7 @@ def einsum(equation: str, xs: Sequence[Tensor], fitted: Fitted) -> Tensor:
 
 
 def _terms(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
-    """The letters of the operands and of the result, with digits for the dots, counted from the right."""
+    """The letters of the operands and of the result. Digits for dots are counted from the right."""
     left, arrow, out = equation.partition("->")
     given = left.split(",")
     if len(given) != len(ranks):

@@ -12,8 +12,20 @@ _DIRECT = 64  # the longest transform that is one product with its matrix
 _MOST_PRIME = 4096  # the largest prime factor of a length
 
 
+def refusal(n: int) -> str | None:
+    """Why there is no transform of length `n`; None where there is one."""
+    while n > _MOST_PRIME and (factor := _factor(n)) > 1:
+        n //= factor
+    return f"a transform of {n} elements, which has no small factor" if n > _MOST_PRIME else None
+
+
+def _factor(n: int) -> int:
+    """The largest factor of a length up to `_DIRECT`."""
+    return next((d for d in range(min(_DIRECT, n - 1), 1, -1) if n % d == 0), 1)
+
+
 def transformed(x: Tensor, axis: int, *, inverse: bool) -> Tensor:
-    """The transform along an axis. Raises ValueError for a length whose prime factors are too large."""
+    """The transform along an axis, of a length for which there is no `refusal`."""
     order = [*(a for a in range(x.rank) if a != axis), axis]
     y = _along_last(x if axis == x.rank - 1 else x.transpose(order), 1 if inverse else -1)
     n = x.tensor_type.static_shape[axis]
@@ -28,10 +40,8 @@ def _along_last(x: Tensor, sign: int) -> Tensor:
     if n == 1:
         return x
     rank, block = x.rank, x.block
-    first = next((d for d in range(min(_DIRECT, n - 1), 1, -1) if n % d == 0), 1)
+    first = _factor(n)
     if n <= _DIRECT or first == 1:
-        if n > _MOST_PRIME:
-            raise ValueError(f"a transform of {n} elements, which has no small factor")
         matrix = block.constant(roots(np.outer(np.arange(n), np.arange(n)), n, sign), x.dtype)
         return x.dot_general(matrix, contract_lhs=[rank - 1], contract_rhs=[0])
     second = n // first

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptir_tools.bridges.linalg.einsum import einsum
+from ptir_tools.bridges.linalg.einsum import einsum, equation
 from ptir_tools.bridges.onnx.ops.elementwise import centered
 from ptir_tools.bridges.onnx.ops.shape import cut, expanded
 from ptir_tools.bridges.onnx.table import Node, back, fixed, handles, one_shape, plus, refused, stretched, wide
@@ -77,10 +77,12 @@ def _number(x: float, like: Tensor) -> float | int:
 @handles("Einsum")
 def einstein(node: Node) -> Tensor:
     """Einsum: products, summed over the letters that the result does not have."""
+    xs = node.all()
     try:
-        return einsum(node.attr("equation"), node.all(), stretched)
+        read = equation(node.attr("equation"), [x.shape for x in xs])
     except ValueError as error:
         raise Violation("InvalidModel", f"{error}") from None
+    return einsum(read, xs, stretched)
 
 
 @handles("MatMulInteger")

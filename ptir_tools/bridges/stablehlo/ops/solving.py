@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ptir_tools.bridges.extent_ops import reversed_along
 from ptir_tools.bridges.linalg.factors import factored, solved
-from ptir_tools.bridges.linalg.fourier import mirrored, transformed
+from ptir_tools.bridges.linalg.fourier import mirrored, refusal, transformed
 from ptir_tools.bridges.node import results_of
 from ptir_tools.bridges.numbers import converted
 from ptir_tools.bridges.stablehlo.ops.contractions import contracted
@@ -51,15 +51,15 @@ def fft(site: Site, x: Tensor) -> Tensor:
     require(fits, "OperandShapeMismatch", f"`fft_length` {list(lengths)} is not that of {x.type}")
     if not math.prod(sizes) * math.prod(lengths):
         return site.full(0, site.type)
-    try:
-        if kind == "RFFT":
-            whole = transformed(converted(x, CF64 if x.dtype is F64 else CF32), last, inverse=False)
-            x = whole.slice([0] * x.rank, [*sizes[:-1], lengths[-1] // 2 + 1])
-        for axis in reversed(axes if kind in ("FFT", "IFFT") else axes[:-1]):
-            x = transformed(x, axis, inverse=kind[0] == "I")
-        return x if kind != "IRFFT" else transformed(mirrored(x, last, lengths[-1]), last, inverse=True).real()
-    except ValueError as error:
-        raise refused(str(error)) from None
+    for n in lengths:
+        if reason := refusal(n):
+            raise refused(reason)
+    if kind == "RFFT":
+        whole = transformed(converted(x, CF64 if x.dtype is F64 else CF32), last, inverse=False)
+        x = whole.slice([0] * x.rank, [*sizes[:-1], lengths[-1] // 2 + 1])
+    for axis in reversed(axes if kind in ("FFT", "IFFT") else axes[:-1]):
+        x = transformed(x, axis, inverse=kind[0] == "I")
+    return x if kind != "IRFFT" else transformed(mirrored(x, last, lengths[-1]), last, inverse=True).real()
 
 
 # CHLO
