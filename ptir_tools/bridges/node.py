@@ -28,7 +28,7 @@ class Place:
         self.source = source
         self.loc: Loc = 0
 
-    def place(self, _: object) -> Loc:
+    def place(self, _: object, /) -> Loc:
         """The location of the op at work."""
         return self.loc
 

@@ -950,7 +950,7 @@ for _name in (
     "min", "prod", "ravel", "repeat", "round", "squeeze", "std", "sum", "swapaxes", "take", "trace", "var", "searchsorted",
 ):  # fmt: skip
     setattr(Traced, _name, lambda self, *args, f=_name, **named: getattr(np, f)(self, *args, **named))
-Traced.flatten = lambda self: copy(ravel(self))  # type: ignore[attr-defined]
-Traced.conj = Traced.conjugate = lambda self: np.conjugate(self)  # type: ignore[attr-defined]
+for _name, _method in (("flatten", lambda x: copy(ravel(x))), ("conj", np.conjugate), ("conjugate", np.conjugate)):
+    setattr(Traced, _name, lambda self, f=_method: f(self))
 for _name, _property in (("mT", matrix_transpose), ("real", real), ("imag", imag)):
     setattr(Traced, _name, property(_property))

@@ -22,7 +22,7 @@ from ptir_tools.core.ir import Loop, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LimitExceeded, require_memory, using
 from ptir_tools.core.records import NamedTuple, dataclass, field, replace
-from ptir_tools.core.types import ShapedType, Sym
+from ptir_tools.core.types import NumericType, ShapedType, Sym
 from ptir_tools.core.violations import Violation
 from ptir_tools.engines import bounds, execute, rejecting, run, specialized
 from ptir_tools.engines import signature as ports
@@ -264,7 +264,8 @@ def _needed(gap: Array, size: Array, same: Array) -> tuple[float | None, float |
     rest, base = gap[~same], size[~same]
     with np.errstate(all="ignore"):
         result = float(np.max(rest, initial=0)), float(np.max(rest / base, initial=0))
-    return tuple(x if np.isfinite(x) else None for x in result)  # type: ignore[return-value]
+    absolute, relative = (x if np.isfinite(x) else None for x in result)
+    return absolute, relative
 
 
 def reference_outputs(
@@ -580,11 +581,15 @@ def arguments(
     for p, x in zip(bound, arrays_of, strict=True):
         x = sized.get(p.name, x)
         t = symbols.substitute(p.type, lookup)
-        some = x is not None and (x.size > 0 or 0 in t.shape)  # type: ignore[attr-defined]
-        zeros = np.zeros(() if some else t.shape, arrays.numpy_dtype(p.type.dtype))  # type: ignore[attr-defined]
-        if mixed and some and _floats(x) and _floats(zeros):  # type: ignore[arg-type]
-            x = arrays.narrow(arrays.widen(x), p.type.dtype)  # type: ignore[attr-defined,arg-type]
-        given[p.name] = _carried(x, zeros) if some else zeros  # type: ignore[arg-type]
+        assert isinstance(t, NumericType)
+        kind, shape = arrays.numpy_dtype(t.dtype), [d for d in t.extents if isinstance(d, int)]
+        assert len(shape) == len(t.extents)
+        if x is None or not (x.size or 0 in shape):
+            given[p.name] = np.zeros(shape, kind)
+            continue
+        zero = np.zeros((), kind)
+        x = arrays.narrow(arrays.widen(x), t.dtype) if mixed and _floats(x) and _floats(zero) else x
+        given[p.name] = _carried(x, zero)
     return given
 
 

@@ -78,8 +78,8 @@ def random_inputs(
 
 
 def _dtype(t: Type) -> DType:
-    result: DType = t.dtype  # type: ignore[attr-defined]
-    return result
+    assert isinstance(t, NumericType)
+    return t.dtype
 
 
 def _shape(t: Type) -> tuple[int, ...]:

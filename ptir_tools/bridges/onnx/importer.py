@@ -89,7 +89,7 @@ class Importer:
         self.assumed: dict[str, Dim] = {}  # extents that the run finds not to be negative, by what that means
         self.bounded: dict[Operand, Bounded] = {}  # tensors with rows that do not count
         self.graph = Broadcasting()
-        self.graph.caller = self.place  # type: ignore[assignment]
+        self.graph.caller = self.place
         self.widened: dict[int, tuple[Array, str]] = {}  # constants of dtypes that PTIR has not, by identity
         self.expansion = Expansion(0)
         self.outside_bytes = 0  # of external data that were read

@@ -104,7 +104,7 @@ class Reader:
             self.diagnostics.error("UndefinedValue", "there is no function that is not called by others", 0)
             return None
         graph = Graph(roots[0].name)
-        graph.caller = self.here  # type: ignore[assignment]
+        graph.caller = self.here
         with collector_paused():
             for i, text in enumerate(roots):
                 function = graph.program.functions[0] if i == 0 else Function(text.name)

@@ -49,12 +49,13 @@ def _largest(x: Operand) -> int:
 
 def axes_of(op: Op) -> tuple[list[int], list[int], list[int], list[int], list[int], list[int]]:
     """Batch, free and contracted axes of the left operand, then of the right one."""
-    sides = []
-    for side, operand in (("lhs", 0), ("rhs", 1)):
+
+    def side(operand: int, name: str) -> tuple[list[int], list[int], list[int]]:
         rank = tensor_of(op, operand).rank
-        batch, contract = ([a % rank for a in op.attr(f"{what}_{side}")] for what in ("batch", "contract"))
-        sides += [batch, [a for a in range(rank) if a not in batch and a not in contract], contract]
-    return tuple(sides)  # type: ignore[return-value]
+        batch, contract = ([a % rank for a in op.attr(f"{what}_{name}")] for what in ("batch", "contract"))
+        return batch, [a for a in range(rank) if a not in batch and a not in contract], contract
+
+    return *side(0, "lhs"), *side(1, "rhs")
 
 
 def is_constant(x: Operand) -> bool:

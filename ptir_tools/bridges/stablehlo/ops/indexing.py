@@ -391,9 +391,9 @@ def select_and_scatter(site: Site, x: Tensor, source: Tensor, init: Tensor) -> T
         best = kept.select(best[0], value), kept.select(best[1], at)
     assert best is not None
     region = site.regions[1]
-    (start,), (flat,) = promoted(site, region, [init]), promoted(site, region, [source.reshape([math.prod(source.shape)])])  # type: ignore[arg-type]
+    (start,), (flat,) = (promoted(site, region, [x]) for x in (init, source.reshape([math.prod(sizes_of(source))])))
     into = start.broadcast_to(result_shape=(count,))
-    places = best[1].reshape([math.prod(best[1].shape)])  # type: ignore[arg-type]
+    places = best[1].reshape([math.prod(sizes_of(best[1]))])
     result = scattered(site, region, [into], places, [flat])
     return result[0].reshape(sizes)
 

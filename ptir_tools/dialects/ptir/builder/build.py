@@ -44,7 +44,7 @@ from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.builder.attributes import attribute, dtype_named, extents, natural, plain
 from ptir_tools.dialects.ptir.builder.methods import BlockMethods, TensorMethods, positional
-from ptir_tools.dialects.ptir.builder.places import Caller
+from ptir_tools.dialects.ptir.builder.places import Caller, Places
 from ptir_tools.dialects.ptir.ops import scalars, typerules
 from ptir_tools.dialects.ptir.ops.numerics import dtype_of
 from ptir_tools.dialects.ptir.text.spelling import NAME
@@ -346,8 +346,9 @@ class Graph(Block):
     def __init__(self, name: str = "main", file: str | None = None) -> None:
         function = Function(name)
         super().__init__(self, function)
-        self.caller = Caller(caller(1).f_code.co_filename if file is None else file)
-        self.program = Program(DIALECT, [function], entry=name, source=self.caller.source)
+        own = Caller(caller(1).f_code.co_filename if file is None else file)
+        self.caller: Places = own
+        self.program = Program(DIALECT, [function], entry=name, source=own.source)
         self.opened = 0
 
     def input(self, name: str, dtype: str | DType, shape: Sequence[Dim | str] = ()) -> Tensor:

@@ -6,8 +6,16 @@ import linecache
 from types import CodeType, FrameType
 
 from ptir_tools.core.source import Loc, Source, pack
+from ptir_tools.core.typed import Protocol
 
 Position = tuple[int | None, int | None, int | None, int | None]  # line, last line, column, end column; columns count bytes
+
+
+class Places(Protocol):
+    """What knows the locations of the ops of a graph."""
+
+    def place(self, frame: FrameType | None, /) -> Loc:
+        """The location of an op that the call in `frame` appends."""
 
 
 class Caller:
