@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from ptir_tools.convert import translate
+from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_format
 from ptir_tools.engines import run
+from ptir_tools.engines.signature import signature
 from tests.convert.translations import parse, text
 
 PROFILES = ["seed", "current"]
@@ -97,9 +99,57 @@ def test_integers_next_to_the_ends_of_the_range(name: str, dtype: str, profile: 
         assert len(back.main.body) <= 4 * len(before.main.body), text(back)
 
 
+NUMBERED = {
+    "compare_lt": np.less, "compare_le": np.less_equal, "compare_gt": np.greater, "compare_ge": np.greater_equal,
+    "compare_eq": np.equal, "compare_ne": np.not_equal,
+    "maximum": np.maximum, "minimum": np.minimum,
+    "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
+}  # fmt: skip
+
+
+# Tiny has si32 alone, and no profile.
+TARGETS = [*(("mind", profile, dtype) for profile in PROFILES for dtype in DTYPES), ("tiny", "seed", "si32")]
+
+
+@pytest.mark.parametrize(("target", "profile", "dtype"), TARGETS)
+@pytest.mark.parametrize("name", NUMBERED)
+def test_integers_and_a_number(name: str, dtype: str, profile: str, target: str) -> None:
+    """On both sides of the op, next to the ends and the middle of the range, there and back."""
+    kind, bits = DTYPES[dtype], 8 * DTYPES[dtype]().itemsize
+    masks = [(1 << k) - 1 for k in (3, bits - 2, bits - 1)]
+    numbers = [-1, *masks, 5] if name.startswith("bitwise") else ends(bits)
+    t, flag = f"tensor<{dtype}, {COUNT}>", name.startswith("compare")
+    lines, results = list[str](), list[str]()
+    for i, c in enumerate(numbers):
+        for side, operands in (("l", f"dense<{c}> : {t}, %x"), ("r", f"%x, dense<{c}> : {t}")):
+            made = f"%{side}{i}"
+            lines.append(f"{made}_ = {name}({operands}) -> tensor<{'i1' if flag else dtype}, {COUNT}>")
+            lines.append(f"{made} = cast({made}_) -> {t}" if flag else f"{made} = add({made}_, dense<0> : {t}) -> {t}")
+            results.append(made)
+    before = parse(f"func @f(%x: {t}) -> ({', '.join([t] * len(results))}) {{\n" + "\n".join(lines)
+                   + f"\nreturn {', '.join(results)}\n}}\n", "ptir")  # fmt: skip
+    x = np.array(ends(bits), kind)
+    expected = [np.asarray(v).astype(kind) for c in numbers for v in (NUMBERED[name](kind(c), x), NUMBERED[name](x, kind(c)))]
+    diagnostics, constants = Diagnostics(before.source), {}
+    there = translate(before, target, diagnostics, Options(profile=profile, constants=constants))
+    assert there is not None, [d.message for d in diagnostics]
+    back = translate(there, "ptir", diagnostics, Options(profile=profile, constants=constants))
+    assert back is not None, [d.message for d in diagnostics]
+    arrays = {k: from_literal(v) for k, v in constants.items()}
+    for program in (there, back):
+        wanted = {p.name for p in signature(program)}
+        found = run(program, {k: v for k, v in {"x": x, **arrays}.items() if k in wanted}).values()
+        for want, got in zip(expected, found, strict=True):
+            np.testing.assert_array_equal(got, want)
+    if flag or name in ("maximum", "minimum"):
+        plain = sum(not op.defn.is_constant for op in back.main.body)
+        assert plain <= 5 * len(results), text(back)  # comparisons come back with their cast
+
+
 # The most operations that are no constants.
 LENGTHS = {"lt": (16, 10), "ge": (17, 11), "eq": (9, 4), "positive": (11, 5), "maximum": (18, 12), "abs": (13, 7),
-           "sign": (18, 7), "and": (27, 15), "seventh": (2, 1), "remainder": (5, 4), "modulo": (10, 8)}  # fmt: skip
+           "sign": (18, 7), "below": (11, 5), "above": (11, 5), "and": (27, 15), "seventh": (2, 1), "remainder": (5, 4),
+           "modulo": (10, 8)}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LENGTHS)

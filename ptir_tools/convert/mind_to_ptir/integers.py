@@ -106,6 +106,27 @@ def _signs(x: Operand, sign: int) -> tuple[Operand, Array] | None:
     return (y, whole[2] * sign) if quotient(half) == (y, 2) else None
 
 
+def _beyond(x: Operand) -> tuple[Operand, int, bool] | None:
+    """y, a number m and whether y is above m, where `x` is 1 if y is above m or if y is at most m, else 0."""
+    whole = quotient(x)
+    quarter = 1 << tensor_type(x).dtype.bits - 2
+    if whole is None or abs(whole[1]) != quarter:
+        return None
+    above = whole[1] > 0
+    if (rest := _plus(whole[0], "Add" if above else "Sub")) is None:
+        return None
+    near, n = rest
+    k = quarter - 1 - n if above else n - quarter
+    if not (0 <= k < quarter - 1 if above else -quarter < k < 0):
+        return None
+    if (half := quotient(near)) is not None and half[1] == 2:
+        return half[0], 2 * k + above, above
+    difference = _made(near, "Sub")
+    if difference is None or quotient(difference.operands[1]) != (difference.operands[0], 2):
+        return None
+    return difference.operands[0], 2 * k + (not above), above
+
+
 def _sign(x: Operand, sign: int) -> Operand | None:
     found = _signs(x, sign)
     return found[0] if found is not None and (found[1] == 1).all() else None
@@ -182,7 +203,27 @@ def _is_mask(x: Operand) -> bool:
     product = _made(x, "Mul")
     if product is not None:
         return all(map(_is_mask, product.operands))
-    return any(test(x) is not None for test in (negative, positive, is_zero, less))
+    return any(test(x) is not None for test in (negative, positive, is_zero, less, _beyond))
+
+
+def _limited(mask: Operand, x: Operand, y: Operand) -> Match | None:
+    """The larger or smaller of y and a number, where `mask` shows whether y is beyond that number; x where it does, else y."""
+    if (found := _beyond(mask)) is None:
+        return None
+    source, m, above = found
+    for v, n, first in ((x, _number(y), True), (y, _number(x), False)):
+        if v is source and n is not None and n in (m, m + 1):
+            return Match((v,), _by_number("maximum" if above == first else "minimum", n))
+    return None
+
+
+def _against(kind: str, n: int) -> Callable[..., Value]:
+    """The mask of a comparison with a number."""
+
+    def rule(emit: PtirEmit, op: Op, x: Value) -> Value:
+        return emit.last("cast", emit(f"compare_{kind}", emit.full(x), emit.filled(n)), dtype=emit.type.dtype)
+
+    return rule
 
 
 def _compared(kind: str) -> Callable[..., Value]:
@@ -206,6 +247,8 @@ def _picked(op: Op) -> Match | None:
             x = sub.operands[0]
             if (pair := less(mask)) in ((x, y), (y, x)):
                 return Match((x, y), _whole("minimum" if pair == (x, y) else "maximum"))
+            if (limited := _limited(mask, x, y)) is not None:
+                return limited
             return Match((mask, x, y), _select)
     return None
 
@@ -285,6 +328,9 @@ def _mask(x: Operand, inverted: bool = False) -> Match | None:
         return _equal("ne" if inverted else "eq", y)
     if (pair := less(x)) is not None:
         return Match(pair, _compared("ge" if inverted else "lt"))
+    if (found := _beyond(x)) is not None:
+        y, m, above = found
+        return Match((y,), _against("gt" if above != inverted else "le", m))
     return None
 
 

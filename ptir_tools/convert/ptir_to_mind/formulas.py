@@ -84,10 +84,11 @@ def fixed(x: Operand) -> Literal | None:
     return literal if literal is not None and literal.data is not None else None
 
 
-def is_splat(x: Term, n: int) -> bool:
-    """Whether `x` is a constant, all of whose elements are the integer `n`."""
+def only(x: Term) -> int | None:
+    """The integer that all elements of the constant `x` are."""
     literal = fixed(x.operand)
-    return literal is not None and bool((from_literal(literal) == n).all())
+    array = None if literal is None else from_literal(literal).reshape(-1)
+    return int(array[0]) if array is not None and array.size and (array == array[0]).all() else None
 
 
 def is_number(x: Operand) -> bool:
@@ -191,25 +192,52 @@ def positive(x: Term, within: int | None = None) -> Term:
     return quotient(near + (size - 1), size)
 
 
+def inner(dtype: DType, m: int) -> bool:
+    """Whether `m` is a number that is not next to an end of the range."""
+    quarter = 1 << dtype.bits - 2
+    return -quarter < m >> 1 < quarter - 1
+
+
+def beyond(x: Term, m: int) -> tuple[Term, bool]:
+    """Of an integer: a mask, and whether that is 1 where x > m, which it is for an m that is not negative. Else it is 1 where
+    x <= m. Half of x, rounded to zero or away from it, shows it. m is `inner`."""
+    quarter, k, above = 1 << x.dtype.bits - 2, m >> 1, m >= 0
+    half = quotient(x, 2)
+    near = half if (m % 2 == 1) == above else x - half
+    return (quotient(near + (quarter - 1 - k), quarter) if above else quotient(near - (quarter + k), quarter, (-1,))), above
+
+
 def less(x: Term, y: Term) -> Term:
-    """1 where x < y, of integers. At least two of `x < 0`, `not y < 0` and `x - y < 0` hold; the third may be wrong, because the
-    difference wraps."""
+    """1 where x < y, of integers."""
+    mask, inverted = less_or_not(x, y)
+    return 1 - mask if inverted else mask
+
+
+def less_or_not(x: Term, y: Term) -> tuple[Term, bool]:
+    """A mask, and whether that is 0 where x < y, of integers, else 1. At least two of `x < 0`, `not y < 0` and `x - y < 0` hold;
+    the third may be wrong, because the difference wraps."""
     if span(x) == span(y) == FLAG:
-        return y - x * y
+        return y - x * y, False
     within = apart(x, y)
-    if is_splat(y, 0):
-        return negative(x, within=within)
-    if is_splat(x, 0):
-        return positive(y, within)
+    a, b = only(x), only(y)
+    if b == 0:
+        return negative(x, within=within), False
+    if a == 0:
+        return positive(y, within), False
     if within <= 1 << x.dtype.bits - 2:
-        return negative(x - y, within=within)
+        return negative(x - y, within=within), False
+    if b is not None and inner(x.dtype, b - 1):
+        return beyond(x, b - 1)
+    if a is not None and inner(x.dtype, a):
+        mask, above = beyond(y, a)
+        return mask, not above
     ones = (1,) * max(len(x.extents), len(y.extents))
 
     def along(*numbers: int) -> Term:
         return constant(x, np.reshape(numbers, (3, *ones)))
 
     tests = negative(x * along(1, 0, 1) + y * along(0, 1, -1), (1, -1, 1))
-    return mean(tests + along(1, 1, 0), axes=(0,), keepdims=False)
+    return mean(tests + along(1, 1, 0), axes=(0,), keepdims=False), False
 
 
 def is_zero(x: Term) -> Term:
@@ -239,13 +267,13 @@ def picked(mask: Term, x: Term, y: Term) -> Term:
 def integers_compared(kind: str, a: Term, b: Term) -> Term:
     """The mask of a comparison of integers."""
     if kind in ("eq", "ne"):
-        if is_splat(b, 0) and kind == "ne":
+        if only(b) == 0 and kind == "ne":
             return not_zero(a)
         if kind == "ne" and apart(a, b) == 1:
             return (a - b) * (a - b)
         return equal(a, b) if kind == "eq" else 1 - equal(a, b)
-    result = less(b, a) if kind in ("gt", "le") else less(a, b)
-    return result if kind in ("gt", "lt") else 1 - result
+    mask, inverted = less_or_not(b, a) if kind in ("gt", "le") else less_or_not(a, b)
+    return mask if inverted == (kind in ("le", "ge")) else 1 - mask
 
 
 def converted(x: Term, to: DType) -> Term:
@@ -342,7 +370,8 @@ def _first_where(x: Term, y: Term, low: Term, high: Term) -> Term:
     if is_integer(x):
         if span(x) == span(y) == FLAG:
             return x * y if x is low else x + y - x * y
-        return picked(less(low, high), x, y)
+        mask, inverted = less_or_not(low, high)
+        return picked(mask, y, x) if inverted else picked(mask, x, y)
     other = not_above(high, low)
     return with_nans(choice(1 - other, x, y, other), x, y)
 

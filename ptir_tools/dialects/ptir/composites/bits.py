@@ -30,18 +30,35 @@ def bitwise_not(site: Site, x: Tensor) -> Tensor:
     return select(x, False, site.full(True, x)) if x.dtype is I1 else complement(x)
 
 
-def bitwise(truth: Pair, bit: Pair) -> Callable[[Site, Tensor, Tensor], Tensor]:
-    """The rule of a bitwise op: `truth` of i1; of integers, `bit` of each pair of bits, each 0 or 1."""
+def bitwise(truth: Pair, bit: Pair, lowest: Callable[[Tensor, int], Tensor]) -> Callable[[Site, Tensor, Tensor], Tensor]:
+    """The rule of a bitwise op: `truth` of i1; of integers, `bit` of each pair of bits, each 0 or 1; `lowest` of integers and a
+    number whose lowest bits alone are set."""
 
     def rule(site: Site, x: Tensor, y: Tensor) -> Tensor:
-        return truth(x, y) if x.dtype is I1 else _joined(bit(bits(site, x), bits(site, y)), x.dtype)
+        if x.dtype is I1:
+            return truth(x, y)
+        for v, by in ((x, y), (y, x)):
+            if (n := scalar_of(by.operand)) is not None and (n := int(n)) & n + 1 == 0 != n and -1 <= n <= x.dtype.max // 2:
+                return lowest(v, n)
+        return _joined(bit(bits(site, x), bits(site, y)), x.dtype)
 
     return rule
 
 
-bitwise_and = bitwise(lambda x, y: select(x, y, x), lambda x, y: x * y)
-bitwise_or = bitwise(lambda x, y: select(x, x, y), lambda x, y: x + y - x * y)
-bitwise_xor = bitwise(lambda x, y: select(x, select(y, False, x.block.full(True, x)), y), lambda x, y: (x - y) * (x - y))
+def _rest(x: Tensor, n: int) -> Tensor:
+    """The lowest bits of integers, those of `n`."""
+    return x.mod(n + 1)
+
+
+bitwise_and = bitwise(lambda x, y: select(x, y, x), lambda x, y: x * y, lambda x, n: x if n < 0 else _rest(x, n))
+bitwise_or = bitwise(
+    lambda x, y: select(x, x, y), lambda x, y: x + y - x * y, lambda x, n: x - x - 1 if n < 0 else x - _rest(x, n) + n
+)
+bitwise_xor = bitwise(
+    lambda x, y: select(x, select(y, False, x.block.full(True, x)), y),
+    lambda x, y: (x - y) * (x - y),
+    lambda x, n: complement(x) if n < 0 else x - _rest(x, n) * 2 + n,
+)
 
 
 def bits(site: Site, x: Tensor) -> Tensor:
