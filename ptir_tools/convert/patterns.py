@@ -9,18 +9,14 @@ from ptir_tools.core.dtypes import F32, F64, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import NumericType, TensorType, tensor
-
-
-def defined_by(x: Operand, short: str) -> Op | None:
-    """The op called `short` that defines `x`, or None."""
-    return x.op if isinstance(x, Value) and x.op is not None and x.op.defn.short == short else None
+from ptir_tools.rewrite.vocabulary import made_by
 
 
 def constant_of(x: Operand) -> Literal | None:
     """The literal that `x` is, before any broadcast; None when it is not a constant or its payload is missing."""
-    while (op := defined_by(x, "broadcast_to")) is not None:
+    while (op := made_by(x, "broadcast_to")) is not None:
         x = op.operands[0]
-    if (op := defined_by(x, "constant")) is not None:
+    if (op := made_by(x, "constant")) is not None:
         x = op.attr("value")
     return x if isinstance(x, Literal) and x.data is not None else None
 
@@ -54,7 +50,7 @@ def is_zero(x: Operand) -> bool:
 def relu_operand(op: Op) -> Value | None:
     """`x` where the select `op` is `select(compare_gt(x, 0), x, 0)`, which is a Relu, for a NaN too."""
     pred, x, zero = op.operands
-    test = defined_by(pred, "compare_gt")
+    test = made_by(pred, "compare_gt")
     if test is None or not isinstance(x, Value) or test.operands[0] is not x:
         return None
     return x if is_zero(zero) and is_zero(test.operands[1]) else None
@@ -67,9 +63,9 @@ def wider(dtype: DType) -> DType:
 
 def exp2_operand(op: Op) -> Value | None:
     """`x` where the cast `op` is exp(x * ln 2), computed in a wider float and rounded once."""
-    exp = defined_by(op.operands[0], "exp")
-    product = defined_by(exp.operands[0], "mul") if exp else None
-    wide = defined_by(product.operands[0], "cast") if product else None
+    exp = made_by(op.operands[0], "exp")
+    product = made_by(exp.operands[0], "mul") if exp else None
+    wide = made_by(product.operands[0], "cast") if product else None
     if product is None or wide is None:
         return None
     x, dtype, factor = wide.operands[0], type_of(op.result).dtype, splat_of(product.operands[1])

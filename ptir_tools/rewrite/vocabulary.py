@@ -36,10 +36,10 @@ def of_equal_operands(op: Op) -> Operand | None:
     return x if all(same_operand(x, y) for y in others) else None
 
 
-def made_by(x: Operand, name: str) -> Op | None:
-    """The op that defines `x`, when it is a `name` (`ptir.neg`)."""
+def made_by(x: Operand, *names: str) -> Op | None:
+    """The op that defines `x`, when it is called one of `names` in its dialect (`neg`)."""
     op = x.op if isinstance(x, Value) else None
-    return op if op is not None and op.defn.name == name else None
+    return op if op is not None and op.defn.short in names else None
 
 
 # Types

@@ -10,7 +10,7 @@ from functools import cache, partial
 from itertools import product
 
 from ptir_tools.bridges.onnx.emitter import Emitter, Out
-from ptir_tools.bridges.onnx.idioms import GROUPS, idiom, known, made_by, per_channel
+from ptir_tools.bridges.onnx.idioms import GROUPS, idiom, known, per_channel
 from ptir_tools.bridges.onnx.lowerings import in_bytes
 from ptir_tools.bridges.onnx.ops.elementwise import relu, sigmoid
 from ptir_tools.bridges.onnx.ops.recurrent import Cell
@@ -27,6 +27,7 @@ from ptir_tools.dialects.ptir.builder.build import Graph
 from ptir_tools.passes import PassContext, run_pipeline
 from ptir_tools.rewrite.expression import tanh
 from ptir_tools.rewrite.templates import Bound, matched
+from ptir_tools.rewrite.vocabulary import made_by
 
 Types = tuple[TensorType | None, ...]  # of weights; None is a zero point that is 0
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache, partial
 
 from ptir_tools.bridges.onnx.emitter import Emitter, Out
-from ptir_tools.bridges.onnx.idioms import GROUPS, made_by
+from ptir_tools.bridges.onnx.idioms import GROUPS
 from ptir_tools.bridges.onnx.lowerings import calls
 from ptir_tools.bridges.onnx.ops.trees import ML, MODES, TARGET, decided
 from ptir_tools.bridges.onnx.protocols import Attribute
@@ -22,6 +22,7 @@ from ptir_tools.dialects.ptir.kernels.targets.trees import FEATURE, LEAF, MISSIN
 from ptir_tools.passes import PassContext, run_pipeline
 from ptir_tools.rewrite.constants import literal_of, scalar_of
 from ptir_tools.rewrite.templates import matched
+from ptir_tools.rewrite.vocabulary import made_by
 
 _NAMES = {code: name for name, code in MODES.items()}
 _READY = "recognize{convolutions=true},raise-strides,cse,recognize"  # as exporter.py makes programs ready

@@ -29,6 +29,7 @@ from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
 from ptir_tools.rewrite.constants import scalar_of
 from ptir_tools.rewrite.expression import compare_eq, compare_ne, exp, reciprocal, rsqrt, select
+from ptir_tools.rewrite.vocabulary import made_by
 
 Idiom = Callable[[Emitter, Op], "Tree | None"]
 Formula = Callable[[Attributes, Tensor], Tensor]
@@ -46,12 +47,6 @@ def idiom(*names: str) -> Callable[[Idiom], Idiom]:
         return function
 
     return declare
-
-
-def made_by(x: Operand, *names: str) -> Op | None:
-    """The op that makes `x`, when its name is in `names`."""
-    op = x.op if isinstance(x, Value) else None
-    return op if op is not None and op.defn.short in names else None
 
 
 def known(e: Emitter, x: Operand) -> Array | None:

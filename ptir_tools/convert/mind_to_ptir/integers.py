@@ -15,16 +15,10 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.lazy import np
-from ptir_tools.rewrite.vocabulary import tensor_type
+from ptir_tools.rewrite.vocabulary import made_by, tensor_type
 
 Pair = tuple[Operand, Operand]
 Ints = tuple[int, ...]
-
-
-def _made(x: Operand, *opcodes: str) -> Op | None:
-    """The op that defines `x`, if it is one of these."""
-    op = x.op if isinstance(x, Value) else None
-    return op if op is not None and op.defn.short in opcodes else None
 
 
 def _array(x: Operand) -> Array | None:
@@ -43,7 +37,7 @@ def _number(x: Operand) -> int | None:
 
 def _plus(x: Operand, opcode: str) -> tuple[Operand, int] | None:
     """The operand and the number of `x + n` or `x - n`."""
-    if (op := _made(x, opcode)) is None:
+    if (op := made_by(x, opcode)) is None:
         return None
     for a, b in (op.operands, op.operands[::-1]) if opcode == "Add" else (op.operands,):
         if (n := _number(b)) is not None:
@@ -56,7 +50,7 @@ def _shares(x: Operand) -> tuple[Operand, int, Array] | None:
     integers by one number."""
     if not tensor_type(x).dtype.is_integer:
         return None
-    if (op := _made(x, "Div")) is not None:
+    if (op := made_by(x, "Div")) is not None:
         by = _array(op.operands[1])
         n = 0 if by is None or not by.size else abs(int(by.reshape(-1)[0]))
         return (op.operands[0], n, np.sign(by)) if by is not None and n and np.all(np.abs(by.astype(object)) == n) else None
@@ -71,8 +65,8 @@ def _shares(x: Operand) -> tuple[Operand, int, Array] | None:
 
 def _share(x: Operand) -> tuple[Operand, Array] | None:
     """The operand and the constant, where `x` is the Mean along a new first axis of a product with signs, and of zeros."""
-    step = _made(x, "Mean")
-    product = None if step is None else _made(step.operands[0], "Mul")
+    step = made_by(x, "Mean")
+    product = None if step is None else made_by(step.operands[0], "Mul")
     if step is None or product is None or step.attr("axes") != (0,) or step.attr("keepdims"):
         return None
     for a, b in (product.operands, product.operands[::-1]):
@@ -99,7 +93,7 @@ def _signs(x: Operand, sign: int) -> tuple[Operand, Array] | None:
     whole = _shares(x)
     quarter = 1 << tensor_type(x).dtype.bits - 2
     rest = None if whole is None or whole[1] != quarter else _plus(whole[0], "Add" if sign > 0 else "Sub")
-    difference = None if rest is None or rest[1] != quarter - 1 else _made(rest[0], "Sub")
+    difference = None if rest is None or rest[1] != quarter - 1 else made_by(rest[0], "Sub")
     if whole is None or difference is None:
         return None
     y, half = difference.operands
@@ -153,15 +147,15 @@ def is_zero(x: Operand) -> Operand | None:
 
 def less(x: Operand) -> Pair | None:
     """a and b, where `x` is 1 if a is below b, else 0."""
-    step = _made(x, "Mean")
-    total = None if step is None else _made(step.operands[0], "Add")
+    step = made_by(x, "Mean")
+    total = None if step is None else made_by(step.operands[0], "Add")
     if step is None or total is None or step.attr("axes") != (0,) or step.attr("keepdims"):
         return None
     for tests, ones in (total.operands, total.operands[::-1]):
         found = _signs(tests, -1) if _is_along(ones, 1, 1, 0) else None
         if found is None or found[1].reshape(-1).tolist() != [1, -1, 1]:
             continue
-        stack = _made(found[0], "Add")
+        stack = made_by(found[0], "Add")
         if stack is None:
             continue
         for first, second in (stack.operands, stack.operands[::-1]):
@@ -179,7 +173,7 @@ def _is_along(x: Operand, *numbers: int) -> bool:
 
 def _term(x: Operand, numbers: Ints) -> Operand | None:
     """y of the product of y and these numbers along a new first axis."""
-    product = _made(x, "Mul")
+    product = made_by(x, "Mul")
     for y, row in (product.operands, product.operands[::-1]) if product is not None else ():
         if _is_along(row, *numbers) and tensor_type(row).rank > tensor_type(y).rank:
             return y
@@ -188,7 +182,7 @@ def _term(x: Operand, numbers: Ints) -> Operand | None:
 
 def _from_one(x: Operand) -> Operand | None:
     """y of 1 - y."""
-    op = _made(x, "Sub")
+    op = made_by(x, "Sub")
     return op.operands[1] if op is not None and _number(op.operands[0]) == 1 else None
 
 
@@ -200,7 +194,7 @@ def _is_mask(x: Operand) -> bool:
     inverse = _from_one(x)
     if inverse is not None:
         return _is_mask(inverse)
-    product = _made(x, "Mul")
+    product = made_by(x, "Mul")
     if product is not None:
         return all(map(_is_mask, product.operands))
     return any(test(x) is not None for test in (negative, positive, is_zero, less, _beyond))
@@ -239,9 +233,9 @@ def _compared(kind: str) -> Callable[..., Value]:
 def _picked(op: Op) -> Match | None:
     """y + mask * (x - y) is a choice, of ordered operands the larger or smaller."""
     for y, product in (op.operands, op.operands[::-1]):
-        made = _made(product, "Mul")
+        made = made_by(product, "Mul")
         for mask, difference in (made.operands, made.operands[::-1]) if made is not None else ():
-            sub = _made(difference, "Sub")
+            sub = made_by(difference, "Sub")
             if sub is None or sub.operands[1] is not y or not _is_mask(mask):
                 continue
             x = sub.operands[0]
@@ -256,7 +250,7 @@ def _picked(op: Op) -> Match | None:
 def _size(op: Op) -> Match | None:
     """x * (1 - (m + m)), where m is 1 if x is below 0, is the magnitude."""
     for x, sign in (op.operands, op.operands[::-1]):
-        twice = None if (inner := _from_one(sign)) is None else _made(inner, "Add")
+        twice = None if (inner := _from_one(sign)) is None else made_by(inner, "Add")
         if twice is not None and twice.operands[0] is twice.operands[1] and negative(twice.operands[0]) is x:
             return Match((x,), same("abs"))
     return None
@@ -264,7 +258,7 @@ def _size(op: Op) -> Match | None:
 
 def _divided(x: Operand) -> tuple[Operand, int] | None:
     """The operand and the divisor of a quotient, which may be negated."""
-    if (op := _made(x, "Neg")) is None:
+    if (op := made_by(x, "Neg")) is None:
         return quotient(x)
     found = quotient(op.operands[0])
     return None if found is None else (found[0], -found[1])
@@ -272,8 +266,8 @@ def _divided(x: Operand) -> tuple[Operand, int] | None:
 
 def _left_over(x: Operand) -> tuple[Operand, int] | None:
     """The dividend and the divisor, where `x` is the remainder of a quotient toward zero."""
-    difference = _made(x, "Sub")
-    product = None if difference is None else _made(difference.operands[1], "Mul")
+    difference = made_by(x, "Sub")
+    product = None if difference is None else made_by(difference.operands[1], "Mul")
     for part, by in (product.operands, product.operands[::-1]) if product is not None else ():
         if difference is not None and (n := _number(by)) is not None and _divided(part) == (difference.operands[0], n):
             return difference.operands[0], n
@@ -283,7 +277,7 @@ def _left_over(x: Operand) -> tuple[Operand, int] | None:
 def _modulo(op: Op) -> Match | None:
     """A remainder, and the divisor where that has the other sign."""
     for left, product in (op.operands, op.operands[::-1]):
-        found, made = _left_over(left), _made(product, "Mul")
+        found, made = _left_over(left), made_by(product, "Mul")
         for other, by in (made.operands, made.operands[::-1]) if found is not None and made is not None else ():
             if found is None or _number(by) != found[1]:
                 continue
@@ -314,7 +308,7 @@ def _select(emit: PtirEmit, op: Op, mask: Value, x: Value, y: Value) -> Value:
 
 def _equal(kind: str, y: Operand) -> Match:
     """The comparison of y with 0, or of the operands of the difference that y is."""
-    difference = _made(y, "Sub")
+    difference = made_by(y, "Sub")
     return Match((y,) if difference is None else difference.operands, _compared(kind))
 
 

@@ -10,7 +10,7 @@ from math import log, prod
 
 from ptir_tools.convert.emitter import Match, Pattern
 from ptir_tools.convert.options import LOSSY
-from ptir_tools.convert.patterns import constant_of, defined_by, is_zero, relu_operand, scalar_literal, splat_of, type_of
+from ptir_tools.convert.patterns import constant_of, is_zero, relu_operand, scalar_literal, splat_of, type_of
 from ptir_tools.convert.ptir_to_mind.emit import MindEmit, Read
 from ptir_tools.core.arrays import from_literal, pack, to_literal
 from ptir_tools.core.dialect import PROFILE, Options
@@ -23,6 +23,7 @@ from ptir_tools.dialects.mind.building import reshaped
 from ptir_tools.dialects.mind.ops.common import CURRENT
 from ptir_tools.dialects.mind.ops.linear import pads
 from ptir_tools.rewrite.expression import Term
+from ptir_tools.rewrite.vocabulary import made_by
 
 Shape = tuple[int, ...]
 Padding = str | tuple[tuple[int, int], ...]  # "Valid", "Same" or two pairs
@@ -42,8 +43,8 @@ def mean(op: Op, options: Options) -> Match | None:
     total, count = op.operands
     if op.defn.short == "mul" and splat_of(total) is not None:
         total, count = count, total
-    view = defined_by(total, "reshape")
-    reduce = defined_by(view.operands[0] if view else total, "reduce_sum")
+    view = made_by(total, "reshape")
+    reduce = made_by(view.operands[0] if view else total, "reduce_sum")
     if reduce is None:
         return None
     x, named = reduce.operands[0], reduce.defn.named(reduce.attrs)
@@ -65,7 +66,7 @@ def mean(op: Op, options: Options) -> Match | None:
 
 def index(op: Op, options: Options) -> Match | None:
     """A window of one element as a scalar is Index."""
-    window = defined_by(op.operands[0], "slice")
+    window = made_by(op.operands[0], "slice")
     if window is None or type_of(op.result).rank or not type_of(window.operands[0]).rank:
         return None
     at = window.attr("starts")
@@ -74,9 +75,9 @@ def index(op: Op, options: Options) -> Match | None:
 
 def strided_slice(op: Op, options: Options) -> Match | None:
     """A window reshaped to rows of a step each, of which the first column stays, is a Slice with steps."""
-    firsts = defined_by(op.operands[0], "slice")
-    rows = defined_by(firsts.operands[0], "reshape") if firsts else None
-    padded = defined_by(rows.operands[0], "pad") if rows else None
+    firsts = made_by(op.operands[0], "slice")
+    rows = made_by(firsts.operands[0], "reshape") if firsts else None
+    padded = made_by(rows.operands[0], "pad") if rows else None
     if firsts is None or rows is None or padded is None or any(padded.attr("low")) or any(padded.attr("interior")):
         return None
     matrix, counts = type_of(rows.result), type_of(op.result)
@@ -91,7 +92,7 @@ def strided_slice(op: Op, options: Options) -> Match | None:
     x = padded.operands[0]
     if any(h >= s for h, s in zip(padded.attr("high"), steps, strict=True)):
         return None  # a first column would come from the padding
-    if (window := defined_by(x, "slice")) is not None:
+    if (window := made_by(x, "slice")) is not None:
         x, starts = window.operands[0], window.attr("starts")
     else:
         starts = (0,) * len(steps)
@@ -101,7 +102,7 @@ def strided_slice(op: Op, options: Options) -> Match | None:
 
 def conv2d(op: Op, options: Options) -> Match | None:
     """Patches of an NHWC image times a matrix is Conv2d by that matrix in the shape HWCF."""
-    patches, matrix = defined_by(op.operands[0], "extract_patches"), op.operands[1]
+    patches, matrix = made_by(op.operands[0], "extract_patches"), op.operands[1]
     axes = op.attr("batch_lhs"), op.attr("contract_lhs"), op.attr("contract_rhs")
     if patches is None or type_of(matrix).rank != 2 or axes not in (((), (3,), (0,)), ((), (-1,), (0,)), ((), (3,), (-2,))):
         return None
@@ -113,7 +114,7 @@ def conv2d(op: Op, options: Options) -> Match | None:
     one_dtype = {op.attr("accum_dtype"), op.attr("out_dtype")} <= {None, image.dtype}
     if not one_dtype or patches.attr("pad_value").value or tuple(patches.attr("dilation")) != (1, 1) or 0 in shape:
         return None
-    view = defined_by(matrix, "reshape")
+    view = made_by(matrix, "reshape")
     f = view.operands[0] if view is not None and type_of(view.operands[0]).shape == shape else matrix
     attrs = {"strides": strides, "padding": _padding(image.static_shape, shape, strides, patches.attr("padding"))}
 
@@ -130,9 +131,9 @@ def _padding(image: Shape, window: Shape, strides: Shape, pairs: Padding) -> Pad
 
 def exp2(op: Op, options: Options) -> Match | None:
     """Tiny's EXP2 in PTIR, an exp of a product with ln 2 in f64, only in f32."""
-    exp = defined_by(op.operands[0], "exp")
-    product = defined_by(exp.operands[0], "mul") if exp else None
-    wide = defined_by(product.operands[0], "cast") if product else None
+    exp = made_by(op.operands[0], "exp")
+    product = made_by(exp.operands[0], "mul") if exp else None
+    wide = made_by(product.operands[0], "cast") if product else None
     if product is None or wide is None or {type_of(op.result).dtype, type_of(wide.operands[0]).dtype} != {F32}:
         return None
     if splat_of(product.operands[1]) != log(2):

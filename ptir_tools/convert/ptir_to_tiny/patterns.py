@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from ptir_tools.convert.emitter import Match, Pattern
-from ptir_tools.convert.patterns import constant_of, defined_by, exp2_operand, relu_operand, splat_of, type_of
+from ptir_tools.convert.patterns import constant_of, exp2_operand, relu_operand, splat_of, type_of
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32, DType
 from ptir_tools.core.ir import Op
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
+from ptir_tools.rewrite.vocabulary import made_by
 
 
 def relu(op: Op, options: Options) -> Match | None:
@@ -32,7 +33,7 @@ _COMBINED = {"add": ("reduce_sum", "SUM"), "maximum": ("reduce_max", "MAX"), "mi
 def initial(op: Op, options: Options) -> Match | None:
     """A reduction combined with one number, in its own dtype, is a REDUCE with `init`, except a sum of narrow floats."""
     short, kind = _COMBINED[op.defn.short]
-    reduction, start = defined_by(op.operands[0], short), splat_of(op.operands[1])
+    reduction, start = made_by(op.operands[0], short), splat_of(op.operands[1])
     dtype = type_of(op.result).dtype
     if reduction is None or start is None or (short == "reduce_sum" and dtype.is_float and dtype is not F32):
         return None
@@ -41,8 +42,8 @@ def initial(op: Op, options: Options) -> Match | None:
 
 def initial_sum(op: Op, options: Options) -> Match | None:
     """The sum of narrow floats with `init`, which is computed in f32."""
-    total = defined_by(op.operands[0], "add")
-    reduction = defined_by(total.operands[0], "reduce_sum") if total else None
+    total = made_by(op.operands[0], "add")
+    reduction = made_by(total.operands[0], "reduce_sum") if total else None
     dtype = type_of(op.result).dtype
     if total is None or reduction is None or not dtype.is_float or constant_of(total.operands[1]) is None:
         return None

@@ -11,7 +11,6 @@ import math
 from ptir_tools.convert.emitter import Emit, Match, Pattern, Rule
 from ptir_tools.convert.naming import in_ptir
 from ptir_tools.convert.options import CONSTANTS
-from ptir_tools.convert.patterns import defined_by
 from ptir_tools.convert.tiny_to_ptir.formulas import FORMULAS
 from ptir_tools.convert.tiny_to_ptir.views import numbers, rounded, view
 from ptir_tools.convert.tiny_to_ptir.windows import WINDOWS
@@ -32,7 +31,7 @@ from ptir_tools.dialects.tiny.ops.view import pool_map
 from ptir_tools.dialects.tiny.symbols import paired, put_dims, symbols
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.patterns import Effect
-from ptir_tools.rewrite.vocabulary import tensor_type
+from ptir_tools.rewrite.vocabulary import made_by, tensor_type
 
 CONST_POOL = "const_pool"  # the storage of INPUTs that hold constants
 
@@ -129,7 +128,7 @@ def exp2(emit: PtirEmit, op: Op, x: Operand) -> Value:
 def clamp(op: Op, options: Options) -> Match | None:
     """MIN(MAX(x, low), high) is a clamp."""
     x, high = op.operands
-    inner = defined_by(x, "MAX")
+    inner = made_by(x, "MAX")
     if inner is None or not isinstance(inner.operands[0], Value):
         return None
     operands = (*inner.operands, high)

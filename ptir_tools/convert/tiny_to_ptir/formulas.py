@@ -19,7 +19,7 @@ from ptir_tools.core.types import tensor
 from ptir_tools.dialects import load_dialect
 from ptir_tools.dialects.tiny.immediates import immediate
 from ptir_tools.rewrite.templates import matched
-from ptir_tools.rewrite.vocabulary import tensor_type
+from ptir_tools.rewrite.vocabulary import made_by, tensor_type
 
 
 @cache
@@ -74,18 +74,11 @@ def _divisor(op: Op) -> Operand | None:
     level = [op]
     for _ in range(6):
         for node in level:
-            product = _made_by(node, "MUL", 1) if node.defn.short == "SUB" else None
+            product = made_by(node.operands[1], "MUL") if node.defn.short == "SUB" else None
             if product is not None:
                 return product.operands[1]
         level = [x.op for node in level for x in node.operands if isinstance(x, Value) and x.op is not None]
     return None
-
-
-def _made_by(x: Op, uop: str, at: int) -> Op | None:
-    """The defining node of operand `at` of the node `x`, where it is of this UOp."""
-    operand = x.operands[at]
-    result = operand.op if isinstance(operand, Value) else None
-    return result if result is not None and result.defn.short == uop else None
 
 
 FORMULAS: dict[str, tuple[Pattern, ...]] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ptir_tools.convert.emitter import Match, Pattern, Rule
-from ptir_tools.convert.patterns import defined_by
 from ptir_tools.convert.tiny_to_ptir.views import rounded
 from ptir_tools.convert.to_ptir import PtirEmit
 from ptir_tools.core.dialect import Options
@@ -14,7 +13,7 @@ from ptir_tools.core.types import Shape
 from ptir_tools.dialects.tiny.immediates import immediate
 from ptir_tools.dialects.tiny.ops.reduce import identity
 from ptir_tools.dialects.tiny.ops.view import axes_of, axis_name, pool_map
-from ptir_tools.rewrite.vocabulary import tensor_type
+from ptir_tools.rewrite.vocabulary import made_by, tensor_type
 
 Window = tuple[int, int, int]  # taps, stride, dilation
 NOTHING: Window = (1, 1, 1)
@@ -75,7 +74,7 @@ def _window(entry: Poly, here: int, taps: int | None, shape: Shape) -> Window | 
 def padded(x: Operand, value: float | None) -> tuple[Operand, tuple[tuple[int, int], ...]]:
     """The operand and widths of `x` where it is a PAD with `value`; else `x` and no padding."""
     none = ((0, 0),) * tensor_type(x).rank
-    pad = defined_by(x, "PAD")
+    pad = made_by(x, "PAD")
     if pad is None or not all(isinstance(n, int) for pair in pad.attr("pad") for n in pair) or 0 in tensor_type(x).shape:
         return x, none
     dtype = tensor_type(x).dtype
@@ -85,7 +84,7 @@ def padded(x: Operand, value: float | None) -> tuple[Operand, tuple[tuple[int, i
 
 def patches(op: Op, options: Options) -> Match | None:
     """A RESHAPE of windows between the first and the last axis that puts taps and channels into one axis."""
-    view = defined_by(op.operands[0], "VIEW")
+    view = made_by(op.operands[0], "VIEW")
     if view is None:
         return None
     rank = tensor_type(view.operands[0]).rank
@@ -102,7 +101,7 @@ def patches(op: Op, options: Options) -> Match | None:
     taps, strides, dilation = zip(*result[1:-1], strict=True)
     attrs: dict[str, Attribute] = {"window": taps, "strides": strides, "dilation": dilation, "padding": pads[1:-1]}
     if x is not view.operands[0]:
-        pad = defined_by(view.operands[0], "PAD")
+        pad = made_by(view.operands[0], "PAD")
         assert pad is not None
         attrs["pad_value"] = rounded(pad.attr("value"), tensor_type(x).dtype)
     return Match((x,), lambda emit, op, x: emit.last("extract_patches", x, **attrs))
@@ -110,7 +109,7 @@ def patches(op: Op, options: Options) -> Match | None:
 
 def window_reduction(op: Op, options: Options) -> Match | None:
     """A REDUCE over all taps, those of the last axes of the source."""
-    view, dtype = defined_by(op.operands[0], "VIEW") or defined_by(op.operands[0], "POOL"), op.attr("dtype")
+    view, dtype = made_by(op.operands[0], "VIEW") or made_by(op.operands[0], "POOL"), op.attr("dtype")
     if view is None or op.attr("init") is not None:
         return None
     source = tensor_type(view.operands[0])
@@ -139,9 +138,9 @@ def _reduced(emit: PtirEmit, op: Op, x: Operand, attrs: dict[str, object]) -> Va
 
 def holes(op: Op, options: Options) -> Match | None:
     """Interior padding: each element becomes a padded row, the rows are joined, the last one is cut."""
-    joined = defined_by(op.operands[0], "RESHAPE")
-    rows = defined_by(joined.operands[0], "PAD") if joined is not None else None
-    apart = defined_by(rows.operands[0], "RESHAPE") if rows is not None else None
+    joined = made_by(op.operands[0], "RESHAPE")
+    rows = made_by(joined.operands[0], "PAD") if joined is not None else None
+    apart = made_by(rows.operands[0], "RESHAPE") if rows is not None else None
     if (
         joined is None
         or rows is None
@@ -172,7 +171,7 @@ def _concat(axis: int) -> Rule:
 
 def match_concat(op: Op, options: Options) -> Match | None:
     """A concat: the ADD of two PADs by zeros, each as wide as the other's source."""
-    first, last = (defined_by(x, "PAD") for x in op.operands)
+    first, last = (made_by(x, "PAD") for x in op.operands)
     if first is None or last is None or any(p.attr("value") != 0 for p in (first, last)):
         return None
     for a, b in ((first, last), (last, first)):

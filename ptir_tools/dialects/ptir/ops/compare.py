@@ -184,7 +184,7 @@ def cast_type(x: TensorType, *, dtype: DType) -> TensorType:
 def fold_cast(op: Op) -> Operand | None:
     """`x`, when it has the dtype; `y`, when `x` is `cast(y)` and its dtype has every integer (or i1) of the dtype of `y`."""
     x = op.operands[0]
-    inner = made_by(x, "ptir.cast")
+    inner = made_by(x, "cast")
     if operand_type(x) is op.results[0].type or inner is None:
         return x
     source = tensor_type(inner.operands[0]).dtype

@@ -36,13 +36,13 @@ def complex_type(re: TensorType, im: TensorType) -> TensorType:
 
 def fold_complex_part(op: Op) -> Operand | None:
     """the part, when `x` is made by `complex`."""
-    inner = made_by(op.operands[0], "ptir.complex")
+    inner = made_by(op.operands[0], "complex")
     return None if inner is None else inner.operands[op.defn.short == "imag"]
 
 
 def fold_complex(op: Op) -> Operand | None:
     """`z`, when the operands are `real(z)` and `imag(z)`."""
-    re, im = made_by(op.operands[0], "ptir.real"), made_by(op.operands[1], "ptir.imag")
+    re, im = made_by(op.operands[0], "real"), made_by(op.operands[1], "imag")
     if re is None or im is None or not same_operand(re.operands[0], im.operands[0]):
         return None
     return re.operands[0]

@@ -192,7 +192,7 @@ def window_at(x: Array, start: Array, sizes: tuple[int, ...]) -> tuple[slice, ..
 def fold_dynamic_slice(op: Op) -> Operand | None:
     """`x`, when the window is all of it; `update`, when `x` is a `dynamic_update_slice` of the same window."""
     x, start = op.operands
-    written = made_by(x, "ptir.dynamic_update_slice")
+    written = made_by(x, "dynamic_update_slice")
     if written is None or written.attr("sizes") != op.attr("sizes") or not same_operand(written.operands[2], start, 0):
         return x
     return written.operands[1]
@@ -239,7 +239,7 @@ def fold_dynamic_update_slice(op: Op) -> Operand | None:
     x, update, start = op.operands
     if 0 in op.attr("sizes"):
         return x
-    read = made_by(update, "ptir.dynamic_slice")
+    read = made_by(update, "dynamic_slice")
     same = read is not None and all(map(same_operand, read.operands, (x, start), (0, 0)))
     return x if same else update
 

@@ -50,7 +50,7 @@ def fold_transpose(op: Op) -> Operand | None:
     x, perm = op.operands[0], op.attr("perm")
     if keeps_row_major(perm, tensor_type(x).shape):
         return x
-    if (inner := made_by(x, "ptir.transpose")) is None:
+    if (inner := made_by(x, "transpose")) is None:
         return None
     source = inner.operands[0]
     return source if keeps_row_major(compose(inner.attr("perm"), perm), tensor_type(source).shape) else None
@@ -131,7 +131,7 @@ def solve_reshape(types: tuple[Type, ...], attrs: dict[str, Shape], given_names:
 def fold_reshape(op: Op) -> Operand | None:
     """`x`, when the result has its type; `y`, when `x` is `reshape(y)`, unless its shape names an extent that `y` does not."""
     x = op.operands[0]
-    inner = made_by(x, "ptir.reshape")
+    inner = made_by(x, "reshape")
     if operand_type(x) is op.results[0].type or inner is None:
         return x
     source = inner.operands[0]

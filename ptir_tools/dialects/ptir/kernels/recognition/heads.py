@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ptir_tools.core.ir import Op, Operand, Value
+from ptir_tools.core.ir import Operand
 from ptir_tools.dialects.ptir.kernels.recognition.replacement import Found
 from ptir_tools.dialects.ptir.rewrites import helpers
+from ptir_tools.rewrite.vocabulary import made_by
 
 
 def grouped(found: Found, operands: list[Operand], batch: int) -> list[Operand]:
@@ -23,8 +24,8 @@ def grouped(found: Found, operands: list[Operand], batch: int) -> list[Operand]:
 
 def _before_repeat(x: Operand) -> tuple[int, int, Operand] | None:
     """(axis, times, source with an extent 1 after the axis) where `x` repeats every slice of an axis; else None."""
-    joined = _made_by(x, "reshape")
-    spread = _made_by(joined.operands[0], "broadcast_to") if joined is not None else None
+    joined = made_by(x, "reshape")
+    spread = made_by(joined.operands[0], "broadcast_to") if joined is not None else None
     if spread is None or not helpers.static(x, spread.operands[0]):
         return None
     source = spread.operands[0]
@@ -33,11 +34,6 @@ def _before_repeat(x: Operand) -> tuple[int, int, Operand] | None:
     if len(grown) != 1 or not (at := grown[0]) or shape != (*wide[: at - 1], wide[at - 1] * wide[at], *wide[at + 1 :]):
         return None
     return at - 1, wide[at], source
-
-
-def _made_by(x: Operand, name: str) -> Op | None:
-    op = x.op if isinstance(x, Value) else None
-    return op if op is not None and op.defn.short == name else None
 
 
 def _split(found: Found, x: Operand, rest: int, count: int) -> Operand:
