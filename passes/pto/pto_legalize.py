@@ -1,6 +1,6 @@
 """Ops in forms that the target has.
 
-Four kinds of ops are legal in PTO IR and in no target's library, or not in that of a3 (`legality`):
+Five kinds of ops are legal in PTO IR and in no target's library, or not in that of a3 (`legality`):
 
 * An elementwise op on columns (R x 1) is computed on rows (1 x R) of the same bytes; `reshape` moves nothing.
 * An op with the scalar first, except a quotient, exchanges its operands, or fills a tile with the scalar.
@@ -8,28 +8,34 @@ Four kinds of ops are legal in PTO IR and in no target's library, or not in that
   16 and 32 bits without a sign have the bits of those with one. Large integers that become `bf16` through `f32` round twice.
 * A comparison that the target lacks for integers is one of a difference with 0: `a < b` where `max(a, b) - a` is not 0. An
   integer that is not 0 is not 0 in f32 either.
+* A load of elements that are apart in memory, such as every second column, takes each alone into a row of 32 bytes, whose
+  maximum is the element. A store spreads each over such a row, and moves the first of it.
 
-In a function with addresses the rows get those of their columns. There, a tile of a scalar or a difference would need bytes of
-its own, so `verify` goes on to report what needs one.
+In a function with addresses the rows get those of their columns. There, a tile of a scalar, a difference or rows of single
+elements would need bytes of its own, so `verify` goes on to report what needs one.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from math import prod
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.dtypes import F16, F32, INDEX, SI8, SI16, SI32, SI64, UI8, UI16, UI32, DType
+from ptir_tools.core.dtypes import BF16, F16, F32, FP8_E4M3, FP8_E5M2, INDEX, SI8, SI16, SI32, SI64, UI8, UI16, UI32, DType
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value, create, operand_type
 from ptir_tools.core.types import tensor
+from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.carried import carried_addresses
 from ptir_tools.dialects.pto.facts import element_types
-from ptir_tools.dialects.pto.legality import compares, converts, on_columns, scalar_first
+from ptir_tools.dialects.pto.legality import compares, converts, moved, on_columns, scalar_first
 from ptir_tools.dialects.pto.memory.info import infer
+from ptir_tools.dialects.pto.memory.neighbors import distance
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
-from ptir_tools.dialects.pto.structure import has_addresses, is_assign, value_of
-from ptir_tools.dialects.pto.targets import Target, target_of
+from ptir_tools.dialects.pto.ops.memory import LOAD_ROWS, is_load, memory_of, window
+from ptir_tools.dialects.pto.structure import has_addresses, is_assign, memref_type, value_of
+from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, target_of
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import EventType, TileType, event, tile
 from ptir_tools.passes import PassContext
@@ -52,6 +58,11 @@ def run(program: Program, context: PassContext) -> None:
             for op in list(rw.body(block)):
                 if rw.block not in bound or (scalar_first(op) and _short(op) in _COMMUTING):
                     context.count("forms", _with_form(rw, op, target))
+    for rw in context.rewriters(program):
+        if isinstance(rw.block, Function) and rw.block not in bound:
+            tiles = infer(rw.block, target)
+            for op, t in [(op, t) for op in rw.block.ops() if (t := moved(op, tiles)) is not None and distance(op, t) != 1]:
+                context.count("windows", _Apart(rw, op, t).run())
     for rw in context.rewriters(program):
         if isinstance(rw.block, Function):
             rows = _Rows(rw, rw.block, infer(rw.block, target))
@@ -266,6 +277,93 @@ class _Conversion:
         defn = OPS[f"pto.tile.{short}"]
         result = create(defn, [*own, [], self.waits], {"to": self.like(to), **attrs}, loc=self.op.loc)
         return self.rw.insert_before(self.op, result)
+
+
+# Windows
+
+_ALIKE = {BF16: SI16, UI16: SI16, UI32: SI32, FP8_E4M3: UI8, FP8_E5M2: UI8}  # elements of the same bits that ops take
+
+
+class _Apart:
+    """A load or store of elements that are apart in memory: each is alone in a row of a tile of 32 bytes."""
+
+    def __init__(self, rw: Rewriter, op: Op, t: TileType) -> None:
+        self.rw, self.op, self.t = rw, op, t
+        *_, valid, waits = op.defn.split(op.attrs, op.operands)
+        self.waits = list(waits)
+        known = list(valid) or [None if d is None else integer(d, INDEX) for d in window(op)[-t.rank :]]
+        more = memref_type(memory_of(op)).rank - t.rank
+        self.valid = [x for x in known if x is not None]
+        inside, lead = (0, t.shape[:-1]) if t.shape[-1] == 1 else (more, (*[1] * more, *t.shape))
+        self.rows = tuple([d for d in lead if isinstance(d, int)])
+        self.region = [*[integer(1, INDEX)] * inside, *self.valid, *[integer(1, INDEX)] * (t.shape[-1] != 1)]
+        self.first = next((k for k, d in enumerate(lead) if d != 1), 0)  # the dimension of which a part may be valid
+
+    def run(self) -> int:
+        """Rewrite the op; 0 where there is no way."""
+        t, total = self.t, prod(self.rows)
+        whole = len(self.valid) == t.rank and len(self.rows) + 1 == len(self.region)
+        if t.loc != "Vec" or t.dtype.bits == 64 or not whole or total > LOAD_ROWS:
+            return 0
+        rest = self.rows[self.first + 1 :]
+        if [constant(x) for x in self.region[self.first + 1 : -1]] != [*rest]:
+            return 0
+        count = self.region[self.first]
+        if (many := prod(rest)) != 1:
+            count = self.times(count, many)
+        self.flat = [count, integer(1, INDEX)]
+        (self.load if is_load(self.op) else self.store)()
+        return 1
+
+    def times(self, count: Operand, many: int) -> Operand:
+        if (known := constant(count)) is not None:
+            return integer(known * many, INDEX)
+        return self.rw.build(self.op, "muli", count, self.rw.build(self.op, "constant", value=integer(many, INDEX)))
+
+    def load(self) -> None:
+        """Load the rows, and take the maximum of each."""
+        op, t, attrs = self.op, self.t, self.op.defn.named(self.op.attrs)
+        source, indices, *_ = op.defn.split(op.attrs, op.operands)
+        made = create(op.defn, [source, list(indices), self.region, self.waits], {"to": self.apart}, loc=op.loc)
+        x = self.rw.insert_before(op, made)
+        dtype = _ALIKE.get(t.dtype, t.dtype)
+        x = self.seen(x, tile(dtype, (prod(self.rows), self.wide), "Vec"), self.flat)
+        if narrow := dtype.bits == 8:
+            x = self.rw.build(op, "tile.cvt", x, [], [], to=tile(F16, (prod(self.rows), self.wide), "Vec"))
+        x = self.rw.build(op, "tile.rowmax", x, self.flat, [], to=tile(F16 if narrow else dtype, (prod(self.rows), 1), "Vec"))
+        if narrow:
+            x = self.rw.build(op, "tile.cvt", x, [], [], to=tile(dtype, (prod(self.rows), 1), "Vec"))
+        if isinstance(e := attrs["event"], EventType):
+            e = event(None, e.scope, e.eid)
+            self.rw.retype(op.results[-1], e)
+        back = create(OPS["pto.tile.reshape"], [x, self.valid, []], {"to": op.results[0].type, "event": e}, loc=op.loc)
+        self.rw.insert_before(op, back)
+        _replace(self.rw, op, back.results)
+
+    def store(self) -> None:
+        """Spread each element over a row, and store the first of it."""
+        op, dtype = self.op, _ALIKE.get(self.t.dtype, self.t.dtype)
+        x, memory, indices, *_ = op.defn.split(op.attrs, op.operands)
+        x = self.seen(x, tile(dtype, (prod(self.rows), 1), "Vec"), self.flat, self.waits)
+        x = self.rw.build(op, "tile.rowexpand", x, self.flat, [], to=tile(dtype, (prod(self.rows), self.wide), "Vec"))
+        x = self.seen(x, self.apart, self.region)
+        made = create(op.defn, [x, memory, list(indices), self.region, []], op.defn.named(op.attrs), loc=op.loc)
+        self.rw.insert_before(op, made)
+        _replace(self.rw, op, made.results)
+
+    @property
+    def wide(self) -> int:
+        """The elements of a row."""
+        return ALIGNMENT // self.t.dtype.size
+
+    @property
+    def apart(self) -> TileType:
+        """The type of the tile that is moved."""
+        return tile(self.t.dtype, (*self.rows, self.wide), "Vec")
+
+    def seen(self, x: Value, to: TileType, valid: Sequence[Operand], waits: Sequence[Operand] = ()) -> Value:
+        """The bytes of a tile as one of another type."""
+        return x if x.type is to else self.rw.build(self.op, "tile.reshape", x, list(valid), list(waits), to=to)
 
 
 # Columns

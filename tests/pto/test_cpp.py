@@ -17,6 +17,7 @@ from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.dialect import Options
+from ptir_tools.core.verify import verify
 from ptir_tools.dialects.pto import generate
 from ptir_tools.dialects.pto.targets import retarget
 from ptir_tools.dialects.pto.text.cpp import write
@@ -39,6 +40,12 @@ def written(program):
     """The C++ of a program, and the codes of what it cannot say."""
     found = Diagnostics(program.source)
     return "".join(write(program, found, Options())), [(d.code, d.message) for d in found if d.severity is Severity.ERROR]
+
+
+def verified(program):
+    """What `ptir verify` says of a program."""
+    verify(program, found := Diagnostics(program.source), Options(forms=True))
+    return found.sorted()
 
 
 def placed(program, target):
@@ -359,20 +366,71 @@ def test_rows_of_a_matrix_are_one_dimension(rows):
     assert ("(1, 1, 1, 32, 16)" in text) == (rows == 16)
 
 
-@pytest.mark.parametrize("apart", [1, 2])
-def test_the_chip_moves_neighbors(apart):
-    """A window of every second column is a warning: the headers of the chip read no stride there."""
-    v = f"pto.memref<32x16xf32, strided<[32, {apart}]>>"
-    lines = [
-        f"%v = pto.memref.subview %a[0, 0] [32, 16] [1, {apart}] : pto.memref<32x32xf32> to {v}",
-        f"%t = pto.tile.load %v[0, 0] : {v}, tile<32x16xf32>",
-        "pto.tile.store %t, %o[0, 0] : pto.memref<32x16xf32>, tile<32x16xf32>",
-    ]
-    given = "%a: pto.memref<32x32xf32>, %o: pto.memref<32x16xf32>"
-    program, found = placed(good(module(given, *lines, target="a3")), "a3"), Diagnostics()
-    assert "".join(write(program, found, Options()))
-    said = [(d.severity, d.code) for d in found]
-    assert said == ([(Severity.WARNING, "IllegalOnTarget")] if apart == 2 else [])
+MOVED = {  # a window of a 32 x 64 array, a tile, what is valid, and NumPy's picture of it
+    "every second column": ("[0, 0] [32, 32] [1, 2]", "32x32", "[32, 32]", np.s_[:, ::2]),
+    "one row of them": ("[3, 0] [1, 32] [1, 2]", "1x32", "[1, 29]", np.s_[3:4, :58:2]),
+    "a column": ("[4, 5] [16, 1] [1, 1]", "32x1", "[11, 1]", np.s_[4:15, 5:6]),
+    "every third row of one": ("[1, 7] [8, 1] [3, 1]", "32x1", "[8, 1]", np.s_[1:25:3, 7:8]),
+}
+
+
+def windows(name, dtype, valid=""):
+    """A load and a store of such windows."""
+    where, shape, whole, _ = MOVED[name]
+    _, (rows, columns), (down, along) = ([int(n) for n in part.strip("[]").split(", ")] for part in where.split("] ["))
+    m, t = f"pto.memref<32x64x{dtype}>", f"tile<{shape}x{dtype}>"
+    v = f"pto.memref<{rows}x{columns}x{dtype}, strided<[{64 * down}, {along}], offset: ?>>"
+    lines = [f"%v{x} = pto.memref.subview %{x}{where} : {m} to {v}" for x in "ao"]
+    lines += [f"%t = pto.tile.load %va[0, 0] {{valid = {valid or whole}}} : {v}, {t}"]
+    lines += [f"pto.tile.store %t, %vo[0, 0] {{valid = {valid or whole}}} : {v}, {t}"]
+    return module(f"%a: {m}, %o: {m}", *lines, target="a3")
+
+
+@compiled
+@pytest.mark.parametrize("dtype", ["f32", "i16", "bf16", "i8", "u32"])
+@pytest.mark.parametrize("name", MOVED)
+def test_the_chip_moves_neighbors(name, dtype, tmp_path):
+    """The chip reads no stride of the last dimension, nor does the stub. What such a window moves is loaded and stored as rows of
+    single elements."""
+    program, seen = good(windows(name, dtype)), MOVED[name][3]
+    a = np.arange(2048).reshape(32, 64).astype(np.int8 if dtype == "i8" else np.int32)
+    a = a.astype(numpy_dtype(program.main.params[0].type.dtype))
+    wanted = np.zeros_like(a)
+    wanted[seen] = a[seen]
+    for made in executed(placed(program, "a3"), {"a": a, "o": np.zeros_like(a)}, tmp_path):
+        np.testing.assert_array_equal(made["o"].astype(float), wanted.astype(float))
+
+
+def test_windows_of_elements_apart_are_refused():
+    """As they are, in tiles that have addresses, and where no rows of single elements can be made."""
+    assigned = "    pto.tile.assign %t, %c0 : tile<1x32xf32>, index\n    return"
+    bound = windows("one row of them", "f32").replace("    return", assigned)
+    said = "neighbors in the tile are 2 apart in memory, and a3 has no stride for them"
+    assert written(good(bound))[1] == [("NotTranslatable", said)] * 2
+    strict = [d for d in check(bound, Options(forms=True))[1] if d.severity is Severity.ERROR]
+    assert [(d.code, d.message) for d in strict] == [("IllegalOnTarget", said)] * 2
+    partial = windows("every second column", "f32", "[32, 31]")
+    run_pipeline(left := good(partial), "pto-legalize", PassContext(diagnostics=Diagnostics()))
+    assert [d.code for d in verified(left)] == ["IllegalOnTarget"] * 2
+
+
+WINDOW = " padding[[0, 0], [0, 0]] base_dilation[1, 1] window_dilation[1, 1]"
+
+
+@compiled
+@pytest.mark.parametrize(
+    "line, shape",
+    [
+        (f"%y = reduce_window(%x) reduce[max] window_dims[1, 3] strides[1, 2]{WINDOW}", "5x13"),
+        ("%y = pad(%x) low[0, 0] high[0, 1] interior[0, 1] pad_value[0]", "5x56"),
+    ],
+)
+def test_steps_along_the_last_dimension_on_the_chip(line, shape, tmp_path):
+    """The translator writes only windows whose neighbors are neighbors in memory."""
+    text = f"func @main(%x: tensor<f32, 5x28>) -> tensor<f32, {shape}> {{\n  {line} -> tensor<f32, {shape}>\n  return %y\n}}\n"
+    program = translate(api.read(text, "ptir"), "pto", found := Diagnostics(), Options(target="a3"))
+    assert not found.errors
+    same(program, tmp_path)
 
 
 # Kernels by hand

@@ -7,18 +7,20 @@ on which of the two axes it has.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from math import prod
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.axes import Axis, Dim, Dims, Extent, flat, usual, weight
 from ptir_tools.convert.ptir_to_pto.kernel import MASKED, PRODUCT, REDUCTIONS, WHOLE, Product, Shapes, element
 from ptir_tools.core.dtypes import SI8, SI32
-from ptir_tools.core.ir import Literal, Op, Operand, operand_type
+from ptir_tools.core.ir import Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
 from ptir_tools.passes.pto.pto_software_pipeline import OPTIONS
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 FULL, COLUMN, ROW, SCALAR = "full", "column", "row", "scalar"
 POINT = "point"  # one element of memory, the same for rows and columns
@@ -240,7 +242,21 @@ def layouts(shapes: Shapes) -> list[Layout]:
             fitting.append(_layout(shapes, loops, row, column, folded, phases))
     if not fitting:
         raise Violation(NOT_TRANSLATABLE, "no two axes fit as rows and columns for all ops here")
-    return fitting
+    return sorted(fitting, key=partial(_apart, shapes))
+
+
+def _apart(shapes: Shapes, layout: Layout) -> int:
+    """How many windows of memory have elements apart that are neighbors in a tile. Each of them is moved alone."""
+    maps = [(r.index_map, tensor_type(r.base).shape) for r in shapes.reads.values() if isinstance(r.base, Value)]
+    maps += [(shapes.place(v), tensor_type(shapes.outline.memory(v)).shape) for v in shapes.made]
+    count = 0
+    for index_map, shape in maps:
+        inside = [d for d, s in enumerate(index_map) if {layout.row, layout.column} & set(s.axes)]
+        if inside:
+            last = max(inside)
+            steps = [step for a, step in index_map[last].terms if a in (layout.row, layout.column)]
+            count += steps != [1] or any(n != 1 for n in shape[last + 1 :])
+    return count
 
 
 def _multiplies(p: Product, row: Axis | None, column: Axis) -> bool:

@@ -15,7 +15,7 @@ from ptir_tools.convert.ptir_to_pto.layout import Blocks, Layout, layouts
 from ptir_tools.convert.ptir_to_pto.lower import RULES
 from ptir_tools.convert.ptir_to_pto.outline import Outline, values_of
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Severity
-from ptir_tools.core.dialect import Program, clone
+from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.core.source import Source
@@ -32,6 +32,7 @@ from ptir_tools.dialects.pto.types import INDEX_TYPE
 from ptir_tools.passes import PassContext, run_pipeline
 
 TOO_LARGE = "CapacityExceeded"
+_STRICT = Options(forms=True)  # what `pto-legalize` has no way to rewrite is an error
 _LONGEST = 64  # the most ops of a kernel: beyond, another memory access costs little, and each join is tried
 
 
@@ -194,7 +195,7 @@ class Tiler:
         program.attrs["pto.target"] = f"#pto.target<{self.target.name}>"
         if not report.errors:
             run_pipeline(program, "pto-legalize", PassContext(verify_each=False))
-            verify(program, report)
+            verify(program, report, _STRICT)
         return program, report
 
     def finished(self, program: Program) -> Program:

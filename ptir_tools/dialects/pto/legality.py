@@ -12,8 +12,10 @@ from ptir_tools.core.types import POISON
 from ptir_tools.core.violations import OP_NAME, Violation, operand, require, result
 from ptir_tools.dialects.pto.facts import OTHER, Facts, Tiles, facts
 from ptir_tools.dialects.pto.memory.info import box_of, extents, tile_bytes
+from ptir_tools.dialects.pto.memory.neighbors import distance
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
-from ptir_tools.dialects.pto.structure import tile_type
+from ptir_tools.dialects.pto.ops.memory import is_load, touches_memory
+from ptir_tools.dialects.pto.structure import tile_type, value_of
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
 from ptir_tools.dialects.pto.types import MemRefType, ScalarType, TileType, type_text
 
@@ -177,9 +179,27 @@ def converts(op: Op, target: Target) -> bool:
     return DTYPE_TEXT[op.attr("to").dtype] in target.conversions.get(DTYPE_TEXT[tile_type(op.operands[0]).dtype], "").split()
 
 
+def moved(op: Op, tiles: Tiles) -> TileType | None:
+    """The tile that a load or store moves; None for other ops."""
+    if not touches_memory(op):
+        return None
+    return tiles.get(value_of(op.results[0] if is_load(op) else op.operands[0]))
+
+
+def check_neighbors(op: Op, tiles: Tiles, target: Target) -> None:
+    """Check that elements that are next to each other in a tile are so in memory: the chip has no stride for them."""
+    if (t := moved(op, tiles)) is None or (apart := distance(op, t)) == 1:
+        return
+    shown = apart if isinstance(apart, int) else "some number of elements"
+    message = f"neighbors in the tile are {shown} apart in memory, and {target.name} has no stride for them"
+    copy = "copy them before, so that they are neighbors; a load to Vec and a store from Vec need no copy"
+    raise Violation("IllegalOnTarget", message, help=_LEGALIZE if t.loc == "Vec" and t.dtype.bits < 64 else copy)
+
+
 def check_form(op: Op, tiles: Tiles, target: Target) -> None:
     """Check that the library has this form of `op`."""
     name = op.defn.short.removeprefix("tile.")
+    check_neighbors(op, tiles, target)
     source, to = op.operands[0] if op.operands else None, tiles.get(op.results[0]) if op.results else None
     if isinstance(source, Value) and source in tiles and tiles[source].loc == "Acc" and to and not facts(op).renames:
         fits = to.loc in ("Acc", *target.from_acc)

@@ -151,6 +151,19 @@ def extents(t: TileType) -> tuple[int, int]:
     return rows, known[-1] if known else 1
 
 
+def unit_dims(t: TileType) -> int:
+    """How many trailing dimensions of extent 1 are first in C++, so that rows and columns may be valid in part. In a tile that is
+    a single column they stay."""
+    if t.rank < 3 or sum(d != 1 for d in t.shape) < 2:
+        return 0
+    return next(k for k, d in enumerate(reversed(t.shape)) if d != 1)
+
+
+def sides(t: TileType) -> tuple[int, int]:
+    """Rows and columns of a tile in C++."""
+    return extents(t.with_shape(t.shape[: t.rank - unit_dims(t)]))
+
+
 def tile_bytes(t: TileType) -> int:
     """The bytes of the whole static shape, whatever is valid."""
     rows, columns = extents(t)

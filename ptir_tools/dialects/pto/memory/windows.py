@@ -14,7 +14,7 @@ from ptir_tools.dialects.pto.carried import Carried, carried
 from ptir_tools.dialects.pto.facts import Extents
 from ptir_tools.dialects.pto.memory.info import infer, tile_bytes
 from ptir_tools.dialects.pto.names import LOCS
-from ptir_tools.dialects.pto.ops.memory import accessed_tile, memory_of, window
+from ptir_tools.dialects.pto.ops.memory import accessed_tile, in_memory, memory_of, window
 from ptir_tools.dialects.pto.rules import group
 from ptir_tools.dialects.pto.structure import is_assign, is_view
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType
@@ -78,12 +78,12 @@ def accessed(op: Op, view: View, known: Known, valid: Extents | None = None) -> 
     tile = accessed_tile(op)
     indices = [linear(x, known) for x in group(op, "indices")]
     starts = tuple([_start(*parts) for parts in zip(view.starts, view.steps, indices, strict=True)])
-    more = (1,) * (len(starts) - tile.rank)
-    sizes = window(op) if valid is None else [*more, *(None if e.terms else e.const for e in valid)]
+    rank = len(starts)
+    sizes = window(op) if valid is None else in_memory([None if e.terms else e.const for e in valid], rank, 1)
     whole = tuple([n for n in sizes if n is not None])
     if len(whole) == len(sizes):
         return Access(view.root, starts, view.steps, whole, whole)
-    shape = (*more, *tile.shape)
+    shape = in_memory(tile.shape, rank, 1)
     most = tuple([n if n is not None else d if isinstance(d, int) else None for n, d in zip(sizes, shape, strict=True)])
     return Access(view.root, starts, view.steps, tuple([1 if n is None else n for n in sizes]), most)
 

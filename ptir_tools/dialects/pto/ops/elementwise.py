@@ -36,7 +36,7 @@ _TWICE, _TWICE_APART = (
     Facts(elements=elements.FLOATS, passes=2, reuses=()),
 )
 _RATIONAL = Facts(elements=elements.on("f32", "f16 i16 i32 u16 u32"), passes=2, reuses=())
-_FOUR_TIMES = Facts(elements=elements.FLOATS, passes=4, spare=like_first)
+_FOUR_TIMES = Facts(elements=elements.POWERS, passes=4, spare=like_first)
 _BITS_APART = Facts(elements=elements.BITS, reuses=())
 _FLOATS_OVER = Facts(elements=elements.FLOATS, over=0)
 _QUOTIENT = Facts(elements=elements.on("f16 f32", "i16 i32 u16 u32"), passes=2)

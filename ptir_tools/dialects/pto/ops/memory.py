@@ -12,6 +12,7 @@ from ptir_tools.core.evaluate import Context
 from ptir_tools.core.extremes import MAXIMUM, MINIMUM
 from ptir_tools.core.ir import ASYNC, PURE, READS, WRITES, Op, Operand, Value, operand_type
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import TypeVar
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Type, same_extents
 from ptir_tools.core.violations import Place, Violation, group, operand, require, result
 from ptir_tools.dialects.pto import elements, needs, rules
@@ -25,6 +26,8 @@ from ptir_tools.dialects.pto.structure import tile_type, value_of
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType, memref, type_text
 from ptir_tools.dialects.pto.valid import of_shape, static_of, valid_of, whole
+
+T = TypeVar("T")
 
 # Views
 
@@ -144,13 +147,13 @@ def subview(source: Array, offsets: Many, sizes: Many, steps: Many, *, to: MemRe
 
 
 def load_types(source: Type, indices: tuple[Type, ...], *, to: TileType) -> None:
-    """An index per dimension, and a tile of the memref's elements. A tile of a lower rank has the last dimensions."""
+    """An index per dimension, and a tile of the memref's elements. A tile of a lower rank has the last dimensions, one of a
+    higher rank a last dimension of one valid element."""
     parent = rules.need_memref("operand 0", source)
     rules.need_indices("indices", indices, parent.rank)
     tile = rules.need_tile("the result", to)
-    require(
-        tile.rank <= parent.rank, "RankMismatch", f"the tile is {type_text(to)}, the memref has rank {parent.rank}", at=result()
-    )
+    message = f"the tile is {type_text(to)}, the memref has rank {parent.rank}"
+    require(tile.rank <= parent.rank + 1, "RankMismatch", message, at=result())
     require(
         tile.dtype is parent.dtype, "TypeMismatch", f"the tile is {type_text(to)}, the memref {type_text(parent)}", at=result()
     )
@@ -160,12 +163,8 @@ def store_types(tile: Type, target: Type, indices: tuple[Type, ...], *, atomic: 
     """An index per dimension, and a tile of at most the memref's rank. `check_store` checks the elements."""
     source, parent = rules.need_tile("operand 0", tile), rules.need_memref("operand 1", target)
     rules.need_indices("indices", indices, parent.rank)
-    require(
-        source.rank <= parent.rank,
-        "RankMismatch",
-        f"the tile is {type_text(source)}, the memref has rank {parent.rank}",
-        at=operand(0),
-    )
+    message = f"the tile is {type_text(source)}, the memref has rank {parent.rank}"
+    require(source.rank <= parent.rank + 1, "RankMismatch", message, at=operand(0))
     rules.one_of("atomic", atomic, _ATOMICS)
 
 
@@ -220,7 +219,11 @@ def _memref(op: Op) -> MemRefType:
 def check_access(op: Op) -> None:
     """Check that the window of a load or store is in the memref, where it is known."""
     rules.check_tile_op(op)
-    shape = _memref(op).shape
+    shape, tile = _memref(op).shape, accessed_tile(op)
+    if tile.rank > len(shape):
+        valid: list[Dim | None] = [*map(constant, rules.group(op, "valid"))] or [*(tile.valid or tile.shape)]
+        message = f"the memref has rank {len(shape)}, so one element is valid in each row of {type_text(tile)}"
+        require(valid[-1] == 1, "RankMismatch", message, help="state `valid`")
     if not rules.group(op, "valid") and _holds_all(op, shape):
         return
     for d, (x, size, extent) in enumerate(zip(rules.group(op, "indices"), window(op), shape, strict=True)):
@@ -237,7 +240,7 @@ def index_place(d: int) -> tuple[Place, None, None]:
 def _holds_all(op: Op, shape: Shape) -> bool:
     """Whether the memref contains the whole tile of an access at its start, whatever is valid."""
     tile = accessed_tile(op).shape
-    for x, size, extent in zip(rules.group(op, "indices"), [*[1] * (len(shape) - len(tile)), *tile], shape, strict=True):
+    for x, size, extent in zip(rules.group(op, "indices"), in_memory(tile, len(shape), 1), shape, strict=True):
         start = constant(x)
         if not isinstance(size, int) or not isinstance(extent, int) or not 0 <= (start or 0) <= extent - size:
             return False
@@ -249,12 +252,17 @@ def window(op: Op) -> list[int | None]:
 
     Without `valid` a store touches what is valid in its tile, of which only the tile's type is known here.
     """
-    more = [1] * (_memref(op).rank - accessed_tile(op).rank)
+    rank, tile = _memref(op).rank, accessed_tile(op)
     if valid := rules.group(op, "valid"):
-        return [*more, *map(constant, valid)]
-    tile = accessed_tile(op)
+        return in_memory(list(map(constant, valid)), rank, 1)
     known = tile.valid if tile.valid is not None else tile.shape if is_load(op) else static_valid(op.operands[0])
-    return [*more, *(d if d.__class__ is int else None for d in known)]
+    return in_memory([d if d.__class__ is int else None for d in known], rank, 1)
+
+
+def in_memory(extents: Sequence[T], rank: int, one: T) -> list[T]:
+    """The extents of a tile in the dimensions of memory of this rank: it has one element of each dimension that the tile lacks,
+    and none that it has not."""
+    return [*[one] * (rank - len(extents)), *extents[:rank]]
 
 
 def accessed_tile(op: Op) -> TileType:
@@ -289,7 +297,7 @@ def _made_valid(t: TileType, made: Op | None, seen: dict[Operand, Shape], depth:
 def slices(target: Array, indices: Many, extents: Sequence[int], what: str) -> tuple[slice, ...]:
     """The window of a memref that an access touches. Raises Violation("OutOfBounds"); nothing is clipped."""
     starts = [int(i) for i in indices]
-    extents = [*[1] * (len(starts) - len(extents)), *extents]
+    extents = in_memory(extents, len(starts), 1)
     for d, (start, size) in enumerate(zip(starts, extents, strict=True)):
         check_window(d, start, size, 1, target.shape[d], what, index_place(d))
     return tuple(slice(start, start + size) for start, size in zip(starts, extents, strict=True))
@@ -341,7 +349,8 @@ def check_load_target(op: Op, tiles: Tiles, target: Target) -> None:
 def load(
     source: Array, indices: Many, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
 ) -> Results:
-    """A window of memory as a tile; elements outside `valid` stay undefined.
+    """A window of memory as a tile; elements outside `valid` stay undefined. A tile of one more dimension than the memory has
+    one valid element in each row: elements that are apart in memory.
 
     `%t = pto.tile.load %m[%i, %j] {valid = [%r, 32]} : M, T`. PTO IR 4.3.
     """

@@ -19,7 +19,7 @@ from ptir_tools.core.records import NamedTuple
 from ptir_tools.dialects.pto import DIALECT_VERSION
 from ptir_tools.dialects.pto.affine import Linear, number
 from ptir_tools.dialects.pto.facts import Extents, facts
-from ptir_tools.dialects.pto.memory.info import tile_bytes
+from ptir_tools.dialects.pto.memory.info import sides, tile_bytes, unit_dims
 from ptir_tools.dialects.pto.memory.spare import aligned, spares
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.ops.memory import is_load, memory_of, touches_memory
@@ -44,7 +44,7 @@ from ptir_tools.dialects.pto.targets import A3, Target, target_of
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.addresses import addresses_first
 from ptir_tools.dialects.pto.text.assembly import refused
-from ptir_tools.dialects.pto.text.cpp.spelling import function_name, identifier, sides, unit_dims
+from ptir_tools.dialects.pto.text.cpp.spelling import function_name, identifier
 from ptir_tools.dialects.pto.text.kernel import NOTHING, STEP, Kernel, own_operands, sizes, strides
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, ScalarType, TileType, scalar
 from ptir_tools.dialects.pto.valid import Extreme, of_shape

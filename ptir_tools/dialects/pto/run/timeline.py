@@ -16,7 +16,7 @@ from ptir_tools.core.source import Source
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.pipes import PIPES
-from ptir_tools.dialects.pto.targets import A3, Costs, Target
+from ptir_tools.dialects.pto.targets import A3, ALIGNMENT, Costs, Target
 
 if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array
@@ -285,11 +285,17 @@ def cycles(
         m, k, n = _whole(left.valid[0], BOX), _whole(left.valid[1], DEPTH // size), _whole(right.valid[1], BOX)
         work, rate = m * k * n, costs.products[size]
     elif memory is not None:
-        work, rate = memory[0].nbytes, costs.bytes[pipe]
+        work, rate = _moved((*made, *read)[0][1], memory[0]), costs.bytes[pipe]
     else:
         moved = made if pipe == "MTE1" else (*read, *made)  # a part of a matrix is read, and nothing else of it
         work, rate = facts(op).passes * max((_bytes(tile) for _, tile in moved), default=0), costs.bytes[pipe]
     return max(costs.start[pipe] - (-work // rate), 1)
+
+
+def _moved(tile: Tile, window: Array) -> int:
+    """The bytes that a load or store of a tile takes the time of: of each row at least `ALIGNMENT`."""
+    row = tile.valid[-1] if tile.shape[-1] != 1 else window.size
+    return window.size // row * _whole(row * window.itemsize, ALIGNMENT)
 
 
 def _whole(n: int, box: int) -> int:

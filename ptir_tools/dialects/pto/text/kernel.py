@@ -12,14 +12,14 @@ from ptir_tools.core.typed import cast
 from ptir_tools.dialects.pto.affine import Linear, atom, constant, number
 from ptir_tools.dialects.pto.carried import carried_addresses
 from ptir_tools.dialects.pto.facts import Extents, facts
-from ptir_tools.dialects.pto.memory.info import infer
+from ptir_tools.dialects.pto.memory.info import infer, sides, unit_dims
 from ptir_tools.dialects.pto.memory.spare import end_of_tiles
 from ptir_tools.dialects.pto.ops.memory import is_load
 from ptir_tools.dialects.pto.order.signals import Signals, signals_of
 from ptir_tools.dialects.pto.structure import is_assign, tile_type, tiles_of
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.text.assembly import NOT_TRANSLATABLE
-from ptir_tools.dialects.pto.text.cpp.spelling import RESERVED, identifier, sides, unit_dims
+from ptir_tools.dialects.pto.text.cpp.spelling import RESERVED, identifier
 from ptir_tools.dialects.pto.text.writer import grouped
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType, type_text
 from ptir_tools.dialects.pto.valid import everywhere, of_shape, stated
@@ -130,7 +130,8 @@ class Kernel:
         """A valid region of any rank as rows and columns."""
         *outer, columns = given[: len(given) - unit_dims(t)]
         leading = [number(d) if isinstance(d, int) else None for d in t.shape[: t.rank - unit_dims(t) - 1]]
-        if len(outer) > 1 and any(d != number(1) for d in leading[:-1]) and outer[1:] != leading[1:]:
+        first = next((k for k, d in enumerate(leading) if d != number(1)), 0) + 1
+        if outer[first:] != leading[first:]:
             self.refuse(f"the valid region of {type_text(t)} is not rows and columns", op.loc)
         rows = number(1)
         for n in outer:

@@ -194,11 +194,18 @@ template <typename T, typename S, typename D, Layout L> struct GlobalTensor {
   S shape;
   D stride;
   GlobalTensor(T *p, S s, D d) : data(p), shape(s), stride(d) {}
+  // The chip moves neighbors in memory: it reads no stride of the last dimension, or in memory of columns of the one before.
+  int64_t step(int d) const {
+#ifndef __CPU_SIM
+    if (d == (L == Layout::DN ? 3 : 4)) return 1;
+#endif
+    return stride.n[d];
+  }
   int64_t rows() const { return shape.n[0] * shape.n[1] * shape.n[2] * shape.n[3]; }
   T &at(int64_t row, int64_t column) const {
-    int64_t offset = column * stride.n[4];
+    int64_t offset = column * step(4);
     for (int d = 3; d >= 0; --d) {
-      offset += row % shape.n[d] * stride.n[d];
+      offset += row % shape.n[d] * step(d);
       row /= shape.n[d];
     }
     return data[offset];

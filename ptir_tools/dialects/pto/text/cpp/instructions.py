@@ -12,7 +12,7 @@ from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.pto.affine import Linear, constant, number
 from ptir_tools.dialects.pto.facts import Extents, facts
 from ptir_tools.dialects.pto.legality import check_form
-from ptir_tools.dialects.pto.memory.info import extents, tile_bytes
+from ptir_tools.dialects.pto.memory.info import extents, sides, tile_bytes
 from ptir_tools.dialects.pto.memory.spare import PAIR, SIGNED, WORKED_IN, aligned, flat_indices, like_first, like_second, spares
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.ops.irregular import BLOCK
@@ -22,7 +22,7 @@ from ptir_tools.dialects.pto.rules import group
 from ptir_tools.dialects.pto.structure import memref_type, tiles_of
 from ptir_tools.dialects.pto.text.cpp.kernel import Kernel
 from ptir_tools.dialects.pto.text.cpp.memory import global_tensor
-from ptir_tools.dialects.pto.text.cpp.spelling import element, sides, tile_type, value_type
+from ptir_tools.dialects.pto.text.cpp.spelling import element, tile_type, value_type
 from ptir_tools.dialects.pto.text.kernel import NOTHING, own_operands
 from ptir_tools.dialects.pto.types import TileType, tile, type_text
 from ptir_tools.dialects.pto.valid import both, of_shape

@@ -11,12 +11,13 @@ from ptir_tools.core.source import Loc
 from ptir_tools.core.typed import cast
 from ptir_tools.dialects.pto.affine import Linear, number
 from ptir_tools.dialects.pto.facts import Extents, facts
+from ptir_tools.dialects.pto.memory.info import sides
 from ptir_tools.dialects.pto.memory.spare import spare_bytes
 from ptir_tools.dialects.pto.order.signals import CUBE
 from ptir_tools.dialects.pto.rules import group
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.text import kernel
-from ptir_tools.dialects.pto.text.cpp.spelling import element, literal, sides, tile_type
+from ptir_tools.dialects.pto.text.cpp.spelling import element, literal, tile_type
 from ptir_tools.dialects.pto.types import TileType
 from ptir_tools.dialects.pto.valid import Extreme
 
@@ -40,7 +41,6 @@ class Kernel(kernel.Kernel):
         self.masks = {v for op in function.ops() if facts(op).form.packs for v in op.results}
         self.scratched = 0  # ops that used scratch so far
         self.named: dict[Linear, Linear] = {}  # the constants of the open blocks, by what they are
-        self.apart = False  # whether a window of elements that are not next to each other was reported
         self.shared = False  # whether scratch tiles overlap the target's scratch
         if self.end is not None and target.scratch is not None and any(facts(op).scratch for op in function.ops()):
             self.shared = self.end + spare_bytes(function, self.tiles, None) > target.scratch[0]

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.source import Loc
 from ptir_tools.dialects.pto.affine import Linear, number
+from ptir_tools.dialects.pto.memory.info import sides, unit_dims
 from ptir_tools.dialects.pto.ops.memory import memory_of, touches_memory
 from ptir_tools.dialects.pto.rules import group
 from ptir_tools.dialects.pto.structure import memref_type, tiles_of
 from ptir_tools.dialects.pto.text.cpp.kernel import Kernel, Window
-from ptir_tools.dialects.pto.text.cpp.spelling import element, sides, unit_dims, value_type
+from ptir_tools.dialects.pto.text.cpp.spelling import element, value_type
 from ptir_tools.dialects.pto.text.kernel import sizes, strides
 from ptir_tools.dialects.pto.types import MemRefType, TileType
 
@@ -75,7 +76,6 @@ def global_tensor(kernel: Kernel, op: Op) -> tuple[str, str]:
             layout, rows, columns = "DN", pairs, (number(1), whole)
         pairs = [*_merged(kernel, op, rows), columns]
     pairs = [(number(1), whole)] * (RANK - len(pairs)) + pairs
-    _check_neighbors(kernel, op, *pairs[-2 if layout == "DN" else -1])
     while len(pairs) > RANK and any(n == number(1) for n, _ in pairs):
         del pairs[next(k for k, (n, _) in enumerate(pairs) if n == number(1))]
     if len(pairs) > RANK:
@@ -87,14 +87,6 @@ def global_tensor(kernel: Kernel, op: Op) -> tuple[str, str]:
     kind = f"GlobalTensor<{element(memref.dtype)}, {shapes}, {apart}, pto::Layout::{layout}>"
     start = _moved(kernel, base, list(group(op, "indices")))
     return name, f"{kind} {name}({start}, {shapes}({shape}), {apart}({strides}));"
-
-
-def _check_neighbors(kernel: Kernel, op: Op, many: Linear, apart: Linear) -> None:
-    """Warn where the elements of a row, or of a column in DN, are not next to each other: the chip has no stride for them."""
-    if many != number(1) and apart != number(1) and not kernel.apart:
-        kernel.apart = True
-        message = f"elements of this window are {kernel.text(apart)} apart in memory; {kernel.target.name} moves neighbors only"
-        kernel.diagnostics.warning("IllegalOnTarget", message, op.loc, help="the library's simulator moves any")
 
 
 def _is_column(t: TileType) -> bool:
@@ -117,8 +109,10 @@ def _dimensions(kernel: Kernel, op: Op, base: Window, memref: MemRefType, tile: 
     given = [kernel.number(x) for x in group(op, "valid")]
     found = list(sizes(kernel, op, tile)) if tile is not None else given or [number(1)] * memref.rank
     steps = list(base.strides)
-    found = [*[number(1)] * (memref.rank - len(found)), *found]
+    if len(found) > memref.rank:  # one element of each row
+        steps.append(number(1))
+    found = [*[number(1)] * (len(steps) - len(found)), *found]
     if tile is not None and (last := unit_dims(kernel.tiles[tile])):
-        lead = memref.rank - kernel.tiles[tile].rank
+        lead = len(steps) - kernel.tiles[tile].rank
         found, steps = ([*x[:lead], *x[-last:], *x[lead:-last]] for x in (found, steps))
     return list(zip(found, steps, strict=True))

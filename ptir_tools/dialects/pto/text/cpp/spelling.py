@@ -9,7 +9,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import I1, DType
 from ptir_tools.core.ir import Function, Literal
 from ptir_tools.core.types import TensorType, Type
-from ptir_tools.dialects.pto.memory.info import extents
+from ptir_tools.dialects.pto.memory.info import sides, unit_dims
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.types import MemRefType, ScalarType, TileType
 
@@ -41,19 +41,6 @@ def value_type(t: Type) -> str:
         return "MrgSortExecutedNumList "
     assert isinstance(t, ScalarType)
     return f"{element(t.dtype)} "
-
-
-def unit_dims(t: TileType) -> int:
-    """How many trailing dimensions of extent 1 are first in C++, so that rows and columns may be valid in part. In a tile that is
-    a single column they stay."""
-    if t.rank < 3 or sum(d != 1 for d in t.shape) < 2:
-        return 0
-    return next(k for k, d in enumerate(reversed(t.shape)) if d != 1)
-
-
-def sides(t: TileType) -> tuple[int, int]:
-    """Rows and columns of a tile in C++."""
-    return extents(t.with_shape(t.shape[: t.rank - unit_dims(t)]))
 
 
 def tile_type(t: TileType, of: str, pad: str = "Null") -> str:
