@@ -5,7 +5,7 @@ from __future__ import annotations
 from ptir_tools.core.dialect import Program
 from ptir_tools.dialects.ptir.composites.calls import expand, expandable
 from ptir_tools.dialects.ptir.composites.decompose import DECOMPOSED
-from ptir_tools.dialects.ptir.kernels.targets import TARGETS
+from ptir_tools.dialects.ptir.kernels.targets import has_kernel
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.patterns import Effect
 
@@ -17,10 +17,10 @@ def run(program: Program, context: PassContext) -> None:
 
     With `calls-only`, only custom calls are replaced. With `for-engine`, those stay for which the engines have kernels.
     """
+    for_engine = context.options["for-engine"]
     for rw in context.rewriters(program):
-        for op in filter(expandable, rw.body()):
-            kept = context.options["for-engine"] and TARGETS[op.attr("target")].has_kernel
-            if not kept and context.step("expand-call", op):
+        for op in rw.body():
+            if not (for_engine and has_kernel(op)) and expandable(op) and context.step("expand-call", op):
                 expand(op, rw)
                 context.count("expand-call")
     if not context.options["calls-only"]:

@@ -93,36 +93,83 @@ def _recurrent(e: Emitter, op: Op) -> tuple[Out, ...] | None:
     return None
 
 
-_PLAIN = Cell("LSTM", (sigmoid, tanh, tanh))
+_GRUS = ((False, False), (True, False), (True, True))  # `linear` and `inner`
+SINGLE = {  # the last op of a step, what it reads at some depth, and the cells that end so
+    "mul": (("tanh",), (Cell("LSTM", (sigmoid, tanh, tanh)),)),
+    "add": (("mul", "tanh"), tuple(Cell("GRU", (sigmoid, tanh), linear=linear, inner=inner) for linear, inner in _GRUS)),
+    "tanh": (("add", "dot_general"), (Cell("RNN", (tanh,)),)),
+}
+
+
+@cache
+def _alone(cell: Cell, state: TensorType, columns: int) -> tuple[list[Value], Sequence[Operand]]:
+    """The parameters of a step that is no scan, and its states. Where the matrix is read in two parts, both are parameters; the
+    inner bias has a row for each of the batch."""
+    graph = Graph("step")
+    hidden, rows = _number(state.shape[1]), cell.gates * _number(state.shape[1])
+    held = [graph.input(f"s{k}", F32, state.shape) for k in range(cell.states)]
+    apart = cell.kind == "GRU" and not cell.linear
+    parts = [graph.input(f"w{n}", F32, (n, columns)) for n in ((rows - hidden, hidden) if apart else (rows,))]
+    inner = [graph.input("b", F32, state.shape)] if cell.inner else []
+    gate = graph.input("g", F32, (state.shape[0], rows))
+    matrix = graph.concat(parts, axis=0) if apart else parts[0]
+    made = cell.step(*held, matrix, *inner, gate, graph.constant(np.zeros((), np.int64)))
+    program = graph.returns(*made[: cell.states])
+    run_pipeline(program, "canonicalize,cse,dce", PassContext(verify_each=False))
+    return program.main.params, program.main.results
 
 
 def _single(e: Emitter, op: Op, block: Region) -> None:
-    """An `LSTM` of one step, which is no scan."""
-    state = op.result.type
-    if not e.as_onnx or not _plain(state) or not any(made_by(x, "tanh") for x in op.operands):
+    """A recurrent operator of one step, which is no scan."""
+    state, (within, cells) = op.result.type, SINGLE[op.defn.short]
+    if not e.as_onnx or not _plain(state) or not _reads(op, within):
         return
-    (batch, columns), hidden = state.shape, _number(state.shape[1])
-    holes, new = _template(_PLAIN, state, (tensor(F32, (4 * hidden, columns)),), True)
-    bound = matched(new[0], op.result, [p for p in holes if p is not None])
-    cell = bound.get(new[1]) if bound is not None and isinstance(new[1], Value) else None
-    if bound is None or not isinstance(cell, Value):
-        return
-    h, c, matrix, gate = (bound[p] for p in holes[:4] if p is not None)
+    for cell in cells:
+        columns = _number(state.shape[1])
+        params, new = _alone(cell, state, columns)
+        bound = matched(new[0], op.result, params)
+        states = [bound.get(x) if bound is not None and isinstance(x, Value) else None for x in new[1:]]
+        if bound is not None and all(isinstance(x, Value) for x in states):
+            _parts_of(e, op, cell, [bound[p] for p in params], [x for x in states if isinstance(x, Value)])
+            return
+
+
+def _reads(op: Op, names: Sequence[str]) -> bool:
+    """Whether an operand is made by the first of the ops `names`, one of its operands by the second, and so on."""
+    return not names or any((inner := made_by(x, names[0])) is not None and _reads(inner, names[1:]) for x in op.operands)
+
+
+def _parts_of(e: Emitter, op: Op, cell: Cell, given: Sequence[Operand], states: Sequence[Value]) -> None:
+    """Make the value of `op`, and the other `states`, by the operator of `cell`, if its operands have one."""
+    *rest, gate = given
+    inner = [rest.pop()] if cell.inner else []
+    held, matrix = rest[: cell.states], rest[cell.states :]
     outs: list[Out] | None = None
 
     def made(k: int) -> Out | None:
         nonlocal outs
         if outs is None:
-            step = Step(_unspread(gate), [matrix], [], [], [])
-            inputs = _inputs(e, step)
-            fits = inputs is not None and inputs.x.shape[:2] == (1, batch)
-            outs = (_node(e, _PLAIN, step, inputs, (h, c)) if fits and inputs is not None else None) or []
+            outs = _single_node(e, cell, held, matrix, inner, gate) or []
         return outs[k] if outs else None
 
-    e.parts[op.result], e.parts[cell] = partial(made, 1), partial(made, 2)
+    for k, v in enumerate((op.result, *states), 1):
+        e.parts[v] = partial(made, k)
 
 
-GROUPS.setdefault("ptir.mul", []).append(_single)
+def _single_node(
+    e: Emitter, cell: Cell, held: Sequence[Operand], matrix: Sequence[Operand], inner: Sequence[Operand], gate: Operand
+) -> list[Out] | None:
+    inputs = _inputs(e, Step(_unspread(gate), [None], [], [], []))
+    biases = [per_channel(e, x, 1) for x in inner]
+    if inputs is None or inputs.x.shape[:2] != (1, e.tensor(held[0]).shape[0]) or None in biases:
+        return None
+    parts = [e.tensor(x) for x in matrix]
+    weights = parts[0] if len(parts) == 1 else e.joined(parts, 0)
+    return _node(e, cell, Step(gate, [None], [], [], []), inputs, held, weights, [x for x in biases if x is not None])
+
+
+for _name in SINGLE:
+    GROUPS.setdefault(f"ptir.{_name}", []).append(_single)
 
 
 def _has_gates(params: Sequence[Value], cell: Cell, state: TensorType) -> bool:
@@ -248,15 +295,26 @@ def _unspread(x: Operand) -> Operand:
     return x
 
 
-def _node(e: Emitter, cell: Cell, step: Step, inputs: Inputs, states: Sequence[Operand]) -> list[Out] | None:
-    """All states in the order of the steps, and the last ones; None where the zero points of weights are not those of columns."""
+def _node(
+    e: Emitter,
+    cell: Cell,
+    step: Step,
+    inputs: Inputs,
+    states: Sequence[Operand],
+    matrix: Out | None = None,
+    inner: Sequence[Out] = (),
+) -> list[Out] | None:
+    """All states in the order of the steps, and the last ones; None where the zero points of weights are not those of columns.
+    `matrix` and `inner` are for those of the step."""
     x, bias = inputs.x, inputs.bias
     (time, batch), hidden = x.shape[:2], _number(e.tensor(states[0]).shape[1])
     rows = cell.gates * hidden
-    matrix = e.tensor(step.weights[0]) if step.weights[0] is not None else inputs.weight
-    if bias is not None or step.inner:
-        parts = [bias if bias is not None else e.expand(e.scalar(0, F32), (rows,)), *map(e.tensor, step.inner)]
-        filled = e.expand(e.scalar(0, F32), (rows - hidden * len(step.inner),))
+    if matrix is None:
+        matrix = e.tensor(step.weights[0]) if step.weights[0] is not None else inputs.weight
+    inner = inner or [*map(e.tensor, step.inner)]
+    if bias is not None or inner:
+        parts = [bias if bias is not None else e.expand(e.scalar(0, F32), (rows,)), *inner]
+        filled = e.expand(e.scalar(0, F32), (rows - hidden * len(inner),))
         bias = e.led(e.joined([parts[0], filled, *parts[1:]], 0))
     lengths: list[Out | str] = [e.cast(v, SI32) for v in map(e.tensor, step.lengths)] or [""]
     begin: list[Out | str] = ["" if _is_zero(e, v) else e.led(e.tensor(v)) for v in states]

@@ -18,7 +18,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir.builder.build import Graph
-from ptir_tools.dialects.ptir.kernels.targets.trees import FEATURE, LEAF, MISSING, MODE, NO, YES, are_sound, tables_of
+from ptir_tools.dialects.ptir.kernels.targets.trees import FEATURE, LEAF, MISSING, MODE, NO, YES, are_sound, each, tables_of
 from ptir_tools.passes import PassContext, run_pipeline
 from ptir_tools.rewrite.constants import literal_of, scalar_of
 from ptir_tools.rewrite.templates import matched
@@ -51,16 +51,19 @@ def found(op: Op) -> Trees | None:
         return None
     roots, nodes, splits, targets, weights = tables
     tree = np.full(len(nodes), -1)
-    level, own = roots, np.arange(len(roots))
+    level, own, owner = roots, np.arange(len(roots)), np.full(len(nodes), -1)
     while level.size:
         earlier = tree[level]
         tree[level] = own
         if np.any((tree[level] != own) | ((earlier >= 0) & (earlier != own))):
             return None
         inner = nodes[level, MODE] != LEAF
-        level, own = nodes[level[inner]][:, [YES, NO]].T.reshape(-1), np.tile(own[inner], 2)
-        level, at = np.unique(level, return_index=True)
-        own = own[at]
+        after, own = nodes[level[inner]][:, [YES, NO]].T.reshape(-1), np.tile(own[inner], 2)
+        owner[after] = own
+        if np.any(owner[after] != own):
+            return None
+        level = each(after, len(nodes))
+        own = owner[level]
     values = {name: value for name, (_, value) in op.attr("attrs")}
     leaf = (nodes[:, MODE] == LEAF) & (tree >= 0)
     if values["aggregate"] != "sum" and np.any((nodes[:, NO] == nodes[:, YES])[leaf]):
@@ -124,12 +127,13 @@ def _lists(trees: Trees, kind: str) -> dict[str, Attribute]:
 def _lacking(trees: Trees, every: Array, leaves: Array, targets: Array) -> Array:
     """Leaves and targets that get a weight of 0. Each leaf needs one. ONNX Runtime adds no base value to a target without any, so
     the leaves of the first tree have all targets."""
-    first = every[trees.trees[every] == 0]
-    wanted = np.stack(np.broadcast_arrays(first[:, None], np.arange(trees.outputs)), 2).reshape(-1, 2)
-    there = {*zip(leaves.tolist(), targets.tolist(), strict=True)}
-    wanted = np.asarray([pair for pair in wanted.tolist() if tuple(pair) not in there], np.int64).reshape(-1, 2)
-    empty = np.setdiff1d(every, np.concatenate([leaves, wanted[:, 0]]))
-    return np.concatenate([wanted, np.stack([empty, np.zeros_like(empty)], 1)])
+    first, n = every[trees.trees[every] == 0], trees.outputs
+    wanted = (first[:, None] * n + np.arange(n)).reshape(-1)
+    wanted = wanted[~np.isin(wanted, leaves * n + targets)]
+    has = np.zeros(len(trees.nodes), np.bool_)
+    has[leaves] = has[wanted // n] = True
+    empty = every[~has[every]]
+    return np.stack([np.concatenate([wanted // n, empty]), np.concatenate([wanted % n, np.zeros_like(empty)])], 1)
 
 
 # ---- with what comes after the sums

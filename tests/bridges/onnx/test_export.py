@@ -492,18 +492,31 @@ def test_every_recurrent_operator_comes_back(name: str, attrs: dict[str, Any], o
 
 
 @pytest.mark.parametrize("batch", [1, 2])
-def test_a_recurrent_network_of_one_step_comes_back(batch: int) -> None:
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("state", [False, True])
+@pytest.mark.parametrize("name", ["LSTM", "GRU", "GRU linear", "GRU without bias", "RNN"])
+def test_a_recurrent_network_of_one_step_comes_back(name: str, state: bool, directions: int, batch: int) -> None:
     """Its loop is gone."""
     from tests.bridges.onnx.test_import import model, node, noise
 
-    weights = {"w": noise(1, 12, 5), "r": noise(1, 12, 3), "b": noise(1, 24)}
-    cell = node("LSTM", "x w r b _ h c", "y l k", hidden_size=3)
-    m = model([cell], {"x": [1, batch, 5], "h": [1, batch, 3], "c": [1, batch, 3]}, ["l", "k"], weights)
+    kind, _, how = name.partition(" ")
+    rows, n = {"LSTM": 12, "GRU": 9, "RNN": 3}[kind], directions
+    weights = {"w": noise(n, rows, 5), "r": noise(n, rows, 3), "b": noise(n, 2 * rows)}
+    operands = ["x", "w", "r", "" if how == "without bias" else "b", "", *(["h", "c"][: 1 + (kind == "LSTM")] if state else [])]
+    attrs = {"linear_before_reset": 1} if how else {}
+    direction = "bidirectional" if n == 2 else "forward"
+    cell = node(kind, "x", "y l k" if kind == "LSTM" else "y l", hidden_size=3, direction=direction, **attrs)
+    cell.input[:] = operands
+    states = {k: [n, batch, 3] for k in operands[5:]}
+    outputs = ["y", "l", "k"] if kind == "LSTM" else ["y", "l"]
+    m = model([cell], {"x": [1, batch, 5], **states}, outputs, {k: v for k, v in weights.items() if k in operands})
     for output in m.graph.output:
         output.ClearField("type")
-    given = {"x": noise(1, batch, 5), "h": noise(1, batch, 3), "c": noise(1, batch, 3)}
+    given = {"x": noise(1, batch, 5), **{k: noise(*shape) for k, shape in states.items()}}
     again = made(ptir.optimize(ptir.from_onnx(m)))
-    assert set(ops(again)) <= {"LSTM", "Reshape"}
+    if state:  # states of zeros leave less of a step
+        assert ops(again).count(kind) == n
+        assert set(ops(again)) <= {kind, "Reshape", "Slice", "Concat"}
     for a, b in zip(runtime.run(again, given).values(), runtime.run(m, given).values(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 

@@ -12,7 +12,7 @@ from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.dialects.ptir.composites import layers
-from ptir_tools.dialects.ptir.kernels.targets.trees import EQ, GE, GT, LE, LEAF, LT, NE
+from ptir_tools.dialects.ptir.kernels.targets.trees import EQ, GE, GT, LE, LEAF, LT, NE, each
 
 ML = "ai.onnx.ml"
 TARGET = "ptir.tree_ensemble.v1"
@@ -40,14 +40,16 @@ class Forest(NamedTuple):
         count = len(self.modes)
         inner = self.modes != LEAF
         depth, tree = np.full(count, -1), np.zeros(count, np.int64)
-        level, own, steps = self.roots, np.arange(len(self.roots)), 0
+        tree[self.roots] = np.arange(len(self.roots))
+        level, steps = self.roots, 0
         while level.size:
-            depth[level], tree[level] = steps, own
+            depth[level] = steps
             if (steps := steps + 1) > count:
                 raise Violation("InvalidModel", "a walk down a tree does not end")
-            further = inner[level]
-            level, at = np.unique(self.children[:, level[further]].reshape(-1), return_index=True)
-            own = np.tile(own[further], 2)[at]
+            further = level[inner[level]]
+            after = self.children[:, further].reshape(-1)
+            tree[after] = np.tile(tree[further], 2)
+            level = each(after, count)
         order = np.lexsort((np.arange(count), depth, tree))
         order = order[depth[order] >= 0]
         number = np.zeros(count, np.int64)
@@ -76,10 +78,6 @@ def combined(node: Node, x: Tensor, forest: Forest, outputs: int, how: str) -> T
     return y / float(len(forest.roots)) if how == "AVERAGE" else y
 
 
-def _word(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
 def _integers(node: Node, name: str) -> Array:
     return np.asarray(node.attr(name) or [], np.int64)
 
@@ -100,7 +98,7 @@ def grown(node: Node, kind: str) -> Forest:
     trees, ids, yes, no, features = (
         _integers(node, f"nodes_{name}") for name in ("treeids", "nodeids", "truenodeids", "falsenodeids", "featureids")
     )
-    words, splits = [*map(_word, node.attr("nodes_modes") or [])], _numbers(node, "nodes_values")
+    words, splits = [*(node.attr("nodes_modes") or [])], _numbers(node, "nodes_values")
     if splits is None or len({len(a) for a in (trees, ids, yes, no, features, words, splits)}) != 1:
         raise refused("trees whose lists of nodes are not alike")
     if unknown := set(words) - MODES.keys():
@@ -123,7 +121,9 @@ def grown(node: Node, kind: str) -> Forest:
     children = np.tile(np.arange(len(ids)), (2, 1))
     for side, numbers in enumerate((yes, no)):
         children[side, inner] = places(trees[inner], numbers[inner], "a child")
-    tops = np.setdiff1d(np.arange(len(ids)), children[:, inner])
+    is_child = np.zeros(len(ids), np.bool_)
+    is_child[children[:, inner]] = True
+    tops = np.flatnonzero(~is_child)
     chosen, at = np.unique(trees[tops], return_index=True)
     if len(chosen) != len(names):
         raise Violation("InvalidModel", "a tree has no root")
@@ -154,7 +154,7 @@ def summed(node: Node, kind: str, count: int) -> tuple[Tensor, Forest]:
     dtype = F64 if wide else F32
     x = x if x.dtype is dtype else x.cast(dtype)
     forest = forest._replace(weights=forest.weights.astype(forest.splits.dtype))
-    return combined(node, x, forest, count, _word(node.attr("aggregate_function", "SUM"))), forest
+    return combined(node, x, forest, count, node.attr("aggregate_function", "SUM")), forest
 
 
 @handles("TreeEnsemble", domain=ML)
@@ -216,7 +216,7 @@ def _asked(forest: Forest, values: Array) -> Forest:
 def regressor(node: Node) -> Tensor:
     """TreeEnsembleRegressor: sums of leaf weights."""
     y, _ = summed(node, "target", node.attr("n_targets", 1))
-    return narrow(transformed(based(node, y), _word(node.attr("post_transform", "NONE"))))
+    return narrow(transformed(based(node, y), node.attr("post_transform", "NONE")))
 
 
 def narrow(y: Tensor) -> Tensor:
@@ -247,7 +247,7 @@ def classifier(node: Node) -> list[Tensor | None]:
     if not labels:
         raise refused("TreeEnsembleClassifier with labels that are strings")
     y, forest = summed(node, "class", len(labels))
-    whose, how = {*forest.targets.tolist()}, _word(node.attr("post_transform", "NONE"))
+    whose, how = {*forest.targets.tolist()}, node.attr("post_transform", "NONE")
     only = whose.pop() if len(labels) == 2 and len(whose) == 1 else -1
     positive = bool((forest.weights >= 0).all())
     base = _numbers(node, "base_values")

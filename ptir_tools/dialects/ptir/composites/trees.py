@@ -24,6 +24,7 @@ from ptir_tools.dialects.ptir.kernels.targets.trees import (
     NO,
     YES,
     are_sound,
+    each,
     tables_of,
 )
 from ptir_tools.dialects.ptir.ops.numerics import dtype_of
@@ -37,9 +38,9 @@ _COMPARED = {
 
 def depth(roots: Array, nodes: Array) -> int:
     """The most nodes that a walk asks."""
-    level, count = np.unique(roots), 0
+    level, count = roots, 0
     while (level := level[nodes[level, MODE] != LEAF]).size:
-        level, count = np.unique(nodes[level][:, [YES, NO]]), count + 1
+        level, count = each(nodes[level][:, [YES, NO]], len(nodes)), count + 1
     return count
 
 

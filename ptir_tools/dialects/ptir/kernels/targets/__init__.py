@@ -98,6 +98,11 @@ def check(op: Op) -> None:
         kernel.check(op)
 
 
+def has_kernel(op: Op) -> bool:
+    """Whether `op` is a custom call for which engines have steps of their own."""
+    return op.defn.name == "ptir.custom_call" and (kernel := TARGETS.get(op.attr("target"))) is not None and kernel.has_kernel
+
+
 def error(step: errors.Step) -> list[errors.Error]:
     """The error rule of a call of a known target."""
     return TARGETS[step.op.attr("target")].error(step)

@@ -60,6 +60,13 @@ def check_tables(roots: Array, nodes: Array, targets: Array, features: int, outp
     sound((targets >= 0) & (targets < outputs), 4, f"a target is none of {outputs}")
 
 
+def each(numbers: Array, count: int) -> Array:
+    """Each of the numbers, which are below `count`, once and in order."""
+    there = np.zeros(count, np.bool_)
+    there[numbers] = True
+    return np.flatnonzero(there)
+
+
 def tables_of(op: Op) -> list[Array] | None:
     """Roots, nodes, splits, targets and weights, where they are constants."""
     found = [literal_of(x) for x in op.operands[1:]]
