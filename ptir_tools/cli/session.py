@@ -37,7 +37,7 @@ def shown(path: str) -> str:
 
 
 def _at_most(most: int, file: IO[bytes], name: str) -> bytes:
-    """The first `most` bytes, read in pieces, because one large read would allocate all of them. Raises LimitExceeded for an
+    """The next `most` bytes, read in pieces, because one large read would allocate all of them. Raises LimitExceeded for an
     endless device, such as /dev/zero."""
     chunks: list[bytes] = []
     while most and (piece := file.read(min(most, _PIECE))):
@@ -154,19 +154,25 @@ class Session:
 
     def read(self, path: str) -> tuple[str, bytes]:
         """The name and the bytes of a file, at most one more than the limit. Raises OSError, UsageError."""
-        most = self.options.limits.file_bytes + 1
         if path in self.refused:
             raise OSError(errno.EPERM, self.refused[path], path)
         if path not in STDIN:
             path = reading.program_file(path)
             with named(path), open(path, "rb") as file:
-                return os.fspath(path), _at_most(most, file, path)
+                return os.fspath(path), self._limited(file, path)
         if sys.stdin.isatty():
             raise usage(f"{'' if path else 'no FILE, and '}standard input is a terminal", self.command)
         if self.took_stdin:
             raise UsageError("standard input can be read once only")
         self.took_stdin = True
-        return shown(path), _at_most(most, sys.stdin.buffer, shown(path))
+        return shown(path), self._limited(sys.stdin.buffer, shown(path))
+
+    def _limited(self, file: IO[bytes], name: str) -> bytes:
+        limits = self.options.limits
+        data = _at_most(limits.file_bytes + 1, file, name)
+        if len(data) > limits.file_bytes and reading.sniff_bytes(data) is not None:
+            data += _at_most(max(0, limits.binary_bytes + 1 - len(data)), file, name)
+        return data
 
     def each(self, paths: Sequence[str], action: Callable[[str], int], jobs: int = 1) -> None:
         """Do `action` (which gives an exit code) for every file, or standard input if there is none; end with the highest

@@ -17,7 +17,8 @@ DIGITS = 4300  # digits of an integer: CPython refuses to convert more
 class Limits:
     """Upper bounds on the resources of a program. Counts are items, sizes are bytes, times are seconds."""
 
-    file_bytes: int = 256 << 20
+    file_bytes: int = 256 << 20  # a text
+    binary_bytes: int = 1 << 31  # a file in a binary format; a protobuf is no longer
     nesting: int = 256  # regions, types, JSON values
     ops: int = 10_000_000
     expanded: int = 50_000  # ops that copies of functions and regions make, in addition to 16 per written op

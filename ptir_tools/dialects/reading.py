@@ -70,9 +70,11 @@ def _same_program(first: str, second: str) -> bool:
 def decode(data: bytes, name: str, diagnostics: Diagnostics, limits: Limits, form: str | None = None) -> Source | None:
     """The text of `data`: UTF-8, a byte-order mark dropped, line ends as `\\n`. What is none is reported with the code of
     `form`, or of the format that the rest tells. A binary format keeps its bytes. Raises LimitExceeded when it is too big."""
-    if len(data) > limits.file_bytes:
-        raise LimitExceeded(f"more than {limits.file_bytes} bytes", "--max-file-bytes", source=Source(name, ""))
-    if (FORMATS[form].binary if form in FORMATS else sniff_bytes(data)) is not None:
+    binary = (FORMATS[form].binary if form in FORMATS else sniff_bytes(data)) is not None
+    if len(data) > (most := limits.binary_bytes if binary else limits.file_bytes):
+        flag = "--max-binary-bytes" if binary else "--max-file-bytes"
+        raise LimitExceeded(f"more than {most} bytes", flag, source=Source(name, ""))
+    if binary:
         diagnostics.source = source = Source(name, "", data=data)
         return source
     try:

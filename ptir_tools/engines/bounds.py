@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 
 SAMPLES = 8
 MANY = 64  # samples for outputs that 8 find too far away: the mean of few is at times far too small
+ROUNDED = 0.7  # the largest part of half the distance between two floats by which a rounded result is moved
 MOVED = 0.25  # the largest part of an op's own error by which its result is moved; samples are not rounded, the reference is
 DEVIATIONS = 4.0  # an engine's error may be this multiple of the samples' root mean square distance,
 FACTORS = {SAMPLES: 2.0, MANY: 1.8}  # and this multiple of the largest, which is the closer to its limit the more there are
@@ -137,7 +138,7 @@ class Approximate:
 
 class Executable(reference.Executable):
     """The reference engine, which also records in `found` each leaf of its results with its error. With `samples`
-    it is measured, else proven. Constants of the dtypes in `rounded` are known to one rounding."""
+    it is measured, else proven. Constants of the dtypes in `rounded` are known to one rounding. Each `turn` draws other samples."""
 
     def __init__(
         self,
@@ -146,10 +147,11 @@ class Executable(reference.Executable):
         options: RunOptions,
         samples: int = 0,
         rounded: frozenset[DType] = frozenset(),
+        turn: int = 0,
     ) -> None:
         super().__init__(program, function, options)
         self.samples = samples
-        self.walk = Measured(options.strict_fp, rounded, samples) if samples else Proven(options.strict_fp, rounded)
+        self.walk = Measured(options.strict_fp, rounded, samples, turn) if samples else Proven(options.strict_fp, rounded)
         self.found: list[Approximate] = []
 
     @property
@@ -283,10 +285,12 @@ class Measured(Proven):
     sample jumped. There the samples are set apart by it.
     """
 
-    def __init__(self, strict: bool = False, rounded: frozenset[DType] = frozenset(), count: int = SAMPLES) -> None:
+    def __init__(
+        self, strict: bool = False, rounded: frozenset[DType] = frozenset(), count: int = SAMPLES, turn: int = 0
+    ) -> None:
         super().__init__(strict, rounded)
         self.count = count  # of samples
-        self.made = 0  # results so far
+        self.made = turn << 32  # results so far, from which random numbers are made
 
     def constant(self, value: Array, dtype: DType) -> Approximate:
         """A constant, with its error and samples."""
@@ -404,13 +408,12 @@ class Measured(Proven):
         elements are moved alike, as by an engine."""
         self.made += 1
         results = []
-        part = MOVED * (1 if unit(dtype) > unit(F64) else 2)  # the reference has rounded f64 results already
         with np.errstate(all="ignore"):
             for k, x in enumerate(samples):
                 wide = _float(x)
                 if error is not EXACT:
                     known = np.isfinite(error)
-                    wide = wide + part * np.where(known, error, 0.0) * self._turns(wide, k)
+                    wide = wide + _moves(wide, np.where(known, error, 0.0), dtype) * self._turns(wide, k)
                     wide = wide if known.all() else np.where(known, wide, self._wild(wide, k))
                 keeps = bool(k % 2) and not self.strict
                 results.append(self._signed(_in_range(wide, dtype, keeps), k))
@@ -476,6 +479,15 @@ class Measured(Proven):
         return joined
 
 
+def _moves(value: Array, error: Array, dtype: DType) -> Array:
+    """By how much samples of `value` are moved at most: a part of its own error, and what rounding alone may do just above a
+    power of two, where floats are farthest apart for their size."""
+    if unit(dtype) <= unit(F64):
+        return 2 * MOVED * error  # the reference has rounded these already
+    apart = np.ldexp(unit(dtype), np.frexp(np.abs(value))[1] - 1)
+    return np.minimum(error, np.maximum(MOVED * error, ROUNDED * apart))
+
+
 def _unrounded(step: Step, operands: list[Array], context: Context) -> list[Array]:
     """The results of an op on other operands, before they are rounded. Where it fails, they are NaN, or as on the reference."""
     mixed = any(d.is_complex for d in step.dtypes) and not any(map(np.iscomplexobj, operands))
@@ -528,9 +540,10 @@ def _in_range(x: Array, dtype: DType, keeps: bool = False) -> Array:
 
 
 def _likely(gaps: list[Array], most: Array) -> Array:
-    """The distance that an engine may have: at least `most`, and as the distances of samples say."""
+    """The distance that an engine may have: at least `most`, and as the distances of samples say. Few samples may be close to
+    each other by chance, so half of their mean square is the row's median."""
     square: Array = np.mean(np.square(gaps), axis=0)
-    if square.ndim and square.size:
+    if square.ndim and square.size and len(gaps) < MANY:
         square = (square + np.median(square, axis=-1, keepdims=True)) / 2
     result: Array = np.maximum(DEVIATIONS * np.sqrt(square), most)
     return result

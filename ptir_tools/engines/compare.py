@@ -51,6 +51,10 @@ class Tolerance:
         made = replace(self, absolute=absolute, relative=self.relative + other.relative, wild=wild, again=None)
         return made if self.again is other.again is None else replace(made, again=lambda: self.settled() + other.settled())
 
+    def widened(self, other: Tolerance) -> Tolerance:
+        """The tolerance of elements that either one lets pass."""
+        return replace(self, absolute=np.maximum(self.absolute, other.absolute), wild=np.logical_or(self.wild, other.wild))
+
     def settled(self) -> Tolerance:
         """The tolerance by more samples, where they can be taken."""
         return self if self.again is None else self.again()
@@ -299,8 +303,8 @@ def _reference_outputs(
         run(static, given, options.on("auto"))  # an endless loop reaches the limit in seconds there, and in minutes here
     units = [unit(dtype) for x in static.main.results for dtype in leaf_dtypes(operand_type(x))]
 
-    def approximate(samples: int) -> tuple[dict[str, Array], list[bounds.Approximate]]:
-        executable = bounds.Executable(static, static.main, options, samples, rounded)
+    def approximate(samples: int, turn: int = 0) -> tuple[dict[str, Array], list[bounds.Approximate]]:
+        executable = bounds.Executable(static, static.main, options, samples, rounded, turn)
         require_memory(executable.memory)
         return execute(executable, static, given, options, diagnostics), executable.found
 
@@ -309,19 +313,22 @@ def _reference_outputs(
     if not any(np.any(p.loose) for p in proven):
         return outputs, {name: Tolerance(p.error) for name, p in zip(outputs, proven, strict=True)}
 
-    def tolerances(samples: int) -> dict[str, Tolerance]:
-        _, found = approximate(samples)
+    def tolerances(samples: int, turn: int = 0) -> dict[str, Tolerance]:
+        _, found = approximate(samples, turn)
         return {name: p.measured(x) for name, p, x in zip(outputs, proven, found, strict=True)}
 
     few = tolerances(bounds.SAMPLES)
 
     @cache
     def settled() -> dict[str, Tolerance]:
-        try:
-            with using(options.limits):
+        with using(options.limits):
+            with suppress(LimitExceeded, MemoryError):
                 return tolerances(bounds.MANY)
-        except (LimitExceeded, MemoryError):  # a difference stays one where there is no room to look again
-            return few
+            made = few  # where there is no room for so many samples at once, they are taken in turns
+            with suppress(LimitExceeded, MemoryError):
+                for turn in range(1, _TURNS):
+                    made = {name: made[name].widened(t) for name, t in tolerances(bounds.SAMPLES, turn).items()}
+            return made
 
     return outputs, {name: replace(t, again=partial(_settled, settled, name)) for name, t in few.items()}
 
@@ -330,6 +337,7 @@ def _settled(tolerances: Callable[[], dict[str, Tolerance]], name: str) -> Toler
     return tolerances()[name]
 
 
+_TURNS = 4  # runs with few samples each that stand for one with many
 _TIGHT = 8  # unit roundoffs of the largest element; a smaller proven error is not measured
 
 

@@ -30,6 +30,7 @@ LINES = {
     f"verify -j 2 {WRONG} no/a {OK} no/b": ["UnknownOp", "IOError", "IOError"],
     "fmt --check no/a testdata/fmt/wrong.ptir": ["IOError", "SyntaxError"],
     f"verify --max-file-bytes 10 {OK} {WRONG}": ["LimitExceeded", "LimitExceeded"],
+    f"verify --max-binary-bytes 10 {OK}": [],
     f"opt -p nonsense {OK}": ["UsageError"],
     "verify --nonsense": ["UsageError"],
     f"run {WRONG} --random 0": ["UnknownOp"],

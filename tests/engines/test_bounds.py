@@ -837,3 +837,22 @@ def test_an_op_that_does_not_round_keeps_the_errors_of_its_elements() -> None:
     measured(list(random_inputs(program, 5).values()), Context())
     before, after = measured.errors
     np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+def test_products_just_above_a_power_of_two_may_be_off_by_a_whole_roundoff(dtype: str) -> None:
+    """Floats are farthest apart there for their size, and in this difference of products no rounding hides another."""
+    t = f"tensor<{dtype}, 40x500>"
+    ops = f"%p = mul(%a, %b) -> {t}\n%q = mul(%b, %c) -> {t}\n%r = sub(%p, %q) -> {t}\nreturn %r"
+    program = parse(f"func @f(%a: {t}, %b: {t}, %c: {t}) -> {t} {{\n{ops}\n}}\n", "ptir")
+    d = next(d for d in PTIR_DTYPES if d.name == dtype)
+    rng = np.random.default_rng(0)
+    u = errors.unit(d)
+    given = [rng.uniform(1, 1 + max(0.03, 16 * u), (40, 500)).astype(numpy_dtype(d)) for _ in range(3)]
+    a, b, c = (x.astype(np.float64) for x in given)
+    outputs, tolerances = compare.reference_outputs(program, given, RunOptions())
+    (reference,), (tolerance,) = outputs.values(), tolerances.values()
+    bound = np.asarray(tolerance.settled().absolute)
+    off = np.abs(reference.astype(np.float64) - (a * b - b * c))
+    assert np.all(off <= bound) and np.max(off) >= u
+    assert np.max(bound) < 6 * u

@@ -110,6 +110,15 @@ def test_utf16_is_told_by_its_name() -> None:
     assert found.code == "InvalidEncoding" and "UTF-16" in str(found.help)
 
 
+def test_a_binary_file_has_a_limit_of_its_own() -> None:
+    data = b"\x08\x0a\x3a\x20" + bytes(32)  # the version and the graph of an ONNX model
+    source = decode(data, "f", Diagnostics(), Limits(file_bytes=10, binary_bytes=len(data)))
+    assert source is not None and source.data == data
+    with pytest.raises(LimitExceeded, match=f"more than {len(data) - 1} bytes") as found:
+        decode(data, "f", Diagnostics(), Limits(binary_bytes=len(data) - 1))
+    assert found.value.flag == "--max-binary-bytes"
+
+
 def test_a_file_above_the_limit() -> None:
     with pytest.raises(LimitExceeded, match="more than 10 bytes") as found:
         decode(b"x" * 11, "f", Diagnostics(), Limits(file_bytes=10))

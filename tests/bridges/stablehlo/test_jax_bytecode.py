@@ -84,6 +84,7 @@ def test_a_cut_file_never_ends_the_command() -> None:
 def test_without_jaxlib_the_line_that_installs_it_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "jaxlib.py").write_text('raise ImportError("it is not there")\n')  # jaxlib itself may be next to the interpreter
     monkeypatch.syspath_prepend(str(tmp_path))
-    ran = run_ptir("verify", "-", stdin=b"ML\xefRjunk")
+    assert run_ptir("verify", "--max-binary-bytes", "7", "-", stdin=b"ML\xefRjunk").status == 3
+    ran = run_ptir("verify", "--max-file-bytes", "4", "-", stdin=b"ML\xefRjunk")
     assert ran.status == 2
     assert "pip install 'ptir-tools[xla]'" in ran.err
