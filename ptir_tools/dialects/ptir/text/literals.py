@@ -57,7 +57,8 @@ def read_payload(text: str, t: TensorType, files: external.Files | None = None) 
         found.origin = os.path.join(files.folder, text[1:])
         return found
     if text.startswith("["):
-        return literal(t, encode(_flatten(text, t), t.dtype))
+        elements, numbers = _flatten(text, t)
+        return literal(t, encode(elements, t.dtype, numbers))
     if not text or (text[0] != "(" and re.search(r"[\s,\[\]]", text)):
         help = "several elements are written [1.0, 2.0], a fraction 1.5"
         raise Violation("SyntaxError", f"`{text}` is not an element", at=text or LITERAL, help=help)
@@ -100,23 +101,24 @@ def _read_hex(text: str, t: TensorType) -> Literal:
     return literal(t, data)
 
 
-def _flatten(text: str, t: TensorType) -> list[str]:
-    """The elements of a nested list, whose shape is that of `t`."""
+def _flatten(text: str, t: TensorType) -> tuple[list[str], bool]:
+    """The elements of a nested list, whose shape is that of `t`, and whether all are known to be numbers."""
     text = _COMMENT.sub(" ", text) if "/" in text else text
     try:
-        nested = _numbers(text) or json.loads(_ELEMENT.sub(lambda m: json.dumps(m[0]), text))
+        nested = numbers = _numbers(text)
+        nested = nested or json.loads(_ELEMENT.sub(lambda m: json.dumps(m[0]), text))
     except (ValueError, RecursionError):
         raise Violation("SyntaxError", "the lists of this literal are not well formed", at=LITERAL) from None
     level: list[Any] = [nested]
     if nested == [] and t.count == 0:
-        return []
+        return [], False
     for extent in t.static_shape:
         fits = {*map(type, level)} <= {list} and {*map(len, level)} <= {extent}
         require(fits, "LiteralSizeMismatch", f"the lists of this literal have not the shape of {t}", at=LITERAL)
         level = [*chain.from_iterable(level)]
     flat = {*map(type, level)} <= {str}
     require(flat, "LiteralSizeMismatch", f"the lists of this literal are deeper than {t}", at=LITERAL)
-    return level
+    return level, bool(numbers)
 
 
 def _numbers(text: str) -> Any:
@@ -127,9 +129,9 @@ def _numbers(text: str) -> Any:
     return None
 
 
-def encode(elements: list[str], dtype: DType) -> bytes:
-    """Little-endian bytes of elements given as text. Raises Violation("InvalidLiteral")."""
-    if dtype.is_float and len(elements) > 1 and all(map(_NUMBER.fullmatch, elements)):
+def encode(elements: list[str], dtype: DType, numbers: bool = False) -> bytes:
+    """Little-endian bytes of elements given as text; `numbers`: all are known to be some. Raises Violation("InvalidLiteral")."""
+    if dtype.is_float and len(elements) > 1 and (numbers or all(map(_NUMBER.fullmatch, elements))):
         try:
             floats = decimals.read_all(elements, dtype)
             if all(map(math.isfinite, floats)):
