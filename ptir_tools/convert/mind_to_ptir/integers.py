@@ -115,7 +115,7 @@ def _beyond(x: Operand) -> tuple[Operand, int, bool] | None:
         return None
     if (half := quotient(near)) is not None and half[1] == 2:
         return half[0], 2 * k + above, above
-    difference = _made(near, "Sub")
+    difference = made_by(near, "Sub")
     if difference is None or quotient(difference.operands[1]) != (difference.operands[0], 2):
         return None
     return difference.operands[0], 2 * k + (not above), above
