@@ -32,8 +32,8 @@ def load(memory, t):
     return f"%x: {memory}", f"%t = pto.tile.load %x[0, 0] : {memory}, {t}"
 
 
-def store(t, memory):
-    return f"%x: {t}, %m: {memory}", f"pto.tile.store %x, %m[0, 0] : {memory}, {t}"
+def store(t, memory, how=""):
+    return f"%x: {t}, %m: {memory}", f"pto.tile.store %x, %m[0, 0] {{{how}}} : {memory}, {t}"
 
 
 def extract(at, source, to):
@@ -77,6 +77,11 @@ ND, DN, VEC = memref("32x32", "f32", "ND"), memref("32x32", "f32", "DN"), {"loc"
         (store(acc("16x16"), "pto.memref<16x16xf16>"), None),
         (store(acc("16x16"), "pto.memref<16x16xi8>"), "IllegalOnTarget"),
         (store(acc("16x16", "i32"), "pto.memref<16x16xi32>"), None),
+        (store(tile("32x32", "f32"), ND, "atomic = #pto.atomic<AtomicAdd>"), None),
+        (store(tile("32x32", "f32"), ND, "atomic = #pto.atomic<AtomicMax>"), "IllegalOnTarget"),
+        (store(tile("32x32", "u32"), "pto.memref<32x32xu32>", "atomic = #pto.atomic<AtomicAdd>"), "IllegalOnTarget"),
+        (store(acc("32x32"), ND, "relu = true"), None),
+        (store(tile("32x32", "f32"), ND, "relu = true"), "IllegalOnTarget"),
         (extract("16, 16", mat("64x64", "f16"), left("32x32", "f16")), None),
         (extract("8, 0", mat("64x64", "f16"), left("32x32", "f16")), "Misaligned"),
         (extract("16, 8", mat("64x64", "f32"), left("32x32", "f32")), None),  # boxes of f32 are 16 x 8

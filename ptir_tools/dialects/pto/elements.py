@@ -23,4 +23,5 @@ SHIFTED, SHIFTED_ALIKE = on("i8 i16 i32 u8 u16 u32"), on("i16 i32 u16 u32", "i8 
 PRODUCTS = on(_COMMON, "u16 u32 bf16")
 COUNTED = on("i16 i32 u16 u32")
 INDEXED = on("i16 i32 u16 u32 f16 f32", "bf16")
+ADDED = on("i8 i16 i32 f16 bf16 f32")  # to memory, by a store
 ACCUMULATED = on("i32 f32")

@@ -19,6 +19,7 @@ from ptir_tools.dialects.pto import elements, needs, rules
 from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.facts import Facts, Form, Numbers, Tiles, facts, tile_at
 from ptir_tools.dialects.pto.memory.info import extents, tile_bytes
+from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.run.machine import Results, Tile, box, issue, machine, made_region, static_shape, taken_region
@@ -375,7 +376,15 @@ def check_store_target(op: Op, tiles: Tiles, target: Target) -> None:
     good = memory.layout in (None, *known) or (t.loc != "Acc" and 1 in (rows, columns))
     message = f"{t.layout} tiles of {t.loc} are stored to memory of {' or '.join(map(str, known))}, not {memory.layout}"
     require(good, "InvalidLayout", message)
+    if (atomic := op.attr("atomic")) != "AtomicNone":
+        message = f"a store on {target.name} replaces memory or adds to it (AtomicAdd), it has no {atomic}"
+        require(atomic == "AtomicAdd", "IllegalOnTarget", message)
+        spelled, known = DTYPE_TEXT[memory.dtype], elements.ADDED[target.name]
+        message = f"a store on {target.name} adds to memory of {', '.join(sorted(known))}, not {spelled}"
+        require(spelled in known, "IllegalOnTarget", message)
     if t.loc != "Acc":
+        message = f"a store on {target.name} takes the positive part of tiles of Acc only, not of {t.loc}"
+        require(not op.attr("relu"), "IllegalOnTarget", message, help="use pto.tile.relu")
         same = memory.dtype is t.dtype
         message = f"a store from {t.loc} does not convert elements on {target.name}"
         require(same, "IllegalOnTarget", message, help="use pto.tile.cvt")

@@ -173,7 +173,7 @@ enum class PadValue { Null, Zero, Max, Min };
 enum class Layout { ND, DN, NZ };
 enum class CmpMode { EQ, NE, LT, LE, GT, GE };
 enum class RoundMode { CAST_NONE, CAST_RINT, CAST_ROUND, CAST_FLOOR, CAST_CEIL, CAST_TRUNC, CAST_ODD };
-enum class AtomicType { AtomicNone, AtomicAdd, AtomicMax, AtomicMin };
+enum class AtomicType { AtomicNone, AtomicAdd };
 enum class ReluPreMode { NoRelu, NormalRelu };
 
 template <int... N> struct Shape {
@@ -268,6 +268,9 @@ template <typename S, typename G, AtomicType A = AtomicType::AtomicNone, ReluPre
 void TSTORE(G g, S s) {
   if constexpr (S::Loc == TileType::Vec && !S::isBoxed)
     static_assert(S::isRowMajor == G::isRowMajor, "rows are stored to memory of rows, columns to memory of columns");
+  using E = typename G::DType;
+  static_assert(A == AtomicType::AtomicNone || !std::is_integral_v<E> || (std::is_signed_v<E> && sizeof(E) < 8), "no such sums");
+  static_assert(Relu == ReluPreMode::NoRelu || S::Loc == TileType::Acc, "only Acc has a positive part");
   if (g.rows() != s.rows || g.shape.n[4] != s.columns) stub::fail("TSTORE: the window is not the valid region");
   record(S::Loc == TileType::Acc ? PIPE_FIX : PIPE_MTE3, [=] {
     using T = typename G::DType;
@@ -277,8 +280,6 @@ void TSTORE(G g, S s) {
         if (Relu == ReluPreMode::NormalRelu && x < 0) x = 0;
         auto old = stub::wide(g.at(r, c));
         if (A == AtomicType::AtomicAdd) x = x + old;
-        if (A == AtomicType::AtomicMax) x = std::max<decltype(x)>(x, old);
-        if (A == AtomicType::AtomicMin) x = std::min<decltype(x)>(x, old);
         g.at(r, c) = stub::narrow<T>(x);
       }
   });
