@@ -54,7 +54,9 @@ def written(session: Session, program: Program, form: str, pieces: Sequence[str]
         pieces = program_pieces(program, form, Diagnostics(), options)
     data = b"".join(p if isinstance(p, bytes) else p.encode() for p in pieces)
     options = options.having(
-        replace(options.limits, **{name: max(getattr(options.limits, name), len(data)) for name in ("file_bytes", "binary_bytes")}),
+        replace(
+            options.limits, **{name: max(getattr(options.limits, name), len(data)) for name in ("file_bytes", "binary_bytes")}
+        ),
         **{option.name: option.default for entry in FORMATS.values() if entry.name != form for option in entry.options},
         **{option.name: option.default for option in (BIND, SHAPES)},  # already applied
     )

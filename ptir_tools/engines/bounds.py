@@ -137,8 +137,8 @@ class Approximate:
 
 
 class Executable(reference.Executable):
-    """The reference engine, which also records in `found` each leaf of its results with its error. With `samples`
-    it is measured, else proven. Constants of the dtypes in `rounded` are known to one rounding. Each `turn` draws other samples."""
+    """The reference engine, which also records in `found` each leaf of its results with its error. With `samples` it is measured,
+    else proven. Constants of the dtypes in `rounded` are known to one rounding. Each `turn` draws other samples."""
 
     def __init__(
         self,
@@ -485,7 +485,8 @@ def _moves(value: Array, error: Array, dtype: DType) -> Array:
     if unit(dtype) <= unit(F64):
         return 2 * MOVED * error  # the reference has rounded these already
     apart = np.ldexp(unit(dtype), np.frexp(np.abs(value))[1] - 1)
-    return np.minimum(error, np.maximum(MOVED * error, ROUNDED * apart))
+    most: Array = np.minimum(error, np.maximum(MOVED * error, ROUNDED * apart))
+    return most
 
 
 def _unrounded(step: Step, operands: list[Array], context: Context) -> list[Array]:
