@@ -95,6 +95,15 @@ def test_index_maps_come_back(data: st.DataObject) -> None:
 LOWER = {"map": ["i0", "0", "i1-i2"], "guard": ["i1>=i2", "i1<=i2+1"], "fill": 7}
 OPEN = {
     "reversed": (node("FLIP", axes=[0, 2]), lambda x, n, m: x[::-1, :, ::-1]),
+    "rows reversed": (node("FLIP", axes=[0]), lambda x, n, m: x[::-1]),
+    "rows, then their neighbors": (
+        node(
+            "VIEW",
+            result_shape=["N", 3, 2, "M"],
+            index_map={"map": ["i0+i1-1", "i2", "i3"], "guard": ["i0+i1>=1", "i0+i1<=N"], "fill": 7},
+        ),
+        lambda x, n, m: np.stack([np.pad(x, ((1, 1), (0, 0), (0, 0)), constant_values=7)[k : k + n] for k in range(3)], 1),
+    ),
     "every second": (node("VIEW", result_shape=["M"], index_map={"map": ["0", "1", "i0"]}), lambda x, n, m: x[0, 1]),
     "last first": (node("VIEW", result_shape=["M"], index_map={"map": ["N-1", "0", "M-1-i0"]}), lambda x, n, m: x[-1, 0, ::-1]),
     "rows joined": (
@@ -139,6 +148,14 @@ def test_indices_of_symbols_are_computed(name: str, n: int, m: int) -> None:
     x = np.arange(n * 2 * m, dtype=np.float32).reshape(n, 2, m)
     (found,) = ptir_tools.run(after, [x, np.zeros(2 * m, np.float32)]).values()
     np.testing.assert_array_equal(found, want(x, n, m))
+
+
+def test_last_axes_that_stay_have_no_indices() -> None:
+    """No index counts more elements than the axes that are read have."""
+    after = translated(parse(graph(source(["N", 2, "M"]), {**node("FLIP", axes=[0]), "src": ["x"]}), "tiny"), "ptir").program
+    assert after is not None
+    take = next(op for op in after.main.body if op.defn.short == "take")
+    assert [v.type.rank for v in take.operands] == [3, 1]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("extent", ["2*N", "2*N+1", "3*N-1", "N+2", "N-1"])

@@ -132,7 +132,7 @@ def _counted(emit: PtirEmit, x: Operand, maps: Sequence[Poly], guards: Sequence[
         raise unbound(list(dict.fromkeys(missing)), "the index map")  # no op made here would determine it
     if not guards:
         return _read(emit, x, maps, False, emit.last)
-    inside, *others = (emit("compare_ge", _number(emit, g), _number(emit, constant(0))) for g in guards)
+    inside, *others = (emit("compare_ge", _number(emit, g, emit.shape), _number(emit, constant(0), emit.shape)) for g in guards)
     for more in others:
         inside = emit("select", inside, more, inside)
     outside = emit("broadcast_to", immediate(fill, emit.type.dtype), result_shape=emit.shape)
@@ -144,33 +144,49 @@ def _symbols(shape: Shape) -> Iterator[Sym]:
 
 
 def _read(emit: PtirEmit, x: Operand, maps: Sequence[Poly], moved: bool, last: Callable[..., Value]) -> Value:
-    """`x` at computed indices, which are clamped where they are in `moved`; `last` makes the last instruction."""
+    """`x` at computed indices, which are clamped if it is `moved`; `last` makes the last instruction. Last axes that stay as they
+    are have no indices."""
     shape = tensor_type(x).shape
     if all(d == 1 for d in shape):
         one = x if len(shape) <= len(emit.shape) else emit("reshape", x, new_shape=())
         return last("broadcast_to", one, result_shape=emit.shape)
+    count = len(shape) - _kept(tensor_type(x), emit.type, maps)
+    outer = emit.shape[: len(emit.shape) - len(shape) + count]
     linear: Value | None = None
-    for d, p in zip(shape, maps, strict=True):
-        at = _number(emit, p)
+    for d, p in zip(shape[:count], maps, strict=False):
+        at = _number(emit, p, outer)
         if moved:
-            at = emit("maximum", emit("minimum", at, _number(emit, of_dim(d) - constant(1))), _number(emit, constant(0)))
-        linear = at if linear is None else emit("add", emit("mul", linear, _number(emit, of_dim(d))), at)
-    flat = x if len(shape) == 1 else emit("reshape", x, new_shape=(to_dim(product(shape)),))
+            most, least = _number(emit, of_dim(d) - constant(1), outer), _number(emit, constant(0), outer)
+            at = emit("maximum", emit("minimum", at, most), least)
+        linear = at if linear is None else emit("add", emit("mul", linear, _number(emit, of_dim(d), outer)), at)
+    flat = x if count == 1 else emit("reshape", x, new_shape=(to_dim(product(shape[:count])), *shape[count:]))
     return last("take", flat, linear)
 
 
-def _number(emit: PtirEmit, p: Poly) -> Value:
-    """`p` at every index of the result, in si32. Raises Violation("UnboundSymbol")."""
+def _kept(source: TensorType, result: TensorType, maps: Sequence[Poly]) -> int:
+    """How many of the last axes are those of the result as they are, and of no other entry; not all of them."""
+    kept = 0
+    while kept + 1 < min(source.rank, result.rank):
+        axis, n = result.rank - 1 - kept, source.rank - 1 - kept
+        same = str(maps[n]) == axis_name(axis) and source.shape[n] == result.shape[axis]
+        if not same or any(axis in axes_of(p) for p in maps[:n]):
+            break
+        kept += 1
+    return kept
+
+
+def _number(emit: PtirEmit, p: Poly, shape: Shape) -> Value:
+    """`p` at every index of `shape`, the first axes of the result, in si32. Raises Violation("UnboundSymbol")."""
     total: Value | None = None
     for monomial, coefficient in _of_extents(emit, p).monomials:
-        factors = [_atom(emit, atom) for atom in monomial]
+        factors = [_atom(emit, atom, shape) for atom in monomial]
         if (coefficient != 1 and (coefficient != -1 or total is None)) or not factors:
-            factors.append(emit.full(immediate(coefficient, SI32)))
+            factors.append(emit.full(immediate(coefficient, SI32), shape))
         term = factors[0]
         for factor in factors[1:]:
             term = emit("mul", term, factor)
         total = term if total is None else emit("sub" if coefficient == -1 and monomial else "add", total, term)
-    return emit.full(immediate(0, SI32)) if total is None else total
+    return emit.full(immediate(0, SI32), shape) if total is None else total
 
 
 def _of_extents(emit: PtirEmit, p: Poly) -> Poly:
@@ -190,19 +206,19 @@ def _of_extents(emit: PtirEmit, p: Poly) -> Poly:
     return p
 
 
-def _atom(emit: PtirEmit, atom: str | Quotient[str]) -> Value:
+def _atom(emit: PtirEmit, atom: str | Quotient[str], shape: Shape) -> Value:
     """An axis index, the value of a symbol, or a floor quotient of these."""
     if isinstance(atom, Quotient):
-        x, y = _number(emit, atom.left), _number(emit, atom.right)
+        x, y = _number(emit, atom.left, shape), _number(emit, atom.right, shape)
         rest = emit("mod", x, y)
         return rest if atom.op == "%" else emit("div", emit("sub", x, rest), y)
     if atom.startswith("@"):
-        return emit("iota", shape=emit.shape, dtype=SI32, axis=int(atom[1:]))
+        return emit("iota", shape=shape, dtype=SI32, axis=int(atom[1:]))
     known = {d.name: d for p in emit.source.params for d in tensor_type(p).shape if isinstance(d, Sym)}
     if atom not in known:
         raise unbound([atom], "the index map")
     ones = emit("broadcast_to", immediate(1, SI32), result_shape=(known[atom],))
-    return emit.full(emit("reduce_sum", ones, axes=(0,), accum_dtype=SI32, out_dtype=SI32))
+    return emit.full(emit("reduce_sum", ones, axes=(0,), accum_dtype=SI32, out_dtype=SI32), shape)
 
 
 def _by_axis(emit: PtirEmit, x: Operand, maps: list[Poly], last: Callable[..., Value]) -> Value:
