@@ -184,3 +184,23 @@ def test_a_carried_number_that_leaves_its_type_is_not_known():
             f"%t = pto.tile.load %a[%r, 0] : {M}, tile<8x8xf32>",
         )
         assert codes(module(f"%a: {M}", *lines)) == wanted, (step, trips)
+
+
+def test_a_driver_loop_that_overshoots():
+    """The last iteration begins behind the memory: on the chip such a kernel never ends (PTOAS, issue 544)."""
+    m, t = "pto.memref<16x8192xf32>", "tile<16x384xf32>"
+    lines = [
+        "%end = pto.constant 8575 : index",
+        "%whole = pto.constant 8192 : index",
+        "%step = pto.constant 384 : index",
+        "scf.for %n = %c0 to %end step %step {",
+        "  %left = pto.subi %whole, %n : index",
+        "  %v = pto.minsi %left, %step : index",
+        f"  %t = pto.tile.load %x[0, %n] {{valid = [16, %v]}} : {m}, {t}",
+        f"  pto.tile.store %t, %o[0, %n] {{valid = [16, %v]}} : {m}, {t}",
+        "}",
+    ]
+    source = module(f"%x: {m}, %o: {m}", *lines)
+    found = check(source)[1]
+    assert [d.message for d in found] == ["valid[1] is -256, must be in 1..384, where %n is 8448"] * 2
+    assert codes(source.replace("constant 8575", "constant 8192")) == []

@@ -284,3 +284,19 @@ def test_questions_about_pairs_of_diagrams_are_bounded(monkeypatch):
     with pytest.raises(decisions.TooManyConditions):
         for flag in flags:
             d.least(x, d.both(flag, when))
+
+
+def test_a_loop_that_may_not_run_waits_for_nobody():
+    """A wait in a loop of no iterations orders nothing behind the loop (PTOAS, issue 533)."""
+    m, t = "pto.memref<16x64xf32>", "tile<16x64xf32>"
+    lines = [
+        f"%t, %e = pto.tile.load %x[0, 0] : {m}, {t}, {event('TLOAD')}",
+        "scf.for %i = %c0 to %n step 1 {",
+        f"  %u, %g = pto.tile.add %t, %t wait(%e) : {t}, {event('TADD')}",
+        f"  pto.sync wait(%g) : {event('TADD')}",
+        "}",
+        f"pto.tile.store %t, %o[0, 0] : {m}, {t}",
+    ]
+    source = module(f"%x: {m}, %o: {m}, %n: index", *lines)
+    assert codes(source) == ["MissingWait"]
+    assert codes(source.replace("to %n", "to 3")) == []
