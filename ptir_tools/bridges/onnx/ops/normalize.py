@@ -6,7 +6,6 @@ from math import prod
 
 from ptir_tools.bridges.extents import of
 from ptir_tools.bridges.onnx.ops.shape import reshaped
-from ptir_tools.bridges.onnx.ops.window import mean
 from ptir_tools.bridges.onnx.table import DTYPES, Node, axis, back, handles, plus, refused, stretched, wide
 from ptir_tools.core.dtypes import F32, SI64
 from ptir_tools.core.violations import Violation
@@ -37,9 +36,9 @@ def soft(node: Node) -> Tensor:
 
 def centered(x: Tensor, axes: list[int]) -> tuple[Tensor, Tensor, Tensor]:
     """`x` minus its mean, the mean, and the biased variance."""
-    average = mean(x, axes)
+    average = x.mean(axes, keepdims=True)
     rest = x - average
-    return rest, average, mean(rest * rest, axes)
+    return rest, average, (rest * rest).mean(axes, keepdims=True)
 
 
 @handles("LayerNormalization")
@@ -87,7 +86,7 @@ def rms_norm(node: Node) -> Tensor:
 def scaled_rms(x: Tensor, gamma: Tensor, epsilon: float, axes: list[int]) -> Tensor:
     """`x` divided by its root mean square over `axes`, times `gamma`."""
     source = wide(x)
-    scale = (mean(source * source, axes) + epsilon).rsqrt()
+    scale = ((source * source).mean(axes, keepdims=True) + epsilon).rsqrt()
     return back(source * scale, gamma) * stretched(gamma, x.shape)
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from ptir_tools.bridges.extent_ops import reversed_along
 from ptir_tools.bridges.extents import of
 from ptir_tools.bridges.onnx.ops.shape import cut
-from ptir_tools.bridges.onnx.ops.window import counted
 from ptir_tools.bridges.onnx.table import HANDLERS, Node, axis, back, handles, wide
 from ptir_tools.core.dtypes import I1, SI64, UI8
 from ptir_tools.core.violations import Violation
@@ -22,6 +21,12 @@ def _sum(x: Tensor, axes: list[int], keep: bool) -> Tensor:
     return x.reduce_sum(axes, keepdims=keep)
 
 
+def _mean(x: Tensor, axes: list[int], keep: bool) -> Tensor:
+    if x.dtype.is_float:
+        return x.mean(axes, keepdims=keep)
+    return _sum(x, axes, keep) / _sum(x.block.full(1, x), axes, keep)
+
+
 def _log_sum_exp(x: Tensor, axes: list[int], keep: bool) -> Tensor:
     top = x.reduce_max(axes, keepdims=True)
     finite = (top.abs() < math.inf).select(top, 0)
@@ -31,7 +36,7 @@ def _log_sum_exp(x: Tensor, axes: list[int], keep: bool) -> Tensor:
 
 REDUCTIONS: dict[str, Reduced] = {
     "ReduceSum": _sum,
-    "ReduceMean": lambda x, axes, keep: x.reduce_sum(axes, keepdims=keep) / counted(x, axes, keep),
+    "ReduceMean": _mean,
     "ReduceMax": lambda x, axes, keep: x.reduce_max(axes, keepdims=keep),
     "ReduceMin": lambda x, axes, keep: x.reduce_min(axes, keepdims=keep),
     "ReduceProd": lambda x, axes, keep: x.reduce_prod(axes, keepdims=keep),

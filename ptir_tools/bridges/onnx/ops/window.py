@@ -336,27 +336,13 @@ def global_pool(node: Node) -> Tensor:
     if node.name == "GlobalMaxPool":
         return x.reduce_max(axes, keepdims=True)
     if node.name == "GlobalAveragePool":
-        return back(mean(wide(x), axes), x)
+        return back(wide(x).mean(axes, keepdims=True), x)
     p = node.attr("p")
     powers = wide(x).abs() if p == 1 else wide(x) * wide(x) if p == 2 else None
     if powers is None:
         raise refused(f"GlobalLpPool with p = {p}")
     total = powers.reduce_sum(axes, keepdims=True)
     return back(total if p == 1 else sqrt(total), x)
-
-
-def mean(x: Tensor, axes: list[int]) -> Tensor:
-    """The mean over axes, which are kept with extent 1."""
-    return x.reduce_sum(axes, keepdims=True) / counted(x, axes)
-
-
-def counted(x: Tensor, axes: list[int], keep: bool = True) -> float | int | Tensor:
-    """The number of elements of `axes`: a number, or a tensor as their sum has it if an extent is symbolic."""
-    extents = [x.shape[a] for a in axes]
-    if all(isinstance(d, int) for d in extents):
-        n = prod(d for d in extents if isinstance(d, int))
-        return float(n) if x.dtype.is_float else n
-    return x.block.full(1, x).reduce_sum(axes, keepdims=keep)
 
 
 @handles("Col2Im")

@@ -448,12 +448,9 @@ def _normalized(site: Site, x: Tensor, mean: Tensor, variance: Tensor, axis: int
 
 def _moments(site: Site, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
     axes = [a for a in range(x.rank) if a != axis]
-    count = math.prod(sizes_of(x)[a] for a in axes)
-    total = x.reduce_sum(axes=axes)
-    mean = total / count
+    mean = x.mean(axes)
     centered = x - _along(site, mean, x, axis)
-    squares = (centered * centered).reduce_sum(axes=axes)
-    return mean, squares / count
+    return mean, (centered * centered).mean(axes)
 
 
 @handles("stablehlo.batch_norm_training")
