@@ -77,7 +77,7 @@ def rows() -> Iterator[tuple[str, float, float | None, str]]:
 def compiled(compiler: str, folder: Path, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> Callable[[], object]:
     """A call of the compiled function of `f.c`."""
     made = folder / f"{compiler}.so"
-    subprocess.run([compiler, "-O2", "-std=c99", "-shared", "-fPIC", "-o", made, folder / "f.c", "-lm"], check=True)
+    subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", made, folder / "f.c", "-lm"], check=True)
     library = ctypes.CDLL(str(made))
     library.f_arena.restype = ctypes.c_size_t
     memory = np.empty(library.f_arena() + 64, np.uint8)
