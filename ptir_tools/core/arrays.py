@@ -89,9 +89,15 @@ def from_literal(literal: Literal) -> Array:
 def to_literal(array: Array, t: TensorType) -> Literal:
     """The literal of type `t` with the elements of `array`; one whose elements all have the same bits becomes a splat."""
     array = np.asarray(array, numpy_dtype(t.dtype)).reshape(t.static_shape)
-    if array.size > 1 and same_bits(array, np.broadcast_to(first := array[(0,) * array.ndim], array.shape)):
-        return Literal(t, pack(np.asarray(first), t.dtype), splat=True)
+    if array.size > 1 and _is_even(array):
+        return Literal(t, pack(array[(slice(1),) * array.ndim], t.dtype), splat=True)
     return Literal(t, pack(array, t.dtype))
+
+
+def _is_even(array: Array) -> bool:
+    """Whether all elements have the same bits. Most arrays differ in the first and the last one, and are not copied."""
+    first, last = (array[(k,) * array.ndim] for k in (0, -1))
+    return same_bits(first, last) and same_bits(array, np.broadcast_to(first, array.shape))
 
 
 def same_bits(a: Array, b: Array) -> bool:

@@ -29,11 +29,15 @@ def _substituted(x: object, lookup: Lookup) -> object:
         return x if x is UNKNOWN else lookup(x)
     if isinstance(x, tuple):
         return tuple(_substituted(e, lookup) for e in x)
-    if isinstance(x, Type):
+    if isinstance(x, Type) and not _is_static(x):
         parts = [getattr(x, f.name) for f in fields(x) if f.init]
         new = [_substituted(p, lookup) for p in parts]
         return x if new == parts else interned(type(x), *new)
     return x
+
+
+def _is_static(x: Type) -> bool:
+    return isinstance(x, TensorType) and x.is_static
 
 
 def lookup_in(program: Program, numbers: Mapping[str, int]) -> Lookup:
@@ -94,7 +98,7 @@ def symbolic(x: object) -> Iterator[Sym]:
     elif isinstance(x, tuple):
         for e in x:
             yield from symbolic(e)
-    elif isinstance(x, Type):
+    elif isinstance(x, Type) and not _is_static(x):
         for f in fields(x):
             yield from symbolic(getattr(x, f.name))
 
