@@ -379,9 +379,9 @@ def check_store_target(op: Op, tiles: Tiles, target: Target) -> None:
     if (atomic := op.attr("atomic")) != "AtomicNone":
         message = f"a store on {target.name} replaces memory or adds to it (AtomicAdd), it has no {atomic}"
         require(atomic == "AtomicAdd", "IllegalOnTarget", message)
-        spelled, known = DTYPE_TEXT[memory.dtype], elements.ADDED[target.name]
-        message = f"a store on {target.name} adds to memory of {', '.join(sorted(known))}, not {spelled}"
-        require(spelled in known, "IllegalOnTarget", message)
+        spelled, added = DTYPE_TEXT[memory.dtype], elements.ADDED[target.name]
+        message = f"a store on {target.name} adds to memory of {', '.join(sorted(added))}, not {spelled}"
+        require(spelled in added, "IllegalOnTarget", message)
     if t.loc != "Acc":
         message = f"a store on {target.name} takes the positive part of tiles of Acc only, not of {t.loc}"
         require(not op.attr("relu"), "IllegalOnTarget", message, help="use pto.tile.relu")
