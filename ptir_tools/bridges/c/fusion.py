@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from math import prod
 
 from ptir_tools.bridges.c.scalars import ELEMENTS
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.types import Shape
 from ptir_tools.rewrite.vocabulary import tensor_type
 
@@ -72,7 +72,7 @@ def _repeats(user: Op, v: Value, contexts: dict[Value, set[object]], kept: set[V
     return short in MOVES and not _as_many(tensor_type(v).shape, tensor_type(user.result).shape)
 
 
-@dataclass
+@dataclass(slots=True)
 class Rows:
     """Steps that share the loops over their first axes. Of the values `own`, which only these steps read, a row is enough."""
 
