@@ -182,9 +182,13 @@ def average(a: Any, axis: Axes = None, weights: Any = None, *, keepdims: bool = 
     """np.average."""
     if weights is None:
         return np.mean(a, axis, keepdims=keepdims)
-    if np.ndim(weights) == 1 and isinstance(axis, int) and np.ndim(a) > 1:
-        weights = np.reshape(weights, [-1 if i == axis % np.ndim(a) else 1 for i in range(np.ndim(a))])
-    wide = broadcast_to(of_value(weights, block_of(a, weights)), np.shape(a))
+    shape, block = np.shape(a), block_of(a, weights)
+    if np.shape(weights) != shape:
+        axes = axes_of(of_value(a, block), axis)
+        if axis is None or np.shape(weights) != tuple(shape[i] for i in axes):
+            raise ValueError("weights have the shape of the array, or of the axes that are averaged")
+        weights = np.reshape(np.transpose(weights, np.argsort(axes)), [n if i in axes else 1 for i, n in enumerate(shape)])
+    wide = broadcast_to(of_value(weights, block), shape)
     return np.sum(a * wide, axis, keepdims=keepdims) / np.sum(wide, axis, keepdims=keepdims)
 
 

@@ -199,7 +199,7 @@ class Document:
         """The op between whose parentheses a place is, and the number of the operand there."""
         text, depth, operand = self.text[max(self.text.rfind("\n", 0, offset), 0) : offset], 0, 0
         for k in reversed(range(len(text))):
-            if text[k] in ")]>" and text[k - 1 : k + 1] != "->":
+            if text[k] in ")]>":
                 depth += 1
             elif text[k] in "([<" and depth:
                 depth -= 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import wraps
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +235,49 @@ def test_eigenvectors_are_those_of_the_matrix(uplo: str) -> None:
     np.testing.assert_allclose(a @ vectors, vectors * values, rtol=1e-3, atol=1e-1)
 
 
+def test_axes_are_moved_as_by_numpy() -> None:
+    """All axes and places of an array of three axes."""
+
+    def moved(t: Any) -> Any:
+        pairs = [*permutations(range(3), 2)]
+        made = [np.moveaxis(t, source, target) for source in pairs for target in pairs]
+        made += [np.rollaxis(t, axis, start) for axis in range(-3, 3) for start in range(-3, 4)]
+        made += [f for axes in pairs for f in (np.swapaxes(t, *axes), *(np.rot90(t, k, axes) for k in range(-2, 4)))]
+        made += [f for axis in (*range(-3, 3), *pairs) for f in (np.flip(t, axis), np.roll(t, 5, axis), np.expand_dims(t, axis))]
+        return (*made, np.roll(t, (1, -2), (0, 2)), np.roll(t, (3, 1), (1, 1)), *(np.rollaxis(t, 1, -k) for k in range(3)))
+
+    for found, wanted in zip(ptir.run(ptir.trace(moved, T), [T]).values(), moved(T), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_an_index_of_any_parts_is_that_of_numpy(seed: int) -> None:
+    """Numbers, slices, None, ... and arrays, some of them traced, in any places; an index outside of any axis is an error."""
+    rng, shape = np.random.default_rng(seed), (3, 4, 2, 5)
+    x = rng.standard_normal(shape).astype(np.float32)
+    index, given = list[Any](), list[np.ndarray]()
+    left, right = rng.integers(1, 3), rng.integers(3)  # of the axes, before and after `...`
+    for k, n in enumerate(shape):
+        if left <= k < 4 - right:
+            index += [...] if k == left else []
+            continue
+        row, column = rng.integers(-n, n, 3), rng.integers(-n, n, (2, 1))
+        part = [int(row[0]), np.s_[::-1], row, column, *[f"traced {len(given)}"] * 3][rng.integers(7)]
+        given += [np.append(row, n)] if isinstance(part, str) else []
+        index += [part, None][: 1 + (rng.integers(6) == 0)]
+
+    def part_of(x: Any, *rows: Any) -> Any:
+        return (x[tuple(rows[int(i[-1])] if isinstance(i, str) else i for i in index)],)
+
+    rows = [row[:3] for row in given]
+    program = ptir.trace(part_of, x, *rows)
+    (found,) = ptir.run(program, [x, *rows]).values()
+    np.testing.assert_array_equal(found, part_of(x, *rows)[0])
+    for k, row in enumerate(given):
+        with pytest.raises(ptir.Rejected, match="outside"):
+            ptir.run(program, [x, *rows[:k], row[1:], *rows[k + 1 :]])
+
+
 # ---- In place
 
 
@@ -277,6 +322,41 @@ def test_a_view_that_changes_changes_the_array() -> None:
     found = ptir.run(ptir.trace(changed, *given), list(given)).values()
     for a, b in zip(found, changed(*(x.copy() for x in given)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+PARTS = [
+    0,
+    -1,
+    np.s_[1:],
+    np.s_[:-1],
+    np.s_[:, 1],
+    np.s_[:, ::-1],
+    np.s_[::2, :2],
+    np.s_[1:, 2:],
+    np.s_[..., None, 0],
+    np.s_[:, -2],
+]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_parts_of_an_array_are_assigned_to_others(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    pairs = [(i, j) for i in PARTS for j in PARTS if np.shape(F[j]) == np.shape(F[i])]
+    steps = [(*pairs[rng.integers(len(pairs))], rng.integers(3)) for _ in range(5)]
+
+    def changed(x: Any) -> Any:
+        for i, j, how in steps:
+            if how == 0:
+                x[i] = x[j]
+            elif how == 1:
+                x[i] += x[j]
+            else:
+                part = x[i]
+                part *= 2 - x[j]
+        return (x,)
+
+    (found,) = ptir.run(ptir.trace(changed, F), [F]).values()
+    np.testing.assert_allclose(found, changed(F.copy())[0], rtol=1e-4)
 
 
 def test_what_is_broadcast_is_not_changed() -> None:
@@ -361,10 +441,19 @@ CONTROLLED: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
 @pytest.mark.parametrize("name", CONTROLLED)
 def test_branches_and_loops_give_the_numbers_of_the_function_itself(name: str) -> None:
     function, given = CONTROLLED[name]
-    program = ptir.trace(function, *given)
+    forms: list[bool] = []
+
+    @wraps(function)
+    def called(*xs: Any) -> Any:
+        made = function(*xs)
+        forms.append(isinstance(made, tuple))
+        return made
+
+    program = ptir.trace(called, *given)
     assert {"ptir.while", "ptir.scan", "ptir.cond"} & {op.name for op in program.main.body}
-    made = function(*given)
+    made = called(*given)
     expected = made if isinstance(made, tuple) else (made,)
+    assert forms[0] is forms[1]  # one value, or a tuple of values
     found = ptir.run(program, list(given)).values()
     for x, y in zip(found, expected, strict=True):
         assert x.dtype == np.asarray(y).dtype and x.shape == np.shape(y)

@@ -272,6 +272,8 @@ FOUND: dict[str, tuple[Callable[[Builder, Any, Any], Any], Any]] = {
     "minimum": (lambda b, x, y: b.op("minimum", x, y), np.minimum),
     "abs": (lambda b, x, y: b.op("abs", x), lambda x, y: np.abs(x)),
     "float": (lambda b, x, y: b.op("cast", x, dtype=F64), lambda x, y: x.astype(np.float64)),
+    "other integers": (lambda b, x, y: b.op("cast", x, dtype=SI64 if x.type.dtype is SI32 else SI32),
+                       lambda x, y: x.astype(np.int64) if x.itemsize == 4 else np.clip(x, -(2**31), 2**31 - 1).astype(np.int32)),
     "div by 3": (lambda b, x, y: b.op("div", x, b.op("broadcast_to", like(x, 3), result_shape=x.type.shape)),
                  lambda x, y: np.array([int(abs(int(v)) // 3) * (-1 if v < 0 else 1) for v in x], x.dtype)),
     **{k: (lambda b, x, y, k=k: b.op("select", b.op(f"compare_{k}", x, y), x, y), lambda x, y, f=f: np.where(f(x, y), x, y))

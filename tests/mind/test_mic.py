@@ -66,6 +66,10 @@ def test_an_integer_constant_has_the_dtype_of_what_it_meets() -> None:
     first, second = ptir.run(ptir.read(text), [X, np.array([4, 5])]).values()
     assert np.array_equal(first, X + 3) and first.dtype == np.float32
     assert np.array_equal(second, [12, 15]) and second.dtype == np.int64
+    for outputs in ("O N2\nN3 add N0 N2 T2\nO N3\n", "N3 add N0 N2 T2\nO N3\nO N2\n"):  # an output before the use, and behind it
+        program = ptir.read(f"{HEAD}N0 const.tensor T0\nN2 const.i64 3 T2\n{outputs}")
+        found = sorted(ptir.run(program, [X]).values(), key=np.ndim)
+        assert found[0] == 3 and np.array_equal(found[1], X + 3)
 
 
 LISTING = """module {

@@ -96,7 +96,7 @@ ROOMS: dict[str, tuple[Part, ...]] = {
     "hazards": (
         _part(f"{_D}/pto/order/hazards.py {_D}/pto/order/traces.py {_D}/pto/memory/windows.py {_D}/pto/run/machine.py"
               f" {_D}/pto/order/decisions.py {_D}/pto/memory/places.py {_D}/pto/order/signals.py {_D}/pto/carried.py",
-              "pto/hazards pto/order pto/passes pto/assembly pto/run pto/machine pto/timeline"),
+              "pto/dependences pto/hazards pto/order pto/passes pto/assembly pto/run pto/machine pto/timeline"),
         _part(f"{_D}/pto/order/dependences.py",
               "pto/dependences pto/insert_events pto/passes"),
         _part("passes/pto/*.py",

@@ -1,6 +1,7 @@
 """What has to wait for what: windows of memory that are compared once, however often they are accessed."""
 
 import random
+from itertools import product
 
 from ptir_tools.core.ir import Value
 from ptir_tools.dialects.pto.affine import Linear, Natural
@@ -37,11 +38,43 @@ def test_windows_know_those_that_they_meet_and_cover():
         pairs = list({id(window): (window, access) for access in accesses for window in [found.of(access)]}.values())
         assert len(pairs) < len(accesses)
         for window, access in pairs:
-            assert found.of(access) is window and window.access == access
-            met = [other for other, x in pairs if overlap(access, x) is not None]
-            within = [other for other, x in pairs if covers(access, x) and other in met]
-            assert sorted(map(id, window.meets)) == sorted(map(id, met)), seed
-            assert {id(other) for other in window.covers if other in met} == set(map(id, within)), seed
+            same, met = (
+                found.of(access) is window and window.access == access,
+                {id(other) for other, x in pairs if overlap(access, x) is not None},
+            )
+            within = {id(other) for other, x in pairs if covers(access, x)} & met
+            meets, inside = {id(other) for other in window.meets}, {id(other) for other in window.covers} & met
+            assert same and meets == met and inside == within, seed  # of numbers: a window shows all that it meets
+
+
+def test_whether_windows_meet_is_what_their_elements_say():
+    """True for any values of what is open, and None for none of them, in one dimension."""
+    draw, i, n = random.Random(3), Value(INDEX_TYPE, "i"), Natural(INDEX_TYPE, "n")
+
+    def window():
+        least = draw.randrange(1, 5)
+        most = draw.choice((least, least, least + draw.randrange(3), None))
+        step, terms = draw.choice((1, 1, 2, 3, 4, 6, None)), draw.choice(({}, {}, {i: 1}, {n: 2}, {i: 1, n: 2}))
+        return Access(i, (Linear(draw.randrange(-4, 14), terms),), (step,), (least,), (most,))
+
+    def elements(x, values):
+        first = x.starts[0].const + sum(values[v] * k for v, k in x.starts[0].terms.items())
+        for size, step in product({x.least[0], x.most[0] or x.least[0] + 6}, (x.steps[0],) if x.steps[0] else (1, 5)):
+            yield {first + k * step for k in range(size)}
+
+    seen = set()
+    for _ in range(3000):
+        a, b = window(), window()
+        given = [
+            {i: k, n: m} for k, m in product((0, 3) if a.starts[0].terms == b.starts[0].terms else range(-9, 10, 3), range(5))
+        ]
+        ways = [pair for values in given for pair in product(elements(a, values), elements(b, values))]
+        met, within = overlap(a, b), covers(a, b)
+        seen |= {(met, within)}
+        assert met is not True or all(x & y for x, y in ways), (a, b)
+        assert met is not None or not any(x & y for x, y in ways), (a, b)
+        assert not within or all(y <= x for x, y in ways), (a, b)
+    assert {met for met, _ in seen} == {True, False, None} and {within for _, within in seen} == {True, False}
 
 
 def in_turn(outer):

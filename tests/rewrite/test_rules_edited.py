@@ -6,10 +6,14 @@ from __future__ import annotations
 import itertools
 import random
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+import ptir_tools as ptir
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.dtypes import SI4, SI8, UI4, UI8, DType
 from ptir_tools.passes import Floats, PassContext, run_pipeline
@@ -107,3 +111,45 @@ def test_two_windows_of_one_tensor_side_by_side(axis: int) -> None:
         lines += [f"%z = concat(%a, %b) axis[{axis}] -> tensor<f32, {shape}>", "return %z"]
         text = "\n  ".join(lines)
         check(read(f"func @f(%x: tensor<f32, 3x4>) -> tensor<f32, {shape}> {{\n  {text}\n}}\n"), Floats.STRICT)
+
+
+# What may stand behind a transpose, in the words of NumPy: of two arrays, and an axis.
+BEHIND: list[Callable[..., Any]] = [
+    lambda a, b, k: np.concatenate([a, b], k),
+    lambda a, b, k: np.stack([a, b], k),
+    lambda a, b, k: a[(*[slice(None)] * k, slice(1, None))],
+    lambda a, b, k: np.pad(a, [(i == k, 2 * (i == k)) for i in range(3)]),
+    lambda a, b, k: np.sum(a, k),
+    lambda a, b, k: np.max(a, k, keepdims=True),
+    lambda a, b, k: np.sum(a, (k - 1, k)),
+    lambda a, b, k: a * 2 - b,
+    lambda a, b, k: np.flip(a, k),
+    lambda a, b, k: np.tile(a, [1 + (i == k) for i in range(3)]),
+    lambda a, b, k: np.take(a, [1, 0, 1], k),
+    lambda a, b, k: np.expand_dims(a, k),
+    lambda a, b, k: np.reshape(a, (-1, a.shape[2])),
+    lambda a, b, k: np.broadcast_to(a, (2, *a.shape)),
+    lambda a, b, k: np.transpose(a, [k, (k + 1) % 3, (k + 2) % 3]),
+    lambda a, b, k: np.cumsum(a, k),
+    lambda a, b, k: np.argmax(a, k),
+    lambda a, b, k: a @ np.arange(6, dtype=np.float32).reshape(1, 6).repeat(a.shape[2], 0),
+    lambda a, b, k: np.where(a > b, a, np.float32(0)).astype(np.float16),
+    lambda a, b, k: a[:, None, ::-1][..., k : k + 1],
+]
+
+
+@pytest.mark.parametrize("axis", range(3))
+@pytest.mark.parametrize("perm", [*itertools.permutations(range(3))], ids=str)
+def test_axes_that_are_turned_in_any_way_are_those_of_numpy(perm: tuple[int, ...], axis: int) -> None:
+    """Most cases exchange two axes, where an order and its inverse are one."""
+    rng = np.random.default_rng(0)
+    given = [rng.permutation(24).astype(np.float32).reshape(2, 3, 4) for _ in range(2)]
+
+    def function(x: Any, y: Any) -> Any:
+        return tuple(f(np.transpose(x, perm), np.transpose(y, perm), axis) for f in BEHIND)
+
+    program, context = ptir.trace(function, *given), PassContext(floats=Floats.DEFAULT)
+    run_pipeline(program, "canonicalize,dce", context)
+    assert context.edits
+    for found, wanted in zip(ptir.run(program, given, engine="reference").values(), function(*given), strict=True):
+        np.testing.assert_array_equal(found, wanted)

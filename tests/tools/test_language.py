@@ -223,6 +223,32 @@ def test_a_type_that_is_not_written_is_a_hint() -> None:
     assert not list(opened(PTIR).hints())
 
 
+def test_a_text_that_cannot_be_read_has_the_values_of_the_last_one_but_no_hints() -> None:
+    document = opened(TINY)
+    assert [*document.hints()]
+    values = [found for found in document.completions(5) if found[1] == "value"]
+    document.change(TINY[:-3])
+    assert document.diagnostics and not [*document.hints()]
+    assert [found for found in document.completions(5) if found[1] == "value"] == values != []
+
+
+@pytest.mark.parametrize("text", [PTIR, PTO, MIND], ids=["ptir", "pto", "mind"])
+def test_words_of_a_comment_of_several_lines_are_its_lines(text: str) -> None:
+    comment = ["/* one", "", "   two %x", "three */"]
+    document = opened("\n".join([*comment, text]))
+    words = [(document.text[span.start : span.end], kind) for span, kind in document.tokens()]
+    assert words[:3] == [(line, "comment") for line in comment if line]
+
+
+def test_a_value_is_that_of_its_function() -> None:
+    one = "  func @f{n}(%x: tensor<f32, {n}>) -> tensor<f32, {n}> {{\n    %y = exp(%x) -> tensor<f32, {n}>\n    return %y\n  }}\n"
+    text = f"program @f2 (spec_version = ptir.v0.4) {{\n{one.format(n=2)}{one.format(n=3)}}}\n"
+    document = opened(text)
+    for name, number, wanted in (("%x", 1, 2), ("%y", 1, 2), ("%x", 3, 3), ("%y", 3, 3)):
+        found = document.hover(at(text, name, number))
+        assert found is not None and found.type == f"tensor<f32, {wanted}>"
+
+
 def test_functions_and_regions_are_symbols() -> None:
     assert [name for name, _ in opened(PTIR).symbols()] == ["func @main", "region ^r0"]
 
@@ -282,18 +308,19 @@ def ask(text: str, question: Any) -> Any:
 
 
 def test_a_client_gets_findings_and_their_fixes() -> None:
-    text = PTIR.replace("neg(%x)", "nge(%x)")
+    """Of two, each alone at its place."""
+    text = PTIR.replace("neg(%x)", "nge(%x)").replace("exp(%x)", "xep(%x)")
 
     async def question(client: Any, uri: str, types: Any) -> Any:
-        (found,) = client.diagnostics[uri]
-        asked = types.CodeActionParams(types.TextDocumentIdentifier(uri), found.range, types.CodeActionContext([found]))
-        actions = await client.text_document_code_action_async(asked)
-        return found, actions
+        document, all_found = types.TextDocumentIdentifier(uri), client.diagnostics[uri]
+        places = [types.CodeActionParams(document, d.range, types.CodeActionContext([d])) for d in all_found]
+        return all_found, [await client.text_document_code_action_async(place) for place in places]
 
-    found, (action,) = ask(text, question)
-    assert found.code == "UnknownOp" and found.range.start.line == 3 and found.range.start.character == 9
-    (edit,) = next(iter(action.edit.changes.values()))
-    assert edit.new_text == "neg" and action.title == "did you mean `neg`?"
+    found, actions = ask(text, question)
+    for d, (action,), line, column, name in zip(found, actions, (3, 8), (9, 9), ("neg", "exp"), strict=True):
+        assert (d.code, d.range.start.line, d.range.start.character) == ("UnknownOp", line, column)
+        (edit,) = next(iter(action.edit.changes.values()))
+        assert edit.new_text == name and action.title == f"did you mean `{name}`?"
 
 
 def test_a_client_gets_everything_else() -> None:
@@ -330,15 +357,24 @@ def test_a_client_gets_everything_else() -> None:
         asked["after"] = client.diagnostics[uri]
         return asked
 
-    found = ask(PTIR.replace("  // a", "// a").replace("    %y", "   %y"), question)
+    laid = PTIR.replace("// a", "// \U0001f600").replace("    %y", "   %y")
+    found = ask(laid, question)
     assert "%y : tensor<f32, 2>" in found["hover"].contents.value and "ptir.neg" in found["op"].contents.value
     assert found["definition"].range.start.line == 3
     assert [place.range.start.line for place in found["references"]] == [3, 4]
     assert len(next(iter(found["rename"].changes.values()))) == 2
     assert "%x" in {item.label for item in found["completion"].items}
-    assert found["format"][0].new_text == PTIR and [s.name for s in found["symbols"]] == ["func @main", "region ^r0"]
+    assert found["format"][0].new_text == laid.replace("   %y", "    %y") and [s.name for s in found["symbols"]] == [
+        "func @main",
+        "region ^r0",
+    ]
     assert [d.code for d in found["after"]] == ["UnknownOp"]
-    assert [*found["tokens"].data[:5]] == [0, 0, 12, TOKENS.index("comment"), 0] and len(found["tokens"].data) % 5 == 0
+    seen, line, start, words = Text(opened(laid)), 0, 0, list[tuple[int, int, int, str]]()
+    for down, right, length, kind, _ in zip(*[iter(found["tokens"].data)] * 5, strict=True):
+        line, start = line + down, right if down else start + right
+        words.append((line, start, length, TOKENS[kind]))
+    places = [(seen.position(span.start), seen.position(span.end), kind) for span, kind in seen.document.tokens()]
+    assert words == [(a.line, a.character, b.character - a.character, kind) for a, b, kind in places] and len(words) > 40
     assert [(f.start_line, f.end_line) for f in found["folds"]] == [(1, 10), (2, 5), (7, 9)]
     assert [h.kind for h in found["highlights"]] == [3, 2]
     assert found["signature"].signatures[0].label == "ptir.neg(x)"

@@ -34,6 +34,7 @@ CHECKS = {
     "CHECK-DAG: add\nCHECK-DAG: add": "add: this is not in the output",
     "CHECK-DAG: return\nCHECK-NOT: neg\nCHECK-DAG: func @b": "",
     "CHECK-DAG: exp\nCHECK-NOT: add\nCHECK-DAG: return": "add: this is in the output",
+    "CHECK-DAG: return\nCHECK-NOT: neg\nCHECK-DAG: exp": "exp: this is not in the output",
     "CHECK-LABEL: @a\nCHECK: return\nCHECK-LABEL: @b\nCHECK: neg": "",
     "CHECK-LABEL: @a\nCHECK: neg\nCHECK-LABEL: @b": "neg: this is not in the output",
     "CHECK-LABEL: @a\nCHECK-NOT: neg\nCHECK-LABEL: @b\nCHECK-NOT: exp": "",

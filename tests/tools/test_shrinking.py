@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ptir_tools import api
@@ -177,3 +178,25 @@ def test_numbers_of_a_text_that_look_like_extents_become_smaller() -> None:
     assert found["12 as 6"] == "%12 = op(%3) axes[6, 0] -> tensor<f32, 6x7> // 1.12 v12"
     assert found["7 as 2"] == "%12 = op(%3) axes[12, 0] -> tensor<f32, 12x2> // 1.12 v12"
     assert [shrinking.below(n) for n in (1, 2, 3, 4, 5, 100)] == [[], [1], [1, 2], [1, 2], [1, 2], [1, 2, 50]]
+
+
+def test_results_and_inputs_that_are_kept_have_their_names() -> None:
+    """Whatever is dropped before them: a result is the number that it was by that name, and so is an input."""
+    lines = ["%a = neg(%x) -> tensor<f32, 2>", "%b = exp(%x) -> tensor<f32, 2>", "%c = abs(%x) -> tensor<f32, 2>"]
+    head = "func @f(%x: tensor<f32, 2>) -> (tensor<f32, 2>, tensor<f32, 2>, tensor<f32, 2>) {\n  "
+    program = api.read(head + "\n  ".join([*lines, "return %a as one, %b as two, %c as three\n}\n"]))
+    given = {"x": np.array([1, -2], np.float32)}
+    outputs = api.run(program, given)
+    nodes = [f'{{"id":"{n}","uop":"INPUT","arg":{{"tensor_id":"in {n}","dtype":"fp32","shape":[2]}}}}' for n in "pqr"]
+    graph = api.read(f'{{"uops":[{",".join(nodes)},{{"id":"s","uop":"SUB","src":["p","r"]}}],"outputs":["s"]}}')
+    for first, last in ((0, 1), (1, 2), (2, 3), (0, 2), (1, 3)):
+        part, smaller = clone(program), clone(graph)
+        assert shrinking.without_results(0, range(first, last))(part)
+        found = api.run(part, given)
+        assert [*found] == [name for k, name in enumerate(outputs) if not first <= k < last]
+        assert all(np.array_equal(x, outputs[name]) for name, x in found.items())
+        assert shrinking.without_parameters(0, range(first, last))(smaller) is (first <= 1 < last)
+        wanted = {"in p": given["x"], "in q": given["x"], "in r": given["x"] * 3}
+        left = {name: x for name, x in wanted.items() if name in smaller.main.attrs["input_names"]}
+        assert [*left] == [f"in {p.name}" for p in smaller.main.params]
+        assert np.array_equal(*api.run(smaller, left).values(), given["x"] * -2)

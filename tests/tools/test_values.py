@@ -68,16 +68,17 @@ def test_the_first_value_that_differs_is_where_the_error_was_planted(old: str, n
 def test_the_error_and_its_growth_are_those_of_float64() -> None:
     """By hand: y = exp(2 x) of x and of x (1 + 2^-10)."""
     text = "func @f(%x: tensor<f32, 3>) -> tensor<f32, 3> {\n  %d = mul(%x, dense<K> : tensor<f32, 3>) -> tensor<f32, 3>\n"
-    text += "  %y = exp(%d) -> tensor<f32, 3>\n  return %y\n}\n"
+    text += "  %y = exp(%d) -> tensor<f32, 3>\n  %z = mul(%x, %y) -> tensor<f32, 3>\n  return %z\n}\n"
     a, b = (ptir.read(text.replace("K", k)) for k in ("2.0", "2.001953125"))
     x = {"x": np.array([1.0, -3.0, 2.0], np.float32)}
-    doubled, result = values(a, b, x, x, RunOptions()).rows
+    doubled, result, last = values(a, b, x, x, RunOptions()).rows
     assert doubled.error == 3 * 2**-9 and doubled.relative == 2**-10
     d = x["x"].astype(np.float64)
     expected = np.abs(np.exp(2.001953125 * d) - np.exp(2 * d))
     assert result.error == pytest.approx(expected.max(), rel=1e-4)
     assert result.relative == pytest.approx(expected.max() / np.exp(4.0), rel=1e-4)
     assert result.growth == pytest.approx(result.relative / doubled.relative, rel=1e-12)
+    assert last.growth == pytest.approx(last.relative / result.relative, rel=1e-12)  # of two operands the one with an error
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
@@ -121,6 +122,11 @@ def test_saved_values_are_compared_later(tmp_path: Path) -> None:
     both = run_ptir("diff", saved, again)
     assert both.status == 1 and re.search(r"^g .* differs$", both.text, re.M) and "first to differ: g[" in both.text
     assert run_ptir("diff", saved, saved).status == 0
+    other.write_text(
+        MODEL.replace("  return", "  %m = neg(%y) -> tensor<f32, 4x8>\n  %n = exp(%y) -> tensor<f32, 4x8>\n  return"), "utf-8"
+    )
+    for pair, left in (((other, saved), [2, 1]), ((saved, other), [1, 2])):  # beside them there is a constant in the file
+        assert json.loads(run_ptir("diff", *pair, "--json").text)["unmatched"] == left
     assert run_ptir("diff", saved, again, "--atol", "100").status == 0
     np.savez(tmp_path / "none.npz", z=np.zeros(3))
     assert run_ptir("diff", saved, tmp_path / "none.npz").status == 1
@@ -134,10 +140,11 @@ def test_names_that_a_reader_gave_are_not_those_of_another_program(tmp_path: Pat
     first, second, saved = tmp_path / "a.ptir", tmp_path / "b.ptir", tmp_path / "a.npz"
     first.write_text(text.format(line.format("v1", "exp", "x") + line.format("y", "neg", "v1")), "utf-8")
     sums = "  %v1 = reduce_sum(%x) axes[0] keepdims[true] -> tensor<f32, 1>\n  %v2 = neg(%x) -> tensor<f32, 4>\n"
-    second.write_text(text.format(line.format("v0", "exp", "x") + sums + line.format("y", "neg", "v0")), "utf-8")
     assert run_ptir("run", first, "--random", "1", "--save-values", saved).status == 0
-    report = json.loads(run_ptir("diff", saved, second, "--json").text)
-    assert [row["name"] for row in report["values"]] == ["y"] and report["agree"]
+    for other in (sums, line.format("v1", "neg", "x")):
+        second.write_text(text.format(line.format("v0", "exp", "x") + other + line.format("y", "neg", "v0")), "utf-8")
+        report = json.loads(run_ptir("diff", saved, second, "--json").text)
+        assert [row["name"] for row in report["values"]] == ["y"] and report["agree"]
 
 
 def test_arrays_of_files_correspond_by_name(tmp_path: Path) -> None:

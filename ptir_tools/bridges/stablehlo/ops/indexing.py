@@ -51,9 +51,6 @@ class Numbers:
     def clamp(self, most: dict[int, int]) -> None:
         """Clamp the starts along axis d to 0 … `most[d]`."""
         for d, start in self.starts.items():
-            number = known(start)
-            if number is not None and number.size and number.min() >= 0 and number.max() <= most[d]:
-                continue
             self.starts[d] = start.clamp(0, most[d])
 
     def batching(self, axes: Sequence[int], of_indices: Sequence[int], vector: int) -> None:
