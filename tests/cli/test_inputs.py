@@ -350,6 +350,17 @@ def test_an_index_that_is_wrong_is_reported(text: str, said: str, tmp_path: Path
     assert ran.status == 4 and said in ran.err, ran.err
 
 
+def test_of_several_files_of_weights_the_first_that_has_an_array_is_read(tmp_path: Path) -> None:
+    (tmp_path / "p.ptir").write_text(
+        "func @f(%a: tensor<f32>, %b: tensor<f32>) -> tensor<f32> {\n  %y = sub(%a, %b) -> tensor<f32>\n  return %y\n}\n"
+    )
+    np.savez(tmp_path / "one.npz", b=np.float32(1), other=np.float32(7))
+    np.savez(tmp_path / "two.npz", a=np.float32(9), b=np.float32(2))
+    one, two = (("--weights", str(tmp_path / name)) for name in ("one.npz", "two.npz"))
+    for files, wanted in (((*one, *two), 8), ((*two, *one), 7)):
+        assert float(run_ptir("run", tmp_path / "p.ptir", *files).text.split()[-1]) == wanted
+
+
 @pytest.mark.parametrize("engine", ["reference", "numpy", "native"])
 @pytest.mark.parametrize("form", ["ptir", "mind"])
 def test_saved_values_are_those_of_the_program(engine: str, form: str, tmp_path: Path) -> None:

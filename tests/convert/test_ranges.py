@@ -131,6 +131,20 @@ def test_the_extreme_of_nothing_is_not_known(short: str) -> None:
     assert found == (-(2**63), 2**63 - 1)
 
 
+@pytest.mark.parametrize(("accum", "fits"), [("si32", True), ("si16", True), ("si8", False)])
+def test_a_sum_that_may_wrap_in_its_accumulator_is_not_known(accum: str, fits: bool) -> None:
+    line = f"%r = reduce_sum(%a) axes[0] keepdims[false] accum_dtype[{accum}] out_dtype[si64] -> tensor<si64>"
+    found = of_result(program(f"{ends('a', (60, 100), 'si8')}{line}", "", "tensor<si64>"))
+    assert found == ((0, 200) if fits else (-(2**63), 2**63 - 1))
+
+
+def test_what_is_an_index_and_an_element_too_is_no_index_alone() -> None:
+    """A large index is out of bounds anyway; a large element is what it is."""
+    for line, alone in (("take(%b, %a)", True), ("take(%a, %a)", False), ("gather(%a, %a) axis[0]", False)):
+        found = program(f"%r = {line} -> {T}", f"%a: {T}, %b: {T}")
+        assert found.fits(found.blocks[0].params[0]) is alone, line
+
+
 def test_fill_belongs_to_the_range() -> None:
     for span, fill in itertools.product(SPANS, (-9, 0, 9)):
         low, high = min(span[0], fill), max(span[1], fill)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -162,6 +164,35 @@ def test_windows_are_added_where_an_index_vector_says():
         with pytest.raises(Rejected) as caught:
             run(program, [numbers(rng, F32, (6, 5, 4)), starts + 1, numbers(rng, F32, (2, 3, 4))], RunOptions(engine=engine))
         assert caught.value.diagnostics[0].code == "ScatterIndexOutOfBounds"
+
+
+def test_a_window_is_inside_on_every_engine_or_on_none():
+    """At each start along each axis, some of them outside."""
+    rng = np.random.default_rng(0)
+    dims = {
+        "update_window_dims": (1, 2),
+        "inserted_window_dims": (),
+        "scatter_dims_to_operand_dims": (0, 1),
+        "index_vector_dim": 1,
+    }
+    program = one("scatter_add", [(F32, (4, 5)), (SI32, (2, 2)), (F32, (2, 2, 3))], **dims)
+    given = numbers(rng, F32, (4, 5)), numbers(rng, F32, (2, 2, 3))
+
+    def outcome(engine, starts):
+        try:
+            (found,) = run(program, [given[0], starts, given[1]], RunOptions(engine=engine)).values()
+        except Rejected as error:
+            return error.diagnostics[0].code
+        return found.round(3).tolist()
+
+    seen = set()
+    for axis, start in itertools.product((0, 1), range(-1, 6)):
+        starts = np.array([[0, 1], [1, 0]], np.int32)
+        starts[1, axis] = start
+        found = [outcome(engine, starts) for engine in ("reference", *FAST)]
+        assert all(x == found[0] for x in found), (axis, start)
+        seen.add(type(found[0]))
+    assert seen == {str, list}
 
 
 def test_updates_of_one_element_are_summed_in_f64():

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import ptir_tools as ptir
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.source import Source
 from ptir_tools.plan import Plan, plan, to_svg
@@ -77,6 +78,26 @@ def test_a_changed_buffer_is_found(key, program, choice) -> None:
     worse = {"bytes": row["bytes"] - 1, "start": row["end"] + 1, "end": row["start"] - 1, "offset": row["offset"] + 1}
     row[key] = worse.get(key, "other")
     assert faults(given_, made)
+
+
+@pytest.mark.parametrize("key", ["bytes", "start", "end", "value", "usage", "offset"])
+def test_a_changed_buffer_of_a_region_is_found(key) -> None:
+    lines = ["%a = neg(%c) -> tensor<f32, 3>", "%b = exp(%x) -> tensor<f32, 3>", "%d = mul(%a, %b) -> tensor<f32, 3>"]
+    body = "\n    ".join([*lines, "%e = add(%d, %c) -> tensor<f32, 3>", "return %e"])
+    text = "  func @main(%c: tensor<f32, 3>, %x: tensor<f32, 4x3>) -> tensor<f32, 3> {\n    %y = scan(%c, %x) body_region[^r]"
+    text += " carry_count[1] scan_output_count[0] -> tensor<f32, 3>\n    return %y\n  }\n"
+    text += f"  region ^r(%c: tensor<f32, 3>, %x: tensor<f32, 3>) -> tensor<f32, 3> {{\n    {body}\n  }}\n"
+    made = plan(ptir.read(f"program @main (spec_version = ptir.v0.4) {{\n{text}}}\n"))
+    ((region, block),) = made.regions.items()
+    placed = {*block.placed()}
+    assert placed and not faults(document(made), made)
+    for i, b in enumerate(block.buffers):
+        if b in placed:
+            given_ = document(made)
+            row = given_["regions"][region.name]["buffers"][i]
+            worse = {"bytes": row["bytes"] - 1, "start": row["end"] + 1, "end": row["start"] - 1, "offset": row["offset"] + 1}
+            row[key] = worse.get(key, "other")
+            assert faults(given_, made)
 
 
 @settings(max_examples=30, deadline=None)

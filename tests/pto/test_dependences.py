@@ -38,10 +38,8 @@ def test_windows_know_those_that_they_meet_and_cover():
         pairs = list({id(window): (window, access) for access in accesses for window in [found.of(access)]}.values())
         assert len(pairs) < len(accesses)
         for window, access in pairs:
-            same, met = (
-                found.of(access) is window and window.access == access,
-                {id(other) for other, x in pairs if overlap(access, x) is not None},
-            )
+            same = found.of(access) is window and window.access == access
+            met = {id(other) for other, x in pairs if overlap(access, x) is not None}
             within = {id(other) for other, x in pairs if covers(access, x)} & met
             meets, inside = {id(other) for other in window.meets}, {id(other) for other in window.covers} & met
             assert same and meets == met and inside == within, seed  # of numbers: a window shows all that it meets

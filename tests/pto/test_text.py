@@ -142,6 +142,13 @@ def test_spellings(lines):
     assert printed(good(once)) == once
 
 
+@pytest.mark.parametrize(("kind", "bits"), [("f16", 16), ("bf16", 16), ("f32", 32), ("i8", 8), ("u16", 16), ("i32", 32)])
+def test_bits_of_a_constant_are_those_of_its_type(kind, bits):
+    for text_, fits in ((f"0x{(1 << bits) - 1:X}", True), (f"0x{1 << bits:X}", False), (f"0x{'F' * 40}", False)):
+        found = codes(module("", f"%n = pto.constant {text_} : {kind}"))
+        assert ("TypeMismatch" in found) is not fits, (kind, text_)
+
+
 @pytest.mark.parametrize("source", ["%c = pto.constant 1 : index", "func.func @f() {\n return\n}", "// nothing\nmodule {\n}"])
 def test_a_module_may_be_implied(source):
     assert printed(good(source)).startswith("module {\n  func.func @")

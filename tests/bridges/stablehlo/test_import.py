@@ -1510,6 +1510,18 @@ def test_rows_are_gathered_along_an_extent_that_is_open(
     check(text, [x, at.reshape([int(n) for n in indices.split("x")])], [found.transpose(order)])
 
 
+@pytest.mark.parametrize("start", [0, 2, 3, 9, -2])
+def test_a_part_of_an_extent_that_is_open_is_moved_inside(start: int) -> None:
+    numbers = "offset_dims = [0, 1], start_index_map = [0], index_vector_dim = 0"
+    text = f"""func.func @main(%a: tensor<?x3xf32>, %b: tensor<1xi32>) -> tensor<2x3xf32> {{
+  %0 = "stablehlo.gather"(%a, %b) <{{dimension_numbers = #stablehlo.gather<{numbers}>, slice_sizes = array<i64: 2, 3>}}>
+    : (tensor<?x3xf32>, tensor<1xi32>) -> tensor<2x3xf32>
+  return %0 : tensor<2x3xf32>
+}}"""
+    x, at = values(5, 3), min(max(start, 0), 3)
+    check(text, [x, np.array([start], np.int32)], [x[at : at + 2]])
+
+
 def test_bounds_of_a_clamp_may_be_scalars() -> None:
     """Of small integers, too, whose meaning is followed."""
     text = """func.func @main(%x: tensor<3xi64>) -> tensor<3xi64> {
