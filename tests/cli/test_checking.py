@@ -136,6 +136,16 @@ def test_constants_left_out_of_the_print_are_kept(monkeypatch: pytest.MonkeyPatc
     assert [ran.status for ran in repeated(failed)] == [0, 0]
 
 
+@pytest.mark.parametrize("symbols", [("?N",), ("?N", "?M"), ("?N", "?M", "?K")], ids="x".join)
+def test_sizes_that_no_input_has_are_kept(symbols: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    result = f"tensor<f32, {'x'.join(symbols)}>"
+    text = f"func @f() -> {result} {{\n  %n = iota() axis[0] -> {result}\n  %y = add(%n, %n) -> {result}\n  return %y\n}}\n"
+    with monkeypatch.context() as patched:
+        patched.setattr(compare, "diverging", lambda *_: compare.Divergence("y", (), None, None, 1, None, None, "differs"))
+        failed = run_ptir("opt", "-p", "cse", "--check", stdin=text.encode())
+    assert [ran.status for ran in repeated(failed)] == [0, 0], failed.err
+
+
 def fast(result: str, dtype: str) -> Ran:
     text = f"""func @f(%x: tensor<f32, 4>) -> tensor<{dtype}, 4> {{
   %z = sub(%x, %x) -> tensor<f32, 4>

@@ -78,6 +78,7 @@ def loads(**tiles):
 T8, I8, T2 = "tile<8x8xf32>", "tile<8x8xi32>", "tile<2x3xf32>"
 PROGRAMS = [
     ((4, 16), {"x": (T8, (5, 6))}, f"%y = pto.tile.reshape %x : {T8} -> tile<4x16xf32>"),
+    ((16, 4), {"x": ("tile<4x16xf32>", (3, 5))}, "%y = pto.tile.reshape %x : tile<4x16xf32> -> tile<16x4xf32>"),
     ((1, 5), {"x": ("tile<8x1xf32>", (5, 1))}, "%y = pto.tile.reshape %x : tile<8x1xf32> -> tile<1x8xf32>"),
     ((5, 1), {"x": ("tile<1x8xf32>", (1, 5))}, "%y = pto.tile.reshape %x : tile<1x8xf32> -> tile<8x1xf32>"),
     ((3, 6), {"x": (T8, (5, 6))}, f"%y = pto.tile.extract %x[2, 0] : {T8} -> tile<4x8xf32, loc=Left>"),

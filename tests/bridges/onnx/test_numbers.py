@@ -107,7 +107,15 @@ def test_transposed_convolutions(seed: int, mode: str) -> None:
             sums[(0, channel // 2 * 3 + made, *place)] += float(x[(0, channel, *at)]) * float(w[(channel, made, *tap)])
     attrs = {"strides": g.strides, "dilations": g.dilations, "group": groups, "output_padding": extra}
     begin, end = [0] * len(whole), [0] * len(whole)
-    if mode == "NOTSET":
+    if mode != "VALID" and rng.integers(3) == 0:  # zeros follow where more is asked for
+        shape = attrs["output_shape"] = [max(1, n + int(rng.integers(-2, 3))) for n in whole]
+        totals = [max(n - d, 0) for n, d in zip(whole, shape, strict=True)]
+        less, more = [t // 2 for t in totals], [t - t // 2 for t in totals]
+        begin, end = (less, more) if mode == "SAME_UPPER" else (more, less)
+        longer = [max(d - n, 0) for n, d in zip(whole, shape, strict=True)]
+        sums = np.pad(sums, [(0, 0), (0, 0), *((0, d) for d in longer)])
+        whole = [n + d for n, d in zip(whole, longer, strict=True)]
+    elif mode == "NOTSET":
         begin, end = ([int(rng.integers(0, max(1, n // 2))) for n in whole] for _ in range(2))
         attrs["pads"] = begin + end
     elif mode != "VALID":

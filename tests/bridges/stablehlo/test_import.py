@@ -71,8 +71,8 @@ def with_constants(text: str, inputs: list[Any]) -> tuple[str, list[Any]]:
     for i, x in [*enumerate(inputs)][:0:-1]:
         name, x = "abcdefgh"[i], np.asarray(x)
         if x.dtype.kind in "iu" and (found := re.search(rf", %{name}: ([^,()]*?)(?=[,)])", text)) is not None:
-            text = text.replace(found[0], "", 1)
-            text = text.replace("{\n", f"{{\n  %{name} = stablehlo.constant dense<{x.tolist()}> : {found[1]}\n", 1)
+            line = f"{{\n  %{name} = stablehlo.constant dense<{x.tolist()}> : {found[1]}\n"
+            text = text[: found.start()] + text[found.end() :].replace("{\n", line, 1)
             inputs = [*inputs[:i], *inputs[i + 1 :]]
     return text, inputs
 
@@ -588,6 +588,20 @@ def test_running_combinations(op: str, start: str, backward: bool) -> None:
     form = WINDOW.format(9, more, ADD.replace("stablehlo.add", f"stablehlo.{op}"), "tensor<9xf32>")
     init = f"  %i = stablehlo.constant dense<{start}> : tensor<f32>\n"
     check(function(f"{init}  %0 = {form}\n  return %0 : tensor<9xf32>", x, results="tensor<9xf32>"), [x], [wanted], 1e-5)
+
+
+@pytest.mark.parametrize("start", [0.0, 2.5])
+@pytest.mark.parametrize("above", [0, 1])
+def test_running_sums_of_rows_from_a_start_beside_padding(above: int, start: float) -> None:
+    """The start is the padding, too."""
+    x, t = values(3, 5), f"tensor<{3 + above}x5xf32>"
+    full = np.full((3 + above, 9), start, np.float32)
+    full[above:, 4:] = x
+    wanted = np.stack([start + full[:, k : k + 5].sum(1) for k in range(5)], 1)
+    op = f'"stablehlo.reduce_window"(%a, %i) <{{window_dimensions = array<i64: 1, 5>, padding = dense<[[{above}, 0], [4, 0]]> : '
+    op += f"tensor<2x2xi64>}}> ({ADD}) : (tensor<3x5xf32>, tensor<f32>) -> {t}"
+    init = f"  %i = stablehlo.constant dense<{start}> : tensor<f32>\n"
+    check(function(f"{init}  %0 = {op}\n  return %0 : {t}", x, results=t), [x], [wanted], 1e-5)
 
 
 def test_a_map_reads_scalars_from_outside() -> None:
@@ -1430,7 +1444,7 @@ def test_the_bessel_function_of_an_f64_is_near_to_what_it_is() -> None:
     check(function(body, x, results=mlir(x)), [x], [wanted], 1e-15)
 
 
-PICK = """  %0 = stablehlo.iota dim = 1 : {indices}
+PICK = """  %0 = stablehlo.iota dim = {along} : {indices}
   %1 = stablehlo.constant dense<{start}> : tensor<{dtype}>
   %2 = stablehlo.constant dense<0> : tensor<i32>
   %3:2 = stablehlo.reduce(%a init: %1), (%0 init: %2) across dimensions = [1] : ({given}, {indices}, tensor<{dtype}>, tensor<i32>)
@@ -1453,23 +1467,28 @@ PICK = """  %0 = stablehlo.iota dim = 1 : {indices}
 @pytest.mark.parametrize("first", ["LT", "GT"])
 @pytest.mark.parametrize("better", ["GT", "LT"])
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
-def test_a_region_that_picks_the_largest_and_its_place_is_argmax(dtype: Any, better: str, first: str) -> None:
-    """The first of equal elements; a region that picks the last is none, and computes the same."""
+@pytest.mark.parametrize(("along", "other"), [(1, None), (0, None), (1, 2)])
+def test_a_region_that_picks_the_largest_and_its_place_is_argmax(
+    along: int, other: int | None, dtype: Any, better: str, first: str
+) -> None:
+    """The first of equal elements. A region that picks the last is none, nor places along another axis, nor another start: these
+    compute the same."""
     x = np.array([[1, 3, 2, 3], [0, 0, 0, 0], [7, -2, 7, -2]], dtype)
     if dtype is np.float32:
         x = np.concatenate([x, np.array([[1, np.nan, 2, np.nan], [-np.inf] * 4, [np.inf] * 4], dtype)])
     least = {"GT": -np.inf, "LT": np.inf} if dtype is np.float32 else {"GT": -(2**31), "LT": 2**31 - 1}
-    start = {-np.inf: "0xFF800000", np.inf: "0x7F800000"}.get(least[better], least[better])
+    begin = least[better] if other is None else dtype(other)
+    start = {-np.inf: "0xFF800000", np.inf: "0x7F800000"}.get(begin, begin)
     rows, name = len(x), MLIR[np.dtype(dtype).name]
     body = PICK.format(
-        indices=f"tensor<{rows}x4xi32>", start=start, dtype=name, given=mlir(x), better=better, first=first,
+        along=along, indices=f"tensor<{rows}x4xi32>", start=start, dtype=name, given=mlir(x), better=better, first=first,
         values=f"tensor<{rows}x{name}>", places=f"tensor<{rows}xi32>",
     )  # fmt: skip
     text = function(body, x, results=f"tensor<{rows}x{name}>, tensor<{rows}xi32>")
     values, places = [], []
-    for row in x:
-        value, place = least[better], 0
-        for j, q in enumerate(row):
+    for i, row in enumerate(x):
+        value, place = begin, 0
+        for j, q in zip((range(4) if along else [i] * 4), row, strict=True):
             ahead = (value > q if better == "GT" else value < q) or value != value
             earlier = value == q and (place < j if first == "LT" else place > j)
             value, place = (value if ahead else q), (place if ahead or earlier else j)
@@ -1477,7 +1496,7 @@ def test_a_region_that_picks_the_largest_and_its_place_is_argmax(dtype: Any, bet
         places.append(place)
     check(text, [x], [np.array(values, dtype), np.array(places, np.int32)])
     kinds = [op.defn.short for op in ptir.read(text).main.ops()]
-    assert ("argmax" in kinds or "argmin" in kinds) is (first == "LT")
+    assert ("argmax" in kinds or "argmin" in kinds) is (first == "LT" and along == 1 and other is None)
 
 
 SYMBOLIC = """func.func @main(%x: tensor<?x3xf32>, %i: tensor<{indices}xi32>) -> tensor<{shape}xf32> {{
