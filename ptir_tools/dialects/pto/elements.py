@@ -20,6 +20,7 @@ MEMORY = on("i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32", _FP8)
 MATRIX = on("i8 f16 bf16 f32", _FP8)
 BITS = on("i8 i16", "i32 u8 u16 u32")
 SHIFTED, SHIFTED_ALIKE = on("i8 i16 i32 u8 u16 u32"), on("i16 i32 u16 u32", "i8 u8")
+WINDOWS = on("i16 i32 u16 u32 f16 bf16 f32", f"i8 {_FP8}", but="i16 u16 u32")  # of tiles in Vec
 PRODUCTS = on(_COMMON, "u16 u32 bf16")
 COUNTED = on("i16 i32 u16 u32")
 INDEXED = on("i16 i32 u16 u32 f16 f32", "bf16")

@@ -72,7 +72,7 @@ _UNARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
     "recip": (lambda x: 1 / x, kit.floats, "Reciprocal.", _TWICE_APART),
     "abs": (lambda x: np.abs(x), kit.same, "Absolute value; the smallest integer wraps.", _FLOATS),
     "neg": (lambda x: -x, kit.same, "Negation; the smallest integer wraps.", _COMMON),
-    "relu": (n.relu, kit.same, "`x` where positive, else 0; NaN stays.", Facts(elements=elements.on("i32 f16 f32", "i16"))),
+    "relu": (n.relu, kit.same, "`x` where positive, else 0; NaN stays.", Facts(elements=elements.on("i32 f16 f32"))),
     "not": (lambda x: ~x, kit.integers, "Bitwise complement.", Facts(elements=elements.on("i16", "i8 i32 u8 u16 u32"))),
 }
 
@@ -177,7 +177,7 @@ kit.ternary(
     lambda a, b, scale: n.relu((a + b) * np.asarray(scale, np.float64)),
     dequantize_types,
     "`(a + b) * scale` of integers, as floats, where that is positive, else 0; the sum wraps.",
-    Facts(elements=elements.on("i32"), spare=like_first, legal=check_halves),
+    Facts(elements=elements.on("i32", but="i32"), spare=like_first, legal=check_halves),
     lambda choices: (tile(SI32, (8, 8)), tile(SI32, (8, 8)), scalar(F32), tile(choices.one((F16, F32)), (8, 8))),
 )
 

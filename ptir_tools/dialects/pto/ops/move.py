@@ -266,7 +266,7 @@ kit.declare(
     extract,
     _extracted("Vec", "Vec"),
     "A window of a Vec tile: `%w = pto.tile.extract.vec %v[%r, %c] : T -> T2`. Extension.",
-    facts=Facts(takes=("Vec",), elements=elements.WORDS, valid=valid_in_window, form=Form(name="TEXTRACT")),
+    facts=Facts(takes=("Vec",), elements=elements.WINDOWS, valid=valid_in_window, form=Form(name="TEXTRACT")),
     traits=MOVEMENT,
     check=check_extract,
     asks=needs.WINDOW,
