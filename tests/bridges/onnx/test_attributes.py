@@ -339,9 +339,12 @@ def _adam() -> list[Any]:
     return [(1 - 0.25) * (x - 0.1 * v / (np.sqrt(h) + 1e-6)), v, h]
 
 
+_CLASSICAL = "ArrayFeatureExtractor Binarizer FeatureVectorizer Imputer LinearClassifier LinearRegressor Normalizer Scaler ZipMap"
+
 # Attributes that other tests are about.
 ELSEWHERE = {
     ("", "ConcatFromSequence"): "bridges/onnx/test_import.py::test_sequences_of_known_lengths_are_their_elements",
+    **{(_ML, name): "bridges/onnx/test_classical.py" for name in _CLASSICAL.split()},
     (_ML, "TreeEnsemble"): "bridges/onnx/test_trees.py::test_ensembles_of_set_5",
     (_ML, "TreeEnsembleClassifier"): "bridges/onnx/test_trees.py",
     (_ML, "TreeEnsembleRegressor"): "bridges/onnx/test_trees.py",

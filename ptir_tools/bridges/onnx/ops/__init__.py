@@ -2,6 +2,7 @@
 
 from ptir_tools.bridges.onnx.ops import attention as attention
 from ptir_tools.bridges.onnx.ops import blockwise as blockwise
+from ptir_tools.bridges.onnx.ops import classical as classical
 from ptir_tools.bridges.onnx.ops import contrib as contrib
 from ptir_tools.bridges.onnx.ops import control as control
 from ptir_tools.bridges.onnx.ops import elementwise as elementwise
