@@ -182,7 +182,7 @@ ROOMS: dict[str, tuple[Part, ...]] = {
               "bridges/onnx/export"),
         _part(_in(f"{_B}/onnx", "torch_export.py"),
               "ptir/torch_ops engines/torch_arrays"),
-        _part(_in(f"{_B}/onnx", "forests.py ops/trees.py ops/contrib.py ops/blockwise.py ops/experts.py"),
+        _part(_in(f"{_B}/onnx", "forests.py ops/trees.py ops/classical.py ops/contrib.py ops/blockwise.py ops/experts.py"),
               "bridges/onnx/trees bridges/onnx/classical bridges/onnx/contrib bridges/onnx/contrib_formulas"),
         _part(_in(f"{_B}/onnx", "ops/attention.py ops/grouped.py"),
               "bridges/onnx/contrib bridges/onnx/contrib_formulas"),

@@ -42,6 +42,11 @@ CASES: list[tuple[str, list[Any], int, dict[str, Any]]] = [
     ],
     ("LinearRegressor", [ROWS], 1, {"coefficients": LINEAR["coefficients"][:4]}),
     *[
+        ("SVMRegressor", [ROWS], 1, {"coefficients": [0.5, -1.0, 0.75], "support_vectors": LINEAR["coefficients"],
+         "n_supports": 3, "rho": [0.125], "kernel_type": kind, "kernel_params": [0.3, 0.7, 3.0], "one_class": one})
+        for kind in ("LINEAR", "RBF", "POLY", "SIGMOID") for one in (0, 1)
+    ],
+    *[
         ("LinearClassifier", [x], 2, {**LINEAR, "intercepts": [0.2, -0.1, 0.3], "classlabels_ints": names, "post_transform": how})
         for how in ("NONE", "LOGISTIC", "SOFTMAX")
         for x, names in ((ROWS, [0, 1, 2]), (WHOLE, [7, -3, 5]))
@@ -97,6 +102,9 @@ def test_the_map_of_scores_is_its_columns() -> None:
         ("LinearClassifier", {"coefficients": [1.0] * 4, "intercepts": [0.0], "classlabels_ints": [1, 2, 3]}, "3 classes"),
         ("LinearClassifier", {"coefficients": [1.0] * 4, "intercepts": [0.0], "classlabels_ints": [1, 2],
                               "post_transform": "SOFTMAX"}, "SOFTMAX"),
+        ("SVMRegressor", {"coefficients": [1.0] * 4, "n_supports": 0}, "0 supports"),
+        ("SVMRegressor", {"coefficients": [1.0], "n_supports": 1, "support_vectors": [1.0] * 3}, "1 supports"),
+        ("SVMRegressor", {"coefficients": [1.0], "n_supports": 1, "post_transform": "LOGISTIC"}, "LOGISTIC"),
         ("Scaler", {"offset": [1.0, 2.0], "scale": [1.0]}, "2 numbers"),
         ("Imputer", {"imputed_value_floats": [1.0, 2.0]}, "2 values"),
         ("FeatureVectorizer", {"inputdimensions": [3]}, "3 columns"),

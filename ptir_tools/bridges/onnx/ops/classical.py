@@ -115,6 +115,39 @@ def linear_classifier(node: Node) -> list[Tensor | None]:
     return [names.take(at) if node.wants(0) else None, scores]
 
 
+def _kernels(node: Node, x: Tensor, vectors: Array) -> Tensor:
+    """The kernel of each row of `x` with each support vector: [n, vectors]."""
+    kind = node.choice("kernel_type", ("LINEAR", "POLY", "RBF", "SIGMOID"), "LINEAR")
+    gamma, shift, degree = [*(node.attr("kernel_params") or []), 0.0, 0.0, 0.0][:3]
+    if kind == "RBF":
+        n, features = x.shape
+        gap = x.reshape([n, 1, features]) - node.constant(vectors)
+        return ((gap * gap).reduce_sum([2]) * -gamma).exp()
+    dots = matmul(x, node.constant(np.ascontiguousarray(vectors.T)))
+    if kind == "LINEAR":
+        return dots
+    whole = dots * gamma + shift
+    return whole.tanh() if kind == "SIGMOID" else whole**degree
+
+
+@handles("SVMRegressor", domain=ML)
+def svm_regressor(node: Node) -> Tensor:
+    """SVMRegressor: kernels with the support vectors, weighed and summed. For `one_class` the result is the sign."""
+    x, how, count = _f32(node.ranked(0, 2)), node.attr("post_transform", "NONE"), node.attr("n_supports", 0)
+    if how != "NONE":  # ONNX Runtime does not transform a single score
+        raise refused(f"SVMRegressor with the transformation {how}")
+    factors: Array = np.asarray(node.attr("coefficients") or [], np.float32)
+    vectors: Array = np.asarray(node.attr("support_vectors") or [], np.float32)
+    rho: Array = np.asarray(node.attr("rho") or [0.0], np.float32)
+    if count <= 0 or factors.size != count or vectors.size % count or x.shape[1] != vectors.size // count or rho.size != 1:
+        raise Violation(
+            "InvalidModel",
+            f"SVMRegressor has {count} supports, {factors.size} coefficients and {vectors.size} numbers of vectors",
+        )
+    y = matmul(_kernels(node, x, vectors.reshape(count, -1)), node.constant(factors.reshape(count, 1))) + node.constant(rho)
+    return (y > 0.0).select(1.0, y.block.full(-1.0, y)) if node.attr("one_class", 0) else y
+
+
 @handles("ArrayFeatureExtractor", domain=ML)
 def array_feature_extractor(node: Node) -> Tensor:
     """ArrayFeatureExtractor: the columns at some places."""
