@@ -339,7 +339,10 @@ def _adam() -> list[Any]:
     return [(1 - 0.25) * (x - 0.1 * v / (np.sqrt(h) + 1e-6)), v, h]
 
 
-_CLASSICAL = "ArrayFeatureExtractor Binarizer FeatureVectorizer Imputer LinearClassifier LinearRegressor Normalizer Scaler SVMRegressor ZipMap"
+_CLASSICAL = """
+    ArrayFeatureExtractor Binarizer FeatureVectorizer Imputer LinearClassifier LinearRegressor Normalizer Scaler SVMRegressor
+    ZipMap
+"""
 
 # Attributes that other tests are about.
 ELSEWHERE = {

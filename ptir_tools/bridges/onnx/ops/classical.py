@@ -118,7 +118,8 @@ def linear_classifier(node: Node) -> list[Tensor | None]:
 def _kernels(node: Node, x: Tensor, vectors: Array) -> Tensor:
     """The kernel of each row of `x` with each support vector: [n, vectors]."""
     kind = node.choice("kernel_type", ("LINEAR", "POLY", "RBF", "SIGMOID"), "LINEAR")
-    gamma, shift, degree = [*(node.attr("kernel_params") or []), 0.0, 0.0, 0.0][:3]
+    params: list[float] = [*(node.attr("kernel_params") or []), 0.0, 0.0, 0.0]
+    gamma, shift, degree = params[:3]
     if kind == "RBF":
         n, features = x.shape
         gap = x.reshape([n, 1, features]) - node.constant(vectors)
