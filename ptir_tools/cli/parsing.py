@@ -128,9 +128,9 @@ class Parsed(Text):
         self.parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The value. Raises click.BadParameter."""
+        """The value; a default is one already. Raises click.BadParameter."""
         try:
-            return self.parse(value)
+            return self.parse(value) if isinstance(value, str) else value
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
