@@ -22,6 +22,7 @@ from ptir_tools.core.ir import Loop, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LimitExceeded, require_memory, using
 from ptir_tools.core.records import NamedTuple, dataclass, field, replace
+from ptir_tools.core.typed import cast
 from ptir_tools.core.types import NumericType, ShapedType, Sym
 from ptir_tools.core.violations import Violation
 from ptir_tools.engines import bounds, execute, rejecting, run, specialized
@@ -590,10 +591,9 @@ def arguments(
         x = sized.get(p.name, x)
         t = symbols.substitute(p.type, lookup)
         assert isinstance(t, NumericType)
-        kind, shape = arrays.numpy_dtype(t.dtype), [d for d in t.extents if isinstance(d, int)]
-        assert len(shape) == len(t.extents)
-        if x is None or not (x.size or 0 in shape):
-            given[p.name] = np.zeros(shape, kind)
+        kind = arrays.numpy_dtype(t.dtype)
+        if x is None or not (x.size or 0 in t.extents):
+            given[p.name] = np.zeros(cast("tuple[int, ...]", t.extents), kind)
             continue
         zero = np.zeros((), kind)
         x = arrays.narrow(arrays.widen(x), t.dtype) if mixed and _floats(x) and _floats(zero) else x
