@@ -335,3 +335,10 @@ def test_several_results_of_one_name():
         assert codes(source.replace("%r:2", f"%r:{count}"))[0] in ("ParseError", "TypeMismatch")
     broken = source.replace("iter_args(", "iter_args[")
     assert codes(broken) == ["ParseError"]
+
+
+@pytest.mark.parametrize("prefix", ["pto", "arith"])
+@pytest.mark.parametrize("name", ["scf.for", "scf.if", "scf.while", "func.call"])
+def test_control_flow_behind_a_prefix_is_no_op(prefix: str, name: str) -> None:
+    source = f"func.func @f(%a: pto.memref<4x4xf32>) {{\n  %x = {prefix}.{name} %a, %a : i32\n  return\n}}\n"
+    assert codes(source) == ["UnknownOp"]

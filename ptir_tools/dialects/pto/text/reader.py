@@ -203,14 +203,16 @@ class Reader(Scope):
         """The op of a statement. Raises Violation."""
         name = s.name
         short = short_name(name)
+        prefixed = name.startswith(("pto.", "arith."))
+        known = not (prefixed and short.startswith(("scf.", "func.")))  # these have no prefix, and blocks
         special = _SPECIAL.get(short)
-        if special is not None:
+        if special is not None and known:
             for entry in s.entries:
                 name = literals.unquoted(entry.token())
                 raise Violation("UnknownAttribute", f"{short} has no attribute `{name}`", at=key(name))
             return special(self, s)
         defn = OPS.get(f"pto.{short}")
-        if defn is None or not name.startswith(("pto.", "arith.")):
+        if defn is None or not prefixed or not known:
             near = _nearest(name)
             help, instead = did_you_mean(near, "`ptir ops` lists the operations"), near[0] if len(near) == 1 else None
             raise Violation("UnknownOp", f"`{name}` is not an op of PTO", help=help, at=OP_NAME, instead=instead)
