@@ -11,7 +11,8 @@ _ULPS = 4  # by which the numbers of a matrix may differ from those computed her
 
 def roots(numbers: Array, n: int, sign: int) -> Array:
     """exp(sign 2 pi i k / n) for integers k; the angle is reduced exactly."""
-    return np.exp(1j * (numbers % n * (2 * np.pi / n) * sign))
+    result: Array = np.exp(1j * (numbers % n * (2 * np.pi / n) * sign))
+    return result
 
 
 def twiddles(rows: int, n: int, sign: int) -> tuple[Array, Array]:
