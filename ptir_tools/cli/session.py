@@ -168,6 +168,7 @@ class Session:
         return shown(path), self._limited(sys.stdin.buffer, shown(path))
 
     def _limited(self, file: IO[bytes], name: str) -> bytes:
+        """The bytes of a file, at most one more than the limit of its kind, text or binary."""
         limits = self.options.limits
         data = _at_most(limits.file_bytes + 1, file, name)
         if len(data) > limits.file_bytes and reading.sniff_bytes(data) is not None:

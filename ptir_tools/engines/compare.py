@@ -338,7 +338,7 @@ def _settled(tolerances: Callable[[], dict[str, Tolerance]], name: str) -> Toler
     return tolerances()[name]
 
 
-_TURNS = 4  # runs with few samples each that stand for one with many
+_TURNS = 4  # runs with few samples each, in place of one with many
 _TIGHT = 8  # unit roundoffs of the largest element; a smaller proven error is not measured
 
 

@@ -9,7 +9,8 @@ import pytest
 
 import ptir_tools as ptir
 from ptir_tools.core.diagnostics import Diagnostics, Rejected
-from ptir_tools.engines import RunOptions
+from ptir_tools.dialects.ptir.kernels.targets import TARGETS
+from ptir_tools.engines import RunOptions, native
 from ptir_tools.engines.choose import prepare
 from ptir_tools.passes import run_pipeline
 
@@ -175,3 +176,8 @@ def test_the_kernel_checks_what_it_is_given() -> None:
         arguments[k].reshape(-1)[-1] = value
         with pytest.raises(ValueError, match="not sound"):
             native.trees(*arguments, native.SUM)
+
+
+def test_calls_that_stay_for_the_engines_are_those_with_steps_of_their_own() -> None:
+    """A call without them would run its body, which is written for exactness, and is slow."""
+    assert {name for name, target in TARGETS.items() if target.has_kernel} == native._CALLS.keys()

@@ -113,7 +113,7 @@ def test_two_windows_of_one_tensor_side_by_side(axis: int) -> None:
         check(read(f"func @f(%x: tensor<f32, 3x4>) -> tensor<f32, {shape}> {{\n  {text}\n}}\n"), Floats.STRICT)
 
 
-# What may stand behind a transpose, in the words of NumPy: of two arrays, and an axis.
+# Ops after a transpose, as functions of NumPy: of two arrays and an axis.
 BEHIND: list[Callable[..., Any]] = [
     lambda a, b, k: np.concatenate([a, b], k),
     lambda a, b, k: np.stack([a, b], k),

@@ -125,7 +125,7 @@ def test_saved_values_are_compared_later(tmp_path: Path) -> None:
     other.write_text(
         MODEL.replace("  return", "  %m = neg(%y) -> tensor<f32, 4x8>\n  %n = exp(%y) -> tensor<f32, 4x8>\n  return"), "utf-8"
     )
-    for pair, left in (((other, saved), [2, 1]), ((saved, other), [1, 2])):  # beside them there is a constant in the file
+    for pair, left in (((other, saved), [2, 1]), ((saved, other), [1, 2])):  # the file has a constant, too
         assert json.loads(run_ptir("diff", *pair, "--json").text)["unmatched"] == left
     assert run_ptir("diff", saved, again, "--atol", "100").status == 0
     np.savez(tmp_path / "none.npz", z=np.zeros(3))

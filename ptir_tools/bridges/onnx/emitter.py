@@ -59,6 +59,8 @@ def _each(names: str, dtypes: frozenset[DType]) -> dict[str, frozenset[DType]]:
     return dict.fromkeys(names.split(), dtypes)
 
 
+# The passes that find what leaves as one operator; others may be put in the middle.
+READY = "recognize{{convolutions=true}},raise-strides,{}cse,recognize"
 # The dtypes in which ONNX Runtime computes an operator on a CPU. What is of another is cast to one that holds it, and back.
 COMPUTED: dict[str, frozenset[DType]] = {
     **_each("Add Sub Mul Div Mod Abs Less LessOrEqual Greater GreaterOrEqual", _FLOATS | _INTS),

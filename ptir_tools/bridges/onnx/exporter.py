@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from ptir_tools.bridges.onnx import cells as cells  # whose idioms are declared
 from ptir_tools.bridges.onnx import forests as forests
-from ptir_tools.bridges.onnx.emitter import Emitter, InError, Out, inner_reads, needed, read_by, rename
+from ptir_tools.bridges.onnx.emitter import READY, Emitter, InError, Out, inner_reads, needed, read_by, rename
 from ptir_tools.bridges.onnx.idioms import GROUPS, IDIOMS
 from ptir_tools.bridges.onnx.lowerings import CALLS, COMPOSED, LOWERINGS
 from ptir_tools.bridges.onnx.table import DOMAIN, METADATA, NUMBERS
@@ -59,7 +59,7 @@ def made_ready(program: Program, opset: int, as_onnx: bool) -> Program:
     ready, context = clone(program), PassContext(verify_each=False)
     folded = "layout,fold-scales{range=true}," if as_onnx else ""
     laid = "fixpoint{n=2}(layout{channels-first=true})"
-    run_pipeline(ready, f"recognize{{convolutions=true}},raise-strides,{folded}{laid},cse,recognize", context)
+    run_pipeline(ready, READY.format(f"{folded}{laid},"), context)
     express(ready, COMPOSED)
     for rw in context.rewriters(ready):
         for op in [op for op in rw.body() if expandable(op) and not _has_lowering(op, opset)]:

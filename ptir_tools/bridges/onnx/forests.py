@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
 
-from ptir_tools.bridges.onnx.emitter import Emitter, Out
+from ptir_tools.bridges.onnx.emitter import READY, Emitter, Out
 from ptir_tools.bridges.onnx.idioms import GROUPS
 from ptir_tools.bridges.onnx.lowerings import calls
 from ptir_tools.bridges.onnx.ops.trees import ML, MODES, TARGET, decided
@@ -18,6 +18,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir.builder.build import Graph
+from ptir_tools.dialects.ptir.kernels.targets import values_of
 from ptir_tools.dialects.ptir.kernels.targets.trees import FEATURE, LEAF, MISSING, MODE, NO, YES, are_sound, each, tables_of
 from ptir_tools.passes import PassContext, run_pipeline
 from ptir_tools.rewrite.constants import literal_of, scalar_of
@@ -25,8 +26,8 @@ from ptir_tools.rewrite.templates import matched
 from ptir_tools.rewrite.vocabulary import made_by
 
 _NAMES = {code: name for name, code in MODES.items()}
-_READY = "recognize{convolutions=true},raise-strides,cse,recognize"  # as exporter.py makes programs ready
-_PIPELINES = (_READY, f"canonicalize,cse,dce,{_READY}")
+_READY = READY.format("")
+_PIPELINES = (_READY, f"canonicalize,cse,dce,{_READY}")  # of a program as it was read, and of an optimized one
 TRANSFORMS = ("SOFTMAX", "LOGISTIC", "NONE")  # the last one always fits
 
 
@@ -64,7 +65,7 @@ def found(op: Op) -> Trees | None:
             return None
         level = each(after, len(nodes))
         own = owner[level]
-    values = {name: value for name, (_, value) in op.attr("attrs")}
+    values = values_of(TARGET, op.attr("attrs"))
     leaf = (nodes[:, MODE] == LEAF) & (tree >= 0)
     if values["aggregate"] != "sum" and np.any((nodes[:, NO] == nodes[:, YES])[leaf]):
         return None

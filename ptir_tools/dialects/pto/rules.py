@@ -7,7 +7,7 @@ from functools import cache
 from itertools import accumulate
 
 from ptir_tools.core.declare import OPS
-from ptir_tools.core.dtypes import INDEX, DType
+from ptir_tools.core.dtypes import INDEX, SI64, DType
 from ptir_tools.core.ir import SEGMENTS, Op, OpDef, Operand, operand_type
 from ptir_tools.core.spelling import nearest
 from ptir_tools.core.typed import Any
@@ -67,6 +67,12 @@ def need_scalar(what: str, t: Type, dtype: DType) -> None:
         help="there is no implicit conversion",
         at=place(what),
     )
+
+
+def core_number(*, to: Type) -> Type:
+    """The number of a core, an i64."""
+    need_scalar("the result", to, SI64)
+    return to
 
 
 def type_text_of(dtype: DType) -> str:

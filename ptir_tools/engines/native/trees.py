@@ -8,6 +8,7 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
+from ptir_tools.dialects.ptir.kernels.targets import values_of
 from ptir_tools.dialects.ptir.kernels.targets.trees import (
     EQ,
     FEATURE,
@@ -37,7 +38,7 @@ def ensemble(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop)
     """The steps of a call of `ptir.tree_ensemble.v1` by constant trees, cut by rows for the threads; others by the body, which
     reports tables that are not sound."""
     x, (out,), tables = ins[0], outs, tables_of(op)
-    how = dict(op.attr("attrs"))["aggregate"][1]
+    how = values_of(op.attr("target"), op.attr("attrs"))["aggregate"]
     if tables is None or not are_sound(op) or 0 in (*x.shape, *map(len, tables)):
         return declared(op, ins, outs, shop)
     if how != "sum" and np.isnan(tables[-1]).any():

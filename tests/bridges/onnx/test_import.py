@@ -1350,7 +1350,7 @@ EINSUMS = [  # equations, and the shapes of their operands
 @pytest.mark.parametrize("symbols", [False, True])
 @pytest.mark.parametrize(("equation", "shapes"), [(e, s) for e, *s in EINSUMS])
 def test_einsums_are_those_of_numpy(equation: str, shapes: list[tuple[int, ...]], symbols: bool) -> None:
-    """With extents by name, too, which are equal where a letter stands for them."""
+    """With named extents, too: those of one letter have one name."""
     feeds = {f"x{k}": noise(*s) for k, s in enumerate(shapes)}
     extents = [[f"d{n}" if symbols and n > 1 else n for n in s] for s in shapes]
     m = model([node("Einsum", " ".join(feeds), "y", equation=equation)], dict(zip(feeds, extents, strict=True)), ["y"])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ptir_tools.bridges.onnx.ops.elementwise import sigmoid
 from ptir_tools.bridges.onnx.ops.matrix import matmul
-from ptir_tools.bridges.onnx.ops.trees import ML, transformed
+from ptir_tools.bridges.onnx.ops.trees import ML, narrow, transformed
 from ptir_tools.bridges.onnx.table import Node, handles, refused
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.dtypes import F32, SI64
+from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.lazy import np
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
@@ -21,23 +21,19 @@ def _each(node: Node, name: str, x: Tensor) -> Array:
     return found
 
 
-def _f32(x: Tensor) -> Tensor:
-    return x if x.dtype is F32 else x.cast(F32)
-
-
 @handles("Scaler", domain=ML)
 def scaler(node: Node) -> Tensor:
     """Scaler: (x - offset) * scale."""
     x = node[0]
     offset, scale = (node.constant(_each(node, name, x)) for name in ("offset", "scale"))
-    return (_f32(x) - offset) * scale
+    return (narrow(x) - offset) * scale
 
 
 @handles("Normalizer", domain=ML)
 def normalizer(node: Node) -> Tensor:
     """Normalizer: rows divided by their largest element, the sum of magnitudes, or the root of the sum of squares; a row for
     which this is 0 stays."""
-    x, norm = _f32(node[0]), node.choice("norm", ("MAX", "L1", "L2"))
+    x, norm = narrow(node[0]), node.choice("norm", ("MAX", "L1", "L2"))
     last = [x.rank - 1]
     if norm == "MAX":
         size = x.reduce_max(last, keepdims=True)
@@ -72,7 +68,7 @@ def imputer(node: Node) -> Tensor:
 
 def _scores(node: Node, rows: int) -> Tensor:
     """The products of [n, features] with the coefficients, plus the intercepts: [n, rows]. Raises Violation."""
-    x = _f32(node.ranked(0, 2))
+    x = narrow(node.ranked(0, 2))
     factors: Array = np.asarray(node.attr("coefficients"), np.float32)
     shifts: Array = np.asarray(node.attr("intercepts") or [0.0] * rows, np.float32)
     if not rows or factors.size % rows or shifts.size != rows:
@@ -134,7 +130,7 @@ def _kernels(node: Node, x: Tensor, vectors: Array) -> Tensor:
 @handles("SVMRegressor", domain=ML)
 def svm_regressor(node: Node) -> Tensor:
     """SVMRegressor: kernels with the support vectors, weighed and summed. For `one_class` the result is the sign."""
-    x, how, count = _f32(node.ranked(0, 2)), node.attr("post_transform", "NONE"), node.attr("n_supports", 0)
+    x, how, count = narrow(node.ranked(0, 2)), node.attr("post_transform", "NONE"), node.attr("n_supports", 0)
     if how != "NONE":  # ONNX Runtime does not transform a single score
         raise refused(f"SVMRegressor with the transformation {how}")
     factors: Array = np.asarray(node.attr("coefficients") or [], np.float32)
@@ -160,7 +156,7 @@ def array_feature_extractor(node: Node) -> Tensor:
 @handles("FeatureVectorizer", domain=ML)
 def feature_vectorizer(node: Node) -> Tensor:
     """FeatureVectorizer: all columns side by side."""
-    given = [x.reshape([x.shape[0], 1]) if x.rank == 1 else x for x in map(_f32, node.all())]
+    given = [x.reshape([x.shape[0], 1]) if x.rank == 1 else x for x in map(narrow, node.all())]
     for x, n in zip(given, node.attr("inputdimensions") or [], strict=False):
         if x.rank != 2 or x.shape[1] != n:
             raise refused(f"FeatureVectorizer with {n} columns of {x.type}")

@@ -219,9 +219,9 @@ def regressor(node: Node) -> Tensor:
     return narrow(transformed(based(node, y), node.attr("post_transform", "NONE")))
 
 
-def narrow(y: Tensor) -> Tensor:
-    """The scores in f32."""
-    return y if y.dtype is F32 else y.cast(F32)
+def narrow(x: Tensor) -> Tensor:
+    """`x` in f32."""
+    return x if x.dtype is F32 else x.cast(F32)
 
 
 def based(node: Node, y: Tensor) -> Tensor:

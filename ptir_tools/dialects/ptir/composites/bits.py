@@ -38,11 +38,16 @@ def bitwise(truth: Pair, bit: Pair, lowest: Callable[[Tensor, int], Tensor]) -> 
         if x.dtype is I1:
             return truth(x, y)
         for v, by in ((x, y), (y, x)):
-            if (n := scalar_of(by.operand)) is not None and (n := int(n)) & n + 1 == 0 != n and -1 <= n <= x.dtype.max // 2:
-                return lowest(v, n)
+            if (n := scalar_of(by.operand)) is not None and _is_lowest(int(n), x.dtype):
+                return lowest(v, int(n))
         return _joined(bit(bits(site, x), bits(site, y)), x.dtype)
 
     return rule
+
+
+def _is_lowest(n: int, dtype: DType) -> bool:
+    """Whether only some of the lowest bits of `n` are set, or all bits (-1). The number above `n` is one of `dtype`."""
+    return n == -1 or (0 < n <= dtype.max // 2 and n & (n + 1) == 0)
 
 
 def _rest(x: Tensor, n: int) -> Tensor:

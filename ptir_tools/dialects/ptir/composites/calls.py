@@ -36,12 +36,9 @@ class Call(Site):
 
 
 def expandable(op: Op) -> bool:
-    """Whether `op` is a known custom call, with static extents where its expansion needs them."""
+    """Whether `op` is a known custom call of which its expansion can be made."""
     expansion = EXPANSIONS.get(op.attr("target")) if op.defn.name == "ptir.custom_call" else None
-    known = (d for x in (op, *op.operands[:1]) for d in shape(x)[1:])  # the batch may be a symbol
-    if expansion is _trees:
-        return trees.expandable(op)
-    return expansion is not None and (expansion not in _STATIC or all(isinstance(d, int) for d in known))
+    return expansion is not None and ((needs := _NEEDS.get(expansion)) is None or needs(op))
 
 
 def expand(op: Op, rw: Rewriter) -> None:
@@ -161,4 +158,13 @@ EXPANSIONS: dict[str, Callable[..., Tensor]] = {
     "ptir.conv2d.nhwc.v1": _grouped,
     "ptir.tree_ensemble.v1": _trees,
 }
-_STATIC = (_convolution, _grouped, _depthwise)  # whose shapes are reckoned with
+
+
+def _is_static(op: Op) -> bool:
+    """Whether all extents but the batch, which may be a symbol, are numbers."""
+    return all(isinstance(d, int) for x in (op, *op.operands[:1]) for d in shape(x)[1:])
+
+
+_NEEDS: dict[Callable[..., Tensor], Callable[[Op], bool]] = {  # what a call needs, so that its expansion can be made
+    **dict.fromkeys((_convolution, _grouped, _depthwise), _is_static), _trees: trees.expandable,
+}  # fmt: skip

@@ -9,7 +9,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.dialects.ptir.builder.site import Site
-from ptir_tools.dialects.ptir.kernels.targets.fused import Values
+from ptir_tools.dialects.ptir.kernels.targets import Values, values_of
 from ptir_tools.dialects.ptir.kernels.targets.trees import (
     EQ,
     FEATURE,
@@ -54,7 +54,7 @@ def call(site: Site, *operands: Tensor) -> Tensor | None:
     op = site.root
     if op.attr("target") != TARGET or not expandable(op):
         return None
-    return ensemble(site, operands[0], {name: value for name, (_, value) in op.attr("attrs")})
+    return ensemble(site, operands[0], values_of(TARGET, op.attr("attrs")))
 
 
 def ensemble(call: Site, x: Tensor, values: Values) -> Tensor:

@@ -6,20 +6,20 @@ from collections.abc import Callable
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import ASKS_NOTHING, Many, op
-from ptir_tools.core.dtypes import I1, SI64
+from ptir_tools.core.dtypes import I1
 from ptir_tools.core.evaluate import Context, Data, run_block
 from ptir_tools.core.ir import READS, WAITS, WRITES, Op, operand_type
 from ptir_tools.core.ir import Region as Block
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.types import Type
-from ptir_tools.core.violations import Violation, operand, require, result
+from ptir_tools.core.violations import Violation, operand, require
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.pipes import EVERY_PIPE, pipe_of_opcode
 from ptir_tools.dialects.pto.run.machine import machine
 from ptir_tools.dialects.pto.structure import SYNCALL
-from ptir_tools.dialects.pto.types import ScalarType, scalar, type_text
+from ptir_tools.dialects.pto.types import ScalarType, type_text
 
 Region = Callable[..., tuple[Data, ...]]  # what a body is given for a block
 CALLS = 64  # nested at run time; calls that recurse are refused before
@@ -167,13 +167,7 @@ def sync_op(*, opcode: str, context: Context) -> None:
         machine(context).meet()
 
 
-def block_idx_types(*, to: Type) -> Type:
-    """A number of i64."""
-    require(to is scalar(SI64), "TypeMismatch", f"the result is {type_text(to)}, expected i64", at=result())
-    return to
-
-
-@op("pto.block_idx", infer=block_idx_types, traits=READS, asks=ASKS_NOTHING)
+@op("pto.block_idx", infer=rules.core_number, traits=READS, asks=ASKS_NOTHING)
 def block_idx(*, to: ScalarType, context: Context) -> Array:
     """Which core of the launch runs, from 0 to `pto.block_dim` - 1: `%b = pto.block_idx : i64`. Extension."""
     return np.asarray(machine(context).block, np.int64)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import ASKS_NOTHING, Many, op
-from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import READS, WRITES
 from ptir_tools.core.lazy import np
@@ -19,7 +18,7 @@ from ptir_tools.dialects.pto import elements, rules
 from ptir_tools.dialects.pto.facts import Facts
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.run.machine import Results, Tile, core, issue, made_region, taken_region
-from ptir_tools.dialects.pto.types import EventType, ScalarType, TileType, scalar, type_text
+from ptir_tools.dialects.pto.types import EventType, ScalarType, TileType, type_text
 from ptir_tools.dialects.pto.valid import whole
 
 DIRECTIONS = ("c2v", "v2c")
@@ -119,13 +118,7 @@ def free(*, fifo: str, context: Context) -> None:
     core(context).free(fifo)
 
 
-def subblock_types(*, to: Type) -> Type:
-    """A number of i64."""
-    require(to is scalar(SI64), "TypeMismatch", f"the result is {type_text(to)}, expected i64", at=result())
-    return to
-
-
-@op("pto.subblock", infer=subblock_types, traits=READS, asks=ASKS_NOTHING)
+@op("pto.subblock", infer=rules.core_number, traits=READS, asks=ASKS_NOTHING)
 def subblock(*, to: ScalarType, context: Context) -> Array:
     """Which of the vector cores runs, 0 or 1: `%i = pto.subblock : i64`. Extension."""
     return np.asarray(core(context).number, np.int64)
