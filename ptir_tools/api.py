@@ -110,6 +110,7 @@ class TranslateOptions(TypedDict, total=False):
     limits: Limits
     profile: str
     target: str | None  # to PTO: "a3" or "a5"
+    cores: int  # to PTO: split the kernels over so many cores
     lossy: bool  # allow what changes a NaN, a range or more than rounding
     constants: dict[str, Literal] | None  # Tiny: the values of its constant INPUTs, by tensor_id; to Tiny it is filled
 

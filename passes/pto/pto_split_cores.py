@@ -91,8 +91,8 @@ def run(program: Program, context: PassContext) -> None:
 
 
 def _root(x: Operand) -> Value | None:
-    """The memref parameter that a memref is a part of; None where it is not known."""
-    view = view_of(x) if isinstance(x, Value) else None
+    """The memref parameter that a memref is a part of; None where it is not known, and for what is no memref."""
+    view = view_of(x) if isinstance(x, Value) and isinstance(x.type, MemRefType) else None
     return view.root if view is not None else None
 
 

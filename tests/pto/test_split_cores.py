@@ -310,6 +310,7 @@ PROGRAMS = {
 }
 """,
 }
+PROGRAMS["symbols"] = PROGRAMS["columns"].replace("1000x", "?Nx").replace("1000,", "?N,")
 
 
 @pytest.mark.parametrize("cores", [2, 5])
@@ -320,8 +321,9 @@ def test_programs_of_ptir_are_split(name: str, target: str, cores: int) -> None:
     after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target, cores=cores))
     assert after is not None and not found.items, found.items
     assert (block_dim(after.main) > 1) == (name != "sum"), printed(after)
-    assert ("SYNCALL" in printed(after)) == (name in ("heads", "columns"))
-    agree(before, reread(after))
+    assert ("SYNCALL" in printed(after)) == (name in ("heads", "columns", "symbols"))
+    for bindings in [{"N": n} for n in (1, 40, 131)] if name == "symbols" else [{}]:
+        agree(before, reread(after), bindings=bindings)
 
 
 def test_the_assembler_has_the_number_of_the_core(tmp_path) -> None:

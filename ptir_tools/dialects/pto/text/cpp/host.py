@@ -69,7 +69,7 @@ static void made(const char *name, const std::vector<char> &bytes) {{
 _MAIN = """int main(int count, char **words) {
   if (count > 1) folder = words[1];
 """
-_INCLUDED = """
+_BARRIER = """
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -127,7 +127,7 @@ def host(program: Program, options: Options) -> Host:
     name = function_name(main)
     call, cores = f"{name}({', '.join(arguments)});", block_dim(main)
     started = _LAUNCH.format(name=name, cores=cores, call=call) if cores > 1 else f"  {call}\n"
-    head = _HEAD.format(name=name, kernels=KERNELS, barrier=_INCLUDED.format(cores=cores) if cores > 1 else "")
+    head = _HEAD.format(name=name, kernels=KERNELS, barrier=_BARRIER.format(cores=cores) if cores > 1 else "")
     text = "".join([head, _MAIN, *reads, started, *writes, "  return 0;\n}\n"])
 
     def files(arrays: Mapping[str, Array]) -> dict[str, Array]:
