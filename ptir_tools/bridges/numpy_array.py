@@ -13,12 +13,13 @@ from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dtypes import F16, F32, I1, SI16, SI32, SI64
 from ptir_tools.core.lazy import np
 from ptir_tools.core.spelling import near_names
-from ptir_tools.core.typed import Any, TypeVar
+from ptir_tools.core.typed import TYPE_CHECKING, NoReturn, Protocol, TypeAlias, TypeVar, cast
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Block, Tensor
 from ptir_tools.dialects.ptir.ops.numerics import dtype_of
 
 Axes = int | Sequence[int] | None
+Dtype: TypeAlias = "str | type | np.dtype | None"  # what NumPy takes; None is the one that it chooses
 F = TypeVar("F", bound=Callable[..., object])
 
 # Universal functions of NumPy, and the ops that compute them on operands of one dtype and shape.
@@ -164,7 +165,38 @@ def refused(name: str, reason: str | None = None, instead: str | None = None) ->
     return UsageError(f"{name} is not recorded here{f': {reason}' if reason else ''}", instead)
 
 
-class Traced(np.lib.mixins.NDArrayOperatorsMixin):
+if TYPE_CHECKING:
+
+    class _Operators(np.lib.mixins.NDArrayOperatorsMixin):
+        """NumPy's operators, which give traced arrays here."""
+
+        def _traced(self, other: object, /) -> Traced: ...
+
+        def __neg__(self) -> Traced: ...
+
+        def __invert__(self) -> Traced: ...
+
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = __rpow__ = _traced
+        __mod__ = __rmod__ = __and__ = __rand__ = __or__ = __ror__ = __lt__ = __le__ = __gt__ = __ge__ = _traced
+
+    class Functions(Protocol):
+        """The functions of NumPy, which give traced arrays for traced ones."""
+
+        def __getattr__(self, name: str, /) -> Callable[..., Traced]: ...
+
+        def shape(self, a: object) -> tuple[int, ...]: ...
+
+        def ndim(self, a: object) -> int: ...
+
+        def size(self, a: object) -> int: ...
+
+else:
+    _Operators = np.lib.mixins.NDArrayOperatorsMixin
+
+traced = cast("Functions", np)
+
+
+class Traced(_Operators):
     """An array whose elements are not known: operators and functions of NumPy on it become ops.
 
     A view has the array `parent` of which it is, and `write`, what the parent becomes when the view does. `index` is what the
@@ -254,10 +286,10 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             raise AttributeError(f"an array has no attribute {name!r}")
         raise refused(f"the attribute `{name}` of an array", *UNKNOWN.get(name, ()))
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *operands: Any, **named: Any) -> object:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *operands: object, **named: object) -> object:
         name = f"np.{ufunc.__name__}{'' if method == '__call__' else f'.{method}'}"
-        (out,) = named.pop("out", (None,))
-        dtype = named.pop("dtype", None) if method == "__call__" else None
+        (out,) = cast("tuple[object]", named.pop("out", (None,)))
+        dtype = cast("Dtype", named.pop("dtype", None)) if method == "__call__" else None
         if method != "__call__":
             recorded = REDUCED.get((ufunc.__name__, method))
             if recorded is None or out is not None:
@@ -274,7 +306,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         return result if out is None else _into(name, out, result)
 
     def __array_function__(
-        self, function: Callable[..., object], _: object, operands: Sequence[Any], named: dict[str, Any]
+        self, function: Callable[..., object], _: object, operands: Sequence[object], named: dict[str, object]
     ) -> object:
         where = function.__module__.removeprefix("numpy").lstrip(".")
         name = f"{where}.{function.__name__}" if where in ("linalg", "fft") else function.__name__
@@ -289,17 +321,22 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             return  # what `x[index] += 1` assigns is there already
         self.becomes(assigned(self, index if isinstance(index, tuple) else (index,), value))
 
-    def astype(self, dtype: Any) -> Traced:
+    def astype(self, dtype: Dtype) -> Traced:
         """The elements in another dtype."""
         return Traced(astype(self, np.dtype(dtype)).tensor)
 
-    def reshape(self, *shape: Any) -> Traced:
+    def reshape(self, *shape: int | Sequence[int]) -> Traced:
         """The elements in another shape."""
-        return reshape(self, shape[0] if len(shape) == 1 else shape)
+        return reshape(self, _listed(shape))
 
-    def transpose(self, *axes: Any) -> Traced:
+    def transpose(self, *axes: int | Sequence[int] | None) -> Traced:
         """The axes in another order."""
-        return transpose(self, axes[0] if len(axes) == 1 else axes or None)
+        return transpose(self, _listed(axes) or None)
+
+
+def _listed(given: Sequence[int | Sequence[int] | None]) -> list[int]:
+    """Integers that are arguments each, or the only argument as a list."""
+    return [n for x in given if x is not None for n in ((x,) if isinstance(x, int) else np.reshape(x, -1).tolist())]
 
 
 def _universal(name: str, ufunc: np.ufunc, operands: Sequence[object], dtype: np.dtype | None, block: Block) -> object:
@@ -308,8 +345,8 @@ def _universal(name: str, ufunc: np.ufunc, operands: Sequence[object], dtype: np
     if called not in OPS and called not in FORMULAS:
         raise _unrecorded(name, called)
     kinds = (*map(_kind, operands), *[None] * ufunc.nout)
-    asked: dict[str, Any] = {} if dtype is None else {"signature": (*[None] * ufunc.nin, *[dtype] * ufunc.nout)}
-    resolved = ufunc.resolve_dtypes(kinds, **asked)
+    asked = (*[None] * ufunc.nin, *[dtype] * ufunc.nout)
+    resolved = ufunc.resolve_dtypes(kinds) if dtype is None else ufunc.resolve_dtypes(kinds, signature=asked)
     values = [of_dtype(x, t, block) for x, t in zip(operands, resolved, strict=False)]
     shape = np.broadcast_shapes(*(x.shape for x in values))
     tensors = [broadcast_to(x, shape).tensor for x in values]
@@ -329,9 +366,9 @@ def _into(name: str, out: Traced, result: object) -> Traced:
     return out
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {}  # what is recorded, by its name below `np.`
+FUNCTIONS: dict[str, Callable[..., object]] = {}  # what is recorded, by its name below `np.`
 VIEWS: set[str] = set()  # those of them whose result may be a view of the operand
-REDUCED: dict[tuple[str, str], Callable[..., Any]] = {}  # methods of universal functions
+REDUCED: dict[tuple[str, str], Callable[..., object]] = {}  # methods of universal functions
 UNKNOWN: dict[str, tuple[str, str]] = {}  # why functions and attributes are not recorded, and what to write instead
 
 
@@ -354,11 +391,11 @@ def _unrecorded(name: str, short: str) -> UsageError:
     return refused(name, None, f"did you mean np.{similar[0]}? {listed}" if similar else listed)
 
 
-def _none(name: str, short: str) -> Callable[..., Any]:
+def _none(name: str, short: str) -> NoReturn:
     raise _unrecorded(name, short)
 
 
-def _called(name: str, function: Callable[..., Any], operands: Sequence[Any], named: dict[str, Any]) -> Any:
+def _called(name: str, function: Callable[..., object], operands: Sequence[object], named: dict[str, object]) -> object:
     """The result of `function`. Raises UsageError for arguments that it does not have."""
     given = {k: x for k, x in named.items() if x is not np._NoValue}
     try:
@@ -407,7 +444,7 @@ def block_of(*values: object) -> Block:
     return block
 
 
-def matmul(x: Any, y: Any) -> Traced:
+def matmul(x: object, y: object) -> Traced:
     """np.matmul, with batch axes broadcast."""
     block = block_of(x, y)
     a, b = of_value(x, block), of_value(y, block)
@@ -456,16 +493,16 @@ def _gathered(x: Traced, index: list[object]) -> Traced:
     axes = [a for a, i in enumerate(index) if isinstance(i, (Traced, np.ndarray))]
     wide = Traced(wide.tensor[tuple(i if isinstance(i, slice) else slice(None) for i in index)])
     block, others = wide.tensor.block, [a for a in range(wide.ndim) if a not in axes]
-    flat: Any = 0
-    outside: Any = False
+    flat: Array | Traced | int = 0
+    outside: Traced | bool = False
     for a in axes:
         n, i = wide.shape[a], index[a]
         i = i.astype(np.int64) if isinstance(i, Traced) else _inside(np.asarray(i), n, a)
         if isinstance(i, Traced):
-            i = np.where(i < 0, i + n, i)
+            i = traced.where(i < 0, i + n, i)
             outside = outside | (i < 0) | (i >= n)
         flat = flat * n + i
-    flat = np.where(outside, -1, flat) if isinstance(outside, Traced) else flat  # an error of the run
+    flat = traced.where(outside, -1, flat) if isinstance(outside, Traced) else flat  # an error of the run
     rest = [wide.shape[a] for a in others]
     rows = reshape(transpose(wide, [*axes, *others]), [math.prod(wide.shape[a] for a in axes), *rest])
     chosen = Traced(rows.tensor.take(of_value(flat, block).astype(np.int64).tensor))
@@ -500,10 +537,10 @@ def assigned(x: Traced, index: tuple[object, ...], value: object) -> Traced:
         mask = index[0].reshape(*index[0].shape, *[1] * (x.ndim - index[0].ndim))
         where = broadcast_to(mask, x.shape).tensor
         return Traced(where.select(broadcast_to(new, x.shape).tensor, x.tensor))
-    numbers: Any = np.arange(x.size).reshape(x.shape)
+    numbers = np.arange(x.size).reshape(x.shape)
     if any(isinstance(i, Traced) for i in index):
         places = indexed(Traced(block.constant(numbers)), index)
     else:
-        places = Traced(block.constant(np.asarray(numbers[index])))
+        places = Traced(block.constant(np.asarray(numbers[index])))  # type: ignore[index]
     flat = [reshape(v, -1).tensor for v in (x, places, broadcast_to(new, places.shape))]
     return reshape(Traced(flat[0].op("scatter_reduce", *flat, axis=0, reduce="replace")), x.shape)

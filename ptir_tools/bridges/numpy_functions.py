@@ -13,6 +13,7 @@ from ptir_tools.bridges.numpy_array import (
     UNKNOWN,
     VIEWS,
     Axes,
+    Dtype,
     Traced,
     astype,
     block_of,
@@ -23,13 +24,15 @@ from ptir_tools.bridges.numpy_array import (
     records,
     refused,
     reshape,
+    traced,
     transpose,
 )
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any, cast
+from ptir_tools.core.typed import Literal, TypeAlias
 
-Dtype = Any  # what NumPy takes as a dtype; None is the one that it chooses
+Nested: TypeAlias = "Traced | list[Nested]"  # arrays in lists of lists
+Mode: TypeAlias = "Literal['constant', 'edge', 'reflect', 'symmetric', 'wrap']"  # of a padding
 
 VIEWS |= {"reshape", "transpose", "broadcast_to"}
 FUNCTIONS |= {
@@ -46,8 +49,8 @@ FUNCTIONS |= {
 }
 
 
-def _made(value: float) -> Callable[..., Any]:
-    def call(a: Traced, dtype: Dtype = None, shape: Any = None) -> Traced:
+def _made(value: float) -> Callable[..., Traced]:
+    def call(a: Traced, dtype: Dtype = None, shape: int | Sequence[int] | None = None) -> Traced:
         kind = a.dtype if dtype is None else np.dtype(dtype)
         return Traced(a.tensor.block.constant(np.full(a.shape if shape is None else shape, value, kind)))
 
@@ -58,7 +61,7 @@ FUNCTIONS |= {"zeros_like": _made(0), "ones_like": _made(1), "empty_like": _made
 
 
 @records("full_like")
-def full_like(a: Traced, fill_value: Any, dtype: Dtype = None) -> Traced:
+def full_like(a: Traced, fill_value: object, dtype: Dtype = None) -> Traced:
     """np.full_like."""
     kind = a.dtype if dtype is None else np.dtype(dtype)
     return Traced(broadcast_to(of_dtype(fill_value, kind, a.tensor.block), a.shape).tensor)
@@ -95,30 +98,30 @@ def reduced(name: str, x: Traced, axis: Axes, keepdims: bool = False) -> Traced:
     return Traced(x.tensor.op(name, x.tensor, axes=axes_of(x, axis), keepdims=keepdims))
 
 
-def _summed(op: str, of_numpy: Callable[[Array], Any], neutral: float) -> Callable[..., Traced]:
+def _summed(op: str, of_numpy: Callable[[Array], Array], neutral: float) -> Callable[..., Traced]:
     def call(
-        a: Traced, axis: Axes = None, dtype: Dtype = None, keepdims: bool = False, initial: Any = None, where: Any = True
+        a: Traced, axis: Axes = None, dtype: Dtype = None, keepdims: bool = False, initial: object = None, where: object = True
     ) -> Traced:
         kind = of_numpy(np.zeros(1, a.dtype)).dtype if dtype is None else np.dtype(dtype)
         result = reduced(op, astype(_kept(a, where, neutral), kind), axis, keepdims)
         if initial is None:
             return result
         start = of_dtype(initial, kind, a.tensor.block)
-        return cast("Traced", result + start if op == "reduce_sum" else result * start)
+        return result + start if op == "reduce_sum" else result * start
 
     return call
 
 
-def _kept(a: Traced, where: Any, neutral: float) -> Traced:
+def _kept(a: Traced, where: object, neutral: float) -> Traced:
     """`a`, or a neutral element where it does not count."""
-    return a if where is True else cast("Traced", np.where(where, a, np.asarray(neutral).astype(a.dtype)))
+    return a if where is True else traced.where(where, a, np.asarray(neutral).astype(a.dtype))
 
 
 FUNCTIONS |= {"sum": _summed("reduce_sum", np.sum, 0), "prod": _summed("reduce_prod", np.prod, 1)}
 
 
-def _extreme(op: str, of_two: str) -> Callable[..., Any]:
-    def call(a: Traced, axis: Axes = None, keepdims: bool = False, initial: Any = None) -> Any:
+def _extreme(op: str, of_two: str) -> Callable[..., Traced]:
+    def call(a: Traced, axis: Axes = None, keepdims: bool = False, initial: object = None) -> Traced:
         result = reduced(op, a, axis, keepdims)
         return result if initial is None else getattr(np, of_two)(result, initial)
 
@@ -137,67 +140,69 @@ FUNCTIONS |= {"any": _truths("reduce_or"), "all": _truths("reduce_and")}
 
 
 @records("count_nonzero")
-def count_nonzero(a: Traced, axis: Axes = None, *, keepdims: bool = False) -> Any:
+def count_nonzero(a: Traced, axis: Axes = None, *, keepdims: bool = False) -> Traced:
     """np.count_nonzero."""
-    return np.sum(np.not_equal(a, 0), axis=axis, keepdims=keepdims)
+    return traced.sum(traced.not_equal(a, 0), axis=axis, keepdims=keepdims)
 
 
 @records("mean")
-def mean(a: Traced, axis: Axes = None, dtype: Dtype = None, keepdims: bool = False) -> Any:
+def mean(a: Traced, axis: Axes = None, dtype: Dtype = None, keepdims: bool = False) -> Traced:
     """np.mean."""
     kind = np.mean(np.zeros(1, a.dtype)).dtype if dtype is None else np.dtype(dtype)
     half = kind == np.float16  # is summed in float32, and rounded once
     wide = astype(a, np.dtype(np.float32) if half else kind)
     count = np.asarray(math.prod(a.shape[i] for i in axes_of(a, axis)), wide.dtype)
-    return astype(cast("Traced", reduced("reduce_sum", wide, axis, keepdims) / count), kind)
+    return astype(reduced("reduce_sum", wide, axis, keepdims) / count, kind)
 
 
 @records("var")
-def var(a: Traced, axis: Axes = None, dtype: Dtype = None, ddof: float = 0, keepdims: bool = False) -> Any:
+def var(a: Traced, axis: Axes = None, dtype: Dtype = None, ddof: float = 0, keepdims: bool = False) -> Traced:
     """np.var."""
     kind = np.mean(np.zeros(1, a.dtype)).dtype if dtype is None else np.dtype(dtype)
     half = kind == np.float16
     wide = astype(a, np.dtype(np.float32) if half else kind)
     far = wide - mean(wide, axis, keepdims=True)
-    square = np.real(far * np.conjugate(far)) if wide.dtype.kind == "c" else far * far
+    square = traced.real(far * traced.conjugate(far)) if wide.dtype.kind == "c" else far * far
     count = math.prod(a.shape[i] for i in axes_of(a, axis)) - ddof
     result = reduced("reduce_sum", square, axis, keepdims) / np.asarray(count, square.dtype)
     return astype(result, kind) if half else result
 
 
 @records("std")
-def std(a: Traced, axis: Axes = None, dtype: Dtype = None, ddof: float = 0, keepdims: bool = False) -> Any:
+def std(a: Traced, axis: Axes = None, dtype: Dtype = None, ddof: float = 0, keepdims: bool = False) -> Traced:
     """np.std."""
-    return np.sqrt(var(a, axis, dtype, ddof, keepdims))
+    return traced.sqrt(var(a, axis, dtype, ddof, keepdims))
 
 
 @records("ptp")
-def ptp(a: Traced, axis: Axes = None, *, keepdims: bool = False) -> Any:
+def ptp(a: Traced, axis: Axes = None, *, keepdims: bool = False) -> Traced:
     """np.ptp."""
-    return np.max(a, axis, keepdims=keepdims) - np.min(a, axis, keepdims=keepdims)
+    return traced.max(a, axis, keepdims=keepdims) - traced.min(a, axis, keepdims=keepdims)
 
 
 @records("average")
-def average(a: Any, axis: Axes = None, weights: Any = None, *, keepdims: bool = False) -> Any:
+def average(a: Traced, axis: Axes = None, weights: object = None, *, keepdims: bool = False) -> Traced:
     """np.average."""
     if weights is None:
-        return np.mean(a, axis, keepdims=keepdims)
-    shape, block = np.shape(a), block_of(a, weights)
-    if np.shape(weights) != shape:
+        return traced.mean(a, axis, keepdims=keepdims)
+    shape, block = traced.shape(a), block_of(a, weights)
+    if traced.shape(weights) != shape:
         axes = axes_of(of_value(a, block), axis)
-        if axis is None or np.shape(weights) != tuple(shape[i] for i in axes):
+        if axis is None or traced.shape(weights) != tuple(shape[i] for i in axes):
             raise ValueError("weights have the shape of the array, or of the axes that are averaged")
-        weights = np.reshape(np.transpose(weights, np.argsort(axes)), [n if i in axes else 1 for i, n in enumerate(shape)])
+        weights = traced.reshape(
+            traced.transpose(weights, np.argsort(axes)), [n if i in axes else 1 for i, n in enumerate(shape)]
+        )
     wide = broadcast_to(of_value(weights, block), shape)
-    return np.sum(a * wide, axis, keepdims=keepdims) / np.sum(wide, axis, keepdims=keepdims)
+    return traced.sum(a * wide, axis, keepdims=keepdims) / traced.sum(wide, axis, keepdims=keepdims)
 
 
-def _without_nan(name: str, neutral: float) -> Callable[..., Any]:
-    def call(a: Traced, axis: Axes = None, keepdims: bool = False) -> Any:
-        lost = np.isnan(a)
-        result = getattr(np, name)(np.where(lost, np.asarray(neutral, a.dtype), a), axis, keepdims=keepdims)
+def _without_nan(name: str, neutral: float) -> Callable[..., Traced]:
+    def call(a: Traced, axis: Axes = None, keepdims: bool = False) -> Traced:
+        lost = traced.isnan(a)
+        result = getattr(np, name)(traced.where(lost, np.asarray(neutral, a.dtype), a), axis, keepdims=keepdims)
         empty = FUNCTIONS["all"](lost, axis, keepdims=keepdims)
-        return np.where(empty, np.asarray(np.nan, a.dtype), result) if math.isinf(neutral) else result
+        return traced.where(empty, np.asarray(np.nan, a.dtype), result) if math.isinf(neutral) else result
 
     return call
 
@@ -207,10 +212,10 @@ FUNCTIONS |= {"nanmax": _without_nan("max", -math.inf), "nanmin": _without_nan("
 
 
 @records("nanmean")
-def nanmean(a: Traced, axis: Axes = None, keepdims: bool = False) -> Any:
+def nanmean(a: Traced, axis: Axes = None, keepdims: bool = False) -> Traced:
     """np.nanmean."""
-    count = np.sum(~np.isnan(a), axis, keepdims=keepdims)
-    return np.nansum(a, axis, keepdims=keepdims) / count.astype(a.dtype)
+    count = traced.sum(~traced.isnan(a), axis, keepdims=keepdims)
+    return traced.nansum(a, axis, keepdims=keepdims) / count.astype(a.dtype)
 
 
 def _place(name: str) -> Callable[..., Traced]:
@@ -251,7 +256,7 @@ for _ufunc, _op in (("maximum", "cummax"), ("minimum", "cummin")):
     REDUCED[_ufunc, "accumulate"] = lambda a, axis=0, f=_op: Traced(a.tensor.op(f, a.tensor, axis=_axis(a.ndim, axis)))
 for _ufunc in ("add", "subtract", "multiply", "divide", "maximum", "minimum"):
     REDUCED[_ufunc, "outer"] = lambda x, y, f=_ufunc: getattr(np, f)(
-        np.reshape(x, (*np.shape(x), *[1] * np.ndim(y))), np.reshape(y, np.shape(y))
+        traced.reshape(x, (*traced.shape(x), *[1] * traced.ndim(y))), traced.reshape(y, traced.shape(y))
     )
 
 
@@ -267,7 +272,7 @@ def swapaxes(a: Traced, axis1: int, axis2: int) -> Traced:
 
 
 @records("moveaxis", view=True)
-def moveaxis(a: Traced, source: Any, destination: Any) -> Traced:
+def moveaxis(a: Traced, source: Axes, destination: Axes) -> Traced:
     """np.moveaxis."""
     moved, places = axes_of(a, source), axes_of(a, destination)
     order = [i for i in range(a.ndim) if i not in moved]
@@ -296,7 +301,7 @@ def ravel(a: Traced) -> Traced:
 
 
 @records("expand_dims", view=True)
-def expand_dims(a: Traced, axis: Any) -> Traced:
+def expand_dims(a: Traced, axis: int | Sequence[int]) -> Traced:
     """np.expand_dims."""
     given = [axis] if isinstance(axis, int) else list(axis)
     rank = a.ndim + len(given)
@@ -313,13 +318,13 @@ def squeeze(a: Traced, axis: Axes = None) -> Traced:
     return reshape(a, [n for i, n in enumerate(a.shape) if i not in dropped])
 
 
-def _at_least(rank: int) -> Callable[..., Any]:
-    def one(x: Any) -> Any:
-        missing = rank - np.ndim(x)
+def _at_least(rank: int) -> Callable[..., object]:
+    def one(x: Traced) -> Traced:
+        missing = rank - traced.ndim(x)
         if missing <= 0:
             return x
-        before = missing if rank < 3 else {0: 1, 1: 1, 2: 0}[np.ndim(x)]
-        return np.reshape(x, (*[1] * before, *np.shape(x), *[1] * (missing - before)))
+        before = missing if rank < 3 else {0: 1, 1: 1, 2: 0}[traced.ndim(x)]
+        return traced.reshape(x, (*[1] * before, *traced.shape(x), *[1] * (missing - before)))
 
     return lambda *arys: one(arys[0]) if len(arys) == 1 else tuple(map(one, arys))
 
@@ -341,64 +346,64 @@ def concatenate(arrays: Sequence[object], /, axis: int | None = 0, *, dtype: Dty
 
 
 @records("stack")
-def stack(arrays: Sequence[Any], axis: int = 0) -> Traced:
+def stack(arrays: Sequence[object], axis: int = 0) -> Traced:
     """np.stack."""
     block = block_of(*arrays)
     return concatenate([expand_dims(of_value(x, block), axis) for x in arrays], axis)
 
 
 @records("vstack")
-def vstack(tup: Sequence[Any]) -> Any:
+def vstack(tup: Sequence[object]) -> Traced:
     """np.vstack."""
-    return concatenate([np.atleast_2d(x) for x in tup])
+    return concatenate([traced.atleast_2d(x) for x in tup])
 
 
 @records("hstack")
-def hstack(tup: Sequence[Any]) -> Any:
+def hstack(tup: Sequence[object]) -> Traced:
     """np.hstack."""
-    parts = [np.atleast_1d(x) for x in tup]
-    return concatenate(parts, 0 if np.ndim(parts[0]) == 1 else 1)
+    parts = [traced.atleast_1d(x) for x in tup]
+    return concatenate(parts, 0 if traced.ndim(parts[0]) == 1 else 1)
 
 
 @records("dstack")
-def dstack(tup: Sequence[Any]) -> Any:
+def dstack(tup: Sequence[object]) -> Traced:
     """np.dstack."""
-    return concatenate([np.atleast_3d(x) for x in tup], 2)
+    return concatenate([traced.atleast_3d(x) for x in tup], 2)
 
 
 @records("column_stack")
-def column_stack(tup: Sequence[Any]) -> Any:
+def column_stack(tup: Sequence[object]) -> Traced:
     """np.column_stack."""
-    return concatenate([np.reshape(x, (-1, 1)) if np.ndim(x) < 2 else x for x in tup], 1)
+    return concatenate([traced.reshape(x, (-1, 1)) if traced.ndim(x) < 2 else x for x in tup], 1)
 
 
 @records("append")
-def append(arr: Any, values: Any, axis: int | None = None) -> Any:
+def append(arr: object, values: object, axis: int | None = None) -> Traced:
     """np.append."""
     return concatenate([arr, values], axis)
 
 
 @records("block")
-def block(arrays: Any) -> Any:
+def block(arrays: Nested) -> Traced:
     """np.block."""
 
-    def depth(x: Any) -> int:
+    def depth(x: Nested) -> int:
         return 1 + depth(x[0]) if isinstance(x, list) else 0
 
-    def joined(x: Any, axis: int) -> Any:
+    def joined(x: Nested, axis: int) -> Traced:
         if isinstance(x, list):
             return concatenate([joined(y, axis + 1) for y in x], axis)
-        return np.reshape(x, (*[1] * (rank - np.ndim(x)), *np.shape(x)))
+        return traced.reshape(x, (*[1] * (rank - traced.ndim(x)), *traced.shape(x)))
 
-    def leaves(x: Any) -> list[Any]:
+    def leaves(x: Nested) -> list[Traced]:
         return [z for y in x for z in leaves(y)] if isinstance(x, list) else [x]
 
-    rank = max(depth(arrays), *(np.ndim(x) for x in leaves(arrays)))
+    rank = max(depth(arrays), *(traced.ndim(x) for x in leaves(arrays)))
     return joined(arrays, rank - depth(arrays))
 
 
 @records("array_split", view=True)
-def array_split(ary: Traced, indices_or_sections: Any, axis: int = 0) -> list[Traced]:
+def array_split(ary: Traced, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Traced]:
     """np.array_split."""
     at, n = _axis(ary.ndim, axis), ary.shape[axis]
     if isinstance(indices_or_sections, int):
@@ -412,7 +417,7 @@ def array_split(ary: Traced, indices_or_sections: Any, axis: int = 0) -> list[Tr
 
 
 @records("split", view=True)
-def split(ary: Traced, indices_or_sections: Any, axis: int = 0) -> list[Traced]:
+def split(ary: Traced, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Traced]:
     """np.split."""
     if isinstance(indices_or_sections, int) and ary.shape[axis] % indices_or_sections:
         raise ValueError("array split does not result in an equal division")
@@ -434,7 +439,7 @@ def unstack(x: Traced, /, *, axis: int = 0) -> tuple[Traced, ...]:
 
 
 @records("tile")
-def tile(A: Traced, reps: Any) -> Traced:
+def tile(A: Traced, reps: int | Sequence[int]) -> Traced:
     """np.tile."""
     counts = [reps] if isinstance(reps, int) else list(reps)
     rank = max(A.ndim, len(counts))
@@ -443,7 +448,7 @@ def tile(A: Traced, reps: Any) -> Traced:
 
 
 @records("repeat")
-def repeat(a: Traced, repeats: Any, axis: int | None = None) -> Traced:
+def repeat(a: Traced, repeats: Traced | Array | int, axis: int | None = None) -> Traced:
     """np.repeat, by numbers that are known."""
     if isinstance(repeats, Traced):
         raise refused("np.repeat by a traced array", "how many elements it gives depends on values")
@@ -452,7 +457,7 @@ def repeat(a: Traced, repeats: Any, axis: int | None = None) -> Traced:
 
 
 @records("roll")
-def roll(a: Traced, shift: Any, axis: Any = None) -> Traced:
+def roll(a: Traced, shift: int | Sequence[int] | Traced, axis: Axes = None) -> Traced:
     """np.roll."""
     if isinstance(shift, Traced):
         raise refused("np.roll by a traced number", None, "np.take at (np.arange(n) - shift) % n")
@@ -489,7 +494,7 @@ def rot90(m: Traced, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Traced:
 
 
 @records("pad")
-def pad(array: Traced, pad_width: Any, mode: Any = "constant", constant_values: Any = 0) -> Traced:
+def pad(array: Traced, pad_width: int | Sequence[object], mode: Mode = "constant", constant_values: Traced | float = 0) -> Traced:
     """np.pad by one constant, by the edges, by reflection or by repetition."""
     widths = np.broadcast_to(np.asarray(pad_width), (array.ndim, 2)).tolist()
     if mode != "constant":
@@ -498,7 +503,7 @@ def pad(array: Traced, pad_width: Any, mode: Any = "constant", constant_values: 
         for i, (low, high) in enumerate(widths):
             array = take(array, np.pad(np.arange(array.shape[i]), (low, high), mode), i)
         return array
-    if isinstance(constant_values, Traced) or np.ndim(constant_values):
+    if isinstance(constant_values, Traced) or traced.ndim(constant_values):
         raise refused("np.pad with more than one constant", None, "np.concatenate joins others")
     low, high = ([w[k] for w in widths] for k in (0, 1))
     number = np.asarray(constant_values).astype(array.dtype).item()
@@ -506,18 +511,18 @@ def pad(array: Traced, pad_width: Any, mode: Any = "constant", constant_values: 
 
 
 @records("broadcast_arrays", view=True)
-def broadcast_arrays(*args: Any) -> tuple[Traced, ...]:
+def broadcast_arrays(*args: Traced) -> tuple[Traced, ...]:
     """np.broadcast_arrays."""
-    block, shape = block_of(*args), np.broadcast_shapes(*map(np.shape, args))
+    block, shape = block_of(*args), np.broadcast_shapes(*map(traced.shape, args))
     return tuple(broadcast_to(of_value(x, block), shape) for x in args)
 
 
 @records("meshgrid")
-def meshgrid(*xi: Any, indexing: str = "xy") -> tuple[Any, ...]:
+def meshgrid(*xi: Traced, indexing: str = "xy") -> tuple[Traced, ...]:
     """np.meshgrid."""
     swap = indexing == "xy" and len(xi) > 1
     order = [1, 0, *range(2, len(xi))] if swap else list(range(len(xi)))
-    shape = [int(np.size(xi[i])) for i in order]
+    shape = [int(traced.size(xi[i])) for i in order]
     block = block_of(*xi)
     wide = [[-1 if order[k] == i else 1 for k in range(len(xi))] for i in range(len(xi))]
     return tuple(broadcast_to(reshape(of_value(x, block), w), shape) for x, w in zip(xi, wide, strict=True))
@@ -535,7 +540,7 @@ def take(a: Traced, indices: object, axis: int | None = None) -> Traced:
 
 
 @records("take_along_axis")
-def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Traced:
+def take_along_axis(arr: Traced, indices: Traced, axis: int | None = -1) -> Traced:
     """np.take_along_axis."""
     block = block_of(arr, indices)
     x, at = of_value(arr, block), of_value(indices, block)
@@ -557,9 +562,9 @@ def diagonal(a: Traced, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Trac
 
 
 @records("trace")
-def trace(a: Traced, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Dtype = None) -> Any:
+def trace(a: Traced, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Dtype = None) -> Traced:
     """np.trace."""
-    return np.sum(diagonal(a, offset, axis1, axis2), axis=-1, dtype=dtype)
+    return traced.sum(diagonal(a, offset, axis1, axis2), axis=-1, dtype=dtype)
 
 
 @records("diag")
@@ -570,11 +575,11 @@ def diag(v: Traced, k: int = 0) -> Traced:
     n = v.shape[0] + abs(k)
     places = np.eye(n, k=k, dtype=bool)
     row = np.clip(np.arange(n)[:, None] - max(-k, 0), 0, max(v.shape[0] - 1, 0)) + np.zeros((n, n), np.int64)
-    return cast("Traced", np.where(places, take(v, row), np.zeros((), v.dtype)))
+    return traced.where(places, take(v, row), np.zeros((), v.dtype))
 
 
-def _triangle(kept: Callable[..., Array]) -> Callable[..., Any]:
-    return lambda m, k=0: np.where(kept(np.ones(m.shape[-2:], np.bool_), k), m, np.zeros((), m.dtype))
+def _triangle(kept: Callable[..., Array]) -> Callable[..., Traced]:
+    return lambda m, k=0: traced.where(kept(np.ones(m.shape[-2:], np.bool_), k), m, np.zeros((), m.dtype))
 
 
 FUNCTIONS |= {"tril": _triangle(lambda x, k: np.tril(x, k)), "triu": _triangle(lambda x, k: np.triu(x, k))}
@@ -595,24 +600,26 @@ def where(condition: object, x: object = None, y: object = None, /) -> Traced:
 
 
 @records("select")
-def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
+def select(condlist: Sequence[Traced], choicelist: Sequence[Traced], default: Traced | float = 0) -> Traced | float:
     """np.select."""
-    pairs = list(zip(condlist, choicelist, strict=True))
-    return reduce(lambda rest, pair: np.where(pair[0], pair[1], rest), reversed(pairs), default)
+    chosen = default
+    for condition, choice in reversed(list(zip(condlist, choicelist, strict=True))):
+        chosen = traced.where(condition, choice, chosen)
+    return chosen
 
 
 @records("choose")
-def choose(a: Any, choices: Sequence[Any]) -> Any:
+def choose(a: Traced, choices: Sequence[Traced]) -> Traced:
     """np.choose; a number that is out of range takes the last choice."""
-    return reduce(lambda rest, i: np.where(np.equal(a, i), choices[i], rest), range(len(choices) - 1), choices[-1])
+    return reduce(lambda rest, i: traced.where(traced.equal(a, i), choices[i], rest), range(len(choices) - 1), choices[-1])
 
 
 @records("clip")
-def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
+def clip(a: Traced, a_min: object = None, a_max: object = None, *, min: object = None, max: object = None) -> Traced:
     """np.clip."""
     low, high = a_min if min is None else min, a_max if max is None else max
-    a = a if low is None else np.maximum(a, low)
-    return a if high is None else np.minimum(a, high)
+    a = a if low is None else traced.maximum(a, low)
+    return a if high is None else traced.minimum(a, high)
 
 
 @records("sort")
@@ -637,7 +644,7 @@ FUNCTIONS |= {
 
 
 @records("quantile")
-def quantile(a: Traced, q: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+def quantile(a: Traced, q: float | Array, axis: Axes = None, *, keepdims: bool = False) -> Traced:
     """np.quantile, linear between elements."""
     axes = axes_of(a, axis)
     rest = [i for i in range(a.ndim) if i not in axes]
@@ -649,8 +656,8 @@ def quantile(a: Traced, q: Any, axis: Any = None, *, keepdims: bool = False) -> 
     part = (place - low).reshape([*place.shape, *[1] * len(rest)]).astype(wide.dtype)
     ordered = sort(flat, 0)
     first, second = take(ordered, low, 0), take(ordered, np.minimum(low + 1, n - 1), 0)
-    found: Any = np.where(part == 0, first, first + (second - first) * part)
-    found = np.where(np.any(np.isnan(flat), 0), np.asarray(np.nan, wide.dtype), found)
+    found = traced.where(part == 0, first, first + (second - first) * part)
+    found = traced.where(traced.any(traced.isnan(flat), 0), np.asarray(np.nan, wide.dtype), found)
     shape = [*place.shape, *(1 if i in axes else m for i, m in enumerate(a.shape))]
     return reshape(found, shape) if keepdims else found
 
@@ -662,21 +669,21 @@ FUNCTIONS |= {
 
 
 @records("searchsorted")
-def searchsorted(a: Any, v: Any, side: str = "left") -> Any:
+def searchsorted(a: Traced, v: Traced, side: str = "left") -> Traced:
     """np.searchsorted."""
     values = of_value(v, block_of(a, v))
-    below = np.less if side == "left" else np.less_equal
-    return np.sum(below(np.reshape(a, [-1, *[1] * values.ndim]), values[None]), axis=0)
+    below = traced.less if side == "left" else traced.less_equal
+    return traced.sum(below(traced.reshape(a, [-1, *[1] * values.ndim]), values[None]), axis=0)
 
 
 @records("digitize")
-def digitize(x: Any, bins: Any, right: bool = False) -> Any:
+def digitize(x: Traced, bins: Traced, right: bool = False) -> Traced:
     """np.digitize, of bins that increase."""
     return searchsorted(bins, x, "left" if right else "right")
 
 
 @records("interp")
-def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any:
+def interp(x: Traced, xp: Traced, fp: Traced, left: object = None, right: object = None) -> Traced:
     """np.interp."""
     block = block_of(x, xp, fp)
     at, xs, ys = (of_dtype(v, np.dtype(np.float64), block) for v in (x, xp, fp))
@@ -684,21 +691,21 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any
     i = np.clip(searchsorted(xs, at, "right") - 1, 0, max(n - 2, 0))
     j = np.minimum(i + 1, n - 1)
     x0, x1, y0, y1 = xs[i], xs[j], ys[i], ys[j]
-    found = y0 + (at - x0) * np.where(x1 == x0, 0.0, (y1 - y0) / np.where(x1 == x0, 1.0, x1 - x0))
-    found = np.where(at < xs[0], ys[0] if left is None else left, found)
-    found = np.where(at >= xs[n - 1], ys[n - 1], found)
-    return found if right is None else np.where(at > xs[n - 1], right, found)
+    found = y0 + (at - x0) * traced.where(x1 == x0, 0.0, (y1 - y0) / traced.where(x1 == x0, 1.0, x1 - x0))
+    found = traced.where(at < xs[0], ys[0] if left is None else left, found)
+    found = traced.where(at >= xs[n - 1], ys[n - 1], found)
+    return found if right is None else traced.where(at > xs[n - 1], right, found)
 
 
 @records("isin")
-def isin(element: Any, test_elements: Any, *, invert: bool = False) -> Any:
+def isin(element: Traced, test_elements: Traced, *, invert: bool = False) -> Traced:
     """np.isin."""
-    found = np.any(np.equal(np.expand_dims(element, -1), np.reshape(test_elements, -1)), axis=-1)
+    found = traced.any(traced.equal(traced.expand_dims(element, -1), traced.reshape(test_elements, -1)), axis=-1)
     return ~found if invert else found
 
 
 @records("bincount")
-def bincount(x: Traced, weights: Any = None, minlength: int = 0) -> Any:
+def bincount(x: Traced, weights: object = None, minlength: int = 0) -> Traced:
     """np.bincount: the length of the result is `minlength`, and a larger number is an error."""
     if not minlength:
         raise refused("np.bincount without `minlength`", *_MANY)
@@ -731,98 +738,100 @@ def imag(val: Traced) -> Traced:
 
 
 @records("angle")
-def angle(z: Any, deg: bool = False) -> Any:
+def angle(z: Traced, deg: bool = False) -> Traced:
     """np.angle."""
-    found = np.arctan2(imag(z), real(z))
-    return np.degrees(found) if deg else found
+    found = traced.arctan2(imag(z), real(z))
+    return traced.degrees(found) if deg else found
 
 
 @records("round", "around")
-def rounded(a: Traced, decimals: int = 0) -> Any:
+def rounded(a: Traced, decimals: int = 0) -> Traced:
     """np.round."""
     if a.dtype.kind in "iub" and decimals >= 0:
         return Traced(a.tensor) if a.dtype.kind != "b" else a.astype(np.float16)
     if a.dtype.kind != "f":
         raise refused(f"np.round of {a.dtype} to {decimals} decimals")
     if decimals == 0:
-        return np.rint(a)
+        return traced.rint(a)
     scale = np.asarray(10.0 ** abs(decimals), a.dtype)
-    return np.rint(a * scale) / scale if decimals > 0 else np.rint(a / scale) * scale
+    return traced.rint(a * scale) / scale if decimals > 0 else traced.rint(a / scale) * scale
 
 
 @records("fix")
-def fix(x: Any) -> Any:
+def fix(x: Traced) -> Traced:
     """np.fix."""
-    return np.trunc(x)
+    return traced.trunc(x)
 
 
 @records("nan_to_num")
-def nan_to_num(x: Traced, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+def nan_to_num(
+    x: Traced, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Traced:
     """np.nan_to_num, of real numbers."""
     if x.dtype.kind != "f":
         return x
     ends = np.finfo(x.dtype)
     high, low = (np.asarray(v if g is None else g, x.dtype) for v, g in ((ends.max, posinf), (ends.min, neginf)))
-    found = np.where(np.isnan(x), np.asarray(nan, x.dtype), x)
-    return np.where(found == np.inf, high, np.where(found == -np.inf, low, found))
+    found = traced.where(traced.isnan(x), np.asarray(nan, x.dtype), x)
+    return traced.where(found == np.inf, high, traced.where(found == -np.inf, low, found))
 
 
 @records("isclose")
-def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
+def isclose(a: Traced, b: Traced, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Traced:
     """np.isclose."""
-    near = np.isfinite(b) & (np.abs(a - b) <= atol + rtol * np.abs(b)) | (a == b)
-    return near | (np.isnan(a) & np.isnan(b)) if equal_nan else near
+    near = traced.isfinite(b) & (traced.abs(a - b) <= atol + rtol * traced.abs(b)) | traced.equal(a, b)
+    return near | (traced.isnan(a) & traced.isnan(b)) if equal_nan else near
 
 
 @records("allclose")
-def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
+def allclose(a: Traced, b: Traced, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Traced:
     """np.allclose, as an array of one truth value."""
-    return np.all(isclose(a, b, rtol, atol, equal_nan))
+    return traced.all(isclose(a, b, rtol, atol, equal_nan))
 
 
 @records("array_equal")
-def array_equal(a1: Any, a2: Any) -> Any:
+def array_equal(a1: Traced, a2: Traced) -> Traced | bool:
     """np.array_equal, as an array of one truth value if the shapes are equal."""
-    return np.all(np.equal(a1, a2)) if np.shape(a1) == np.shape(a2) else False
+    return traced.all(traced.equal(a1, a2)) if traced.shape(a1) == traced.shape(a2) else False
 
 
 FUNCTIONS |= {"isposinf": lambda x: x == np.inf, "isneginf": lambda x: x == -np.inf}
 
 
 @records("sinc")
-def sinc(x: Any) -> Any:
+def sinc(x: Traced) -> Traced:
     """np.sinc."""
     wide = x if x.dtype.kind == "f" else x.astype(np.float64)
-    angle = np.where(wide == 0, np.asarray(1e-20 if wide.dtype != np.float16 else 1e-7, wide.dtype), wide) * np.asarray(
+    angle = traced.where(wide == 0, np.asarray(1e-20 if wide.dtype != np.float16 else 1e-7, wide.dtype), wide) * np.asarray(
         np.pi, wide.dtype
     )
-    return np.sin(angle) / angle
+    return traced.sin(angle) / angle
 
 
 @records("diff")
-def diff(a: Traced, n: int = 1, axis: int = -1) -> Any:
+def diff(a: Traced, n: int = 1, axis: int = -1) -> Traced:
     """np.diff."""
     before = (slice(None),) * _axis(a.ndim, axis)
-    minus: Any = np.not_equal if a.dtype == np.bool_ else np.subtract
+    minus = traced.not_equal if a.dtype == np.bool_ else traced.subtract
     return reduce(lambda x, _: minus(x[(*before, slice(1, None))], x[(*before, slice(None, -1))]), range(n), a)
 
 
 @records("ediff1d")
-def ediff1d(ary: Traced) -> Any:
+def ediff1d(ary: Traced) -> Traced:
     """np.ediff1d."""
     return diff(ravel(ary))
 
 
 @records("gradient")
-def gradient(f: Traced, *varargs: Any, axis: Axes = None) -> Any:
+def gradient(f: Traced, *varargs: Traced | float, axis: Axes = None) -> Traced | tuple[Traced, ...]:
     """np.gradient, of samples at equal distances."""
     axes = axes_of(f, axis)
     steps = varargs if len(varargs) == len(axes) else (varargs or (1.0,)) * len(axes)
-    if any(np.ndim(h) for h in steps):
+    if any(traced.ndim(h) for h in steps):
         raise refused("np.gradient of samples at other than equal distances")
 
-    def along(i: int, h: Any) -> Any:
-        def part(*cut: int | None) -> Any:
+    def along(i: int, h: Traced | float) -> Traced:
+        def part(*cut: int | None) -> Traced:
             return f[(*[slice(None)] * i, slice(*cut))]
 
         ends = (part(1, 2) - part(0, 1)) / h, (part(-1, None) - part(-2, -1)) / h
@@ -833,77 +842,77 @@ def gradient(f: Traced, *varargs: Any, axis: Axes = None) -> Any:
 
 
 @records("trapezoid")
-def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Any:
+def trapezoid(y: Traced, x: object = None, dx: float = 1.0, axis: int = -1) -> Traced:
     """np.trapezoid."""
-    before = (slice(None),) * (axis % np.ndim(y))
-    step = dx if x is None else np.diff(x, axis=axis if np.ndim(x) > 1 else -1)
-    if x is not None and np.ndim(x) == 1:
-        step = np.reshape(step, [-1 if i == axis % np.ndim(y) else 1 for i in range(np.ndim(y))])
-    return np.sum(step * (y[(*before, slice(1, None))] + y[(*before, slice(None, -1))]) / 2.0, axis=axis)
+    before = (slice(None),) * (axis % traced.ndim(y))
+    step = dx if x is None else traced.diff(x, axis=axis if traced.ndim(x) > 1 else -1)
+    if x is not None and traced.ndim(x) == 1:
+        step = traced.reshape(step, [-1 if i == axis % traced.ndim(y) else 1 for i in range(traced.ndim(y))])
+    return traced.sum(step * (y[(*before, slice(1, None))] + y[(*before, slice(None, -1))]) / 2.0, axis=axis)
 
 
 @records("polyval")
-def polyval(p: Any, x: Any) -> Any:
+def polyval(p: Traced, x: Traced) -> Traced:
     """np.polyval."""
     coefficients = p if isinstance(p, Traced) else np.asarray(p)
-    return reduce(lambda y, c: y * x + c, [coefficients[i] for i in range(len(coefficients))], np.zeros_like(x))
+    return reduce(lambda y, c: y * x + c, [coefficients[i] for i in range(len(coefficients))], traced.zeros_like(x))
 
 
 @records("vander")
-def vander(x: Traced, N: int | None = None, increasing: bool = False) -> Any:
+def vander(x: Traced, N: int | None = None, increasing: bool = False) -> Traced:
     """np.vander."""
     n, wide = x.shape[0] if N is None else N, x.astype(np.promote_types(x.dtype, int))
-    powers = [wide**k if k else np.ones_like(wide) for k in range(n)]
+    powers = [wide**k if k else traced.ones_like(wide) for k in range(n)]
     return stack(powers if increasing else powers[::-1], 1)
 
 
 @records("convolve")
-def convolve(a: Any, v: Any, mode: str = "full") -> Any:
+def convolve(a: Traced, v: Traced, mode: str = "full") -> Traced:
     """np.convolve: one product with the windows of the longer operand."""
-    if np.size(v) > np.size(a):
+    if traced.size(v) > traced.size(a):
         a, v = v, a
-    n, m = int(np.size(a)), int(np.size(v))
+    n, m = int(traced.size(a)), int(traced.size(v))
     block = block_of(a, v)
     x, y = of_value(a, block), of_value(v, block)
     places = np.arange(n + m - 1)[:, None] - np.arange(m)
-    windows = np.where((places >= 0) & (places < n), x[np.clip(places, 0, n - 1)], np.zeros((), x.dtype))
+    windows = traced.where((places >= 0) & (places < n), x[np.clip(places, 0, n - 1)], np.zeros((), x.dtype))
     full = matmul(windows, y)
     start, size = {"full": (0, n + m - 1), "same": ((m - 1) // 2, n), "valid": (m - 1, n - m + 1)}[mode]
     return full[start : start + size]
 
 
 @records("correlate")
-def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
+def correlate(a: Traced, v: Traced, mode: str = "valid") -> Traced:
     """np.correlate, of a second operand that is not longer."""
-    if np.size(v) > np.size(a):
+    if traced.size(v) > traced.size(a):
         raise refused("np.correlate with a longer second operand")
-    return convolve(a, np.conjugate(np.flip(v)), mode)
+    return convolve(a, traced.conjugate(traced.flip(v)), mode)
 
 
 @records("cov")
-def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None) -> Any:
+def cov(m: Traced, y: object = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None) -> Traced:
     """np.cov."""
-    x: Any = np.atleast_2d(m) if rowvar or np.ndim(m) == 1 else np.transpose(m)
+    x = traced.atleast_2d(m) if rowvar or traced.ndim(m) == 1 else traced.transpose(m)
     if y is not None:
-        x = concatenate([x, np.atleast_2d(y) if rowvar or np.ndim(y) == 1 else np.transpose(y)])
+        x = concatenate([x, traced.atleast_2d(y) if rowvar or traced.ndim(y) == 1 else traced.transpose(y)])
     x = x.astype(np.result_type(x.dtype, np.float64))
-    x = x - np.mean(x, axis=1, keepdims=True)
+    x = x - traced.mean(x, axis=1, keepdims=True)
     count = x.shape[1] - (ddof if ddof is not None else 0 if bias else 1)
-    return squeeze(matmul(x, np.conjugate(x.T)) / float(count))
+    return squeeze(matmul(x, traced.conjugate(x.T)) / float(count))
 
 
 @records("corrcoef")
-def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:
+def corrcoef(x: Traced, y: object = None, rowvar: bool = True) -> Traced:
     """np.corrcoef."""
     c = cov(x, y, rowvar)
     if not c.ndim:
         return c / c
-    size: Any = np.sqrt(real(diagonal(c)))
-    return np.clip(c / size[:, None] / size[None, :], -1, 1)
+    size = traced.sqrt(real(diagonal(c)))
+    return traced.clip(c / size[:, None] / size[None, :], -1, 1)
 
 
 @records("apply_along_axis")
-def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Traced, *args: Any, **kwargs: Any) -> Any:
+def apply_along_axis(func1d: Callable[..., Traced], axis: int, arr: Traced, *args: Traced, **kwargs: Traced) -> Traced:
     """np.apply_along_axis: the function is traced once for each slice."""
     moved = moveaxis(arr, axis, -1)
     rows = reshape(moved, (-1, moved.shape[-1]))
@@ -954,7 +963,7 @@ for _name in (
     "min", "prod", "ravel", "repeat", "round", "squeeze", "std", "sum", "swapaxes", "take", "trace", "var", "searchsorted",
 ):  # fmt: skip
     setattr(Traced, _name, lambda self, *args, f=_name, **named: getattr(np, f)(self, *args, **named))
-for _name, _method in (("flatten", lambda x: copy(ravel(x))), ("conj", np.conjugate), ("conjugate", np.conjugate)):
+for _name, _method in (("flatten", lambda x: copy(ravel(x))), ("conj", traced.conjugate), ("conjugate", traced.conjugate)):
     setattr(Traced, _name, lambda self, f=_method: f(self))
 for _name, _property in (("mT", matrix_transpose), ("real", real), ("imag", imag)):
     setattr(Traced, _name, property(_property))

@@ -25,14 +25,17 @@ from ptir_tools.bridges.numpy_array import (
     records,
     refused,
     reshape,
+    traced,
 )
 from ptir_tools.bridges.numpy_functions import axes_of, diagonal, expand_dims, moveaxis, real, roll, squeeze, swapaxes
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any, cast
+from ptir_tools.core.typed import TypeAlias
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
+Order: TypeAlias = "float | str"  # of a norm
 
-def _matrix(name: str, a: Any, square: bool = True) -> Traced:
+
+def _matrix(name: str, a: Traced, square: bool = True) -> Traced:
     """`a` in the dtype in which NumPy computes. Raises as NumPy does for what is no stack of matrices."""
     if a.ndim < 2 or (square and a.shape[-1] != a.shape[-2]):
         raise np.linalg.LinAlgError(
@@ -44,7 +47,7 @@ def _matrix(name: str, a: Any, square: bool = True) -> Traced:
         raise TypeError("array type float16 is unsupported in linalg")
     if not a.size:
         raise refused(f"np.linalg.{name} of an empty array")
-    return cast("Traced", a)
+    return a
 
 
 def _each(one: Callable[..., list[Tensor]], *operands: Traced) -> list[Traced]:
@@ -56,35 +59,35 @@ def _each(one: Callable[..., list[Tensor]], *operands: Traced) -> list[Traced]:
 
 
 @records("dot")
-def dot(a: Any, b: Any) -> Any:
+def dot(a: Traced, b: Traced) -> Traced:
     """np.dot of at most two axes on the right. Raises UsageError for more, which np.matmul multiplies otherwise."""
-    if np.ndim(a) == 0 or np.ndim(b) == 0:
+    if traced.ndim(a) == 0 or traced.ndim(b) == 0:
         return a * b
-    if np.ndim(b) > 2:
+    if traced.ndim(b) > 2:
         raise refused("np.dot of a stack of matrices", None, "np.matmul multiplies stacks")
     return matmul(a, b)
 
 
 @records("vdot")
-def vdot(a: Any, b: Any) -> Any:
+def vdot(a: Traced, b: Traced) -> Traced:
     """np.vdot."""
-    return matmul(np.conjugate(np.ravel(a)), np.ravel(b))
+    return matmul(traced.conjugate(traced.ravel(a)), traced.ravel(b))
 
 
 @records("inner")
-def inner(a: Any, b: Any) -> Any:
+def inner(a: Traced, b: Traced) -> Traced:
     """np.inner."""
-    return a * b if np.ndim(a) == 0 or np.ndim(b) == 0 else tensordot(a, b, ([-1], [-1]))
+    return a * b if traced.ndim(a) == 0 or traced.ndim(b) == 0 else tensordot(a, b, ([-1], [-1]))
 
 
 @records("outer", "linalg.outer")
-def outer(a: Any, b: Any) -> Any:
+def outer(a: Traced, b: Traced) -> Traced:
     """np.outer."""
-    return np.reshape(a, (-1, 1)) * np.reshape(b, (1, -1))
+    return traced.reshape(a, (-1, 1)) * traced.reshape(b, (1, -1))
 
 
 @records("tensordot", "linalg.tensordot")
-def tensordot(a: Any, b: Any, axes: Any = 2) -> Traced:
+def tensordot(a: Traced, b: Traced, axes: int | Sequence[Axes] = 2) -> Traced:
     """np.tensordot: one product."""
     block = block_of(a, b)
     x, y = of_value(a, block), of_value(b, block)
@@ -97,63 +100,63 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Traced:
 
 
 @records("vecdot", "linalg.vecdot")
-def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+def vecdot(x1: Traced, x2: Traced, /, *, axis: int = -1) -> Traced:
     """np.vecdot."""
-    return np.sum(np.conjugate(x1) * x2, axis=axis, dtype=np.result_type(*(v.dtype for v in (x1, x2))))
+    return traced.sum(traced.conjugate(x1) * x2, axis=axis, dtype=np.result_type(*(v.dtype for v in (x1, x2))))
 
 
 FUNCTIONS |= {
     "linalg.matmul": matmul,
-    "matvec": lambda x1, x2, /: matmul(x1, np.expand_dims(x2, -1))[..., 0],
-    "vecmat": lambda x1, x2, /: matmul(np.conjugate(np.expand_dims(x1, -2)), x2)[..., 0, :],
+    "matvec": lambda x1, x2, /: matmul(x1, traced.expand_dims(x2, -1))[..., 0],
+    "vecmat": lambda x1, x2, /: matmul(traced.conjugate(traced.expand_dims(x1, -2)), x2)[..., 0, :],
     "linalg.diagonal": lambda x, /, *, offset=0: diagonal(x, offset, -2, -1),
-    "linalg.trace": lambda x, /, *, offset=0: np.sum(diagonal(x, offset, -2, -1), axis=-1),
+    "linalg.trace": lambda x, /, *, offset=0: traced.sum(diagonal(x, offset, -2, -1), axis=-1),
     "linalg.multi_dot": lambda arrays: reduce(matmul, arrays),
 }
 VIEWS |= {"linalg.diagonal"}
 
 
 @records("cross")
-def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Any:
+def cross(a: Traced, b: Traced, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Traced:
     """np.cross of vectors of three elements."""
     if axis is not None:
         axisa = axisb = axisc = axis
-    x, y = np.moveaxis(a, axisa, 0), np.moveaxis(b, axisb, 0)
+    x, y = traced.moveaxis(a, axisa, 0), traced.moveaxis(b, axisb, 0)
     if len(x) != 3 or len(y) != 3:
         raise refused("np.cross of vectors without three elements")
     turns = ((1, 2), (2, 0), (0, 1))
-    return np.stack([x[i] * y[j] - x[j] * y[i] for i, j in turns], axis=axisc)
+    return traced.stack([x[i] * y[j] - x[j] * y[i] for i, j in turns], axis=axisc)
 
 
 FUNCTIONS["linalg.cross"] = lambda x1, x2, /, *, axis=-1: cross(x1, x2, axis=axis)
 
 
 @records("kron")
-def kron(a: Any, b: Any) -> Any:
+def kron(a: Traced, b: Traced) -> Traced:
     """np.kron."""
-    rank = max(np.ndim(a), np.ndim(b))
-    m, n = ((1,) * (rank - np.ndim(v)) + np.shape(v) for v in (a, b))
-    x = np.reshape(a, [k for i in m for k in (i, 1)])
-    y = np.reshape(b, [k for i in n for k in (1, i)])
-    return np.reshape(x * y, [i * j for i, j in zip(m, n, strict=True)])
+    rank = max(traced.ndim(a), traced.ndim(b))
+    m, n = ((1,) * (rank - traced.ndim(v)) + traced.shape(v) for v in (a, b))
+    x = traced.reshape(a, [k for i in m for k in (i, 1)])
+    y = traced.reshape(b, [k for i in n for k in (1, i)])
+    return traced.reshape(x * y, [i * j for i, j in zip(m, n, strict=True)])
 
 
 @records("linalg.matrix_power")
-def matrix_power(a: Any, n: int) -> Any:
+def matrix_power(a: Traced, n: int) -> Traced:
     """np.linalg.matrix_power."""
     if n == 0:
-        return np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape) + np.zeros_like(a)
+        return traced.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape) + traced.zeros_like(a)
     square = inv(a) if n < 0 else a
-    result = None
+    powers = []  # those of two in the exponent
     for bit in reversed(bin(abs(n))[2:]):
         if bit == "1":
-            result = square if result is None else matmul(result, square)
-        square = matmul(square, square) if bit else square
-    return result
+            powers.append(square)
+        square = matmul(square, square)
+    return reduce(matmul, powers)
 
 
 @records("einsum")
-def einsum(subscripts: str, /, *operands: Any, optimize: Any = False) -> Any:
+def einsum(subscripts: str, /, *operands: Traced, optimize: object = False) -> Traced:
     """np.einsum: products of two operands after each other, each one product of matrices if it can be."""
     block = block_of(*operands)
     values = [of_value(x, block) for x in operands]
@@ -168,7 +171,7 @@ def einsum(subscripts: str, /, *operands: Any, optimize: Any = False) -> Any:
 
 
 @records("linalg.solve")
-def solve(a: Any, b: Any) -> Any:
+def solve(a: object, b: object) -> Traced:
     """np.linalg.solve, by elimination with exchanges of rows."""
     block = block_of(a, b)
     matrix, right = _matrix("solve", of_value(a, block)), of_value(b, block)
@@ -176,7 +179,7 @@ def solve(a: Any, b: Any) -> Any:
     right = reshape(right, (-1, 1)) if column else right
     dtype = np.result_type(matrix.dtype, right.dtype)
     batch = np.broadcast_shapes(matrix.shape[:-2], right.shape[:-2])
-    matrix, right = (astype(cast("Traced", np.broadcast_to(v, (*batch, *v.shape[-2:]))), dtype) for v in (matrix, right))
+    matrix, right = (astype(traced.broadcast_to(v, (*batch, *v.shape[-2:])), dtype) for v in (matrix, right))
     n, m = matrix.shape[-1], right.shape[-1]
 
     def one(x: Tensor, y: Tensor) -> list[Tensor]:
@@ -189,46 +192,46 @@ def solve(a: Any, b: Any) -> Any:
 
 
 @records("linalg.inv")
-def inv(a: Any) -> Any:
+def inv(a: Traced) -> Traced:
     """np.linalg.inv."""
     matrix = _matrix("inv", a)
     return solve(matrix, np.eye(matrix.shape[-1], dtype=matrix.dtype))
 
 
-def _eliminated(a: Traced) -> tuple[Any, Any]:
+def _eliminated(a: Traced) -> tuple[Traced, Traced]:
     """The diagonal after elimination, and the sign of the exchanges of rows."""
     factors, pivots = _each(exchanged_factors, a)
-    moved = np.not_equal(pivots, np.arange(1, a.shape[-1] + 1))
-    return diagonal(factors, 0, -2, -1), np.where(np.sum(moved, axis=-1) % 2 == 1, -1, 1)
+    moved = traced.not_equal(pivots, np.arange(1, a.shape[-1] + 1))
+    return diagonal(factors, 0, -2, -1), traced.where(traced.sum(moved, axis=-1) % 2 == 1, -1, 1)
 
 
 @records("linalg.det")
-def det(a: Any) -> Any:
+def det(a: Traced) -> Traced:
     """np.linalg.det."""
     matrix = _matrix("det", a)
     found, sign = _eliminated(matrix)
-    return np.prod(found, axis=-1) * sign.astype(matrix.dtype)
+    return traced.prod(found, axis=-1) * sign.astype(matrix.dtype)
 
 
 @records("linalg.slogdet")
-def slogdet(a: Any) -> Any:
+def slogdet(a: Traced) -> tuple[Traced, Traced]:
     """np.linalg.slogdet, as a pair."""
     matrix = _matrix("slogdet", a)
     found, sign = _eliminated(matrix)
-    size = np.abs(found)
-    units = found / np.where(size == 0, np.ones((), size.dtype), size).astype(matrix.dtype)
-    return np.prod(units, axis=-1) * sign.astype(matrix.dtype), np.sum(np.log(size), axis=-1)
+    size = traced.abs(found)
+    units = found / traced.where(size == 0, np.ones((), size.dtype), size).astype(matrix.dtype)
+    return traced.prod(units, axis=-1) * sign.astype(matrix.dtype), traced.sum(traced.log(size), axis=-1)
 
 
 @records("linalg.cholesky")
-def cholesky(a: Any, /, *, upper: bool = False) -> Any:
+def cholesky(a: Traced, /, *, upper: bool = False) -> Traced:
     """np.linalg.cholesky; NaN for a matrix that is not positive definite."""
     lower = Traced(factored(_matrix("cholesky", a).tensor, lower=True))
-    return np.conjugate(swapaxes(lower, -1, -2)) if upper else lower
+    return traced.conjugate(swapaxes(lower, -1, -2)) if upper else lower
 
 
 @records("linalg.qr")
-def qr(a: Any, mode: str = "reduced") -> Any:
+def qr(a: Traced, mode: str = "reduced") -> Traced | tuple[Traced, ...]:
     """np.linalg.qr: as a pair, or the triangle alone."""
     matrix = _matrix("qr", a, square=False)
     if mode not in ("reduced", "complete", "r"):
@@ -249,38 +252,44 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 
 
 @records("linalg.svd")
-def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
+def svd(
+    a: Traced, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False
+) -> tuple[Traced, Traced, Traced] | Traced:
     """np.linalg.svd, as a tuple of three."""
+    return _svd(a, full_matrices) if compute_uv else svdvals(a)
+
+
+def _svd(a: Traced, full_matrices: bool) -> tuple[Traced, Traced, Traced]:
     matrix = _matrix("svd", a, square=False)
     turned = matrix.shape[-2] < matrix.shape[-1]
     given = Traced(adjoint(matrix.tensor, conj=True)) if turned else matrix
     values, left, right = _each(lambda x: singular_vectors(x, full_matrices), given)
     if turned:
         left, right = (Traced(adjoint(x.tensor, conj=True)) for x in (right, left))
-    return (left, values, right) if compute_uv else values
+    return left, values, right
 
 
 @records("linalg.svdvals")
-def svdvals(x: Any, /) -> Any:
+def svdvals(x: Traced, /) -> Traced:
     """np.linalg.svdvals."""
-    return svd(x, full_matrices=False)[1]
+    return _svd(x, full_matrices=False)[1]
 
 
 @records("linalg.eigh")
-def eigh(a: Any, UPLO: str = "L") -> Any:
+def eigh(a: Traced, UPLO: str = "L") -> tuple[Traced, Traced]:
     """np.linalg.eigh, as a pair."""
     vectors, values = _each(lambda x: symmetric_vectors(x, UPLO.upper() == "L"), _matrix("eigh", a))
     return values, vectors
 
 
 @records("linalg.eigvalsh")
-def eigvalsh(a: Any, UPLO: str = "L") -> Any:
+def eigvalsh(a: Traced, UPLO: str = "L") -> Traced:
     """np.linalg.eigvalsh."""
     return eigh(a, UPLO)[0]
 
 
 @records("linalg.eigvals")
-def eigvals(a: Any) -> Any:
+def eigvals(a: Traced) -> Traced:
     """np.linalg.eigvals of complex matrices, in any order."""
     if a.dtype.kind != "c":
         why = "whether the eigenvalues are complex depends on values"
@@ -292,28 +301,28 @@ def eigvals(a: Any) -> Any:
 
 
 @records("linalg.pinv")
-def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
+def pinv(a: Traced, rcond: object = None, hermitian: bool = False, *, rtol: object = None) -> Traced:
     """np.linalg.pinv."""
-    u, s, vt = svd(a, full_matrices=False)
+    u, s, vt = _svd(a, full_matrices=False)
     ratio = 1e-15 if rcond is None and rtol is None else rtol if rcond is None else rcond
-    small = s <= np.asarray(ratio, s.dtype) * np.max(s, axis=-1, keepdims=True)
-    inverse: Any = np.where(small, np.zeros((), s.dtype), 1 / np.where(small, np.ones((), s.dtype), s))
-    turned, back = (np.conjugate(swapaxes(x, -1, -2)) for x in (vt, u))
+    small = s <= np.asarray(ratio, s.dtype) * traced.max(s, axis=-1, keepdims=True)
+    inverse = traced.where(small, np.zeros((), s.dtype), 1 / traced.where(small, np.ones((), s.dtype), s))
+    turned, back = (traced.conjugate(swapaxes(x, -1, -2)) for x in (vt, u))
     return matmul(turned, expand_dims(inverse.astype(u.dtype), -1) * back)
 
 
 @records("linalg.matrix_rank")
-def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
+def matrix_rank(A: Traced, tol: object = None, hermitian: bool = False, *, rtol: object = None) -> Traced:
     """np.linalg.matrix_rank."""
     s = svdvals(A)
     if tol is None:
         ratio = max(A.shape[-2:]) * np.finfo(s.dtype).eps if rtol is None else rtol
-        tol = np.max(s, axis=-1, keepdims=True) * np.asarray(ratio, s.dtype)
-    return np.count_nonzero(s > tol, axis=-1)
+        tol = traced.max(s, axis=-1, keepdims=True) * np.asarray(ratio, s.dtype)
+    return traced.count_nonzero(s > tol, axis=-1)
 
 
 @records("linalg.cond")
-def cond(x: Any, p: Any = None) -> Any:
+def cond(x: Traced, p: Order | None = None) -> Traced:
     """np.linalg.cond."""
     if p in (None, 2, -2):
         s = svdvals(x)
@@ -322,7 +331,7 @@ def cond(x: Any, p: Any = None) -> Any:
 
 
 @records("linalg.norm")
-def norm(x: Any, ord: Any = None, axis: Axes = None, keepdims: bool = False) -> Any:
+def norm(x: Traced, ord: Order | None = None, axis: Axes = None, keepdims: bool = False) -> Traced:
     """np.linalg.norm."""
     axes = axes_of(x, axis)
     wide = x if x.dtype.kind in "fc" else astype(x, np.dtype(np.float64))
@@ -336,48 +345,48 @@ def norm(x: Any, ord: Any = None, axis: Axes = None, keepdims: bool = False) -> 
 
 
 @records("linalg.vector_norm")
-def vector_norm(x: Any, /, *, axis: Axes = None, keepdims: bool = False, ord: Any = 2) -> Any:
+def vector_norm(x: Traced, /, *, axis: Axes = None, keepdims: bool = False, ord: Order = 2) -> Traced:
     """np.linalg.vector_norm."""
     return _vector_norm(x if x.dtype.kind in "fc" else astype(x, np.dtype(np.float64)), ord, axes_of(x, axis), keepdims)
 
 
 @records("linalg.matrix_norm")
-def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
+def matrix_norm(x: Traced, /, *, keepdims: bool = False, ord: Order = "fro") -> Traced:
     """np.linalg.matrix_norm."""
     return norm(x, ord, (-2, -1), keepdims)
 
 
-def _vector_norm(x: Traced, ord: Any, axes: list[int], keepdims: bool) -> Any:
+def _vector_norm(x: Traced, ord: Order, axes: list[int], keepdims: bool) -> Traced:
     along = tuple(axes)
     if isinstance(ord, str):
         raise ValueError(f"Invalid norm order '{ord}' for vectors")
     if ord == 2:
-        square = np.real(x * np.conjugate(x)) if x.dtype.kind == "c" else x * x
-        return np.sqrt(np.sum(square, along, keepdims=keepdims))
-    size = np.abs(x)
+        square = traced.real(x * traced.conjugate(x)) if x.dtype.kind == "c" else x * x
+        return traced.sqrt(traced.sum(square, along, keepdims=keepdims))
+    size = traced.abs(x)
     if ord == 0:
-        return np.sum((x != 0).astype(size.dtype), along, keepdims=keepdims)
+        return traced.sum((x != 0).astype(size.dtype), along, keepdims=keepdims)
     if math.isinf(ord):
-        return (np.max if ord > 0 else np.min)(size, axis=along, keepdims=keepdims)
+        return (traced.max if ord > 0 else traced.min)(size, axis=along, keepdims=keepdims)
     power = np.asarray(ord, size.dtype)
-    total = np.sum(size if ord == 1 else size**power, along, keepdims=keepdims)
+    total = traced.sum(size if ord == 1 else size**power, along, keepdims=keepdims)
     return total if ord == 1 else total ** (1 / power)
 
 
-def _matrix_norm(x: Traced, ord: Any, axes: list[int], keepdims: bool) -> Any:
+def _matrix_norm(x: Traced, ord: Order, axes: list[int], keepdims: bool) -> Traced:
     row, column = axes
     if ord in ("fro", "f"):
         return _vector_norm(x, 2, axes, keepdims)
     if ord in (1, -1, math.inf, -math.inf):
         summed, rest = (row, column) if abs(ord) == 1 else (column, row)
-        best = np.max if ord > 0 else np.min
-        sums = np.sum(np.abs(x), axis=summed, keepdims=True)
+        best = traced.max if ord > 0 else traced.min
+        sums = traced.sum(traced.abs(x), axis=summed, keepdims=True)
         found = best(sums, axis=rest, keepdims=True)
         return found if keepdims else squeeze(found, tuple(axes))
     if ord not in (2, -2, "nuc"):
         raise ValueError("Invalid norm order for matrices.")
     values = svdvals(moveaxis(x, (row, column), (-2, -1)))
-    found = np.sum(values, axis=-1) if ord == "nuc" else values[..., 0 if ord == 2 else -1]
+    found = traced.sum(values, axis=-1) if ord == "nuc" else values[..., 0 if ord == 2 else -1]
     return reshape(found, [1 if i in axes else n for i, n in enumerate(x.shape)]) if keepdims else found
 
 
@@ -387,7 +396,7 @@ def _matrix_norm(x: Traced, ord: Any, axes: list[int], keepdims: bool) -> Any:
 def _spectrum(name: str) -> Callable[..., Traced]:
     inverse = name[0] == "i"
 
-    def call(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Traced:
+    def call(a: Traced, n: int | None = None, axis: int = -1, norm: str | None = None) -> Traced:
         (at,) = axes_of(a, axis)
         given = a.shape[at]
         length = n if n is not None else (given - 1) * 2 if name == "irfft" else given
@@ -401,7 +410,7 @@ def _spectrum(name: str) -> Callable[..., Traced]:
         if name == "rfft":
             x = x.slice([0] * x.rank, [length // 2 + 1 if i == at else d for i, d in enumerate(a.shape)])
         factor = _scale(norm, inverse, length) * (length if inverse else 1)
-        result = cast("Traced", Traced(x) if factor == 1 else Traced(x) * factor)
+        result = Traced(x) if factor == 1 else Traced(x) * factor
         return real(result) if name == "irfft" else result
 
     return call
@@ -419,12 +428,12 @@ for _name in ("fft", "ifft", "rfft", "irfft"):
     FUNCTIONS[f"fft.{_name}"] = _spectrum(_name)
 
 
-def _along_axes(one: str, axes: Sequence[int] | None) -> Callable[..., Any]:
-    def call(a: Any, s: None = None, axes: Sequence[int] | None = axes, norm: str | None = None) -> Any:
+def _along_axes(one: str, axes: Sequence[int] | None) -> Callable[..., Traced]:
+    def call(a: Traced, s: None = None, axes: Sequence[int] | None = axes, norm: str | None = None) -> Traced:
         if s is not None:
             raise refused(f"`s` of np.fft.{one}n", None, "np.pad")
         for i in range(a.ndim) if axes is None else axes:
-            a = FUNCTIONS[f"fft.{one}"](a, None, i, norm)
+            a = _spectrum(one)(a, None, i, norm)
         return a
 
     return call
