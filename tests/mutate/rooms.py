@@ -178,7 +178,7 @@ ROOMS: dict[str, tuple[Part, ...]] = {
               " tools/timing plan/files"),
     ),
     "bridges": (
-        _part(_in(f"{_B}/onnx", "cells.py exporter.py emitter.py format.py idioms.py lowerings.py"),
+        _part(_in(f"{_B}/onnx", "cells.py computed.py exporter.py emitter.py format.py graph.py idioms.py lowerings.py"),
               "bridges/onnx/export"),
         _part(_in(f"{_B}/onnx", "torch_export.py"),
               "ptir/torch_ops engines/torch_arrays"),

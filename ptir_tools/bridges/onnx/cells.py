@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from itertools import product
 
-from ptir_tools.bridges.onnx.emitter import Emitter, Out
+from ptir_tools.bridges.onnx.emitter import Emitter
+from ptir_tools.bridges.onnx.graph import Out
 from ptir_tools.bridges.onnx.idioms import GROUPS, idiom, known, per_channel
 from ptir_tools.bridges.onnx.lowerings import in_bytes
 from ptir_tools.bridges.onnx.ops.elementwise import relu, sigmoid

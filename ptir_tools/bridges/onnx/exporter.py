@@ -6,7 +6,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 from ptir_tools.bridges.onnx import cells as cells  # whose idioms are declared
 from ptir_tools.bridges.onnx import forests as forests
-from ptir_tools.bridges.onnx.emitter import READY, Emitter, InError, Out, inner_reads, needed, read_by, rename
+from ptir_tools.bridges.onnx.emitter import READY, Emitter, InError
+from ptir_tools.bridges.onnx.graph import Out, inner_reads, needed, read_by, rename
 from ptir_tools.bridges.onnx.idioms import GROUPS, IDIOMS
 from ptir_tools.bridges.onnx.lowerings import CALLS, COMPOSED, LOWERINGS
 from ptir_tools.bridges.onnx.table import DOMAIN, METADATA, NUMBERS

@@ -260,7 +260,7 @@ def _filled(node: Node, shape: Array) -> Array | None:
     if dims is None or int(np.prod(dims, dtype=np.float64)) > 1 << 12:
         return None
     value = node.attr("value")
-    one = np.zeros(1, np.float32) if value is None else node.scope.importer.array(value)
+    one = np.zeros(1, np.float32) if value is None else node.scope.importer.stored.array(value)
     return np.full(dims, _scalar(one))
 
 

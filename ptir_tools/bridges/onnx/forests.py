@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
 
-from ptir_tools.bridges.onnx.emitter import READY, Emitter, Out
+from ptir_tools.bridges.onnx.emitter import READY, Emitter
+from ptir_tools.bridges.onnx.graph import Out
 from ptir_tools.bridges.onnx.idioms import GROUPS
 from ptir_tools.bridges.onnx.lowerings import calls
 from ptir_tools.bridges.onnx.ops.trees import ML, MODES, TARGET, decided

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     import onnx
     from google.protobuf import message as protobuf
 
-    from ptir_tools.bridges.onnx import exporter, importer, submodel, table
+    from ptir_tools.bridges.onnx import exporter, importer, listing, submodel, table
 else:
     onnx = lazy("onnx")
     protobuf = lazy("google.protobuf.message")
     exporter = lazy("ptir_tools.bridges.onnx.exporter")
     importer = lazy("ptir_tools.bridges.onnx.importer")
+    listing = lazy("ptir_tools.bridges.onnx.listing")
     submodel = lazy("ptir_tools.bridges.onnx.submodel")
     table = lazy("ptir_tools.bridges.onnx.table")
 
@@ -130,7 +131,7 @@ def outline(data: bytes) -> dict[str, object]:
     for graph in graphs:
         for node in graph.node:
             counts[f"{node.domain}.{node.op_type}".removeprefix("ai.onnx.").removeprefix(".")] += 1
-            graphs += [g for a in node.attribute for g in (*a.graphs, *([a.g] if a.HasField("g") else []))]
+            graphs += listing.graphs_of(node)
     return {
         "inputs": [_port(v) for v in model.graph.input if v.name not in held],
         "outputs": [_port(v) for v in model.graph.output],

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import isfinite, prod
 
-from ptir_tools.bridges.onnx.emitter import Emitter, Out, Tree
+from ptir_tools.bridges.onnx.emitter import Emitter, Tree
+from ptir_tools.bridges.onnx.graph import Out
 from ptir_tools.bridges.onnx.lowerings import convolved, in_bytes, linear, packed, points, quantizes, sliced
 from ptir_tools.bridges.onnx.ops.elementwise import ACTIVATIONS, Attributes, bounded
 from ptir_tools.bridges.onnx.ops.quantize import by_range

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import math
-import os
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
 
 from ptir_tools.bridges import extents
 from ptir_tools.bridges.extents import Extent, Size
 from ptir_tools.bridges.node import Place
-from ptir_tools.bridges.onnx import declared
+from ptir_tools.bridges.onnx import declared, schemas
 from ptir_tools.bridges.onnx.folding import fold
+from ptir_tools.bridges.onnx.listing import Listing, graphs_of
 from ptir_tools.bridges.onnx.ops import bounded, contrib
-from ptir_tools.bridges.onnx.protocols import OF_NUMPY, POISON, Attribute, Bounded, Datum, Items, Poisoned, Scope, spelled
+from ptir_tools.bridges.onnx.protocols import POISON, Attribute, Bounded, Datum, Items, Poisoned, Scope, spelled
+from ptir_tools.bridges.onnx.signature import Signature, is_sequence, tensor_of
+from ptir_tools.bridges.onnx.stored import Stored
 from ptir_tools.bridges.onnx.table import (
     DEFAULTS,
     DOMAIN,
@@ -25,32 +23,23 @@ from ptir_tools.bridges.onnx.table import (
     HANDLERS,
     KEPT,
     METADATA,
-    NAMES,
-    NUMBERS,
     REFUSED,
-    WIDER,
     Broadcasting,
     Node,
-    dtype_of,
     refused,
 )
-from ptir_tools.core import arrays, places
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import Diagnostics, UsageError, unknown_name
-from ptir_tools.core.dialect import BIND, SHAPES, Options, Program
-from ptir_tools.core.dtypes import SI64, DType, Kind
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import BIND, Options, Program
 from ptir_tools.core.expressions import of_dim
-from ptir_tools.core.files import is_below, open_data
 from ptir_tools.core.ir import Element, Operand, Value, result_names
 from ptir_tools.core.lazy import lazy, np
-from ptir_tools.core.limits import Expansion, require_memory
-from ptir_tools.core.source import Loc, Source, pack
-from ptir_tools.core.spelling import did_you_mean, proposed
+from ptir_tools.core.limits import Expansion
+from ptir_tools.core.source import Loc, Source
 from ptir_tools.core.symbols import DERIVED
-from ptir_tools.core.typed import TYPE_CHECKING
-from ptir_tools.core.types import Dim, Sym, TensorType, sym
-from ptir_tools.core.violations import Place as Piece
-from ptir_tools.core.violations import Violation, operand
+from ptir_tools.core.typed import TYPE_CHECKING, TypeVar
+from ptir_tools.core.types import Dim, Shape, Sym, TensorType
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir import GIVEN, PLACEHOLDERS
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
@@ -65,6 +54,8 @@ _INTEGERS_STAY = ("Add", "Ceil", "Concat", "Floor", "Gather", "Mul", "Neg", "Res
 _BINDING = 1 << 12  # the most elements of an array that is folded
 
 
+T = TypeVar("T")
+
 # What a handler may raise for operands or lists of other lengths than its operator has. ONNX says then what is wrong.
 _UNFIT = (LookupError, ValueError)
 
@@ -74,15 +65,11 @@ class Importer:
 
     def __init__(self, model: onnx.ModelProto, source: Source, diagnostics: Diagnostics, options: Options) -> None:
         self.model, self.source, self.diagnostics, self.options = model, source, diagnostics, options
-        self.constants, self.numbers = options[PLACEHOLDERS], dict(options[BIND])
-        self.symbols: dict[str, None] = {}  # the names of the extents of inputs
-        self.folder = os.path.dirname(source.name)
+        self.listing = Listing(model.graph, source)
+        self.signature, self.stored = Signature(options), Stored(source)
         self.place = Place(source)
         self.functions = {(_domain(f.domain), f.name, f.overload): f for f in model.functions}
-        self.locs: dict[int, Loc] = {}
-        self.kept: list[onnx.NodeProto] = []  # keeps the nodes alive, since their identity is their key
         self.needed: dict[str, None] = {}  # inputs that must be constants
-        self.inputs: dict[str, str] = {}  # parameters by their names in the model
         self.counts: dict[Operand, list[Size]] = {}  # the integers and extents that tensors of another dtype hold
         self.declared: dict[str, onnx.TypeProto.Tensor] = {}  # types of values by name, as the file has them
         self.squeezed: dict[Sym, Loc] = {}  # the symbols of axes that a Squeeze drops when they are 1, and where
@@ -90,9 +77,7 @@ class Importer:
         self.bounded: dict[Operand, Bounded] = {}  # tensors with rows that do not count
         self.graph = Broadcasting()
         self.graph.caller = self.place
-        self.widened: dict[int, tuple[Array, str]] = {}  # constants of dtypes that PTIR has not, by identity
-        self.expansion = Expansion(0)
-        self.outside_bytes = 0  # of external data that were read
+        self.expansion = Expansion(len(self.listing.nodes) + sum(len(f.node) for f in model.functions))
         self.depth = 0
 
     def program(self) -> Program | None:
@@ -130,9 +115,8 @@ class Importer:
 
     def _program(self) -> Program | None:
         graph = self.model.graph
-        known = ((v.name, _tensor_of(v)) for v in (*graph.value_info, *graph.output))
+        known = ((v.name, tensor_of(v)) for v in (*graph.value_info, *graph.output))
         self.declared = {name: t for name, t in known if t is not None}
-        self._list(graph)
         self._named_once(graph)
         newest, opset = onnx.defs.onnx_opset_version(), _opsets(self.model).get("", 1)
         if not 1 <= opset <= newest:
@@ -141,19 +125,13 @@ class Importer:
             return None
         scope = Scope(self, self.graph, _opsets(self.model), {}, True)
         given = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
-        given -= {*self.options[GIVEN], *self.constants}  # an initializer that is an input, too, is its default
-        inputs = {v.name: v for v in graph.input}
-        for name in (*self.constants, *self.options[SHAPES]):
-            if name not in inputs and not _is_sequence(inputs.get(name.rpartition(".")[0])):
-                raise unknown_name(
-                    "input", name, inputs, " to make a constant" if name in self.constants else " whose shape is given"
-                )
-        self._shapes(graph)
+        given -= {*self.options[GIVEN], *self.options[PLACEHOLDERS]}  # an initializer that is an input, too, is its default
+        self.signature.bind(graph)
         self.initializers(graph, scope)
         for value in graph.input:
             if value.name not in given:
-                elements = self._elements(value) if _is_sequence(value) else []
-                items = [self._input(x, self._guard(value.name)) for x in elements or [value]]
+                elements = self.signature.elements(value) if is_sequence(value) else []
+                items = [self._input(x, self.listing.input(value.name)) for x in elements or [value]]
                 scope.values[value.name] = Items(tuple(items)) if elements and POISON not in items else items[0]
         self.run(graph.node, scope)
         results = [result for value in graph.output for result in self._results(scope, value.name)]
@@ -166,9 +144,9 @@ class Importer:
         program.attrs[METADATA] = {p.key: p.value for p in self.model.metadata_props}
         if self.model.doc_string:
             program.attrs["doc"] = self.model.doc_string
-        program.attrs["bound"] = [name for name in self.numbers if name in self.symbols]
-        if any(name != own for name, own in self.inputs.items()):
-            program.main.attrs["input_names"] = list(self.inputs.values())
+        program.attrs["bound"] = [name for name in self.signature.numbers if name in self.signature.symbols]
+        if any(name != own for name, own in self.signature.names.items()):
+            program.main.attrs["input_names"] = list(self.signature.names.values())
         names = [name for name, _ in results]
         if names != [x.operand.name for _, x in results if isinstance(x.operand, Value)]:
             program.main.attrs["output_names"] = names
@@ -176,8 +154,8 @@ class Importer:
 
     def _named_once(self, graph: onnx.GraphProto) -> None:
         """Report names that two values or two outputs have."""
-        defined = [(v.name, self._guard(v.name)) for v in graph.input]
-        defined += [(name, self.locs[id(node)]) for node in graph.node for name in node.output if name]
+        defined = [(v.name, self.listing.input(v.name)) for v in graph.input]
+        defined += [(name, self.listing.node(node)) for node in graph.node for name in node.output if name]
         for what, names in (("values", defined), ("outputs", [(v.name, 0) for v in graph.output])):
             seen: set[str] = set()
             for name, loc in names:
@@ -188,162 +166,26 @@ class Importer:
             if count > 1:
                 self.diagnostics.error("InvalidModel", f"two initializers are called `{name}`", None)
 
-    def _guard(self, name: str) -> Loc:
-        return self.locs.get(hash(name), 0)
-
-    def _list(self, graph: onnx.GraphProto) -> None:
-        """Set the source's text to a listing, one line per node, for the spans of diagnostics."""
-        lines: list[str] = []
-        at = 0
-
-        def add(line: str, key: int) -> None:
-            nonlocal at
-            self.locs[key] = pack(at + len(line) - len(line.lstrip()), at + len(line))
-            lines.append(line)
-            at += len(line) + 1
-
-        def walk(g: onnx.GraphProto, indent: str) -> None:
-            for value in g.input:
-                add(f"{indent}input {value.name}", hash(value.name) if not indent else 0)
-            for node in g.node:
-                outputs = ", ".join(filter(None, node.output))
-                inputs = ", ".join([*node.input, *map(_attribute_text, node.attribute)])
-                self.kept.append(node)
-                add(f"{indent}{outputs} = {node.op_type}({inputs}){f'  // {node.name}' if node.name else ''}", id(node))
-                for attribute in node.attribute:
-                    for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-                        walk(inner, indent + "  ")
-
-        walk(graph, "")
-        self.expansion = Expansion(len(self.kept) + sum(len(f.node) for f in self.model.functions))
-        self.source.text = "\n".join(lines) + "\n"
-
-    def _elements(self, value: onnx.ValueInfoProto) -> list[onnx.ValueInfoProto]:
-        """The elements of an input that is a sequence: as many as have a shape, `name.0`, `name.1` and so on."""
-        names = (f"{value.name}.{k}" for k in range(len(self.options[SHAPES])))
-        return [
-            onnx.ValueInfoProto(name=name, type=value.type.sequence_type.elem_type)
-            for name in itertools.takewhile(lambda name: name in self.options[SHAPES], names)
-        ]
-
     def _input(self, value: onnx.ValueInfoProto, loc: Loc) -> Datum:
         try:
-            t = _tensor_of(value)
-            if t is None:
-                kind = (value.type.WhichOneof("value") or "value without a type").removesuffix("_type")
-                way = f"give the shape of each element: --shape {value.name}.0=2,3 --shape {value.name}.1=2,3"
-                raise refused(f"input `{value.name}` is a {kind}; PTIR has tensors only", way if kind == "sequence" else None)
-            dtype = dtype_of(t.elem_type)
-            wanted = self.options[SHAPES].get(value.name)
-            names = self._dims(value) if t.HasField("shape") else wanted
-            if names is None or None in names:
-                raise refused(f"input `{value.name}` has no rank", f"give its shape: --shape {value.name}=1,2,3")
-            self.symbols.update((d, None) for d in names if isinstance(d, str))
-            shape: list[Dim] = [self.numbers.get(d, sym(d)) if isinstance(d, str) else d for d in names if d is not None]
-            if value.name in self.constants:
-                return frozen(self.constants[value.name], dtype, shape, value.name)
-            name, n = spelled(value.name), 0
-            while name in self.inputs:
-                name, n = f"{spelled(value.name)}_{n + 1}", n + 1
-            self.inputs[name] = value.name
-            return self.graph.input(name, dtype, shape)
+            return self.signature.datum(value, self.graph)
         except Violation as violation:
             self.diagnostics.violation(violation, loc)
             return POISON
 
-    def _dims(self, value: onnx.ValueInfoProto) -> list[int | str]:
-        """The extents of an input: numbers, and the names of symbols. Exporters write -1 and 0 for one that is not known."""
-        result: list[int | str] = []
-        t = _tensor_of(value)
-        for i, d in enumerate(t.shape.dim if t is not None else ()):
-            symbol = os.fsdecode(d.dim_param)  # protobuf gives bytes for what is not UTF-8
-            known = any(c.isalnum() for c in symbol)  # Paddle calls every unknown extent `?`
-            result.append(int(d.dim_value) if d.dim_value > 0 else symbol if known else f"{spelled(value.name)}_{i}")
-        return result
-
-    def _shapes(self, graph: onnx.GraphProto) -> None:
-        """Bind the symbols that the given shapes of inputs determine. Raises UsageError."""
-        for value in graph.input:
-            wanted = self.options[SHAPES].get(value.name)
-            if wanted is None or (t := _tensor_of(value)) is None or not t.HasField("shape"):
-                continue
-            dims = self._dims(value)
-            for d, n in zip(dims, wanted, strict=False):
-                if n is not None and (d if isinstance(d, int) else self.numbers.setdefault(d, n)) != n:
-                    bound = d if isinstance(d, int) else f"{d} = {self.numbers[d]}"
-                    raise UsageError(f"the shape {list(wanted)} for input `{value.name}` has {n} where its extent is {bound}")
-            if len(dims) != len(wanted):
-                raise UsageError(f"the shape {list(wanted)} for input `{value.name}` has another rank than {dims}")
-
     def initializers(self, graph: onnx.GraphProto, scope: Scope) -> None:
         """Define the initializers of a graph."""
         for t in graph.initializer:
-            try:
-                scope.values[t.name] = self.array(t)
-            except Violation as violation:
-                self.diagnostics.violation(violation, None)
-                scope.values[t.name] = POISON
+            scope.values[t.name] = self._initializer(self.stored.array, t)
         for s in graph.sparse_initializer:
-            try:
-                scope.values[s.values.name] = self.dense(s)
-            except Violation as violation:
-                self.diagnostics.violation(violation, None)
-                scope.values[s.values.name] = POISON
+            scope.values[s.values.name] = self._initializer(self.stored.dense, s)
 
-    def outside(self, scope: Scope, name: str) -> str:
-        """The name of the dtype of a constant that PTIR lacks and that is stored in a wider one; else ""."""
-        entry = scope.values.get(name)
-        return self.widened[id(entry)][1] if id(entry) in self.widened else ""
-
-    def array(self, t: onnx.TensorProto) -> Array:
-        """The array of a TensorProto. A dtype that PTIR lacks becomes a wider one, which has all its numbers. Raises
-        Violation."""
-        if t.data_location == 1:
-            return self._external(t, dtype_of(t.data_type))
-        wider = WIDER.get(t.data_type)
-        dtype = arrays.numpy_dtype(wider or dtype_of(t.data_type))
+    def _initializer(self, read: Callable[[T], Array], proto: T) -> Datum:
         try:
-            stored: Array = onnx.numpy_helper.to_array(t)
-            result: Array = stored.view(dtype) if wider is None else stored.astype(dtype)
-        except (ValueError, TypeError, IndexError) as error:
-            raise Violation("InvalidModel", f"initializer `{t.name}` does not have the bytes of its type: {error}") from None
-        if wider is not None:
-            self.widened[id(result)] = result, NAMES[t.data_type]
-        return result
-
-    def _external(self, t: onnx.TensorProto, dtype: DType) -> Array:
-        where = {e.key: e.value for e in t.external_data}
-        path = os.path.join(self.folder, where.get("location", ""))
-        if not is_below(path, self.folder) and os.path.realpath(path) != os.path.realpath(self.source.name):
-            raise Violation("InvalidModel", f"initializer `{t.name}` is kept in {path}, outside of the model's folder")
-        count = math.prod(t.dims)
-        size = dtype.packed_bytes(count)
-        self.outside_bytes += size
-        require_memory(self.outside_bytes)
-        try:
-            with open_data(path) as file:  # its bytes become those of the constant: they are in memory once
-                file.seek(int(where.get("offset", 0)))
-                data = file.read(size) if size <= os.fstat(file.fileno()).st_size else b""
-            if len(data) != size or int(where.get("length", size)) != size:
-                raise ValueError(f"its type has {size} bytes")
-        except (OSError, ValueError) as error:
-            raise Violation("InvalidModel", f"initializer `{t.name}` cannot be read from {path}: {error}") from None
-        if dtype.bits == 4:
-            return arrays.unpack(data, dtype, count).reshape(tuple(t.dims))
-        return np.frombuffer(data, arrays.numpy_dtype(dtype)).reshape(tuple(t.dims))
-
-    def dense(self, s: onnx.SparseTensorProto) -> Array:
-        """The array of a SparseTensorProto."""
-        values, indices, shape = self.array(s.values), self.array(s.indices), np.array(s.dims, np.int64)
-        bounds = shape if indices.ndim == 2 else np.array([math.prod(s.dims)])
-        fits = indices.dtype == np.int64 and values.ndim == 1 and len(indices) == len(values) and (shape >= 0).all()
-        if not fits or indices.shape[1:] not in ((), shape.shape) or not ((indices >= 0) & (indices < bounds)).all():
-            raise Violation(
-                "InvalidModel", f"the indices of the sparse tensor `{s.values.name}` do not fit its shape {list(s.dims)}"
-            )
-        out = np.zeros(tuple(s.dims), values.dtype)
-        out[tuple(indices.T) if indices.ndim == 2 else np.unravel_index(indices, out.shape)] = values
-        return out
+            return read(proto)
+        except Violation as violation:
+            self.diagnostics.violation(violation, None)
+            return POISON
 
     def _results(self, scope: Scope, name: str) -> list[tuple[str, Tensor]]:
         """The results for the output `name`: one, or one for each element of a sequence."""
@@ -365,13 +207,13 @@ class Importer:
         for proto in nodes:
             self.expansion.charge(1, self.place.loc)
             before = self.place.loc
-            self.place.loc = self.locs.get(id(proto), before)
+            self.place.loc = self.listing.node(proto, before)
             try:
                 outputs = self.translate(proto, scope)
             except Poisoned:
                 outputs = None
             except Violation as violation:
-                violation.at = self._piece(violation, proto, scope)
+                violation.at = self.listing.piece(violation, self.place.loc, proto, _shapes(proto, scope))
                 called = f" (node `{proto.name}`)" if proto.name else ""
                 violation.message += called
                 self.diagnostics.violation(violation, self.place.loc)
@@ -382,7 +224,7 @@ class Importer:
                 )
                 outputs = None
             except _UNFIT:
-                if not (message := self._malformed(proto, scope)):
+                if not (message := schemas.malformed(proto, scope.values, scope.opsets, self.model.ir_version or 1)):
                     raise  # a fault of this toolkit: ONNX finds nothing wrong
                 self.diagnostics.error("InvalidModel", message, self.place.loc)
                 outputs = None
@@ -390,27 +232,6 @@ class Importer:
                 if name:
                     scope.values[name] = POISON if outputs is None else self._output(outputs, k, proto, scope)
             self.place.loc = before
-
-    def _piece(self, violation: Violation, proto: onnx.NodeProto, scope: Scope) -> str | Piece | None:
-        """The piece of a node's line that a violation is about: an attribute or a value that it names, or the last operand whose
-        shape it names; else the operator."""
-        span, at, message = self.source.span(self.place.loc), violation.at, violation.message
-        if span is None or (at is not None and places.find(self.source, span, at) is not None):
-            return at
-        names = [*re.findall(r"`([^`]+)`", message), message.partition(":")[0], *_ABOUT.get(message.partition(" ")[0], ())]
-        if isinstance(at, Piece) and at.kind == "operand" and int(at.key) < len(proto.input):
-            names.append(proto.input[int(at.key)])
-        if isinstance(at, Piece) and at.kind == "attribute":
-            names.insert(0, str(at.key))
-        attributes = {a.name: _attribute_text(a) for a in proto.attribute}
-        known = {*proto.input, *proto.output}
-        wanted = [attributes.get(name, name if name in known else "") for name in names]
-        wanted += [text for name, text in attributes.items() if re.search(rf"\b{re.escape(name)}\b", message)]
-        shapes = {name: x.shape for name in proto.input if isinstance(x := scope.values.get(name), (Tensor, np.ndarray))}
-        ends = {n: max(message.rfind(f", {'x'.join(map(str, s))}>"), message.rfind(str([*s]))) for n, s in shapes.items()}
-        wanted += [name for name, end in sorted(ends.items(), key=lambda item: -item[1]) if end >= 0]
-        written = self.source.text[span.start : span.end]
-        return next((x for x in (*wanted, proto.op_type) if x and x in written), None)
 
     def _output(self, outputs: Sequence[Datum], k: int, proto: onnx.NodeProto, scope: Scope) -> Datum:
         """Output `k` of a node, named; a missing one is reported."""
@@ -438,29 +259,6 @@ class Importer:
             self.diagnostics.warning("InvalidModel", message, self.place.loc)
         return datum
 
-    def _malformed(self, proto: onnx.NodeProto, scope: Scope) -> str:
-        """What ONNX's checker, or its inference of types, finds wrong with a node; "" if nothing."""
-        context = onnx.checker.C.CheckerContext()
-        context.ir_version, context.opset_imports = self.model.ir_version or 1, dict(scope.opsets)
-        try:
-            onnx.checker.check_node(proto, context)
-        except onnx.checker.ValidationError as result:
-            return _first_line(result, proto)
-        known = {name: scope.values.get(name) for name in proto.input if name}
-        constant = [
-            onnx.numpy_helper.from_array(x, n) for n, x in known.items() if isinstance(x, np.ndarray) and x.dtype != object
-        ]
-        typed = [onnx.ValueInfoProto(name=n, type=_type_proto(x)) for n, x in known.items() if x is not None and x is not POISON]
-        outputs = [onnx.ValueInfoProto(name=name) for name in proto.output if name]
-        graph = onnx.helper.make_graph([proto], "one", typed, outputs, constant)
-        opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in scope.opsets.items()]
-        try:
-            whole = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=self.model.ir_version or 1)
-            onnx.shape_inference.infer_shapes(whole, check_type=True, strict_mode=True, data_prop=True)
-        except (onnx.shape_inference.InferenceError, ValueError) as result:
-            return _first_line(result, proto)
-        return ""
-
     def _named(self, datum: Datum, name: str, scope: Scope) -> Datum:
         fresh = isinstance(datum, Tensor) and isinstance(datum.operand, Value) and datum.operand.op is not None
         if scope.top and isinstance(datum, Tensor) and fresh and datum.operand is scope.block.region.body[-1].results[0]:
@@ -481,19 +279,18 @@ class Importer:
         opset = scope.opsets.get(domain)
         if opset is None:
             raise Violation("InvalidModel", f"the model imports no operators of domain `{domain}`, of which {proto.op_type} is")
-        schema = _schema(proto.op_type, opset, domain)
+        schema = schemas.find(proto.op_type, opset, domain)
         if schema is not None:
-            _check(schema, proto, opset, attrs)
-            self._check_kinds(schema, proto, scope)
-        defaults = DEFAULTS.get((domain, proto.op_type), {}) if schema is None else _defaults(schema)
+            schemas.check(schema, proto, opset, attrs)
+            schemas.check_kinds(schema, proto, scope.values)
+        defaults = DEFAULTS.get((domain, proto.op_type), {}) if schema is None else schemas.defaults(schema)
 
         def fresh() -> Node:
             return Node(scope, proto, attrs, opset, defaults, schema is None)
 
         node = fresh()
-        if any(
-            k not in KEPT.get(proto.op_type, ()) and (kind := self.outside(scope, name)) for k, name in enumerate(proto.input)
-        ):
+        read = [name for k, name in enumerate(proto.input) if k not in KEPT.get(proto.op_type, ())]
+        if kind := next(filter(None, (self.stored.outside(scope.values.get(name)) for name in read)), ""):
             raise refused(f"PTIR has no {kind}; it is read where it is dequantized or cast")
         if not domain and all(isinstance(scope.values.get(name), np.ndarray) for name in proto.input):
             known = [x for name in proto.input if isinstance(x := scope.datum(name), np.ndarray)]
@@ -506,13 +303,7 @@ class Importer:
             if (domain, proto.op_type) in REFUSED:
                 raise refused(f"{proto.op_type}: {REFUSED[domain, proto.op_type]}")
             if schema is None:
-                similar = [name for place, name in HANDLERS if place == domain]
-                similar += [s.name for s in onnx.defs.get_all_schemas() if s.domain == domain]
-                op = f"{domain and domain + '.'}{proto.op_type}"
-                begun = [name for name in similar if len(proto.op_type) > 3 and name.startswith(proto.op_type)]
-                meant = [other] if (other := _OTHERS.get(proto.op_type.lower())) else begun
-                help = did_you_mean(meant[:1]) if meant else proposed(proto.op_type, similar, "{}")[0]
-                raise refused(f"there is no operator {op} in operator set {opset}", help)
+                raise schemas.unknown(proto, opset, domain)
             if not (schema.has_function or schema.has_context_dependent_function):
                 raise refused(f"there is no translation of {proto.op_type}")
         if (picked := self._chosen(fresh(), proto, scope)) is not None:
@@ -530,22 +321,13 @@ class Importer:
                 self._count(fresh(), operands, results)
             return results
         assert schema is not None
-        return self.expand(self._body(schema, proto, opset, operands, scope), proto, {**defaults, **attrs}, scope)
-
-    def _check_kinds(self, schema: onnx.defs.OpSchema, proto: onnx.NodeProto, scope: Scope) -> None:
-        """Raises Violation for floats where the operator takes integers alone, such as indices, and the like for truth values."""
-        wanted = _only(schema.name, schema.domain, schema.since_version)
-        for i, name in enumerate(proto.input):
-            x = scope.values.get(name)
-            dtype = x.dtype if isinstance(x, Tensor) else OF_NUMPY.get(x.dtype.name) if isinstance(x, np.ndarray) else None
-            if dtype is not None and (only := wanted[min(i, len(wanted) - 1)]) and only != _kind(dtype):
-                raise Violation("InvalidModel", f"`{name}` is {dtype}, and {proto.op_type} takes {only} there", at=operand(i))
+        return self.expand(schemas.body(schema, proto, opset, operands, scope.attrs), proto, {**defaults, **attrs}, scope)
 
     def _chosen(self, node: Node, proto: onnx.NodeProto, scope: Scope) -> list[Datum] | None:
         """The outputs of a node whose operand decides their type and is not known, where the file declares their types."""
         if node.proto.domain or not scope.top or not declared.decides(proto.op_type):
             return None
-        shapes = [self._shape_declared(name) for name in proto.output]
+        shapes = [self.signature.declared(self.declared.get(name)) for name in proto.output]
         known = [s for s in shapes if s is not None]
         choice = declared.choice(node, known) if known and len(known) == len(shapes) else None
         if choice is None:
@@ -564,29 +346,13 @@ class Importer:
             return None
         return [choice.chosen(column) for column in columns]
 
-    def _shape_declared(self, name: str) -> tuple[Dim, ...] | None:
-        """The shape that the file declares for a value: numbers and extents of inputs; None where it is not whole."""
-        t = self.declared.get(name)
-        if t is None or not t.HasField("shape"):
-            return None
-        shape: list[Dim] = []
-        for d in t.shape.dim:
-            if d.HasField("dim_value") and d.dim_value >= 0:
-                shape.append(d.dim_value)
-            elif d.dim_param in self.symbols:
-                shape.append(self.numbers.get(d.dim_param, sym(d.dim_param)))
-            else:
-                return None
-        return tuple(shape)
-
     def _bound(self, datum: Datum) -> Bounded | None:
         return self.bounded.get(datum.operand) if isinstance(datum, Tensor) else None
 
     def _carried(self, node: Node, operands: Sequence[Datum]) -> Bounded | None:
         """The rows that count of a node's results, where its operands have some that do not. Raises Violation."""
         held = {i: b for i, x in enumerate(operands) if (b := self._bound(x)) is not None}
-        graphs = [g for a in node.proto.attribute for g in (*a.graphs, *([a.g] if a.HasField("g") else []))]
-        captured = [name for g in graphs for name in node.scope.captured(g)]
+        captured = [name for g in graphs_of(node.proto) for name in node.scope.captured(g)]
         if any(self._bound(node.scope.values.get(name)) for name in captured):
             raise refused(f"a subgraph of {node.name} reads rows whose count depends on data")
         return bounded.carried(node, operands, held) if held else None
@@ -600,31 +366,6 @@ class Importer:
         if isinstance(value, (list, tuple)) and value and isinstance(value[0], bytes):
             return [v.decode("utf-8", "replace") for v in value]
         return value
-
-    def _body(
-        self, schema: onnx.defs.OpSchema, proto: onnx.NodeProto, opset: int, operands: Sequence[Datum], scope: Scope
-    ) -> onnx.FunctionProto:
-        """The FunctionProto of a composite. Raises Violation when the schema has none for these operands."""
-        if schema.has_function:
-            older = [v for v in schema.function_opset_versions if v <= opset]
-            if older:
-                return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(max(older)))
-        types = [b"" if x is None else _type_proto(x).SerializeToString() for x in operands]
-        versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
-        if not versions:
-            raise refused(f"{proto.op_type} has no function body for operator set {opset}")
-        plain = onnx.NodeProto()
-        plain.CopyFrom(proto)
-        for k, x in enumerate(operands):
-            if x is None:
-                plain.input[k] = ""  # a parameter of a function that its call leaves out
-        if any(a.ref_attr_name for a in proto.attribute):
-            del plain.attribute[:]
-            given = [(a, scope.attrs.get(a.ref_attr_name) if a.ref_attr_name else a) for a in proto.attribute]
-            result = (x if x is a else onnx.helper.make_attribute(a.name, x) for a, x in given if x is not None)
-            plain.attribute.extend(result)
-        result = schema.get_context_dependent_function_with_opset_version(max(versions), plain.SerializeToString(), types)
-        return onnx.FunctionProto.FromString(result)
 
     def expand(self, body: onnx.FunctionProto, proto: onnx.NodeProto, attrs: Mapping[str, object], scope: Scope) -> list[Datum]:
         """The outputs of a function, whose nodes are appended to the block of the caller."""
@@ -692,133 +433,14 @@ class Importer:
                 self.needed[value.name] = None
 
 
-def _first_line(error: Exception, proto: onnx.NodeProto) -> str:
-    said = next(iter(str(error).strip().splitlines()), f"{proto.op_type} is malformed")
-    return said.rpartition("InferenceError] ")[2]
-
-
-def _tensor_of(value: onnx.ValueInfoProto) -> onnx.TypeProto.Tensor | None:
-    """The type of an input that is a tensor, or an optional one, which is taken as there; None for others."""
-    t = value.type
-    if t.HasField("optional_type"):
-        t = t.optional_type.elem_type
-    return t.tensor_type if t.HasField("tensor_type") else None
-
-
-def _is_sequence(value: onnx.ValueInfoProto | None) -> bool:
-    return value is not None and value.type.HasField("sequence_type")
-
-
-def frozen(given: object, dtype: DType, shape: Sequence[Dim], name: str) -> Array:
-    """An input that is a constant: an array, or the text of a number or list. Raises UsageError."""
-    try:
-        array = np.asarray(json.loads(given) if isinstance(given, str) else given).astype(arrays.numpy_dtype(dtype))
-    except (ValueError, TypeError):
-        raise UsageError(f"--set {name}={given}: a number or a list of numbers is wanted") from None
-    fits = len(shape) == array.ndim and all(isinstance(d, Sym) or d == n for d, n in zip(shape, array.shape, strict=True))
-    if not fits:
-        raise UsageError(f"--set {name}: the input has shape {list(shape)}, the value {list(array.shape)}")
-    return array
-
-
 def _domain(name: str) -> str:
     return _DOMAINS.get(name, name)
-
-
-# What other libraries call operators, in lower case.
-_OTHERS = {
-    "linear": "Gemm", "dense": "Gemm", "addmm": "Gemm", "fullyconnected": "Gemm", "multiply": "Mul", "subtract": "Sub",
-    "divide": "Div", "power": "Pow", "minimum": "Min", "maximum": "Max", "permute": "Transpose", "view": "Reshape",
-    "bmm": "MatMul", "mm": "MatMul",
-    "dot": "MatMul", "upsample": "Resize", "interpolate": "Resize", "select": "Where", "convert": "Cast",
-    "astype": "Cast", "negative": "Neg", "embedding": "Gather", "take": "Gather", "stack": "Concat", "cat": "Concat",
-    "full": "ConstantOfShape", "arange": "Range", "conv2d": "Conv", "clamp": "Clip",
-    "avgpool": "AveragePool", "globalavgpool": "GlobalAveragePool", "batchnorm": "BatchNormalization",
-}  # fmt: skip
-_ABOUT = {"axis": ("axis", "axes"), "perm": ("perm",)}  # attributes that a message is about, by its first word
-_SHOWN = 40  # characters of an attribute in a listing
-
-
-def _attribute_text(a: onnx.AttributeProto) -> str:
-    """An attribute in a listing: `axis=1`. Long ones, graphs and tensors are `…`."""
-    kinds = onnx.AttributeProto
-    plain = a.type in (kinds.INT, kinds.INTS, kinds.FLOAT, kinds.FLOATS, kinds.STRING)
-    value = onnx.helper.get_attribute_value(a) if plain and len(a.ints) + len(a.floats) <= _SHOWN else None
-    if isinstance(value, bytes):
-        text = json.dumps(value.decode("utf-8", "replace"))
-    else:
-        text = "…" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-    return f"{a.name}={text if len(text) <= _SHOWN else '…'}"
 
 
 def _opsets(model: onnx.ModelProto) -> dict[str, int]:
     return {_domain(o.domain): o.version for o in model.opset_import}
 
 
-def _schema(op: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
-    """The schema of an operator; the newest one where the operator set is older than it, as models of other tools have it."""
-    try:
-        return onnx.defs.get_schema(op, opset, domain)
-    except onnx.defs.SchemaError:
-        return onnx.defs.get_schema(op, domain) if onnx.defs.has(op, domain) else None
-
-
-def _check(schema: onnx.defs.OpSchema, proto: onnx.NodeProto, opset: int, attrs: Mapping[str, Attribute]) -> None:
-    """Check the number of operands, and the names and types of attributes. Raises Violation."""
-    what = f"{proto.op_type} of operator set {opset}"
-    for a in proto.attribute:
-        if a.name not in schema.attributes and a.name in [x.name for x in schema.inputs]:
-            message = f"{what} has no attribute `{a.name}`"
-            raise Violation("InvalidModel", message, help=f"`{a.name}` is an operand in this operator set")
-    if not schema.min_input <= len(proto.input) <= schema.max_input:
-        least, most = schema.min_input, schema.max_input
-        wanted = f"{least}" if least == most else f"at least {least}" if len(proto.input) < least else f"at most {most}"
-        many = operand(most) if len(proto.input) > most else None
-        raise Violation("InvalidModel", f"{what} takes {wanted} operands, got {len(proto.input)}", at=many)
-    if not schema.min_output <= len(proto.output) <= schema.max_output:
-        raise Violation("InvalidModel", f"{what} has {len(proto.output)} outputs")
-    for a in proto.attribute:
-        declared = schema.attributes.get(a.name)
-        if declared is None:
-            near = proposed(a.name, schema.attributes, "{}")[0]
-            raise Violation("InvalidModel", f"{what} has no attribute `{a.name}`", help=near)
-        if int(a.type) != int(declared.type.value):
-            given, wanted = (onnx.AttributeProto.AttributeType.Name(int(t)).lower() for t in (a.type, declared.type.value))
-            raise Violation("InvalidModel", f"the attribute `{a.name}` of {what} is {wanted}, not {given}")
-    if missing := [k for k, a in schema.attributes.items() if a.required and k not in attrs]:
-        raise Violation("InvalidModel", f"{what} needs the attribute `{missing[0]}`")
-
-
-def _kind(dtype: DType) -> str:
-    return "integers" if dtype.is_integer else "truth values" if dtype.kind is Kind.BOOL else "other"
-
-
-@cache
-def _only(op: str, domain: str, version: int) -> list[str]:
-    """For each operand of an operator "integers" or "truth values", if it takes these alone; else ""."""
-    result = []
-    for given in onnx.defs.get_schema(op, version, domain).inputs:
-        integers = all(re.fullmatch(r"tensor\(u?int\d+\)", t) for t in given.types)
-        result.append("integers" if integers else "truth values" if {*given.types} == {"tensor(bool)"} else "")
-    return result
-
-
-def _defaults(schema: onnx.defs.OpSchema) -> dict[str, object]:
-    defaults = {}
-    for name, a in schema.attributes.items():
-        if a.default_value is not None and a.default_value.type:
-            value = onnx.helper.get_attribute_value(a.default_value)
-            defaults[name] = value.decode() if isinstance(value, bytes) else value
-    return defaults
-
-
-def _type_proto(x: Datum) -> onnx.TypeProto:
-    """The TypeProto of a datum; an empty sequence is one of f32."""
-    if isinstance(x, Items):
-        return onnx.helper.make_sequence_type_proto(_type_proto(x.items[0] if x.items else np.zeros(0, np.float32)))
-    if isinstance(x, Tensor):
-        dims = [d if isinstance(d, int) else d.name for d in x.shape]
-        return onnx.helper.make_tensor_type_proto(NUMBERS[x.dtype], dims)
-    assert x is not None
-    dtype = SI64 if x.dtype == object else OF_NUMPY[x.dtype.name]
-    return onnx.helper.make_tensor_type_proto(NUMBERS[dtype], list(x.shape))
+def _shapes(proto: onnx.NodeProto, scope: Scope) -> dict[str, Shape]:
+    """The shapes of the operands of a node."""
+    return {name: x.shape for name in proto.input if isinstance(x := scope.values.get(name), (Tensor, np.ndarray))}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import inf, nan, prod
 
-from ptir_tools.bridges.onnx.emitter import END, OPERATORS, Emitter, Extent, Out, Tree, refused
+from ptir_tools.bridges.onnx.emitter import END, Emitter, Tree
+from ptir_tools.bridges.onnx.graph import OPERATORS, Extent, Out, refused
 from ptir_tools.bridges.onnx.protocols import Attribute
 from ptir_tools.bridges.onnx.table import NARROW, NUMBERS
 from ptir_tools.core import arrays
@@ -103,7 +104,7 @@ lowers("is_finite")(lambda e, op, x: e("Not", e("Or", e("IsNaN", x), e("IsInf", 
 def _signs(x: Out) -> Out:
     """1 or -1 by the sign bit of `x`, also for zeros; NaN for a NaN."""
     negative = either(x < 0, both(compare_eq(x, 0), reciprocal(x) < 0))
-    return select(is_nan(x), x, select(negative, -1, x.body.emitter.scalar(1, x)))
+    return select(is_nan(x), x, select(negative, -1, x.body.graph.scalar(1, x)))
 
 
 def _sign(e: Emitter, op: Op, x: Out) -> Out:

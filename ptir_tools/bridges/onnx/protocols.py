@@ -9,6 +9,7 @@ from ptir_tools.bridges import extents
 from ptir_tools.bridges.extent_ops import measured
 from ptir_tools.bridges.extents import Size
 from ptir_tools.bridges.node import Place
+from ptir_tools.bridges.onnx.listing import Listing, graphs_of
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics
@@ -54,6 +55,13 @@ class Poisoned(Exception):
     """A node reads a refused value."""
 
 
+class Stored(Protocol):
+    """The arrays of a model."""
+
+    def array(self, t: onnx.TensorProto, /) -> Array: ...
+    def dense(self, s: onnx.SparseTensorProto, /) -> Array: ...
+
+
 class Importer(Protocol):
     """The reader of a model."""
 
@@ -68,13 +76,13 @@ class Importer(Protocol):
     @property
     def counts(self) -> dict[Operand, list[Size]]: ...
     @property
-    def kept(self) -> list[onnx.NodeProto]: ...
+    def listing(self) -> Listing: ...
+    @property
+    def stored(self) -> Stored: ...
     @property
     def squeezed(self) -> dict[Sym, Loc]: ...
     @property
     def bounded(self) -> dict[Operand, Bounded]: ...
-    def array(self, proto: onnx.TensorProto) -> Array: ...
-    def dense(self, proto: onnx.SparseTensorProto) -> Array: ...
     def counted(self, datum: Datum) -> list[Size] | None: ...
     def not_zero(self, extent: extents.Extent) -> None: ...
 
@@ -96,7 +104,7 @@ class Scope:
     def datum(self, name: str) -> Datum:
         """The value called `name`. Raises Violation when nothing defines it."""
         if name not in self.values:
-            maker = next((n for n in self.importer.kept if name in n.output), None)
+            maker = next((n for n in self.importer.listing.nodes if name in n.output), None)
             if maker is not None:
                 called = f" `{maker.name}`" if maker.name else ""
                 message = f"`{name}` is used before the node{called} of {maker.op_type}, which computes it"
@@ -182,8 +190,7 @@ def free_names(graph: onnx.GraphProto) -> Iterator[str]:
     defined |= {t.values.name for t in graph.sparse_initializer}
     names: dict[str, None] = {}
     for node in graph.node:
-        inner = [g for a in node.attribute for g in (*a.graphs, *([a.g] if a.HasField("g") else []))]
-        for name in (*node.input, *(n for g in inner for n in free_names(g))):
+        for name in (*node.input, *(n for g in graphs_of(node) for n in free_names(g))):
             if name and name not in defined:
                 names[name] = None
         defined.update(node.output)

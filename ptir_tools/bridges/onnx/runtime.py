@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     import onnxruntime
 
     from ptir_tools.bridges.onnx import format as onnx_format
-    from ptir_tools.bridges.onnx import protocols, submodel
+    from ptir_tools.bridges.onnx import listing, protocols, submodel
 else:
     onnx_format = lazy("ptir_tools.bridges.onnx.format")
+    listing = lazy("ptir_tools.bridges.onnx.listing")
     protocols = lazy("ptir_tools.bridges.onnx.protocols")
     onnx = lazy("onnx")
     submodel = lazy("ptir_tools.bridges.onnx.submodel")
@@ -184,9 +185,8 @@ def _renamed(graph: onnx.GraphProto, old: str, new: str) -> None:
             for i, name in enumerate(names):
                 if name == old:
                     names[i] = new
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                _renamed(attribute.g, old, new)
+        for inner in listing.graphs_of(node):
+            _renamed(inner, old, new)
     for value in (*graph.input, *graph.output, *graph.initializer):
         if value.name == old:
             value.name = new

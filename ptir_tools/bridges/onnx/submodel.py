@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ptir_tools.bridges.onnx.emitter import read_by
+from ptir_tools.bridges.onnx.graph import read_by
 from ptir_tools.core.diagnostics import UsageError, unknown_name
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.typed import TYPE_CHECKING

@@ -22,7 +22,7 @@ from tests.models import FOLDER, MODULES, hold, inputs, program
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 from ptir_tools.bridges.onnx import runtime  # noqa: E402
-from ptir_tools.bridges.onnx.emitter import COMPUTED  # noqa: E402
+from ptir_tools.bridges.onnx.computed import COMPUTED  # noqa: E402
 from ptir_tools.bridges.onnx.lowerings import COMPOSED, LOWERINGS  # noqa: E402
 
 OPS = sorted(

@@ -36,9 +36,9 @@ def constant(node: Node) -> Array:
         raise refused("Constant holds strings; PTIR has none")
     value = node.attr(name)
     if name == "value":
-        return node.scope.importer.array(value)
+        return node.scope.importer.stored.array(value)
     if name == "sparse_value":
-        return node.scope.importer.dense(value)
+        return node.scope.importer.stored.dense(value)
     return np.array(value, np.float32 if "float" in name else np.int64)
 
 
@@ -468,7 +468,7 @@ def _mirrored_symbolic(x: Tensor, a: int, low: int, high: int, mode: str) -> Ten
 def constant_of_shape(node: Node) -> Tensor:
     """ConstantOfShape."""
     value = node.attr("value")
-    one = np.zeros(1, np.float32) if value is None else node.scope.importer.array(value)
+    one = np.zeros(1, np.float32) if value is None else node.scope.importer.stored.array(value)
     if one.size != 1:
         raise Violation("InvalidModel", f"the value of ConstantOfShape has {one.size} elements, not one")
     return node.constant(one.reshape(())).broadcast_to([dim(d) for d in node.dims(0)])

@@ -86,7 +86,7 @@ def _numbers(node: Node, name: str) -> Array | None:
     """Numbers in f32, or of an attribute that is a tensor."""
     whole = node.attr(f"{name}_as_tensor")
     if whole is not None:
-        found: Array = node.scope.importer.array(whole).reshape(-1)
+        found: Array = node.scope.importer.stored.array(whole).reshape(-1)
         return found
     values = node.attr(name)
     return np.asarray(values, np.float32) if values is not None else None
@@ -163,7 +163,9 @@ def ensemble(node: Node) -> Tensor:
     node.idle("nodes_hitrates")
     yes, no, features = (_integers(node, f"nodes_{name}") for name in ("truenodeids", "falsenodeids", "featureids"))
     ends = (_integers(node, "nodes_trueleafs"), _integers(node, "nodes_falseleafs"))
-    splits, modes, weights = (node.scope.importer.array(node.attr(k)) for k in ("nodes_splits", "nodes_modes", "leaf_weights"))
+    splits, modes, weights = (
+        node.scope.importer.stored.array(node.attr(k)) for k in ("nodes_splits", "nodes_modes", "leaf_weights")
+    )
     inner, targets = len(yes), _integers(node, "leaf_targetids")
     tracked = _integers(node, "nodes_missing_value_tracks_true")
     children = np.stack([np.where(leaf, to + inner, to) for to, leaf in zip((yes, no), ends, strict=True)])
@@ -180,7 +182,7 @@ def ensemble(node: Node) -> Tensor:
         weights,
     )
     if np.any(forest.modes == _MEMBER):
-        forest = _asked(forest, node.scope.importer.array(node.attr("membership_values")))
+        forest = _asked(forest, node.scope.importer.stored.array(node.attr("membership_values")))
     how = ("AVERAGE", "SUM", "MIN", "MAX")[node.attr("aggregate_function", 1)]
     y = combined(node, node[0], forest, node.attr("n_targets"), how)
     return transformed(y, ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")[node.attr("post_transform", 0)])

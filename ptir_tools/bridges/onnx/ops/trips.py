@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def trips(node: Node, body: onnx.GraphProto) -> Size | None:
     """The steps of a Loop without a trip count; None where they depend on data, or its condition is of another kind."""
-    importer, first = node.scope.importer, _makers(node.scope.importer.kept)
+    importer, first = node.scope.importer, _makers(node.scope.importer.listing.nodes)
     inner, later = node.scope.inner(), _makers(body.node)
     for name in (*(v.name for v in body.input), *(x for n in body.node for x in n.output)):
         inner.values.pop(name, None)  # an outer value that the body hides
