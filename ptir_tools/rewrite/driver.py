@@ -20,10 +20,11 @@ from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TupleType
+from ptir_tools.rewrite.edits import CHANGED, FREED, INSERTED, Event
 from ptir_tools.rewrite.fold import FOLD_DEPTH, FoldResult, Materialize, ReplacedBy, declared_fold, fold_each, try_fold
 from ptir_tools.rewrite.pattern_set import Candidates, FrozenPatternSet
 from ptir_tools.rewrite.patterns import FLOATS, Effect, Pattern, has_floats
-from ptir_tools.rewrite.rewriter import CHANGED, FREED, INSERTED, Event, Rewriter, Snapshot
+from ptir_tools.rewrite.rewriter import Rewriter, Snapshot
 from ptir_tools.rewrite.step_log import BrokenPattern, Log, Watch, op_text
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from ptir_tools.core.ir import Element, Function, Op, Region, create
 from ptir_tools.core.types import tensor, tuple_of
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.hints import Hint
+from ptir_tools.rewrite.edits import Event
 from ptir_tools.rewrite.order import Order
-from ptir_tools.rewrite.rewriter import Event, Rewriter
+from ptir_tools.rewrite.rewriter import Rewriter
 
 SQUARE = tensor(F32, (3, 3))
 
