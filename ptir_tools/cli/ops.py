@@ -8,7 +8,7 @@ from ptir_tools.cli.options import argument, choice, option, subcommand
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import UsageError, unknown_name
 from ptir_tools.dialects import DIALECTS, load_dialect
-from ptir_tools.dialects.ptir.text.assembly import ADVICE
+from ptir_tools.dialects.ptir.text.faults import ADVICE
 from ptir_tools.dialects.synonyms import same_op
 from ptir_tools.tools import manuals
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from ptir_tools.core.diagnostics import Diagnostics, Fix
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import WEIGHTS, Options, Program
 from ptir_tools.core.ir import (
     ELEMENTWISE,
@@ -31,7 +31,7 @@ from ptir_tools.core.source import Loc, Source, Span
 from ptir_tools.core.spelling import GUESSED, nearest
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import POISON, TensorType, Type
-from ptir_tools.core.violations import OP_NAME, Violation, key
+from ptir_tools.core.violations import Violation, key
 from ptir_tools.core.where import Table, define, put_in
 from ptir_tools.dialects.external import Files
 from ptir_tools.dialects.ptir import DIALECT
@@ -40,7 +40,6 @@ from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.text import forms
 from ptir_tools.dialects.ptir.text.attributes import Filling, Given
 from ptir_tools.dialects.ptir.text.literals import read_payload
-from ptir_tools.dialects.synonyms import op_meant
 from ptir_tools.grammars.mistakes import closed
 
 if TYPE_CHECKING:
@@ -48,7 +47,9 @@ if TYPE_CHECKING:
 
     from ptir_tools.core import places
     from ptir_tools.core.diagnostics import More
+    from ptir_tools.dialects.ptir.text import faults
 else:
+    faults = lazy("ptir_tools.dialects.ptir.text.faults")
     places = lazy("ptir_tools.core.places")
 
 CODES = DIALECT.codes
@@ -193,7 +194,8 @@ class Assembly:
             if self.returned is None and not self.damaged:
                 if not self.unread:  # that may have been it
                     message, help = f"{self.title(self.block)} does not end with `return`", "write what it returns"
-                    self.error(CODES.syntax, message, at, labels=self.opened(), help=help, fix=self.returning(self.block, at))
+                    fix = None if self.holes else faults.returning(self.source, self.block, at)
+                    self.error(CODES.syntax, message, at, labels=self.opened(), help=help, fix=fix)
                 self.returns_unknown(at)
             if len(self.block.body) > self.limits.ops:
                 raise LimitExceeded(f"{self.title(self.block)} has {len(self.block.body)} ops", "--max-ops", self.block.loc)
@@ -204,17 +206,6 @@ class Assembly:
             self.braces = None
         else:
             self.stray("there is nothing to close", at, "drop the brace")
-
-    def returning(self, block: Region, at: Loc) -> Fix | None:
-        """The edit that returns the last value, where that alone has the declared type, before the brace `at`."""
-        span, types = self.source.span(at), block.result_types
-        last = block.body[-1].results if block.body else []
-        if span is None or self.holes or len(types) != 1 or [v.type for v in last] != [*types]:
-            return None
-        start = self.source.text.rfind("\n", 0, span.start) + 1
-        alone = not self.source.text[start : span.start].strip()
-        place, indent = (start, self.source.text[start : span.start]) if alone else (span.start, "")
-        return Fix(Span(place, place), f"{'' if alone else chr(10)}{indent}  return %{last[0].name}\n")
 
     def stray(self, message: str, at: Loc, help: str | None = None) -> None:
         """Report what is outside any block or section, once until the next header."""
@@ -248,20 +239,8 @@ class Assembly:
         if not program.entry and program.functions:
             program.entry = program.functions[0].name
         if program.entry and program.function(program.entry) is None and not (self.damaged or self.unnamed):
-            self.no_entry(program)
+            faults.no_entry(program, self.source, self.header, self.diagnostics)
         return program
-
-    def no_entry(self, program: Program) -> None:
-        """Report that the name of the program is not that of a function. The only function is what was meant."""
-        names = [f.name for f in program.functions]
-        meant = names[0] if len(names) == 1 else nearest(program.entry, names)
-        whole = self.source.span(self.header) or Span(0, len(self.source.text))
-        sigils = [s for s in ("@{}", '"{}"') if places.word(self.source, whole, s.format(program.entry))]
-        at = places.word(self.source, whole, sigils[0].format(program.entry)) if sigils else None
-        message = f"the entry function @{program.entry} is not in the program"
-        help = f"a program is called like the function that runs: {', '.join(f'@{n}' for n in names) or 'there is none'}"
-        instead = sigils[0].format(meant) if sigils and meant else None
-        self.error("UnknownFunction", message, at or Span(0, min(7, whole.end)), help=help, instead=instead)
 
     def region(self, name: str, regions: dict[str, Region], at: Loc) -> Region:
         if (found := regions.get(name)) is not None:
@@ -283,18 +262,10 @@ class Assembly:
                 self.places[value] = at
             return
         place = before.op.loc if before.op is not None else self.places.get(before, 0)
-        here, first = self.named(value.name, at, int(at == place)), self.named(value.name, place)
+        here, first = faults.named(self.source, value.name, at, int(at == place)), faults.named(self.source, value.name, place)
         labels, help = [(first, "first defined here")], "give it a name of its own: the first is not hidden"
         self.error(CODES.redefined, f"%{value.name} is defined twice", here, labels=labels, help=help)
         before.type = POISON  # which of the two is meant is not known
-
-    def named(self, name: str, at: Loc, again: int = 0) -> Loc | Span:
-        """Where the item at `at` has `name` first, which is where it defines it, or `again`; the item when it is not known."""
-        whole = self.source.span(at)
-        if whole is None or self.source.text.startswith("{", whole.start):  # in JSON
-            return at
-        found = re.compile(rf"(?<![\w.$%@])%?{re.escape(name)}(?![\w.$])").finditer(self.source.text, *whole)
-        return next((Span(*m.span()) for m in islice(found, again, None)), at)
 
     def poison(self, name: str, at: Loc) -> None:
         """Define `name`, whose statement is in error."""
@@ -323,7 +294,7 @@ class Assembly:
         if (later := self.values.get(name)) is not None:
             message, help = f"%{name} is used before it is defined", "move its definition up"
             place = self.places.get(later, 0) if later.op is None else later.op.loc
-            labels = [(self.named(name, place), "defined here")]
+            labels = [(faults.named(self.source, name, place), "defined here")]
         elif name[:1].isdigit() and not sigil and "->" in statement[:GUESSED]:  # JSON calls values by numbers
             message, help = f"`{name}` is a number, not a value", "a number is written as a literal with its type"
             declared = re.search(r"([a-z_]\w*)\s*\(.*->\s*(tensor\s*<[^<>?]*>)\s*\Z", statement[:GUESSED])
@@ -364,7 +335,7 @@ class Assembly:
         made = None
         if self.placed(at):
             if (defn := self.ops.get(op)) is None:
-                self.unknown_op(op, at)
+                self.violation(faults.unknown_op(op, self.ops), at)
             elif len(operands) > self.limits.operands:
                 raise LimitExceeded(f"an op with {len(operands)} operands", "--max-operands", at)
             elif result is not None:
@@ -406,12 +377,6 @@ class Assembly:
             self.unread = True
             return False
         return True
-
-    def unknown_op(self, op: str, at: Loc) -> None:
-        meant = op_meant(op, self.ops)
-        help = ADVICE.get(op.lower()) or (None if meant else "`ptir ops` lists the operations")
-        instead = None if op.lower() in ADVICE else meant
-        self.violation(Violation(CODES.unknown_op, f"there is no operation `{op}`", at=OP_NAME, help=help, instead=instead), at)
 
     def returns(self, results: Sequence[Operand | None], at: Loc, names: Sequence[str | None] = ()) -> None:
         """End the open block. `names` are those that `as` gives to results."""
@@ -472,23 +437,6 @@ class Assembly:
             self.violation(violation, at)
             attrs = ()
         self.begin_hint(Hint(id=ident, kind=kind, policy=policy, inputs=inputs, exports=exports, attrs=attrs, loc=at))
-
-
-# Operations that other systems have, and what to write for them.
-ADVICE = {
-    "sqrt": "write it as reciprocal(rsqrt(x)), or as mul(x, rsqrt(x)) where x is positive",
-    "relu": "write it as maximum(x, 0), with a constant 0 that is broadcast",
-    "sigmoid": "write it with neg, exp, add and reciprocal",
-    "softmax": "write it with reduce_max, sub, exp, reduce_sum and div",
-    "gelu": "write it with erf or tanh",
-    "flatten": "write it as reshape(x) new_shape[-1]",
-    **dict.fromkeys(("squeeze", "unsqueeze"), "write it as reshape(x) new_shape[…]"),
-    **dict.fromkeys(("mean", "reduce_mean"), "write it with reduce_sum, and div by the count"),
-    **dict.fromkeys(("conv", "conv2d"), "write it with extract_patches and dot_general"),
-    **dict.fromkeys(
-        ("matmul", "dot"), "write dot_general(%a, %b) contract_lhs[1] contract_rhs[0]; `ptir ops dot_general` describes it"
-    ),
-}
 
 
 def check_version(diagnostics: Diagnostics, version: str | None, at: Loc | Span) -> None:
