@@ -45,6 +45,9 @@ def token(kind: str, text: str, start: int, end: int) -> Token:
     return made
 
 
+Children = list[Any]  # tokens, nodes, and what actions made
+
+
 def located(method: Callable[..., Any]) -> Callable[..., Any]:
     """An action that takes where its rule begins and ends, after its children."""
     method.__dict__["located"] = True
@@ -58,7 +61,7 @@ class Node(NamedTuple):
     """
 
     data: str
-    children: list[Any]
+    children: Children
     start: int = 0
     end: int = 0
 
@@ -230,7 +233,7 @@ def _over(actions: dict[str, int]) -> bool:
     return max(actions.values()) < 0
 
 
-def _kept(children: list[Any], kept: list[tuple[int, bool]]) -> list[Any]:
+def _kept(children: Children, kept: list[tuple[int, bool]]) -> Children:
     """The children that are not left out, repetitions in place."""
     found = children[:0]
     for i, is_list in kept:

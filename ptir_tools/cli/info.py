@@ -14,6 +14,8 @@ from ptir_tools.core.typed import Any
 from ptir_tools.dialects import FORMATS
 from ptir_tools.tools.info import describe
 
+Facts = dict[str, Any]  # what --json shows
+
 
 @subcommand(file_argument, output_option, json_option)
 def command(session: Session, file: str, output: str | None, as_json: bool) -> None:
@@ -37,7 +39,7 @@ def command(session: Session, file: str, output: str | None, as_json: bool) -> N
     model = outline(data) if outline is not None else {}
     if program is not None:
         session.verify(program, diagnostics)
-    facts: dict[str, Any] = {"model": model} if model else {}
+    facts: Facts = {"model": model} if model else {}
     if model and diagnostics.errors:
         facts = {
             "format": source.form,
@@ -52,9 +54,9 @@ def command(session: Session, file: str, output: str | None, as_json: bool) -> N
     write_text(output, [text, "\n"])
 
 
-def _lines(facts: dict[str, Any]) -> Iterator[str]:
+def _lines(facts: Facts) -> Iterator[str]:
     yield f"format    {facts['format']}"
-    model: dict[str, Any] = facts.get("model", {})
+    model: Facts = facts.get("model", {})
     if model:
         yield f"sets      {', '.join(f'{name} {version}' for name, version in model['operator_sets'].items())}"
         yield f"operators {_counted(model['operators'])}"
@@ -72,7 +74,7 @@ def _lines(facts: dict[str, Any]) -> Iterator[str]:
     yield f"ops       {_counted(facts['ops'])}"
 
 
-def _ports(signature: dict[str, Any]) -> Iterator[str]:
+def _ports(signature: Facts) -> Iterator[str]:
     for kind in ("inputs", "outputs"):
         width = max((len(p["name"]) for p in signature[kind]), default=0)
         yield from (f"  {kind[:-1]:7} {p['name']:{width}}  {p['type']}" for p in signature[kind])

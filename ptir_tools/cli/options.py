@@ -61,6 +61,9 @@ def shaping(text: str) -> tuple[str, tuple[int | None, ...]]:
     return name.removeprefix("%"), tuple(None if word == "*" else binding(f"n={word}")[1] for word in words)
 
 
+Parameters = dict[str, Any]  # of a command, by name
+
+
 class Kind(NamedTuple):
     """The kind of a parameter's values: `choice`, `int_range`, `finite` or `parsed`, with its arguments."""
 
@@ -351,7 +354,7 @@ class Subcommand:
         """The name of its module."""
         return self.function.__module__.rpartition(".")[2]
 
-    def plain(self, words: Sequence[str]) -> tuple[dict[str, Any], list[Given]] | None:
+    def plain(self, words: Sequence[str]) -> tuple[Parameters, list[Given]] | None:
         """The parameters and the given options of a command line of only plain words, or None if click has to parse it.
 
         Plain words are arguments, flags, and options with their value in the same word (`--seed=1`) or in the next. Click
@@ -396,7 +399,7 @@ class Subcommand:
                 given.setdefault(p.name, []).append(value)
         return given, arguments
 
-    def run(self, reporter: Reporter, parameters: dict[str, Any], chosen: Sequence[Given]) -> None:
+    def run(self, reporter: Reporter, parameters: Parameters, chosen: Sequence[Given]) -> None:
         """Run the command. Raises Leave with an exit code, and any error."""
         for p, given in ((p, g) for g in chosen for p in self.parameters if p.name == g.name):
             if p.is_name and "" in (given.value if isinstance(given.value, tuple) else (given.value,)):
@@ -442,7 +445,7 @@ def _files(given: Iterable[object]) -> Iterator[str]:
             yield match[1]
 
 
-def _session(reporter: Reporter, command: str, parameters: dict[str, Any], words: Sequence[Given]) -> Session:
+def _session(reporter: Reporter, command: str, parameters: Parameters, words: Sequence[Given]) -> Session:
     """Take the shared options out of `parameters`."""
     for name in ("color", "form", "path", "max_errors", "quiet", "verbose"):
         setattr(reporter, name, parameters.pop(name))

@@ -127,7 +127,7 @@ class Parsed(Text):
     def __init__(self, parse: Callable[[str], object]) -> None:
         self.parse = parse
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The value; a default is one already. Raises click.BadParameter."""
         try:
             return self.parse(value) if isinstance(value, str) else value

@@ -177,7 +177,7 @@ class _Late:
         return made.__get__(x, owner)  # type: ignore[no-any-return]
 
 
-def _compiled(owner: type, name: str, parameters: str, lines: list[str], names: dict[str, Any]) -> Any:
+def _compiled(owner: type, name: str, parameters: str, lines: list[str], names: dict[str, object]) -> Any:
     """Compile the method `name` of `owner` from these lines, with the names `names`."""
     exec(f"def {name}({parameters}):\n " + "\n ".join(lines), names)
     made: Any = names[name]
@@ -235,7 +235,7 @@ class _Init(_Late):
 
     def compiled(self, owner: type) -> Callable[..., None]:
         """The function that does the same."""
-        names: dict[str, Any] = {"_MISSING": _MISSING, "_set": object.__setattr__}
+        names: dict[str, object] = {"_MISSING": _MISSING, "_set": object.__setattr__}
         plain, named, lines = ["self"], list[str](), list[str]()
         for f in self.fields.values():
             names[f"_d_{f.name}"] = f.default if f.factory is None else f.factory

@@ -38,10 +38,10 @@ def sym(name: str) -> Sym:
     return cached if cached is not None else _SYMS.setdefault(name, Sym(name))
 
 
-_COMPOSED: dict[Any, Sym] = {}
+_COMPOSED: dict[object, Sym] = {}
 
 
-def composed(poly: Any) -> Sym:
+def composed(poly: object) -> Sym:
     """The symbol of an expression that is neither a number nor a name."""
     cached = _COMPOSED.get(poly)
     return cached if cached is not None else _COMPOSED.setdefault(poly, Sym(str(poly), poly))

@@ -11,7 +11,7 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.files import is_below, is_same
 from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.limits import LimitExceeded, current
-from ptir_tools.core.typed import TYPE_CHECKING, Any, cast
+from ptir_tools.core.typed import TYPE_CHECKING, cast
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import LITERAL, Violation, require
 
@@ -48,7 +48,7 @@ class Files:
             message = f"`{reference}` is outside of the program's folder"
             raise Violation("InvalidLiteral", message, at=LITERAL, help="allow its folder with --weights-root DIR")
 
-        def fits(_: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        def fits(_: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
             same = arrayfiles.as_dtype(np.empty(0, dtype), t.dtype) is not None
             require(same, "InvalidLiteral", f"`{key}` has dtype {dtype}, {t.dtype} is wanted", at=LITERAL)
             wanted = f"`{key}` has shape {list(shape)}, {list(t.static_shape)} is wanted"

@@ -50,7 +50,7 @@ from ptir_tools.core.ir import (
 )
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass, field, replace
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import load_dialect
@@ -119,7 +119,7 @@ class Approximate:
         return bool(self.value) != (self.decisions.flipped and self.decisions.open == 1)
 
     def __array_function__(
-        self, function: Callable[..., Array], types: object, args: tuple[Any, ...], kwargs: dict[str, object]
+        self, function: Callable[..., Array], types: object, args: tuple[Data, ...], kwargs: dict[str, object]
     ) -> Approximate:
         def stacked(parts: list[Array]) -> Array:
             return function(parts, *args[1:], **kwargs)
@@ -181,7 +181,7 @@ class Proven:
     def __init__(self, strict: bool = False, rounded: frozenset[DType] = frozenset()) -> None:
         self.strict, self.rounded = strict, rounded
 
-    def block(self, block: Region, arguments: Sequence[Any], context: Context) -> tuple[Any, ...]:
+    def block(self, block: Region, arguments: Sequence[Data], context: Context) -> tuple[Data, ...]:
         """Like `evaluate.run_block`, on values with errors."""
         context.check_time()
         local: Env = dict(zip(block.params, arguments, strict=True))
@@ -194,7 +194,7 @@ class Proven:
                 local.pop(v, None)
         return tuple(self.read(x, local) for x in block.results)
 
-    def read(self, x: Operand, env: Env) -> Any:
+    def read(self, x: Operand, env: Env) -> Data:
         """The value of an operand, with its error."""
         if isinstance(x, Literal):
             return self.constant(read_plain(x, {}), x.type.dtype)
@@ -206,7 +206,7 @@ class Proven:
             return Approximate(value, given=True)
         return Approximate(value, unit(dtype) * np.abs(_float(value)))
 
-    def step(self, op: Op, operands: list[Any], context: Context) -> list[Any]:
+    def step(self, op: Op, operands: list[Data], context: Context) -> list[Data]:
         """The results of one op, with their errors."""
         if op.regions:
             return self._branching(op, operands, context)
@@ -569,7 +569,7 @@ def _inexact(x: Array) -> bool:
     return x.dtype.kind not in "iub" and "int" not in x.dtype.name
 
 
-Env = dict[Value, Any]
+Env = dict[Value, Data]
 
 
 def _never(region: Region) -> Callable[..., tuple[object, ...]]:

@@ -10,12 +10,13 @@ from ptir_tools.core.dialect import Options, Timeline
 from ptir_tools.core.ir import Op
 from ptir_tools.core.limits import Limits, current
 from ptir_tools.core.records import dataclass, field, replace
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.engines.sinks import TraceSink
 from ptir_tools.passes import PassContext
 
 if TYPE_CHECKING:
     from ptir_tools.bridges.xla.hosts import Hosts
+    from ptir_tools.core.evaluate import Data
     from ptir_tools.plan.mesh import Sharding
 
 OWN = ("reference", "numpy", "native")  # engines that need no other package
@@ -67,7 +68,7 @@ class RunOptions:
     undef: str = "error"
     chosen: Options = field(default_factory=Options)
     timeline: Timeline | None = None
-    observe: Callable[[Op, tuple[Any, ...]], None] | None = None
+    observe: Callable[[Op, tuple[Data, ...]], None] | None = None
     timer: Callable[[Sequence[Op], float, float], None] | None = None
     timeout: float | None = None
     passes: PassContext | None = None

@@ -32,7 +32,7 @@ class Unfolded(Exception):
     """The operands are not those of a correct node: its handler says what is wrong."""
 
 
-def called(function: Callable[..., Any], *args: object, **named: object) -> Array:
+def called(function: Callable[..., object], *args: object, **named: object) -> Array:
     """The array that a function of NumPy gives. Raises Unfolded."""
     array: Array = asked(function, *args, **named)
     return array

@@ -16,7 +16,7 @@ from ptir_tools.core.source import Loc, Source, Span, pack
 from ptir_tools.core.typed import Any
 from ptir_tools.core.violations import Violation
 from ptir_tools.grammars.mistakes import HERE, Mistake, reported
-from ptir_tools.grammars.parser import Parser, Refused, Token, located, token
+from ptir_tools.grammars.parser import Children, Parser, Refused, Token, located, token
 
 NAMES = {
     "BLOCK": "`{`", "RESULT": "`%name =`", "BINDING": "`%name =`", "SSA": "`%name`", "NAME": "an op", "QUOTED": "an op",
@@ -140,7 +140,6 @@ class Alias:
 
 
 Item = FunctionText | ModuleText | Statement  # of a file or module
-Children = list[Any]  # the results of the rules inside a rule
 
 
 class Values(list[object]):

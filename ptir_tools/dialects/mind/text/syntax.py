@@ -167,7 +167,7 @@ class _Actions(Nodes):
         (name,) = parts
         return token("VID", canonical_id(name), name.start_pos, name.end_pos)
 
-    def attribute(self, parts: list[Any]) -> tuple[Token, Raw]:
+    def attribute(self, parts: tuple[Token, Raw]) -> tuple[Token, Raw]:
         return parts[0], parts[1]
 
     def word(self, parts: list[Token]) -> Raw:
@@ -206,7 +206,7 @@ class _Actions(Nodes):
     def parens(self, parts: list[Raw]) -> Raw:
         return tuple(parts)
 
-    def call(self, parts: list[Any]) -> Call:
+    def call(self, parts: tuple[Token, tuple[Raw, ...]]) -> Call:
         return Call(str(parts[0]), parts[1])
 
     def bounds(self, parts: list[Token]) -> slice:

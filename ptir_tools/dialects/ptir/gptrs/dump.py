@@ -75,18 +75,18 @@ class _Payloads:
         """`Name`: a variant without payload, a number that is a word, a boolean."""
         return _UNITS.get(str(children[0]), str(children[0]))
 
-    def variant(self, children: list[Any]) -> Json:
+    def variant(self, children: tuple[Token, *tuple[Json, ...]]) -> Json:
         """`Name(a, b)`: the variant of an enum, or a wrapper that is its content."""
         name, *arguments = children
         content: Json = arguments[0] if len(arguments) == 1 else arguments
         return content if name in _TRANSPARENT and len(arguments) == 1 else {str(name): content}
 
-    def struct(self, children: list[Any]) -> Json:
+    def struct(self, children: tuple[Token, *tuple[tuple[str, Json], ...]]) -> Json:
         """`Name { a: 1 }`: a struct is its members, a variant with members is tagged."""
         name, *members = children
         return {"Complex": _members(members)} if name == "Complex" else _members(members)
 
-    def member(self, children: list[Any]) -> tuple[str, Json]:
+    def member(self, children: tuple[Token, Json]) -> tuple[str, Json]:
         return str(children[0]), children[1]
 
     def list(self, children: list[Json]) -> Json:
@@ -95,7 +95,7 @@ class _Payloads:
     def map(self, children: builtins.list[tuple[str, Json]]) -> Json:
         return _members(children)
 
-    def entry(self, children: builtins.list[Any]) -> tuple[str, Json]:
+    def entry(self, children: tuple[Token, Json]) -> tuple[str, Json]:
         return unquote(str(children[0])), _attr_value(children[1])
 
 
@@ -202,7 +202,7 @@ class _Reader(_Payloads):
             self.assembly.stray(f"`{name}` is inside a function or region", name.loc)
         self.at_section = name[:-1]
 
-    def declaration(self, children: list[Any]) -> None:
+    def declaration(self, children: tuple[Token, tuple[Type, Token]]) -> None:
         token, (t, last) = children
         name, at, block = token[1:], token.to(last), self.assembly.block
         if block is None or self.at_section not in ("params", "results"):
@@ -250,7 +250,7 @@ class _Reader(_Payloads):
         dtype, _, dims = children[0][7:-1].partition(" x ")
         return tensor(read_dtype(dtype), read_dims(dims)), children[0]
 
-    def tuple_type(self, children: list[Any]) -> tuple[Type, Token]:
+    def tuple_type(self, children: tuple[*tuple[tuple[Type, Token], ...], Token]) -> tuple[Type, Token]:
         *parts, last = children
         return tuple_of([t for t, _ in parts]), last
 
@@ -282,7 +282,7 @@ class _Reader(_Payloads):
         else:
             hint.exports = values
 
-    def hint_attr(self, children: list[Any]) -> None:
+    def hint_attr(self, children: tuple[Token, Json]) -> None:
         key, value = str(children[0]), _attr_value(children[1])
         at, hint = children[0].loc, self.assembly.hint
         if hint is None:

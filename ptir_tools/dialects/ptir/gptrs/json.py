@@ -31,6 +31,9 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
         return _Reader(source, diagnostics, options).program(raw) if raw is not None else None
 
 
+Members = dict[str, Any]  # of an object, each of the type that `_MEMBERS` says, or None
+
+
 class _Reader:
     def __init__(self, source: Source, diagnostics: Diagnostics, options: Options) -> None:
         self.source, self.diagnostics = source, diagnostics
@@ -52,7 +55,7 @@ class _Reader:
         except LimitExceeded as limit:
             raise limit.at(self.source.json_loc(path)) from None
 
-    def members(self, raw: Json, what: str, path: JsonPath) -> dict[str, Any] | None:
+    def members(self, raw: Json, what: str, path: JsonPath) -> Members | None:
         """The members that `what` has, None in place of one in error; or None when it is no object. What is wrong is reported."""
         if not isinstance(raw, dict):
             self.malformed(Malformed(f"{what} is an object"), path)
@@ -70,7 +73,7 @@ class _Reader:
         found = [self.guarded((*path, key, i), kind, x) for i, x in enumerate(items or ())]
         return None if items is None or any(x is None for x in found) else found
 
-    def each(self, items: list[Json], what: str, path: JsonPath, read: Callable[[dict[str, Any], JsonPath, int], None]) -> None:
+    def each(self, items: list[Json], what: str, path: JsonPath, read: Callable[[Members, JsonPath, int], None]) -> None:
         """Give `read` the members of each object of the array at `path`, and its place."""
         container = self.source.add_container(path)
         for i, x in enumerate(items):
@@ -96,7 +99,7 @@ class _Reader:
 
     # ---- blocks
 
-    def function(self, found: dict[str, Any], path: JsonPath, at: int) -> None:
+    def function(self, found: Members, path: JsonPath, at: int) -> None:
         types, ids, results, returned = (found[k] for k in ("parameters", "parameter_ids", "results", "result_ids"))
         if types is not None and ids is not None and len(types) != len(ids):
             message = f"{len(types)} parameters, {len(ids)} parameter_ids"
@@ -114,7 +117,7 @@ class _Reader:
         self.each(found["hints"] or [], "a hint", (*path, "hints"), self.hint)
         self.assembly.close(at)
 
-    def region(self, found: dict[str, Any], path: JsonPath, at: int) -> None:
+    def region(self, found: Members, path: JsonPath, at: int) -> None:
         types, results = found["parameters"], found["results"]
         params = ((str(k), t) for k, t in enumerate(types or ()))
         self.assembly.unnamed |= found["id"] is None
@@ -177,7 +180,7 @@ class _Reader:
             return read_literal(value)
         raise Malformed("an operand is Value, TupleElement or Literal")
 
-    def hint(self, found: dict[str, Any], path: JsonPath, at: int) -> None:
+    def hint(self, found: Members, path: JsonPath, at: int) -> None:
         if None in (found["id"], found["kind"], found["policy"]):
             return
         where = Where("attrs", [])

@@ -15,7 +15,7 @@ from ptir_tools.core.ir import Operand, Region, operand_type
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Loc, Source, Span, pack
 from ptir_tools.core.spelling import nearest
-from ptir_tools.core.typed import Any, TypeVar
+from ptir_tools.core.typed import TypeVar
 from ptir_tools.core.types import POISON, TensorType, Type, tuple_of
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.text.assembly import CODES, Assembly
@@ -178,6 +178,7 @@ class _Types(tuple[Type | None, ...]):
     """The types in parentheses: in a header the list of results, elsewhere a tuple type. None is one in error."""
 
 
+_Attr = tuple[str, "list[Plain]"]
 _Read = Callable[[Loc], "Operand | None"]  # gives an operand of the item at a place; None when it is in error
 
 
@@ -211,22 +212,25 @@ class _Items(Nodes):
     def tensor(self, children: list[Token]) -> TensorType | None:
         return self.guarded(children[0], read_tensor, None)
 
-    def parenthesized(self, children: list[Any]) -> _Types:
-        return _Types(map(_one, children[:-1]))
+    def parenthesized(self, children: tuple[*tuple[Type | _Types | None, ...], Token]) -> _Types:
+        *types, _ = children
+        return _Types(map(_one, types))
 
-    def tuple_type(self, children: list[Any]) -> Type | None:
+    def tuple_type(self, children: tuple[*tuple[Type | _Types | None, ...], Token]) -> Type | None:
         return _one(self.parenthesized(children))
 
     # ---- headers
 
     @located
-    def program(self, children: list[Any], start: int, end: int) -> None:
-        name = next((_function_name(c) for c in children if getattr(c, "type", "") == "FUNC"), None)
+    def program(self, children: list[Token | Node], start: int, end: int) -> None:
+        name = next((_function_name(c) for c in children if isinstance(c, Token) and c.type == "FUNC"), None)
         version = next((str(c.children[-1]) for c in children if isinstance(c, Node)), None)
         self.assembly.open_program(name, version, self.item(start, end))
 
     @located
-    def function(self, children: list[Any], start: int, end: int) -> None:
+    def function(
+        self, children: tuple[Token, Token, Node, Type | _Types | None, *tuple[Token, ...], Token], start: int, end: int
+    ) -> None:
         keyword, name, params, results, *where, _ = children
         if keyword.type == "FUNCTION_KEYWORD":
             span = Span(keyword.start_pos, keyword.end_pos)
@@ -238,7 +242,7 @@ class _Items(Nodes):
             self.assembly.where(self.guarded(clause, lambda t: parse_table(str(t).removeprefix("where")), {}), clause.loc)
 
     @located
-    def region(self, children: list[Any], start: int, end: int) -> None:
+    def region(self, children: tuple[Token, Token, Node, Type | _Types | None, Token], start: int, end: int) -> None:
         _, name, params, results, _ = children
         self.open(self.assembly.open_region, str(name)[1:], params, results, self.item(start, end))
 
@@ -248,11 +252,11 @@ class _Items(Nodes):
         opener(name, whole, [] if None in listed else listed, at)
         self.assembly.damaged = len(whole) < len(params.children) or None in listed
 
-    def param(self, children: list[Any]) -> tuple[str, Type | None]:
+    def param(self, children: tuple[Token, Type | _Types | None]) -> tuple[str, Type | None]:
         return _name(children[0]), _one(children[1])
 
     @located
-    def hint(self, children: list[Any], start: int, end: int) -> None:
+    def hint(self, children: tuple[Token, Token, Token, Token, *tuple[_Attr, ...], Token], start: int, end: int) -> None:
         _, ident, kind, policy, *given, _ = children
         self.assembly.open_hint(ident.natural, str(kind), str(policy), given, self.item(start, end))
 
@@ -268,7 +272,12 @@ class _Items(Nodes):
         return children[0]
 
     @located
-    def statement(self, children: list[Any], start: int, end: int) -> None:
+    def statement(
+        self,
+        children: tuple[Token, Token, *tuple[_Read | _Attr, ...], Type | _Types | None],
+        start: int,
+        end: int,
+    ) -> None:
         target, op, *arguments, typed = children
         at = self.item(start, end)
         given = [x for x in arguments if type(x) is tuple]
@@ -278,7 +287,7 @@ class _Items(Nodes):
         self.assembly.instruction(_name(target), str(op), whole, given, t, at)
 
     @located
-    def returned(self, children: list[Any], start: int, end: int) -> None:
+    def returned(self, children: list[Token | _Label | _Read], start: int, end: int) -> None:
         at = self.item(start, end)
         results: list[Operand | None] = []
         names: list[str | None] = []
@@ -315,8 +324,9 @@ class _Items(Nodes):
     def attributes(self, children: builtins.list[tuple[str, builtins.list[Plain]]]) -> Given:
         return children
 
-    def attr(self, children: list[Any]) -> tuple[str, list[Plain]]:
-        return str(children[0]), children[1:]
+    def attr(self, children: tuple[Token, *tuple[Plain, ...]]) -> tuple[str, list[Plain]]:
+        name, *values = children
+        return str(name), values
 
     def atom(self, children: list[Token]) -> Plain:
         otherwise: Plain = 0.0
@@ -337,13 +347,13 @@ class _Items(Nodes):
     def group(self, children: builtins.list[Plain]) -> tuple[Plain, ...]:
         return tuple(children)
 
-    def call(self, children: builtins.list[Any]) -> Call:
+    def call(self, children: tuple[Token, *tuple[Plain, ...]]) -> Call:
         return Call(str(children[0]), tuple(children[1:]))
 
     def entries(self, children: builtins.list[tuple[str, Plain, str | None]]) -> Items:
         return Items(tuple(children))
 
-    def entry(self, children: builtins.list[Any]) -> tuple[str, Plain, str | None]:
+    def entry(self, children: tuple[Token, Plain, *tuple[Token, ...]]) -> tuple[str, Plain, str | None]:
         key, value, *said = children
         name = str(self.guarded(key, unquote, "")) if key.type == "STRING" else str(key)
         return name, value, str(said[0]) if said else None

@@ -48,7 +48,7 @@ def read_args(defn: OpDef, given: dict[str, Json], limits: Limits) -> dict[str, 
     return read_listed(defn.short, defn.attrs, given, limits)
 
 
-def read_listed(uop: str, listed: Sequence[Attr], given: Mapping[str, Any], limits: Limits) -> dict[str, object]:
+def read_listed(uop: str, listed: Sequence[Attr], given: Mapping[str, Json], limits: Limits) -> dict[str, object]:
     """The values that are given for the attributes in `listed`. Raises Violation."""
     names = [a.name for a in listed]
     for key in given:
@@ -63,7 +63,7 @@ def read_listed(uop: str, listed: Sequence[Attr], given: Mapping[str, Any], limi
     return {a.name: _read(a, given[a.name], limits) for a in listed if a.name in given}
 
 
-def _read(a: Attr, value: Any, limits: Limits) -> object:
+def _read(a: Attr, value: Json, limits: Limits) -> object:
     try:
         return READ[a.kind.removesuffix(" | None")](value, limits)
     except Violation as v:
