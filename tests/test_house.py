@@ -190,7 +190,7 @@ def test_a_quoted_name_is_found() -> None:
 # Ops of PTO that are the structure of a program, which is followed by name: blocks, calls, views, addresses, waits; and the copy
 # that `pto-bufferize` makes, the rows and the filled tile that `pto-legalize` makes.
 STRUCTURE = {"scf.for", "scf.if", "scf.while", "func.call", "memref.subview", "tile.assign", "sync", "sync.op", "constant",
-             "fifo.open", "tile.push", "tile.pop"}  # fmt: skip
+             "fifo.open", "fifo.free", "tile.push", "tile.pop"}  # fmt: skip
 MADE = {
     "pto_bufferize.py": {"tile.mov.v2v"},
     "pto_legalize.py": {f"tile.{n}" for n in ("ands", "ors", "expands", "reshape", "cvt", "rowexpand", "rowmax")},

@@ -28,7 +28,7 @@ from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, Pipes, join
 from ptir_tools.dialects.pto.order.decisions import least
 from ptir_tools.dialects.pto.order.dependences import BARRIER, Dependences, Wait, dependences, redundant_waits
-from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, opcodes, pipe_of, pipe_of_opcode, pipes_of_barrier
+from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, opcodes, pipe_of, pipes_of_barrier, pipes_of_opcode
 from ptir_tools.dialects.pto.structure import has_events, is_barrier, is_call, is_for, is_loop, is_while, set_waits, unused_names
 from ptir_tools.dialects.pto.types import EventType, TileType, event
 from ptir_tools.passes import PassContext
@@ -105,7 +105,7 @@ class _Plan:
         for region, at, signals in other.syncs:
             if missing := more(signals, [x for r, a, known in self.syncs if r is region and a is at for x in known]):
                 self.syncs.append((region, at, missing))
-        self.barriers += [b for b in other.barriers if pipe_of_opcode(b[2]) in pipes and b not in self.barriers]
+        self.barriers += [b for b in other.barriers if not pipes.isdisjoint(pipes_of_opcode(b[2])) and b not in self.barriers]
 
     def take(self, other: _Plan) -> None:
         """Add a plan for other ops."""

@@ -130,7 +130,7 @@ ROOMS: dict[str, tuple[Part, ...]] = {
         _part(f"{_D}/mind/mic/*.py",
               "grammars/places mind/mic"),
         _part(f"{_D}/pto/text/*.py {_D}/pto/text/cpp/*.py",
-              "grammars/places pto/text pto/lines pto/assembly pto/cpp pto/host grammars/readers"),
+              "grammars/places pto/text pto/lines pto/assembly pto/cpp pto/fifo_texts pto/host grammars/readers"),
         _part(f"{_D}/tiny/text/*.py",
               "grammars/places tiny/args tiny/json tiny/codes grammars/readers"),
     ),

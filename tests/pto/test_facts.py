@@ -8,7 +8,7 @@ from ptir_tools.dialects.pto.facts import facts_of
 
 # Name (`tile.` left out) of every operation that is not out of scope for the specification, by pipe.
 from ptir_tools.dialects.pto.memory.spare import mask_and_block, two_rows
-from ptir_tools.dialects.pto.pipes import PIPES, opcodes_of, pipe_of_opcode
+from ptir_tools.dialects.pto.pipes import PIPES, opcodes_of, pipes_of_opcode
 from ptir_tools.dialects.pto.types import tile
 
 OPERATIONS = {
@@ -53,7 +53,8 @@ def test_opcodes_follow_from_names():
         assert opcodes_of(ops[name])[-1].startswith("T")
     assert opcodes_of(ops["tile.store"])[:3] == ("TSTORE_VEC", "TSTORE_ACC", "TSTORE_MAT")
     assert opcodes_of(ops["tile.mov.m2l"]) == ("TMOV_M2L",)
-    assert [pipe_of_opcode(f"TSTORE_{loc}") for loc in ("VEC", "ACC", "MAT")] == ["MTE3", "FIX", "MTE3"]
+    assert [pipes_of_opcode(f"TSTORE_{loc}") for loc in ("VEC", "ACC", "MAT")] == [("MTE3",), ("FIX",), ("MTE3",)]
+    assert set(pipes_of_opcode("TPUSH")) == {"MTE3", "FIX"}
 
 
 def test_scratch_is_of_the_types_that_the_headers_want():

@@ -415,13 +415,6 @@ def test_the_examples_of_the_code_are_one_that_blocks_and_one_that_does_not() ->
     ptir.run(ptir.read(code.right), {})
 
 
-@pytest.mark.parametrize("form", ["pto-cpp", "pto-as", "ptoas"])
-def test_what_shows_one_core_refuses_several(form: str) -> None:
-    program = ptir.optimize(ptir.read(GOOD), "pto{target=a3}")
-    with pytest.raises(Rejected, match="written as PTO IR only"):
-        ptir.write(program, form)
-
-
 LOADED = f"%x = pto.tile.load %out[%c0, %c0] : {M}, {tile('Mat')}"
 STORED = f"pto.tile.store %t, %out[%c0, %c0] : {M}, {tile('Vec')}"
 PUSHED = f"pto.tile.push %t {{fifo = h, split = none}} : {tile('Vec')}"

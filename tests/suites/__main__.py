@@ -6,7 +6,7 @@ import argparse
 import importlib
 import sys
 
-SUITES = ("hub", "jax", "jax_functions", "modules", "onnx", "pto-isa", "stablehlo", "torch", "world")
+SUITES = ("hub", "jax", "jax_functions", "modules", "onnx", "pto-isa", "ptoas", "stablehlo", "torch", "world")
 
 
 def main() -> int:
@@ -19,6 +19,7 @@ def main() -> int:
     parser.add_argument("-v", "--verbose", action="store_true", help="name the cases that are refused")
     parser.add_argument("--cc", metavar="COMMAND", default="", help="pto-isa: builds {binary} of {source} with the simulator")
     parser.add_argument("--static-cc", metavar="COMMAND", default="", help="pto-isa: checks {source} with the chip's headers")
+    parser.add_argument("--assembler", metavar="COMMAND", default="", help="ptoas: writes C++ of {source} to {output}")
     parser.add_argument("--target", choices=("a3", "a5"), default="a3", help="pto-isa: the target")
     asked = parser.parse_args()
     module = {"onnx": "onnx_nodes", "pto-isa": "pto_isa"}.get(asked.suite, asked.suite)
@@ -26,6 +27,8 @@ def main() -> int:
     more = {"folder": asked.folder} if asked.folder else {}
     if asked.suite == "pto-isa":
         more = {"cc": asked.cc, "static_cc": asked.static_cc, "target": asked.target}
+    if asked.suite == "ptoas":
+        more["assembler"] = asked.assembler
     report = suite.run(asked.k, asked.every, **more)
     print("\n".join(report.lines(asked.verbose)))
     return 1 if report.wrong or report.errors else 0

@@ -9,7 +9,7 @@ from ptir_tools.core.ir import Function, Op, Region, Value, operand_type
 from ptir_tools.core.violations import Violation, attribute, require, result
 from ptir_tools.dialects.pto.memory.info import tile_bytes
 from ptir_tools.dialects.pto.pipes import is_tile_op
-from ptir_tools.dialects.pto.structure import is_call, is_fifo, is_open, is_pop, is_push, is_subblock, moves
+from ptir_tools.dialects.pto.structure import is_call, is_fifo, is_free, is_open, is_pop, is_push, is_subblock, moves
 from ptir_tools.dialects.pto.types import TileType
 
 CUBE, VECTOR = "cube", "vector"
@@ -81,7 +81,7 @@ def _freed(block: Region) -> Iterator[tuple[Op, Violation]]:
                 yield inner, Violation("TileOverwritten", message, at=f"%{lost.name}", help="free it after its last use")
         if is_pop(op):
             held.setdefault(op.attr("fifo"), []).append(op.results[0])
-        elif is_fifo(op) and not moves(op) and not is_open(op) and (popped := held.get(op.attr("fifo"))):
+        elif is_free(op) and (popped := held.get(op.attr("fifo"))):
             freed.add(popped.pop(0))
 
 

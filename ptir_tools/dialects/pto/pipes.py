@@ -62,14 +62,14 @@ def asynchronous(op: Op) -> bool:
 
 def pipes_of_barrier(opcode: str) -> list[int]:
     """The numbers of the pipes that a barrier waits for."""
-    return [i for i, name in enumerate(PIPES) if opcode in EVERY_PIPE or pipe_of_opcode(opcode) == name]
+    return [i for i, name in enumerate(PIPES) if opcode in EVERY_PIPE or name in pipes_of_opcode(opcode)]
 
 
 @cache
-def pipe_of_opcode(opcode: str) -> str | None:
-    """The pipe of the ops with this opcode, or None when there are none."""
+def pipes_of_opcode(opcode: str) -> tuple[str, ...]:
+    """The pipes of the ops with this opcode. A push is in one or the other, by the location of its tile."""
     for d in OPS.values():
         if d.traits & ASYNC and opcode in opcodes_of(d):
             f = facts_of(d)
-            return dict(f.stores.values()).get(opcode, f.pipe)
-    return None
+            return tuple(pipe for own, pipe in f.stores.values() if own == opcode) or (f.pipe,)
+    return ()

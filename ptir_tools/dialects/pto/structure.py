@@ -30,6 +30,7 @@ is_assign = _named("tile.assign")  # gives a tile, operand 0, its address, opera
 is_open = _named("fifo.open")  # declares a FIFO between cores
 is_push = _named("tile.push")  # puts a tile into a FIFO
 is_pop = _named("tile.pop")  # takes a tile from a FIFO
+is_free = _named("fifo.free")  # gives the slot of a tile back
 moves = _named("tile.push", "tile.pop")  # passes a tile through a FIFO
 is_subblock = _named("subblock")  # gives the number of the vector core that runs
 is_block_idx = _named("block_idx")  # gives the number of the core of the launch that runs

@@ -15,7 +15,7 @@ from ptir_tools.core.dtypes import F16, F32
 from ptir_tools.core.ir import Value
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.dialects.pto.facts import facts_of
-from ptir_tools.dialects.pto.pipes import opcodes_of, pipe_of_opcode
+from ptir_tools.dialects.pto.pipes import opcodes_of, pipes_of_opcode
 
 SIDE = 16  # of every tile, in elements
 DTYPES = {"Vec": F32, "Mat": F16, "Left": F16, "Right": F16, "Acc": F32}
@@ -95,7 +95,7 @@ class Step:
     @property
     def pipe(self) -> str:
         """The pipe that runs it."""
-        pipe = pipe_of_opcode(self.opcode)
+        pipe = next(iter(pipes_of_opcode(self.opcode)), None)
         assert pipe is not None
         return pipe
 

@@ -26,7 +26,7 @@ from ptir_tools.dialects.pto.generate.loop_kernels import (
     Tile,
     all_steps,
 )
-from ptir_tools.dialects.pto.pipes import pipe_of_opcode
+from ptir_tools.dialects.pto.pipes import pipes_of_opcode
 
 _ITERATIONS = 48  # that are compared: more than rings and distances of these kernels need
 _COMPLETE = 5  # one loop in so many waits for everything at its end
@@ -166,7 +166,7 @@ class Waits:
 
 def _drop(pending: list[_Pending], opcode: str) -> None:
     """Drop the ops that a barrier waits for."""
-    pending[:] = [f for f in pending if opcode != "ALL" and f.step.pipe != pipe_of_opcode(opcode)]
+    pending[:] = [f for f in pending if opcode != "ALL" and f.step.pipe not in pipes_of_opcode(opcode)]
 
 
 def _accesses(x: Step) -> Iterator[tuple[str, Place, int, bool]]:

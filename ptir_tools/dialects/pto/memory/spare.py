@@ -97,12 +97,12 @@ def spare_bytes(function: Function, tiles: Mapping[Value, TileType], target: Tar
     return max(found - scratch[1], 0)
 
 
-def end_of_tiles(function: Function, tiles: Mapping[Value, TileType]) -> int | None:
-    """The end of the last tile of Vec; None where it is not known."""
+def end_of_tiles(function: Function, tiles: Mapping[Value, TileType], loc: str = "Vec") -> int | None:
+    """The end of the last tile of a space; None where it is not known."""
     counters = {op.regions[0].params[0]: op for op in function.ops() if is_for(op)}
     last = 0
     for op in function.ops():
-        if is_assign(op) and isinstance(v := op.operands[0], Value) and (tiles[v].loc or "Vec") == "Vec":
+        if is_assign(op) and isinstance(v := op.operands[0], Value) and (tiles[v].loc or "Vec") == loc:
             if (at := most(op.operands[1], counters)) is None:
                 return None
             last = max(last, at + tile_bytes(tiles[v]))

@@ -16,7 +16,7 @@ from ptir_tools.core.types import Type
 from ptir_tools.core.violations import Violation, operand, require
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant
-from ptir_tools.dialects.pto.pipes import EVERY_PIPE, pipe_of_opcode
+from ptir_tools.dialects.pto.pipes import EVERY_PIPE, pipes_of_opcode
 from ptir_tools.dialects.pto.run.machine import machine
 from ptir_tools.dialects.pto.structure import SYNCALL
 from ptir_tools.dialects.pto.types import ScalarType, type_text
@@ -153,7 +153,7 @@ def sync(wait: Many, *, context: Context) -> None:
 
 def sync_op_types(*, opcode: str) -> tuple[Type, ...]:
     """An opcode, ALL or SYNCALL."""
-    known = opcode in EVERY_PIPE or pipe_of_opcode(opcode) is not None
+    known = opcode in EVERY_PIPE or bool(pipes_of_opcode(opcode))
     require(known, "TypeMismatch", f"`{opcode}` is not an opcode", at=opcode)
     return ()
 
@@ -162,7 +162,8 @@ def sync_op_types(*, opcode: str) -> tuple[Type, ...]:
 def sync_op(*, opcode: str, context: Context) -> None:
     """A barrier: all issued ops on the pipe of an opcode complete, or with ALL those of every pipe:
     `pto.sync.op #pto.op<TADD>`. With SYNCALL (extension) those of every core of the launch."""
-    machine(context).drain(None if opcode in EVERY_PIPE else pipe_of_opcode(opcode))
+    for pipe in (None,) if opcode in EVERY_PIPE else pipes_of_opcode(opcode):
+        machine(context).drain(pipe)
     if opcode == SYNCALL:
         machine(context).meet()
 

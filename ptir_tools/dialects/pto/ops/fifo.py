@@ -15,7 +15,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import attribute, require, result
 from ptir_tools.dialects.pto import elements, rules
-from ptir_tools.dialects.pto.facts import Facts
+from ptir_tools.dialects.pto.facts import Facts, Form
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.run.machine import Results, Tile, core, issue, made_region, taken_region
 from ptir_tools.dialects.pto.types import EventType, ScalarType, TileType, type_text
@@ -57,6 +57,7 @@ def push_types(tile: Type, *, fifo: str, split: str) -> None:
         pipe="MTE3",
         vector=False,
         elements=elements.MEMORY,
+        form=Form(family="pass"),
     ),
 )
 def push(
@@ -82,7 +83,15 @@ def pop_types(*, to: TileType, fifo: str, split: str) -> None:
     pop_types,
     "to",
     traits=READS | WRITES,
-    facts=Facts(pipe="MTE2", opcodes=("TPOP",), gives=("Vec", "Mat"), vector=False, elements=elements.MEMORY, valid=whole),
+    facts=Facts(
+        pipe="MTE2",
+        opcodes=("TPOP",),
+        gives=("Vec", "Mat"),
+        vector=False,
+        elements=elements.MEMORY,
+        valid=whole,
+        form=Form(family="pass"),
+    ),
 )
 def pop(
     valid: Many,

@@ -20,6 +20,7 @@ from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.core.typed import TypeVar
 from ptir_tools.dialects.pto.carried import classes
 from ptir_tools.dialects.pto.facts import facts
+from ptir_tools.dialects.pto.fifos import CUBE, VECTOR, users
 from ptir_tools.dialects.pto.memory.info import infer
 from ptir_tools.dialects.pto.memory.windows import Access, overlap, placed
 from ptir_tools.dialects.pto.pipes import EVERY_PIPE, PIPES, asynchronous, is_tile_op, pipe_of, pipes_of_barrier
@@ -30,7 +31,6 @@ from ptir_tools.dialects.pto.types import EventType, TileType
 
 K = TypeVar("K")
 SET, WAIT, BARRIER = "set_flag", "wait_flag", "pipe_barrier"
-CUBE, VECTOR = "cube", "vector"
 INTER_IDS = 14  # of 16, two are for barriers of all cores
 ALL = "ALL"
 
@@ -88,8 +88,11 @@ class _FlagKey(NamedTuple):
     target: Unit
 
 
-def cores_of(program: Program) -> tuple[str, ...]:
-    """The cores that execute a program. Each runs every function, with its own ops."""
+def cores_of(program: Program, function: Function) -> tuple[str, ...]:
+    """The cores that execute a function: those of the program, which run every function with their own ops. Where functions pass
+    tiles to each other, each of them is for one core."""
+    if (own := users(program).get(function.name)) is not None:
+        return (own,)
     found = {core for f in program.functions for op in f.ops() if is_tile_op(op.defn) and (core := _core(op, {})) is not None}
     return tuple(sorted(found)) or (VECTOR,)
 
@@ -108,8 +111,8 @@ def _core(op: Op, tiles: Mapping[Value, TileType]) -> str | None:
 
 
 def signals_of(function: Function, program: Program, target: Target | None, cores: tuple[str, ...]) -> Signals:
-    """The instructions that order the ops of `function` as its events and synchronous ops require. `cores` are those of the
-    program (`cores_of`)."""
+    """The instructions that order the ops of `function` as its events and synchronous ops require. `cores` are those that
+    execute it (`cores_of`)."""
     plan = _Plan(function, program, target, cores)
     eager: set[_FlagKey] = set()
     while True:

@@ -6,16 +6,20 @@ The names of ops say the direction (`tpush_to_aiv`), or the pipe and the locatio
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dtypes import INDEX
+from ptir_tools.core.ir import Operand, Value
 from ptir_tools.core.limits import integer as read_integer
+from ptir_tools.core.types import UNKNOWN
 from ptir_tools.core.violations import OP_NAME, Violation, require
 from ptir_tools.dialects.pto.ptoas.flow import defined, op_name, values
 from ptir_tools.dialects.pto.ptoas.reader import Buffer, Pipe, Reader, Reserved, entries
 from ptir_tools.dialects.pto.ptoas.tiles import extents
 from ptir_tools.dialects.pto.ptoas.types import BufferType
 from ptir_tools.dialects.pto.text import literals
-from ptir_tools.dialects.pto.types import TileType
+from ptir_tools.dialects.pto.types import MemRefType, TileType, memref
 from ptir_tools.grammars.parser import Node
 
 _DIRECTIONS = {1: ("c2v",), 2: ("v2c",), 3: ("c2v", "v2c")}  # by `dir_mask`
@@ -37,7 +41,8 @@ def reserve(r: Reader, node: Node) -> None:
     if op_name(node) == "pto.reserve_buffer":
         right = (given.get("auto", "true") == "true") != ("base" in given)
         require(right, "TypeMismatch", "a buffer has either `auto = true` or a `base`", at=OP_NAME)
-    made = Reserved(given["name"], r.made.name, peer, node.loc, placed="base" in given)
+    base = read_integer(given["base"], 0) if "base" in given else None
+    made = Reserved(given["name"], r.made.name, peer, node.loc, base)
     r.shared.append(made)
     r.bind(name, made)
 
@@ -51,7 +56,12 @@ def initialize(r: Reader, node: Node) -> None:
     # In the form with a result the buffers are the last operands, that of c2v first.
     last = [str(t) for t in values(node)][-len(_DIRECTIONS[mask]) :]
     buffers = [str(keyed[_BUFFERS[d]]) for d in _DIRECTIONS[mask] if _BUFFERS[d] in keyed] or last
-    pipe = Pipe({}, {"true": True, "false": False}.get(given.get("nosplit", "")))
+    pipe = Pipe({}, {"true": True, "false": False}.get(given.get("nosplit", "")), {})
+    slots = read_integer(given.get("slot_num", str(_SLOTS[mask])), 0)
+    memory = [str(keyed["gm_slot_buffer"])] if "gm_slot_buffer" in keyed else [str(t) for t in values(node)]
+    for x in (r.known.get(name[1:]) for name in memory):
+        if isinstance(x, Value) and isinstance(x.type, MemRefType) and x.type is memref(x.type.dtype, (UNKNOWN,)):
+            x.type = memref(x.type.dtype, (len(_DIRECTIONS[mask]) * slots * size // x.type.dtype.size,))
     for direction, buffer in zip(_DIRECTIONS[mask], buffers, strict=True):
         of = r.look(buffer)
         if isinstance(of, Reserved):
@@ -62,7 +72,8 @@ def initialize(r: Reader, node: Node) -> None:
             require(known, "TypeMismatch", message, at=buffer, help="or give `flag_base`")
         called = of.name if isinstance(of, Reserved) else f"{r.made.name}_{direction}"
         fifo = pipe.fifos[direction] = re.sub(r"\W", "_", called)
-        slots = read_integer(given.get("slot_num", str(_SLOTS[mask])), 0)
+        if isinstance(of, Reserved) and of.base is not None and given.get("local_slot_num", "").split(":")[0].strip() == "1":
+            pipe.places[fifo] = of.base
         attrs: dict[str, object] = {"fifo": fifo, "direction": direction, "slots": slots, "slotSize": size}
         r.emit("pto.fifo.open", [], attrs, "")
     if made := defined(node):
@@ -71,12 +82,18 @@ def initialize(r: Reader, node: Node) -> None:
         r.pipe = pipe
 
 
-def _fifo(r: Reader, node: Node, direction: str) -> dict[str, object]:
-    """The attributes of an op on a FIFO: its name, and how tiles are split. Raises Violation."""
+def _pipe(r: Reader, node: Node) -> Pipe:
+    """The pipe of an op. Raises Violation."""
     named = [t for t in values(node) if isinstance(r.known.get(str(t)[1:]), Pipe)]
     pipe = r.look(named[0]) if named else r.pipe
     if not isinstance(pipe, Pipe):
         raise Violation("UndefinedValue", f"@{r.made.name} initializes no pipe before `{op_name(node)}`", at=OP_NAME)
+    return pipe
+
+
+def _fifo(r: Reader, node: Node, direction: str) -> dict[str, object]:
+    """The attributes of an op on a FIFO: its name, and how tiles are split. Raises Violation."""
+    pipe = _pipe(r, node)
     # A pipe of one direction is the only one that an op without a direction can mean.
     fifo = pipe.fifos.get(direction or next(iter(pipe.fifos)))
     if fifo is None:
@@ -102,7 +119,7 @@ def pop(r: Reader, node: Node) -> None:
     if op_name(node) == "pto.tpop":
         into = r.buffer(values(node)[0])
         attrs = {**_fifo(r, node, "v2c" if into.type.tile.loc == "Mat" else "c2v"), "to": into.type.tile}
-        r.put(into.storage, r.emit("pto.tile.pop", [into.valid, ()], attrs, into.storage.name).results[0])
+        r.put(into.storage, _popped(r, node, into.valid, attrs, into.storage.name))
         return
     t = _declared(r, node)
     rows, columns = [*values(node), None, None][:2]
@@ -111,8 +128,16 @@ def pop(r: Reader, node: Node) -> None:
         require(t.valid == (None, None), "TypeMismatch", message, at=OP_NAME)
     valid, name = extents(r, t, rows, columns), defined(node)[0]
     attrs = {**_fifo(r, node, "c2v" if op_name(node) == "pto.tpop_from_aic" else "v2c"), "to": t.tile}
-    made = r.emit("pto.tile.pop", [valid, ()], attrs, name[1:]).results[0]
+    made = _popped(r, node, valid, attrs, name[1:])
     r.bind(name, Buffer(t, r.storage(name[1:], t.tile, held=made), valid, r.region))
+
+
+def _popped(r: Reader, node: Node, valid: Sequence[Operand], attrs: dict[str, object], name: str) -> Value:
+    """The tile of a pop, at its address if the text gives that. Raises Violation."""
+    made = r.emit("pto.tile.pop", [valid, ()], attrs, name).results[0]
+    if (at := _pipe(r, node).places.get(str(attrs["fifo"]))) is not None:
+        r.emit("pto.tile.assign", [made, r.named(literals.integer(at, INDEX))], {}, "")
+    return made
 
 
 def _declared(r: Reader, node: Node) -> BufferType:

@@ -65,16 +65,18 @@ class Reserved:
     function: str
     peer: str
     loc: Loc
-    placed: bool = False  # at an address that the text gives
+    base: int | None = None  # the address that the text gives
     opened: bool = False
 
 
 @dataclass(slots=True, frozen=True, eq=False)
 class Pipe:
-    """A pipe between cores: its FIFO of each direction. `whole` says whether it splits no tiles, where the text does."""
+    """A pipe between cores: its FIFO of each direction. `whole` says whether it splits no tiles, where the text does that.
+    `places` has the address of the tiles that are popped from a FIFO, where they all have one."""
 
     fifos: dict[str, str]
     whole: bool | None
+    places: dict[str, int]
 
 
 @dataclass(slots=True, frozen=True, eq=False)
@@ -334,7 +336,7 @@ def read_function(
     flow = Flow(node, fixed(node, _bytes))
     reader = Reader(diagnostics, statement, made, made, flow, shared=shared, piped=has_pipe(node), launched=launched)
     reader.read_body(node)
-    placed = next((x for x in reader.known.values() if isinstance(x, Reserved) and x.placed), None)
+    placed = next((x for x in reader.known.values() if isinstance(x, Reserved) and x.base is not None), None)
     if placed is not None and (free := next((s for s in reader.every if s.address is None and s.own), None)) is not None:
         message = f"`%{free.name}` has no address, and `{placed.name}` is at a fixed one: give both, or none"
         diagnostics.error("TypeMismatch", message, placed.loc)

@@ -19,24 +19,26 @@ from ptir_tools.core.records import NamedTuple
 from ptir_tools.dialects.pto import DIALECT_VERSION
 from ptir_tools.dialects.pto.affine import Linear, number
 from ptir_tools.dialects.pto.facts import Extents, facts
+from ptir_tools.dialects.pto.fifos import CUBE
 from ptir_tools.dialects.pto.memory.info import sides, tile_bytes, unit_dims
 from ptir_tools.dialects.pto.memory.spare import aligned, spares
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.ops.memory import is_load, memory_of, touches_memory
-from ptir_tools.dialects.pto.order.signals import BARRIER, CUBE, SET, Signal, cores_of
+from ptir_tools.dialects.pto.order.signals import BARRIER, SET, Signal
 from ptir_tools.dialects.pto.pipes import is_tile_op
-from ptir_tools.dialects.pto.ptoas import table
+from ptir_tools.dialects.pto.ptoas import passing, table
 from ptir_tools.dialects.pto.ptoas.types import LAYOUTS, PADS
 from ptir_tools.dialects.pto.rules import group
 from ptir_tools.dialects.pto.structure import (
     BLOCK_DIM,
     block_dim,
     callees,
-    has_events,
     is_block_idx,
     is_call,
+    is_subblock,
     is_view,
     meets,
+    moves,
     tiles_of,
     value_of,
 )
@@ -45,7 +47,9 @@ from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.addresses import addresses_first
 from ptir_tools.dialects.pto.text.assembly import refused
 from ptir_tools.dialects.pto.text.cpp.spelling import function_name, identifier
-from ptir_tools.dialects.pto.text.kernel import NOTHING, STEP, Kernel, own_operands, sizes, strides
+from ptir_tools.dialects.pto.text.fifos import check as check_pipes
+from ptir_tools.dialects.pto.text.fifos import pipes, used
+from ptir_tools.dialects.pto.text.kernel import NOTHING, STEP, own_operands, sizes, strides
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, ScalarType, TileType, scalar
 from ptir_tools.dialects.pto.valid import Extreme, of_shape
 
@@ -67,32 +71,30 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
     """The module. Nothing is written when something is refused."""
     if refused(program, diagnostics):
         return
-    target, cores, old = target_of(program, options) or A3, cores_of(program), options[DIALECT_VERSION] == _OLD
+    target, old = target_of(program, options) or A3, options[DIALECT_VERSION] == _OLD
+    if not check_pipes(program, target, diagnostics):
+        return
+    passing.check(program, pipes(program, target), old, diagnostics)
     made, called = list[str](), {g for f in program.functions for g in callees(f.ops(), program)}
     for f in program.functions:
-        made += _Text(f, program, target, cores, diagnostics, old).text(f not in called and len(program.functions) > 1)
+        made += Writing(f, program, target, diagnostics, old).text(f not in called and len(program.functions) > 1)
     if not diagnostics.errors:
         yield f'module attributes {{pto.target_arch = "{target.name}"}} {{\n' if not old else "module {\n"
         yield from made
         yield "}\n"
 
 
-class _Text(Kernel):
+class Writing(passing.Passing):
     """The text of one function."""
 
-    def __init__(
-        self, function: Function, program: Program, target: Target, cores: tuple[str, ...], diagnostics: Diagnostics, old: bool
-    ) -> None:
-        super().__init__(function, program, target, cores, diagnostics)
+    def __init__(self, function: Function, program: Program, target: Target, diagnostics: Diagnostics, old: bool) -> None:
+        super().__init__(function, program, target, diagnostics)
         self.old = old
         self.head: list[str] = []  # constants, views and buffers, before the ops
         self.numbers: dict[tuple[str, DType], str] = {}
         self.buffers: dict[tuple[object, ...], str] = {}
-        self.seen: dict[Value, tuple[str, str]] = {}  # the buffer of a tile, with its type
         self.views: dict[Value, _View] = {}
-        self.counts: dict[str, int] = {}
         self.depth = 2
-        self.flags = has_events(function)
 
     # Lines
 
@@ -105,9 +107,14 @@ class _Text(Kernel):
                 params += self.view(p, p.type)
             elif isinstance(p.type, TileType):
                 self.refuse("a tile is no parameter of a kernel", f.loc)
+        params += [f"%{name}: !pto.ptr<f32>" for name in self.slots.values()]
         self.block(f)
         self.part()
-        given = [*["pto.entry"] * entry, *[f"{BLOCK_DIM} = {block_dim(f)} : i32"] * (block_dim(f) > 1)]
+        given = [
+            *passing.kind(self.program, f),
+            *["pto.entry"] * entry,
+            *[f"{BLOCK_DIM} = {block_dim(f)} : i32"] * (block_dim(f) > 1),
+        ]
         marked = f" attributes {{{', '.join(given)}}}" if given else ""
         return [
             f"{STEP}func.func @{function_name(f)}({', '.join(params)}){marked} {{\n",
@@ -125,15 +132,6 @@ class _Text(Kernel):
     def end_part(self) -> None:
         self.depth -= 1
         self.lines.append(f"{STEP * self.depth}}}\n")
-
-    def unused(self, name: str) -> str:
-        """A name that nothing else has: `part`, `part_1`, …"""
-        found = name
-        while found in self.taken:
-            self.counts[name] = self.counts.get(name, 0) + 1
-            found = f"{name}_{self.counts[name]}"
-        self.taken.add(found)
-        return found
 
     # Numbers
 
@@ -333,6 +331,10 @@ class _Text(Kernel):
             self.refuse("the assembler has no barrier of all cores; a kernel of one function needs none", op.loc)
         elif is_block_idx(op):
             self.line(f"%{self.name(op.result)} = pto.get_block_idx")
+        elif is_subblock(op):
+            self.line(f"%{self.name(op.result)} = pto.get_subblock_idx")
+        elif moves(op):
+            self.passed(op)
         elif is_view(op):
             self.subview(op)
         elif is_tile_op(op.defn):
@@ -357,6 +359,8 @@ class _Text(Kernel):
                     self.refuse("a view is passed as memory", op.loc)
                 if any(not isinstance(d, int) and (d.name or "") not in known for d in p.type.shape):
                     self.refuse("memory of unknown extents is passed to a function", op.loc)
+        slots = [self.slots[name] for name in used(self.program, callee) if name in self.slots]
+        given, types = [*given, *(f"%{name}" for name in slots)], [*types, *["!pto.ptr<f32>"] * len(slots)]
         self.line(f"func.call @{function_name(callee)}({', '.join(given)}) : ({', '.join(types)}) -> ()")
 
     def scalar_op(self, op: Op) -> None:
@@ -416,6 +420,13 @@ class _Text(Kernel):
         if moved in (whole, whole[1:]):
             return self.buffer(v)
         return self.made(self.tiles[v], (number(1), *moved)[-2:], self.address(v), identifier(v.name))
+
+    def whole(self, v: Value) -> tuple[str, str]:
+        """The buffer of a tile; one that is valid in full if the tile is not."""
+        every = of_shape(sides(self.tiles[v]))
+        return (
+            self.buffer(v) if self.valid.get(v) == every else self.made(self.tiles[v], every, self.address(v), identifier(v.name))
+        )
 
     def operands(self, op: Op) -> list[Operand]:
         """The operands of an op in the assembler's order: without the tile that it is written over, unless it adds to it."""
@@ -550,10 +561,12 @@ class _Text(Kernel):
         self.carry(op.results, passed, op)
 
 
-_FLOW: dict[str, Callable[[_Text, Op], None]] = {
-    "scf.for": _Text.loop,
-    "scf.if": _Text.branch,
-    "scf.while": _Text.repeat,
+_FLOW: dict[str, Callable[[Writing, Op], None]] = {
+    "scf.for": Writing.loop,
+    "scf.if": Writing.branch,
+    "scf.while": Writing.repeat,
+    "fifo.open": Writing.opened,
+    "fifo.free": Writing.freed,
 }
 
 

@@ -47,22 +47,22 @@ NOT_TRANSLATABLE = "NotTranslatable"
 
 def write(program: Program, diagnostics: Diagnostics, options: Options) -> Iterator[str]:
     """The instructions of every function, after its parameters. Nothing is written when something is refused."""
-    if refused(program, diagnostics):
+    if refused(program, diagnostics, fifos=False):
         return
     several = len(program.functions) > 1
-    target, cores = target_of(program, options), cores_of(program)
+    target = target_of(program, options)
     for function in program.functions:
         if several:
             yield f".func @{function.name};\n"
         yield from (f".arg %{p.name} : {_type(p.type)};\n" for p in function.params)
-        yield from _Text(signals_of(function, program, target, cores)).block(function)
+        yield from _Text(signals_of(function, program, target, cores_of(program, function))).block(function)
         if several:
             yield "ret;\n"
 
 
-def refused(program: Program, diagnostics: Diagnostics) -> bool:
-    """Report what has no instruction: returned values, events as parameters, FIFOs, unknown ops with blocks, and addresses
-    that are computed too late."""
+def refused(program: Program, diagnostics: Diagnostics, fifos: bool = True) -> bool:
+    """Report what has no instruction: returned values, events as parameters, unknown ops with blocks, addresses that are computed
+    too late, and without `fifos` those."""
     before = diagnostics.errors
     for function in program.functions:
         if function.results:
@@ -71,8 +71,8 @@ def refused(program: Program, diagnostics: Diagnostics) -> bool:
         if any(isinstance(p.type, EventType) for p in function.params):
             diagnostics.error(NOT_TRANSLATABLE, "a flag is not an argument; wait for the event before the call", function.loc)
         for op in function.ops():
-            if is_fifo(op) or is_subblock(op):
-                message = "a kernel that passes tiles between cores is written as PTO IR only"
+            if not fifos and (is_fifo(op) or is_subblock(op)):
+                message = "assembly shows one core; a kernel that passes tiles between cores is written in C++"
                 diagnostics.error(NOT_TRANSLATABLE, message, op.loc)
             if op.regions and op.defn.short not in _CONTROL:
                 diagnostics.error(NOT_TRANSLATABLE, f"{op.defn.short} is not an instruction", op.loc)

@@ -15,7 +15,7 @@ from ptir_tools.dialects.pto.facts import Extents, facts
 from ptir_tools.dialects.pto.memory.info import infer, sides, unit_dims
 from ptir_tools.dialects.pto.memory.spare import end_of_tiles
 from ptir_tools.dialects.pto.ops.memory import is_load
-from ptir_tools.dialects.pto.order.signals import Signals, signals_of
+from ptir_tools.dialects.pto.order.signals import Signals, cores_of, signals_of
 from ptir_tools.dialects.pto.structure import is_assign, tile_type, tiles_of
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.text.assembly import NOT_TRANSLATABLE
@@ -31,14 +31,12 @@ STEP = "  "
 class Kernel:
     """The state of one function. In a program for both cores, the lines of each core are in parts of their own."""
 
-    def __init__(
-        self, function: Function, program: Program, target: Target, cores: tuple[str, ...], diagnostics: Diagnostics
-    ) -> None:
+    def __init__(self, function: Function, program: Program, target: Target, diagnostics: Diagnostics) -> None:
         self.function = function
         self.program = program
         self.target = target
         self.diagnostics = diagnostics
-        self.signals: Signals = signals_of(function, program, target, cores)
+        self.signals: Signals = signals_of(function, program, target, cores_of(program, function))
         self.tiles = infer(function, target)
         self.names: dict[Value, str] = {}
         self.taken: set[str] = set(RESERVED)

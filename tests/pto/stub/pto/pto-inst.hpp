@@ -158,6 +158,7 @@ inline void wait_intra_block(pipe_t q, int id) { stub::put(stub::Item::Wait, q, 
 
 inline thread_local uint32_t block = 0;
 inline int64_t get_block_idx() { return block; }
+inline int64_t get_subblockid() { return 0; }
 
 namespace pto {
 
@@ -253,6 +254,68 @@ constexpr bool is_tile<Tile<L, T, R, C, B, VR, VC, S, F, P>> = true;
 template <typename T> void TASSIGN(T &tile, int64_t address) { tile.address = address; }
 
 template <typename D> void record(pipe_t pipe, D action) { stub::put(stub::Item::Do, pipe, {}, action); }
+
+enum Direction { DIR_C2V = 1, DIR_V2C = 2 };
+enum class TileSplitAxis { TILE_NO_SPLIT, TILE_UP_DOWN, TILE_LEFT_RIGHT };
+
+// A pipe between the cube core and one vector core. Its slots are in memory, or those of the consumer, where a popped tile then is.
+template <int Id, Direction Way, int Size, int Slots, int Local, bool Whole> struct TPipe {
+  static constexpr pipe_t Waits = Way == DIR_C2V ? PIPE_V : PIPE_MTE1;
+  static constexpr int Cube = 0, Bytes = Size, Number = Slots, Kept = Local;
+  struct {
+    int64_t C2V_CONSUMER_BUF, V2C_CONSUMER_BUF;
+  } fifo;
+  uint8_t *slots;
+  int64_t passed = 0;
+  TPipe(uint8_t *memory, int64_t c2v, int64_t v2c) : fifo{c2v, v2c}, slots(memory) {
+    static_assert(Whole, "one vector core");
+  }
+  int64_t base() const { return Way == DIR_C2V ? fifo.C2V_CONSUMER_BUF : fifo.V2C_CONSUMER_BUF; }
+  // Flags to the other core: 1, a slot is full; 2, it is free.
+  static void set(pipe_t pipe, int what) { stub::put(stub::Item::Set, pipe, {-1, stub::core, what, Id}); }
+  static void wait(pipe_t pipe, int what) { stub::put(stub::Item::Wait, pipe, {-1, 1 - stub::core, what, Id}); }
+  ~TPipe() {
+    if ((stub::core == Cube) == (Way == DIR_C2V))
+      for (int64_t k = std::min<int64_t>(passed, Slots); k > 0; --k) wait(PIPE_S, 2);
+  }
+};
+
+template <typename P, typename T, TileSplitAxis Axis> void TPUSH(P &pipe, T &t) {
+  if (t.rows != T::Rows || t.columns != T::Cols) stub::fail("TPUSH: a tile is valid in full");
+  if (T::Loc == TileType::Vec && T::isBoxed != !pipe.slots) stub::fail("TPUSH: the layout of a tile for the cube core");
+  const pipe_t by = T::Loc == TileType::Acc ? PIPE_FIX : PIPE_MTE3;
+  using E = typename T::DType;
+  const int64_t k = pipe.passed++, slot = k % P::Number * P::Bytes;
+  if (k >= P::Number) P::wait(pipe.slots ? PIPE_S : by, 2);
+  uint8_t *memory = pipe.slots;
+  const int64_t base = pipe.base();
+  record(by, [=] {
+    Tile<T::Loc == TileType::Acc ? TileType::Vec : TileType::Mat, E, T::Rows, T::Cols, BLayout::RowMajor, -1, -1,
+         SLayout::NoneBox, 512, PadValue::Null> there(T::Rows, T::Cols);
+    there.address = base + slot;
+    for (int64_t r = 0; r < T::Rows; ++r)
+      for (int64_t c = 0; c < T::Cols; ++c)
+        (memory ? reinterpret_cast<E *>(memory + slot)[r * T::Cols + c] : there.at(r, c)) = t.at(r, c);
+  });
+  P::set(by, 1);
+}
+
+template <typename P, typename T, TileSplitAxis Axis> void TPOP(P &pipe, T &t) {
+  if (t.rows != T::Rows || t.columns != T::Cols) stub::fail("TPOP: a tile is valid in full");
+  using E = typename T::DType;
+  const int64_t k = pipe.passed++, slot = k % P::Number * P::Bytes;
+  P::wait(pipe.slots ? PIPE_S : P::Waits, 1);
+  t.address = pipe.base() + (pipe.slots ? k % P::Kept * P::Bytes : slot);
+  if (!pipe.slots) return;
+  const E *from = reinterpret_cast<E *>(pipe.slots + slot);
+  const T to = t;
+  record(PIPE_MTE2, [=] { to.fill([&](int64_t r, int64_t c) { return from[r * T::Cols + c]; }); });
+  P::set(PIPE_MTE2, 2);
+}
+
+template <typename P, TileSplitAxis Axis> void TFREE(P &pipe) {
+  if (!pipe.slots) P::set(P::Waits, 2);
+}
 
 template <typename D, typename G> void TLOAD(D d, G g) {
   if constexpr (D::Loc == TileType::Mat && D::isBoxed)

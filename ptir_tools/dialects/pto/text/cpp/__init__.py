@@ -19,33 +19,37 @@ from collections.abc import Iterator
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
-from ptir_tools.dialects.pto.order.signals import cores_of
 from ptir_tools.dialects.pto.structure import callees
 from ptir_tools.dialects.pto.targets import A3, target_of
 from ptir_tools.dialects.pto.text.assembly import refused
+from ptir_tools.dialects.pto.text.cpp.fifos import guard
 from ptir_tools.dialects.pto.text.cpp.flow import body, heading
 from ptir_tools.dialects.pto.text.cpp.kernel import Kernel
+from ptir_tools.dialects.pto.text.fifos import check
 
 
 def write(program: Program, diagnostics: Diagnostics, options: Options) -> Iterator[str]:
     """A C++ function for each function; one that nothing calls is a kernel. Nothing is written when something is refused."""
     if refused(program, diagnostics):
         return
-    target, cores = target_of(program, options) or A3, cores_of(program)
+    target = target_of(program, options) or A3
+    if not check(program, target, diagnostics):
+        return
     called = {g for f in program.functions for g in callees(f.ops(), program)}
     heads, texts = [], []
     for f in program.functions:
-        kernel = Kernel(f, program, target, cores, diagnostics)
+        kernel = Kernel(f, program, target, diagnostics)
         heads.append(heading(kernel, f not in called))
         texts.append(body(kernel))
     if diagnostics.errors:
         return
     yield "#include <pto/pto-inst.hpp>\n\nusing namespace pto;\n"
-    yield from (f"\n{head};\n" for head in heads if len(heads) > 1)
-    for head, lines in zip(heads, texts, strict=True):
-        yield f"\n{head} {{\n"
+    guards = [guard(program, f) for f in program.functions]
+    yield from (f"\n{begin}{head};\n{end}" for head, (begin, end) in zip(heads, guards, strict=True) if len(heads) > 1)
+    for head, lines, (begin, end) in zip(heads, texts, guards, strict=True):
+        yield f"\n{begin}{head} {{\n"
         yield from lines
-        yield "}\n"
+        yield f"}}\n{end}"
 
 
 FORMAT = Format("pto-cpp", "pto", None, write)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value, operand_type
-from ptir_tools.dialects.pto.order.signals import BARRIER, CUBE, SET, VECTOR, Signal
+from ptir_tools.dialects.pto.fifos import CUBE, VECTOR, users
+from ptir_tools.dialects.pto.order.signals import BARRIER, SET, Signal
 from ptir_tools.dialects.pto.pipes import is_tile_op
 from ptir_tools.dialects.pto.structure import is_view, meets
 from ptir_tools.dialects.pto.targets import A3, Target
 from ptir_tools.dialects.pto.text.addresses import addresses_first
-from ptir_tools.dialects.pto.text.cpp import memory
+from ptir_tools.dialects.pto.text.cpp import fifos, memory
 from ptir_tools.dialects.pto.text.cpp.instructions import instruction
 from ptir_tools.dialects.pto.text.cpp.kernel import Kernel
 from ptir_tools.dialects.pto.text.cpp.scalars import expression
 from ptir_tools.dialects.pto.text.cpp.spelling import function_name, literal, value_type
+from ptir_tools.dialects.pto.text.fifos import fenced, splits, used
 from ptir_tools.dialects.pto.text.kernel import STEP
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 
@@ -22,6 +24,7 @@ from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 def heading(kernel: Kernel, is_kernel: bool) -> str:
     """The declaration of a function."""
     parts = [part for p in kernel.function.params for part in parameters(kernel, p)]
+    parts += [f"{t}{name}" for t, name in slots(kernel)]
     return f"{'__global__ ' if is_kernel else ''}AICORE void {function_name(kernel.function)}({', '.join(parts)})"
 
 
@@ -31,8 +34,15 @@ def parameters(kernel: Kernel, p: Value) -> list[str]:
     return list(memory.parameter(kernel, p)) if isinstance(p.type, MemRefType) else [f"{_type(kernel, p)}{kernel.name(p)}"]
 
 
+def slots(kernel: Kernel) -> list[tuple[str, str]]:
+    """The C++ parameters for memory of FIFOs, each as its type and name. Only a3 has FIFOs in memory."""
+    return [("__gm__ uint8_t *", name) for name in kernel.slots.values()]
+
+
 def body(kernel: Kernel) -> list[str]:
-    """The lines of a function."""
+    """The lines of a function. Where tiles are not split, one vector core does nothing."""
+    if kernel.signals.cores == (VECTOR,) and kernel.fifos and not splits(kernel.program):
+        kernel.line("if (get_subblockid() != 0) return;")
     _block(kernel, kernel.function)
     kernel.part()
     return kernel.lines
@@ -153,7 +163,8 @@ def _invoke(kernel: Kernel, op: Op) -> None:
         given += [kernel.text(n) for n, d in zip(found.extents, p.type.shape, strict=False) if not isinstance(d, int)]
         if p.type.strides is None and isinstance(view, MemRefType) and view.strides is not None:
             kernel.refuse("a view is passed as memory without strides", op.loc)
-    kernel.line(f"{function_name(callee)}({', '.join(given)});")
+    given += [kernel.slots[name] for name in used(kernel.program, callee) if name in kernel.slots]
+    kernel.line(f"{function_name(callee)}({', '.join(given)});", users(kernel.program).get(callee.name, ""))
 
 
 def _barrier(kernel: Kernel, op: Op) -> None:
@@ -162,8 +173,23 @@ def _barrier(kernel: Kernel, op: Op) -> None:
         kernel.line(f"SYNCALL<SyncCoreType::{_CORES[kernel.signals.cores]}>();")
 
 
+def _opened(kernel: Kernel, op: Op) -> None:
+    """A FIFO is a pipe of the library."""
+    name = op.attr("fifo")
+    kernel.line(fifos.opening(kernel.fifos[name], kernel.slots.get(name, ""), kernel.pipes[name], kernel.target))
+
+
+def _freed(kernel: Kernel, op: Op) -> None:
+    """The slot of a tile, after all that read it."""
+    name = op.attr("fifo")
+    if kernel.target is not A3 and fenced(kernel.function, name, kernel.pipes[name]):
+        kernel.line(f"{BARRIER}(PIPE_ALL);")
+    kernel.line(fifos.freeing(kernel.fifos[name], op, kernel.function))
+
+
 _CORES = {(VECTOR,): "AIVOnly", (CUBE,): "AICOnly", (CUBE, VECTOR): "Mix", (VECTOR, CUBE): "Mix"}
-_FLOW = {"sync.op": _barrier, "scf.for": _loop, "scf.if": _branch, "scf.while": _repeat, "func.call": _invoke}
+_FLOW = {"sync.op": _barrier, "scf.for": _loop, "scf.if": _branch, "scf.while": _repeat, "func.call": _invoke,
+         "fifo.open": _opened, "fifo.free": _freed}  # fmt: skip
 
 
 # Variables

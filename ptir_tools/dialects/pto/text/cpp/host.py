@@ -11,12 +11,12 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Host, Options, Program
 from ptir_tools.core.lazy import np
-from ptir_tools.dialects.pto.order.signals import cores_of
 from ptir_tools.dialects.pto.structure import block_dim
 from ptir_tools.dialects.pto.targets import A3, target_of
-from ptir_tools.dialects.pto.text.cpp.flow import parameters
+from ptir_tools.dialects.pto.text.cpp.flow import parameters, slots
 from ptir_tools.dialects.pto.text.cpp.kernel import Kernel
 from ptir_tools.dialects.pto.text.cpp.spelling import function_name
+from ptir_tools.dialects.pto.text.fifos import pipes, splits
 from ptir_tools.dialects.pto.types import MemRefType
 
 KERNELS = "kernels.cpp"
@@ -48,7 +48,7 @@ _HEAD = """// Calls {name} on the arrays in the files NAME.bin of a folder, and 
 #define wait_intra_block(...)
 #endif
 {barrier}
-#include "{kernels}"
+{kernels}
 
 static std::string folder = "data";
 
@@ -106,11 +106,40 @@ _LAUNCH = """  // on a chip: {name}<<<{cores}, nullptr, stream>>>(…)
   for (auto &core : launched) core.join();
 """
 
+_CORES = """#include <thread>
+
+// The functions of each core are compiled for it. The cores run as threads.
+#undef __DAV_CUBE__
+#undef __DAV_VEC__
+namespace on_cube {{
+#define __DAV_CUBE__
+#include "{kernels}"
+#undef __DAV_CUBE__
+}}
+namespace on_vector {{
+#define __DAV_VEC__
+#include "{kernels}"
+#undef __DAV_VEC__
+}}"""
+_SIDES = """  std::thread cube([&] {{
+    pto::cpu_sim::set_execution_context(0, 0, {vectors});
+    on_cube::{call}
+  }});
+  std::vector<std::thread> vectors;
+  for (int k = 0; k < {vectors}; ++k)
+    vectors.emplace_back([&, k] {{
+      pto::cpu_sim::set_execution_context(0, k, {vectors});
+      on_vector::{call}
+    }});
+  cube.join();
+  for (auto &core : vectors) core.join();
+"""
+
 
 def host(program: Program, options: Options) -> Host:
     """The host program of the entry of `program`, which can be written as C++."""
     main = program.main
-    kernel = Kernel(main, program, target_of(program, options) or A3, cores_of(program), Diagnostics(program.source))
+    kernel = Kernel(main, program, target_of(program, options) or A3, Diagnostics(program.source))
     reads, arguments, writes = list[str](), list[str](), list[str]()
     memory, extents = dict[str, str](), dict[str, list[str]]()
     for p in main.params:
@@ -124,10 +153,18 @@ def host(program: Program, options: Options) -> Host:
             else:
                 arguments.append(f"*({kind} *){variable}.data()")
                 extents.setdefault(p.name, []).append(name)
+    found = pipes(program, kernel.target)
+    for fifo, (_, buffer) in zip(kernel.slots, slots(kernel), strict=True):
+        reads.append(f"  std::vector<char> {buffer}({found[fifo].bytes});\n")
+        arguments.append(f"(uint8_t *){buffer}.data()")
     name = function_name(main)
     call, cores = f"{name}({', '.join(arguments)});", block_dim(main)
     started = _LAUNCH.format(name=name, cores=cores, call=call) if cores > 1 else f"  {call}\n"
-    head = _HEAD.format(name=name, kernels=KERNELS, barrier=_BARRIER.format(cores=cores) if cores > 1 else "")
+    kernels, barrier = f'#include "{KERNELS}"', _BARRIER.format(cores=cores) if cores > 1 else ""
+    if found:
+        started = _SIDES.format(call=call, vectors=2 if splits(program) else 1)
+        kernels = _CORES.format(kernels=KERNELS)
+    head = _HEAD.format(name=name, kernels=kernels, barrier=barrier)
     text = "".join([head, _MAIN, *reads, started, *writes, "  return 0;\n}\n"])
 
     def files(arrays: Mapping[str, Array]) -> dict[str, Array]:

@@ -19,10 +19,13 @@ from ptir_tools.dialects.pto.ops.irregular import BLOCK
 from ptir_tools.dialects.pto.order.signals import BARRIER
 from ptir_tools.dialects.pto.pipes import is_tile_op, opcodes_of
 from ptir_tools.dialects.pto.rules import group
-from ptir_tools.dialects.pto.structure import memref_type, tiles_of
+from ptir_tools.dialects.pto.structure import is_pop, memref_type, tiles_of
+from ptir_tools.dialects.pto.targets import A3
+from ptir_tools.dialects.pto.text.cpp import fifos
 from ptir_tools.dialects.pto.text.cpp.kernel import Kernel
 from ptir_tools.dialects.pto.text.cpp.memory import global_tensor
 from ptir_tools.dialects.pto.text.cpp.spelling import element, tile_type, value_type
+from ptir_tools.dialects.pto.text.fifos import fenced, passable
 from ptir_tools.dialects.pto.text.kernel import NOTHING, own_operands
 from ptir_tools.dialects.pto.types import TileType, tile, type_text
 from ptir_tools.dialects.pto.valid import both, of_shape
@@ -363,6 +366,19 @@ def _picked(kernel: Kernel, to: Value, source: str, pattern: str) -> str:
     return f"TGATHER<decltype({kernel.name(to)}), decltype({source}), MaskPattern::{pattern}>({kernel.name(to)}, {source});"
 
 
+def _pass(kernel: Kernel, op: Op) -> Lines:
+    """A push or pop. A pop of a3 loads the tile to its address. On a5 pipes wait that the pop itself does not stop."""
+    name, pipe = op.attr("fifo"), kernel.pipes[op.attr("fifo")]
+    tile = passable(kernel, op)
+    name_of, before = kernel.seen(tile, of_shape(sides(kernel.tiles[tile])))
+    behind = list[str]()
+    if is_pop(op) and kernel.target is A3:
+        before = [fifos.place(kernel.fifos[name], pipe, str(kernel.address(tile)))]
+    elif is_pop(op) and fenced(kernel.function, name, pipe):
+        behind = [f"{BARRIER}(PIPE_ALL);"]
+    return before, [fifos.passing(kernel.fifos[name], op, name_of), *behind]
+
+
 _FAMILIES: dict[str, Callable[[Kernel, Op], Lines]] = {
     "call": _call,
     "select": _select,
@@ -372,6 +388,7 @@ _FAMILIES: dict[str, Callable[[Kernel, Op], Lines]] = {
     "store": _store,
     "prefetch": _prefetch,
     "print": _print,
+    "pass": _pass,
     "blocks": _blocks,
     "scatter": _scatter,
     "extreme": _extreme,

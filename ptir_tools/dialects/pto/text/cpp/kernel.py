@@ -11,13 +11,15 @@ from ptir_tools.core.source import Loc
 from ptir_tools.core.typed import cast
 from ptir_tools.dialects.pto.affine import Linear, number
 from ptir_tools.dialects.pto.facts import Extents, facts
+from ptir_tools.dialects.pto.fifos import CUBE
 from ptir_tools.dialects.pto.memory.info import sides
 from ptir_tools.dialects.pto.memory.spare import spare_bytes
-from ptir_tools.dialects.pto.order.signals import CUBE
 from ptir_tools.dialects.pto.rules import group
-from ptir_tools.dialects.pto.targets import Target
+from ptir_tools.dialects.pto.structure import is_pop
+from ptir_tools.dialects.pto.targets import A3, Target
 from ptir_tools.dialects.pto.text import kernel
-from ptir_tools.dialects.pto.text.cpp.spelling import element, literal, tile_type
+from ptir_tools.dialects.pto.text.cpp.spelling import element, identifier, literal, tile_type
+from ptir_tools.dialects.pto.text.fifos import pipes, used
 from ptir_tools.dialects.pto.types import TileType
 from ptir_tools.dialects.pto.valid import Extreme
 
@@ -33,10 +35,11 @@ class Window(NamedTuple):
 class Kernel(kernel.Kernel):
     """The state of one function."""
 
-    def __init__(
-        self, function: Function, program: Program, target: Target, cores: tuple[str, ...], diagnostics: Diagnostics
-    ) -> None:
-        super().__init__(function, program, target, cores, diagnostics)
+    def __init__(self, function: Function, program: Program, target: Target, diagnostics: Diagnostics) -> None:
+        super().__init__(function, program, target, diagnostics)
+        self.pipes = pipes(program, target)
+        self.fifos = {name: self.fresh(identifier(name)) for name in used(program, function)}  # their names here
+        self.slots = {x: self.fresh(f"{name}_slots") for x, name in self.fifos.items()} if target is A3 else {}  # their memory
         self.windows: dict[Value, Window] = {}
         self.masks = {v for op in function.ops() if facts(op).form.packs for v in op.results}
         self.scratched = 0  # ops that used scratch so far
@@ -85,9 +88,11 @@ class Kernel(kernel.Kernel):
         return tile_type(self.tiles[v], "uint8_t" if v in self.masks else element(self.tiles[v].dtype), pad)
 
     def declared(self, v: Value, op: Op) -> list[str]:
-        """A result of an op: the tile, its valid region and its address."""
+        """A result of an op: the tile, its valid region and its address. A tile in a slot of a FIFO has none."""
         lines = list[str]()
         self.valid[v] = valid = tuple([self.constant(n, lines) for n in self.region(op, v)])
+        if is_pop(op) and self.target is not A3:
+            return self.placed(self.name(v), self.tile(v, op), valid, "")[:1]
         address = self.address(v)
         if address is None:
             self.refuse(f"%{v.name} has no address", op.loc, "bind tiles first: `ptir opt -p pto`")
@@ -117,7 +122,7 @@ class Kernel(kernel.Kernel):
         if self.valid.get(v) == valid:
             return self.name(v), []
         name, address = self.fresh(f"{self.name(v)}_part"), self.address(v)
-        if address is None:
+        if address is None or (self.target is not A3 and v.op is not None and is_pop(v.op)):
             at = v.op.loc if v.op else Loc(0)
             self.refuse(f"%{v.name} has no known address, so that no other valid region of it can be declared", at)
         return name, self.placed(name, tile_type(self.tiles[v], element(self.tiles[v].dtype)), valid, address or "0")

@@ -17,7 +17,7 @@ _FORMS = {
     "andi": "{0} & {1}", "ori": "{0} | {1}", "xori": "{0} ^ {1}",
     "shli": "{0} << {1}", "shrsi": "{0} >> {1}", "shrui": "({t})(({u}){0} >> {1})",
     "addf": "{0} + {1}", "subf": "{0} - {1}", "mulf": "{0} * {1}", "divf": "{0} / {1}", "select": "{0} ? {1} : {2}",
-    "block_idx": "get_block_idx()",
+    "block_idx": "get_block_idx()", "subblock": "get_subblockid()",
     "maximumf": "{0} != {0} || {0} > {1} ? {0} : {1}", "minimumf": "{0} != {0} || {0} < {1} ? {0} : {1}",
 } | dict.fromkeys(("index_cast", "extsi", "trunci", "extf", "truncf", "sitofp", "fptosi"), "({t}){0}")  # fmt: skip
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
