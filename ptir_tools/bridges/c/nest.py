@@ -74,37 +74,29 @@ class Nest:
         self.put("}")
 
     @contextmanager
-    def loops(self, shape: Sequence[Dim]) -> Iterator[Index]:
-        """A loop per extent that is not 1."""
+    def loops(self, shape: Sequence[Dim], each: bool = False) -> Iterator[Index]:
+        """A loop per extent that is not 1. `each`: the elements do not depend on each other. The innermost loop is then marked so
+        for compilers, unless something in it may fail."""
         if not shape:
             yield ()
             return
         n, *rest = shape
         if n == 1:
-            with self.loops(rest) as inner:
+            with self.loops(rest, each) as inner:
                 yield ("0", *inner)
             return
         i = self.name("i")
-        with self.block(f"for (int64_t {i} = 0; {i} < {self.extent(n)}; {i}++)"), self.loops(rest) as inner:
+        head, at, checks = f"for (int64_t {i} = 0; {i} < {self.extent(n)}; {i}++)", len(self.lines), self.helpers.checks
+        with self.block(head), self.loops(rest, each) as inner:
             yield (i, *inner)
+        if each and checks == self.helpers.checks and all(d == 1 for d in rest):
+            self.lines[at] = self.lines[at].replace(head, f"PTIR_EACH {head}")
 
     @contextmanager
-    def within(self, shape: Sequence[Dim]) -> Iterator[Index]:
-        """A loop per extent that the shared loops do not have."""
-        with self.loops(shape[len(self.outer) :]) as inner:
+    def within(self, shape: Sequence[Dim], each: bool = False) -> Iterator[Index]:
+        """A loop per extent that the shared loops do not have, see `loops`."""
+        with self.loops(shape[len(self.outer) :], each) as inner:
             yield (*self.outer, *inner)
-
-    @contextmanager
-    def each(self) -> Iterator[None]:
-        """Lines of loops whose elements do not depend on each other; a loop without others in it is marked so for compilers."""
-        first = len(self.lines)
-        yield
-        for i, line in enumerate(self.lines[first:], first):
-            if line.lstrip().startswith("for ("):
-                depth = len(line) - len(line.lstrip())
-                end = next(k for k in range(i, len(self.lines)) if self.lines[k] == " " * depth + "}")
-                if not any("for (" in x or "&bad" in x for x in self.lines[i + 1 : end]):
-                    self.lines[i] = f"{' ' * depth}PTIR_EACH {line[depth:]}"
 
     def slot(self, buffer: str, index: Index, shape: Shape) -> str:
         """The place of an element in a buffer, as C that can be assigned to."""
@@ -378,16 +370,14 @@ def _take(n: Nest, op: Op, index: Index) -> str:
     x, at = op.operands
     rank, shape = tensor_type(at).rank, tensor_type(x).shape
     i = n.let("int64_t", f"(int64_t){n.element(at, index[:rank])}")
-    inside = f"{n.helpers.named('inside')}({i}, {n.extent(shape[0])}, &bad)"
-    return n.guarded(x, (i, *index[rank:]), inside, number(0, tensor_type(x).dtype))
+    return n.guarded(x, (i, *index[rank:]), n.helpers.inside(i, n.extent(shape[0])), number(0, tensor_type(x).dtype))
 
 
 def _gather(n: Nest, op: Op, index: Index) -> str:
     x, at = op.operands
     axis = op.attr("axis") % len(index)
     i = n.let("int64_t", f"(int64_t){n.element(at, index)}")
-    d = n.extent(tensor_type(x).shape[axis])
-    inside = f"{n.helpers.named('inside')}({i}, {d}, &bad)"
+    inside = n.helpers.inside(i, n.extent(tensor_type(x).shape[axis]))
     return n.guarded(x, (*index[:axis], i, *index[axis + 1 :]), inside, number(0, tensor_type(x).dtype))
 
 

@@ -91,6 +91,7 @@ class Helpers:
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
+        self.checks = 0  # the number of calls so far that may set `bad`
 
     def use(self, name: str, text: str) -> str:
         """`name`, with its definition in the file."""
@@ -103,6 +104,11 @@ class Helpers:
         for n in needs:
             self.named(n)
         return self.use(f"ptir_{name}", text)
+
+    def inside(self, i: str, extent: str) -> str:
+        """Whether an index is in an axis; if not, the run is bad."""
+        self.checks += 1
+        return f"{self.named('inside')}({i}, {extent}, &bad)"
 
     def load(self, dtype: DType, x: str) -> str:
         """A computed element from memory."""
@@ -190,6 +196,7 @@ class Helpers:
     }}{minus}
     {tail}
 }}"""
+        self.checks += 1
         return f"{self.use(name, text)}({x}, {y}, &bad)"
 
     def cast(self, source: DType, target: DType, x: str) -> str:

@@ -45,7 +45,7 @@ def fill(n: Nest, x: Operand, to: str, dtype: DType, order: Sequence[int] | None
     shape = tensor_type(x).shape
     order = range(len(shape)) if order is None else order
     parts = refined(n, x, shape)
-    with n.each(), n.within([d for a in order for d in parts[a]]) as flat:
+    with n.within([d for a in order for d in parts[a]], each=True) as flat:
         rest, index = list(flat), [""] * len(shape)
         for a in order:
             own, rest = rest[: len(parts[a])], rest[len(parts[a]) :]
@@ -358,14 +358,13 @@ Place = tuple[list[str], list[str]]  # the indices of an update, and the conditi
 
 def _segment(n: Nest, op: Op, index: Sequence[str]) -> Place:
     i = n.let("int64_t", f"(int64_t){n.element(op.operands[1], (index[0],))}")
-    return [i, *index[1:]], [f"{n.helpers.named('inside')}({i}, {n.extent(tensor_type(op.result).shape[0])}, &bad)"]
+    return [i, *index[1:]], [n.helpers.inside(i, n.extent(tensor_type(op.result).shape[0]))]
 
 
 def _along(n: Nest, op: Op, index: Sequence[str]) -> Place:
     axis = op.attr("axis") % len(index)
     i = n.let("int64_t", f"(int64_t){n.element(op.operands[1], tuple(index))}")
-    inside = f"{n.helpers.named('inside')}({i}, {n.extent(tensor_type(op.result).shape[axis])}, &bad)"
-    return [*index[:axis], i, *index[axis + 1 :]], [inside]
+    return [*index[:axis], i, *index[axis + 1 :]], [n.helpers.inside(i, n.extent(tensor_type(op.result).shape[axis]))]
 
 
 def _windowed(n: Nest, op: Op, index: Sequence[str]) -> Place:
@@ -383,7 +382,7 @@ def _windowed(n: Nest, op: Op, index: Sequence[str]) -> Place:
         i = n.let("int64_t", f"(int64_t){n.element(op.operands[1], where)}")
         last = f"{n.extent(x.shape[axis])} - {n.extent(sizes[axis])} + 1"
         if not drop:
-            conditions.append(f"{n.helpers.named('inside')}({i}, {last}, &bad)")
+            conditions.append(n.helpers.inside(i, last))
         place[axis] = i if place[axis] == "0" else n.let("int64_t", f"{i} + {place[axis]}")
     if drop:
         conditions = [f"{i} >= 0 && {i} < {n.extent(d)}" for i, d in zip(place, x.shape, strict=True) if i != "0"]
