@@ -426,7 +426,7 @@ def optimize(program: Program, pipeline: str | None = None, **options: Unpack[Op
     made = clone(program)
     diagnostics = Diagnostics(program.source)
     chosen = passes.default_pipeline(made) if pipeline is None else pipeline
-    passes.run_pipeline(made, chosen, passes.PassContext(diagnostics, **options))
+    passes.run_pipeline(made, chosen, passes.PassContext(diagnostics, ready=Compiled, **options))
     diagnostics.raise_if_errors()
     return made
 

@@ -15,6 +15,7 @@ from ptir_tools.core.symbols import bind
 from ptir_tools.engines import signature as ports
 from tests.conftest import ROOT, run_ptir
 from tests.models import FOLDER, MODULES, hold, inputs, program, torch
+from tests.passes.cases import WITH_FILES
 
 NAMES = sorted(MODULES)
 ENGINES = ("reference", "numpy", "native")
@@ -74,8 +75,8 @@ def test_optimized(name: str) -> None:
     hold(name, ptir.run(small, inputs(name), engine="reference"), "f32")
 
 
-# Without param-fold, which wants a file of parameters, and what computes with less precision.
-ALONE = [name for name in passes.names("ptir") if name != "param-fold" and not passes.measured(name, "ptir")]
+# Without passes that want a file, and what computes with less precision.
+ALONE = [name for name in passes.names("ptir") if name not in WITH_FILES and not passes.measured(name, "ptir")]
 
 
 @pytest.mark.parametrize("step", ALONE)

@@ -60,8 +60,10 @@ if TYPE_CHECKING:
 
     from ptir_tools import engines, passes
     from ptir_tools.cli import tables
+    from ptir_tools.engines import compiled
     from ptir_tools.tools import compare as outcome
 else:
+    compiled = lazy("ptir_tools.engines.compiled")
     json = lazy("json")
     engines = lazy("ptir_tools.engines")
     outcome = lazy("ptir_tools.tools.compare")
@@ -279,6 +281,8 @@ class _Optimizer:
         context = self.context(program, diagnostics)
         _run(session, program, pipeline, context, flags)
         _summaries(session.reporter, context, flags)
+        for line in context.measures:
+            session.reporter.say(line)
         arrays = move_weights(session, program, form, flags.weights_to, self.output)
         pieces = program_pieces(program, form, diagnostics, session.options)
         session.reporter.settle(diagnostics)
@@ -306,7 +310,7 @@ class _Optimizer:
         """The context of the passes."""
         context, flags = pass_context(diagnostics, self.flags), self.flags
         context.verify_each, context.expensive_checks = flags.verify_each, flags.expensive_checks
-        context.step_limit = flags.bisect_limit
+        context.step_limit, context.ready = flags.bisect_limit, compiled.Compiled
         if (log := self.log) is not None:
             context.log = lambda record: log(json.dumps(located(record, program.source), ensure_ascii=False) + "\n")
         if self.printer is not None:

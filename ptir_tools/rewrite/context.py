@@ -4,7 +4,7 @@ runs them."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 
 from ptir_tools.core.diagnostics import Diagnostics, Severity
@@ -13,7 +13,7 @@ from ptir_tools.core.ir import Attribute, Function, Op, Region
 from ptir_tools.core.limits import Expansion, Limits, current
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING, Any, TypeAlias
 from ptir_tools.core.walks import post_order
 from ptir_tools.rewrite.driver import GreedyConfig, GreedyStats, apply_patterns_and_fold_greedily
 from ptir_tools.rewrite.pattern_set import FrozenPatternSet
@@ -24,6 +24,9 @@ from ptir_tools.rewrite.step_log import Log, Unnamed, op_text
 
 if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array
+
+Run: TypeAlias = "Callable[[Mapping[str, Array]], Mapping[str, Array]]"
+Ready: TypeAlias = "Callable[[Program], Run]"  # a program, ready to be called with inputs by name
 
 
 class Floats(StrEnum):
@@ -89,6 +92,8 @@ class PassContext:
     unnamed: Unnamed = field(default_factory=dict, repr=False)  # of the current pass, for the log
     undefined: set[tuple[str, str]] | None = field(default=None, repr=False)  # before the pass: (function, symbol)
     expansion: Expansion | None = None
+    measures: list[str] = field(default_factory=list)  # lines that passes tell the user: how far outputs have moved
+    ready: Ready | None = None  # how passes run programs, for those that measure
     kept: dict[Region, Rewriter] = field(default_factory=dict, repr=False)  # while a pipeline runs: passes share them
 
     def __post_init__(self) -> None:

@@ -45,6 +45,8 @@ ROOMS: dict[str, tuple[Part, ...]] = {
               "mind/canonicalize passes/simplify mind/autodiff"),
         _part(f"{_D}/tiny/rewrites.py {_D}/pto/rewrites.py passes/tiny/*.py",
               "passes/simplify pto/passes"),
+        _part(f"passes/ptir/quantize.py {_D}/ptir/quantization/*.py",
+              "passes/quantize bridges/onnx/quantize"),
         _part("passes/ptir/convert_float.py",
               "passes/convert_float passes/passes passes/symbols_kept"),
         _part(_in("passes/ptir", "layout.py fold_scales.py fold_weights.py raise_*.py"),

@@ -18,6 +18,7 @@ from ptir_tools.passes import Floats, PassContext, run_pipeline
 from tests.rewrite.programs import agree, sample
 from tests.rewrite.test_rules import read, write
 
+WITH_FILES = {"param-fold", "quantize"}  # passes that need one
 _CASE = re.compile(r"^// case ([^\n]+)\n(.*?)// after\n", re.MULTILINE | re.DOTALL)
 
 

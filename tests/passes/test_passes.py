@@ -12,6 +12,7 @@ from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.limits import Limits
 from ptir_tools.passes import Floats, PassContext, names, run_pipeline
+from tests.passes.cases import WITH_FILES
 from tests.passes.test_layout import CASES as LAYOUT
 from tests.passes.test_layout import text as layout_text
 from tests.rewrite.programs import grow
@@ -302,7 +303,7 @@ def test_the_seconds_of_passes_are_those_of_the_run() -> None:
     assert len(took) == 3 and min(took) >= 0 and sum(took) <= perf_counter() - start
 
 
-@pytest.mark.parametrize("name", sorted({*names("ptir")} - {"param-fold"}))  # it needs a file
+@pytest.mark.parametrize("name", sorted({*names("ptir")} - WITH_FILES))
 def test_a_pass_takes_no_more_steps_than_it_may(name: str) -> None:
     """With as many as it took it does the same. `ptir bisect` looks for a fault so."""
     for program in [grow(seed, 12) for seed in range(6)]:

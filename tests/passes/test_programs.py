@@ -10,13 +10,14 @@ from ptir_tools.core.dialect import clone
 from ptir_tools.engines.compare import check
 from ptir_tools.passes import Floats, PassContext, measured, names, run_pipeline
 from tests.conftest import TESTDATA
+from tests.passes.cases import WITH_FILES
 from tests.rewrite.test_rules import read, write
 
 PROGRAMS = {
     text.splitlines()[0].removeprefix("// "): text
     for text in (TESTDATA / "passes" / "programs.ptir").read_text("utf-8").split("// -----\n")
 }
-ALONE = sorted(name for name in names("ptir") if name != "param-fold" and not measured(name, "ptir"))
+ALONE = sorted(name for name in names("ptir") if name not in WITH_FILES and not measured(name, "ptir"))
 TOGETHER = (
     "canonicalize,cse,dce",
     "licm,canonicalize,cse,dce,sink",

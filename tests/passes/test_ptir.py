@@ -14,7 +14,7 @@ from ptir_tools.core.dialect import Program, clone
 from ptir_tools.engines.compare import check
 from ptir_tools.passes import Floats, PassContext, names, parse_pipeline, run_pipeline
 from tests.conftest import TESTDATA
-from tests.passes.cases import after, equal, parts
+from tests.passes.cases import WITH_FILES, after, equal, parts
 from tests.ptir.grown import ROWS, generate
 from tests.ptir.loop_programs import drawing, loops
 from tests.ptir.programs import regions
@@ -53,7 +53,7 @@ BOUNDED = ("raise-contractions", "decompose{calls-only=true}", "elementwise-fusi
            "elementwise-fusion,decompose", "raise-contractions,canonicalize,recognize",
            "recognize,decompose,canonicalize,recognize",
            "licm,canonicalize,cse,dce,sink")  # fmt: skip
-ELSEWHERE = {"canonicalize", "convert-float", "param-fold", "inline-hints", "inference"}  # test_rules and so on, and below
+ELSEWHERE = {"canonicalize", "convert-float", *WITH_FILES, "inline-hints", "inference"}  # test_rules and so on, and below
 _LISTED = ELSEWHERE | {step.name for pipeline in (*EXACT, *BOUNDED) for step in parse_pipeline(pipeline, "ptir")}
 BOUNDED += tuple(name for name in names("ptir") if name not in _LISTED)  # a new pass: list it in EXACT where it keeps every bit
 
@@ -111,7 +111,7 @@ def test_an_order_that_could_be_bettered_again_is() -> None:
 def test_a_hint_stays_as_its_ops_are_or_goes_with_a_warning(seed: int) -> None:
     for program in (loops(seed), grow(seed), generate(Seeded(seed), growers=ROWS)):
         run_pipeline(program, "fusion-hints{policy=required}")
-        for name in {*names("ptir")} - {"param-fold", "inline-hints", "fusion-hints", "lower-hints"}:
+        for name in {*names("ptir")} - {*WITH_FILES, "inline-hints", "fusion-hints", "lower-hints"}:
             after, context = clone(program), PassContext(floats=Floats.FAST)
             run_pipeline(after, name, context)
             dropped = [d for d in context.diagnostics if (d.code, d.severity) == ("HintDropped", Severity.WARNING)]

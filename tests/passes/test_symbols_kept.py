@@ -17,11 +17,12 @@ from ptir_tools.core.dialect import Program, clone
 from ptir_tools.engines import RunOptions, run
 from ptir_tools.passes import PassContext, PassFailure, names, run_passes, run_pipeline
 from tests.convert.translations import parse, text, translated
+from tests.passes.cases import WITH_FILES
 from tests.passes.symbol_programs import symbol_program
 from tests.rewrite.test_rules import read, write
 from tests.tiny.symbol_graphs import symbol_graph
 
-PASSES = sorted({*names("ptir")} - {"param-fold", "recognize"})  # the last rounds less
+PASSES = sorted({*names("ptir")} - {*WITH_FILES, "recognize"})  # the last rounds less
 
 
 def assert_kept(seed: int) -> None:

@@ -24,12 +24,13 @@ from ptir_tools.rewrite.driver import GreedyConfig, apply_patterns_and_fold_gree
 from ptir_tools.rewrite.pattern_set import PatternSet
 from ptir_tools.rewrite.rewriter import Rewriter
 from tests.conftest import run_ptir
+from tests.passes.cases import WITH_FILES
 from tests.ptir.programs import regions
 from tests.ptir.texts import clean, write
 
 ENGINES = ("reference", "numpy", "native")
 FORMATS = ("ptir", "ptir-json", "ptir-dump")
-PASSES = [name for name in names("ptir") if name != "param-fold"]
+PASSES = [name for name in names("ptir") if name not in WITH_FILES]
 
 BEST = "(tensor<f32, 2>, tensor<si32, 2>)"
 TOP = f"""

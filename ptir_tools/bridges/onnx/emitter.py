@@ -31,7 +31,6 @@ READY = "recognize{{convolutions=true}},raise-strides,{}cse,recognize"
 _REDUCTIONS = {"none": 11, "add": 16, "mul": 16, "max": 18, "min": 18}  # the operator set that first has them
 END = (1 << 63) - 1  # a bound of Slice: the end of the axis
 
-
 Tree: TypeAlias = "Nested[Out]"  # what a value became: of a tuple, a tuple
 
 
@@ -225,6 +224,9 @@ class Emitter(Graph):
         x = self.whole(x)
         if x.array is not None and static:
             return self._folded(x, np.reshape(x.array, flat))
+        if x.stored is not None and static and (same := _axis_after(x.stored[1], x.shape, flat)) is not None:
+            q, axis, dequantized = x.stored
+            return dequantized(self.reshape(q, flat), None if axis is None else same)
         moved = relabeled(x.shape, flat)
         if moved is not None and x.moved is not None:
             return self.transpose(x, moved)
@@ -245,6 +247,9 @@ class Emitter(Graph):
         x = self.whole(x)
         if x.array is not None:
             return x if perm == tuple(range(x.rank)) else self._folded(x, np.transpose(x.array, perm))
+        if x.stored is not None:
+            q, axis, dequantized = x.stored
+            return dequantized(self.transpose(q, perm), None if axis is None else perm.index(axis))
         if x.moved is not None:
             x, before = x.moved
             perm = tuple(before[a] for a in perm)
@@ -346,6 +351,15 @@ class Emitter(Graph):
         if self.opset < _REDUCTIONS[name]:
             raise refused(f"a scatter of operator set {self.opset} does not combine by {name}", f"--opset {_REDUCTIONS[name]}")
         return {} if name == "none" else {"reduction": name}
+
+
+def _axis_after(axis: int | None, before: Shape, after: Shape) -> int | None:
+    """The axis of a reshaped constant that `axis` was; 0 where it has none, None where it is no longer one axis."""
+    if axis is None:
+        return 0
+    leading = [prod(d for d in after[:a] if isinstance(d, int)) for a in range(len(after))]
+    first = prod(d for d in before[:axis] if isinstance(d, int))
+    return next((a for a, n in enumerate(leading) if n == first and after[a] == before[axis]), None)
 
 
 def _one(d: Extent) -> Dim:

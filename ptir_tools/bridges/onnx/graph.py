@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import reduce
 from math import prod
 
@@ -63,6 +63,9 @@ class Body:
     measured: dict[Sym, Out] = field(default_factory=dict)
 
 
+Stored = Callable[["Out", "int | None"], "Out"]  # dequantizes integers whose scales are along an axis
+
+
 @dataclass(slots=True, eq=False)
 class Out(Expression):
     """A value of the graph, with the operators of formulas. `array` is the content of a constant. `spread` is the operand of a
@@ -82,6 +85,7 @@ class Out(Expression):
     resized: tuple[Out, tuple[int, ...]] | None = None  # each element of an axis repeated
     widened: Out | None = None  # integers of a narrower dtype
     centered: tuple[Out, Out] | None = None  # 8-bit integers minus their zero point
+    stored: tuple[Out, int | None, Stored] | None = None  # a constant of integers, the axis of scales, what dequantizes it
     ranged: tuple[Out, Out] | None = None  # the floats that bytes were made of by their range, and the scale
     made: bool = True  # a node, parameter or initializer defines it
 

@@ -836,8 +836,16 @@ def _dequantize(e: Emitter, op: Op, x: Out) -> Out:
         return converted(e, x, out)
     exact = all(float(np.float32(s)) == s for s in scales)
     if out is F32 and (exact or e.lossy) and quantizes(e, "DequantizeLinear", x.dtype):
-        return linear(e, "DequantizeLinear", x, np.asarray(scales), zeros, x.dtype, axis, out)
+        return _stored(e, x, np.asarray(scales), zeros, axis, out)
     return e.cast(_from_steps(e, x, axis, scales, zeros), out)
+
+
+def _stored(e: Emitter, x: Out, scales: Array, zeros: Sequence[int], axis: int | None, out: DType) -> Out:
+    """`DequantizeLinear`. Where a constant is moved, its integers are, so that the operator stays next to its reader."""
+    y = linear(e, "DequantizeLinear", x, scales, zeros, x.dtype, axis, out)
+    if x.array is not None:
+        y.stored = x, None if axis is None else axis % x.rank, lambda q, a: _stored(e, q, scales, zeros, a, out)
+    return y
 
 
 @lowers("requantize")

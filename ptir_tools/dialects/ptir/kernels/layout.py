@@ -1,9 +1,9 @@
 """Chooses the order of axes of values between transposes, such that fewer elements are transposed.
 
-Ops that work in any order of axes (elementwise ops, pads, concats, slices, reductions, windows, a take along an axis) form
-groups: those that read each other's results. What enters or leaves a group may be transposed. The order in which the fewest
-elements are moved there becomes the order of the whole group. So a convolutional network in which every convolution is
-between two transposes keeps those at its ends. Layouts change no number.
+Ops that work in any order of axes (elementwise ops, quantization by one scale, pads, concats, slices, reductions, windows, a take
+along an axis) form groups: those that read each other's results. What enters or leaves a group may be transposed. The order in
+which the fewest elements are moved there becomes the order of the whole group. So a convolutional network in which every
+convolution is between two transposes keeps those at its ends. Layouts change no number.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _PER_AXIS = {
     "slice": ("starts", "sizes"),
     "reduce_window": ("window_dims", "strides", "padding", "base_dilation", "window_dilation"),
 }
+_STEPS = ("quantize", "dequantize")  # by one scale
 _SPREADS = ("ptir.broadcast_to", "ptir.constant")
 _PATCHES = "ptir.extract_patches"
 _CONVOLUTIONS = (".conv2d.nhwc.", ".depthwise_conv2d.nhwc.")
@@ -122,9 +123,10 @@ class Group:
 
     def best(self, rw: Rewriter) -> Perm | None:
         """The order of axes with the fewest moved bytes, of those the one where fewer enter, and of those the one with the fewest
-        transposes; None for the present one."""
+        transposes; None for the present one. In ONNX, integers are next to the convolutions that read them: there fewer leave."""
         edges = list(self.edges(rw))
-        entering = [edge for edge in edges if edge[0]]
+        integers = self.first and any(op.defn.short == "dequantize" for op in self.ops)
+        entering = [edge for edge in edges if edge[0] is not integers]
         wanted = dict.fromkeys(perm for kind, _, perm in edges if perm is not None for perm in [inverse(perm) if kind else perm])
         identity = tuple(range(helpers.rank(self.ops[0])))
 
@@ -234,7 +236,7 @@ def _member(op: Op) -> bool:
         return False
     if any(not isinstance(operand_type(x), TensorType) for x in op.operands):
         return False
-    if op.defn.name in MAPS or op.defn.short in ("concat", *_PER_AXIS):
+    if op.defn.name in MAPS or op.defn.short in ("concat", *_PER_AXIS) or (op.defn.short in _STEPS and op.attr("axis") is None):
         same = all(helpers.rank(x) in (0, t.rank) for x in op.operands)
         return same and helpers.static(*op.operands)
     if op.defn.family == "reduce":

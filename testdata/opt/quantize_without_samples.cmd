@@ -1,0 +1,1 @@
+# FAIL[2]: ptir opt -p quantize testdata/opt/quantize.ptir
