@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
-from functools import reduce
 
 from ptir_tools.bridges.extents import Extent, Size, dim, of, poly
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import SI64, DType
-from ptir_tools.core.expressions import Atom, Poly
 from ptir_tools.core.lazy import np
 from ptir_tools.core.typed import TypeGuard
 from ptir_tools.core.types import sym, tensor
@@ -20,31 +17,23 @@ _LONG = 1 << 16  # an axis that is reversed by computed places, not by a constan
 
 def measured(block: Block, x: Size, dtype: DType = SI64) -> Tensor:
     """An integer or extent as a scalar of `dtype`: a symbol is the sum of that many ones."""
-    return _measured(block, poly(x), dtype)
 
-
-def _measured(block: Block, p: Poly, dtype: DType) -> Tensor:
-    if (number := p.value) is not None:
-        return block.constant(np.asarray(number), dtype)
-    terms = []
-    for m, n in p.monomials:
-        if not m:
-            terms.append(block.constant(np.asarray(n), dtype))
-            continue
-        product = reduce(operator.mul, [_factor(block, f, dtype) for f in m])
-        terms.append(product if n == 1 else product * n)
-    return reduce(operator.add, terms)
-
-
-def _factor(block: Block, f: Atom[str], dtype: DType) -> Tensor:
-    if isinstance(f, str):
+    def symbol(name: str) -> Tensor:
         one = Tensor(block, arrays.to_literal(np.ones((), arrays.numpy_dtype(dtype)), tensor(dtype)))
-        return block.op("broadcast_to", one, result_shape=[sym(f)]).reduce_sum([0])
-    left, right = (_measured(block, p, dtype) for p in (f.left, f.right))
-    if f.op == "max":
-        return block.op("maximum", left, right)
-    rest = block.op("mod", left, right)
-    return rest if f.op == "%" else block.op("div", left - rest, right)
+        return block.op("broadcast_to", one, result_shape=[sym(name)]).reduce_sum([0])
+
+    def combined(op: str, x: Tensor, y: Tensor | int) -> Tensor:
+        if op == "*":
+            return x * y
+        assert isinstance(y, Tensor)
+        if op == "+":
+            return x + y
+        if op == "max":
+            return block.op("maximum", x, y)
+        rest = block.op("mod", x, y)
+        return rest if op == "%" else block.op("div", x - rest, y)
+
+    return poly(x).built(symbol, lambda n: block.constant(np.asarray(n), dtype), combined)
 
 
 def counted(block: Block, x: Size, dtype: DType) -> Tensor:

@@ -12,7 +12,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from functools import cache, lru_cache
+from functools import cache, lru_cache, reduce
 from itertools import product as pairs
 from math import gcd, prod
 
@@ -38,6 +38,7 @@ class NoDivisor(Violation):
 
 
 A = TypeVar("A", bound="Hashable")  # an atom: a name, or an unknown value
+T = TypeVar("T")
 
 
 @dataclass(slots=True, frozen=True)
@@ -168,6 +169,22 @@ class Sum(Generic[A]):
                 product = product * (_evaluate_quotient(a, values) if isinstance(a, Quotient) else values[a])
             total = total + product
         return total
+
+    def built(self, name: Callable[[A], T], number: Callable[[int], T], combined: Callable[[str, T, T | int], T]) -> T:
+        """What the sum is elsewhere, as text or as ops. `combined` makes the sum, product, quotient, remainder or maximum (`+`,
+        `*`, `//`, `%`, `max`) of two; a coefficient is an integer."""
+
+        def atom(a: Atom[A]) -> T:
+            if not isinstance(a, Quotient):
+                return name(a)
+            left, right = (x.built(name, number, combined) for x in (a.left, a.right))
+            return combined(a.op, left, right)
+
+        terms: list[T] = []
+        for m, c in self.monomials:
+            whole = reduce(lambda x, y: combined("*", x, y), map(atom, m)) if m else number(c)
+            terms.append(combined("*", whole, c) if m and c != 1 else whole)
+        return reduce(lambda x, y: combined("+", x, y), terms) if terms else number(0)
 
     def interval(self, ranges: Mapping[A, Interval]) -> Interval:
         """Inclusive bounds of the value, if every name lies in its range and every divisor is positive."""

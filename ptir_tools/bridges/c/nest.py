@@ -12,7 +12,7 @@ from math import prod
 from ptir_tools.bridges.c.fusion import MAPS, is_splat
 from ptir_tools.bridges.c.scalars import ELEMENTS, Helpers, computed, memory, number
 from ptir_tools.core.arrays import from_literal
-from ptir_tools.core.expressions import Poly, Quotient, of_dim, product
+from ptir_tools.core.expressions import Poly, of_dim, product
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Value
 from ptir_tools.core.types import Dim, Shape
 from ptir_tools.core.violations import Violation
@@ -134,20 +134,16 @@ class Nest:
 
     def poly(self, p: Poly) -> str:
         """An expression of symbols in C."""
-        if p.value is not None:
-            return str(p.value)
-        terms = []
-        for monomial, c in p.monomials:
-            factors = [self.quotient(a) if isinstance(a, Quotient) else self.symbols[a] for a in monomial]
-            terms.append("*".join([*([str(c)] if c != 1 or not factors else []), *factors]))
-        return f"({' + '.join(terms)})"
+        return _grouped(p.built(self.symbols.__getitem__, str, self._combined))
 
-    def quotient(self, q: Quotient[str]) -> str:
-        """A quotient, remainder or maximum in C."""
-        x, y = self.poly(q.left), self.poly(q.right)
-        if q.op == "max":
-            return f"({x} > {y} ? {x} : {y})"
-        return f"{self.helpers.named('floordiv' if q.op == '//' else 'mod')}({x}, {y})"
+    def _combined(self, op: str, x: str, y: str | int) -> str:
+        """Two texts combined as `Sum.built` asks."""
+        if op == "*":
+            return f"{y}*{x}" if isinstance(y, int) else f"{x}*{y}"
+        if op == "+":
+            return f"{x} + {y}"
+        a, b = _grouped(x), _grouped(str(y))
+        return f"({a} > {b} ? {a} : {b})" if op == "max" else f"{self.helpers.named(_ROUNDED[op])}({a}, {b})"
 
     def linear(self, index: Index, shape: Shape) -> str:
         """The place of an element in memory."""
@@ -246,6 +242,14 @@ class Nest:
         with self.block(f"if ({condition})"):
             self.put(f"{name} = {self.element(x, index)};")
         return name
+
+
+_ROUNDED = {"//": "floordiv", "%": "mod"}
+
+
+def _grouped(x: str) -> str:
+    """A sum as an operand."""
+    return x if x.lstrip("-").isdigit() else f"({x})"
 
 
 def groups(a: Shape, b: Shape) -> Iterator[tuple[list[int], list[int]]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
 
 from ptir_tools.bridges.onnx.computed import COMPUTED
 from ptir_tools.bridges.onnx.graph import Body, Extent, Graph, Out, Steps, needed, refused, rename
@@ -13,11 +12,12 @@ from ptir_tools.bridges.onnx.protocols import Attribute
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dtypes import I1, SI64
+from ptir_tools.core.expressions import product, to_dim
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.records import replace
 from ptir_tools.core.typed import TYPE_CHECKING, TypeAlias
-from ptir_tools.core.types import Dim, Nested, Shape, Sym, TensorType, TupleType, flatten, leaves, nest, sym
+from ptir_tools.core.types import Dim, Nested, Shape, TensorType, TupleType, flatten, leaves, nest
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.ops.shape import keeps_row_major, relabeled
 
@@ -217,7 +217,7 @@ class Emitter(Graph):
 
     def reshape(self, x: Out, shape: Sequence[Extent]) -> Out:
         """`x` in another shape; an extent may be a product."""
-        flat = tuple(_one(d) for d in shape)
+        flat = tuple(to_dim(product(d)) if isinstance(d, tuple) else d for d in shape)
         if flat == x.shape and not any(isinstance(d, tuple) for d in shape):
             return x
         static = all(isinstance(d, int) for d in flat)
@@ -360,16 +360,3 @@ def _axis_after(axis: int | None, before: Shape, after: Shape) -> int | None:
     leading = [prod(d for d in after[:a] if isinstance(d, int)) for a in range(len(after))]
     first = prod(d for d in before[:axis] if isinstance(d, int))
     return next((a for a, n in enumerate(leading) if n == first and after[a] == before[axis]), None)
-
-
-def _one(d: Extent) -> Dim:
-    """A product of extents as one extent of a type."""
-    if not isinstance(d, tuple):
-        return d
-    symbols = [x for x in d if isinstance(x, Sym)]
-    number = prod(x for x in d if isinstance(x, int))
-    return number if not symbols else symbols[0] if number == 1 and len(symbols) == 1 else _product(symbols, number)
-
-
-def _product(symbols: Sequence[Sym], number: int) -> Sym:
-    return sym("*".join([*sorted(s.name for s in symbols), *([str(number)] if number != 1 else [])]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import reduce
 from math import prod
 
 from ptir_tools.bridges.onnx.computed import computing, spelled
@@ -14,7 +13,7 @@ from ptir_tools.convert.legality import NOT_TRANSLATABLE
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import FP8_E4M3, FP8_E5M2, I1, SI64, DType
-from ptir_tools.core.expressions import Atom, Poly
+from ptir_tools.core.expressions import of_dim
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.records import dataclass, field
@@ -45,6 +44,8 @@ _BROADCASTS = frozenset((
 _SMALL = 1 << 12  # elements of equal values that are written as they are
 Steps = tuple[int, int, int]  # first element, distance, count
 Extent = Dim | tuple[Dim, ...]  # several are their product
+
+_COMBINES = {"+": "Add", "*": "Mul", "max": "Max"}  # of extents
 
 
 def refused(message: str, help: str | None = None) -> Violation:
@@ -304,7 +305,7 @@ class Graph:
             return self.ints([d])
         source = self._source(d)
         if source is None and d.poly is not None:
-            return self._sum(d.poly)
+            return of_dim(d).built(lambda name: self.extent(sym(name)), lambda n: self.ints([n]), self._combined)
         if source is None:
             raise refused(f"the extent {d} is not that of a value before this op", f"bind it: --bind {d.name}=8")
         x, axis = source
@@ -318,24 +319,14 @@ class Graph:
             x.body.measured[d], self.body = y, here
         return x.body.measured[d]
 
-    def _sum(self, p: Poly) -> Out:
-        """An expression of extents as a vector of one si64."""
-        if p.value is not None:
-            return self.ints([p.value])
-        terms = []
-        for m, n in p.monomials:
-            factors = [self._factor(a) for a in m] + ([self.ints([n])] if n != 1 or not m else [])
-            terms.append(reduce(lambda x, y: self("Mul", x, y), factors))
-        return reduce(lambda x, y: self("Add", x, y), terms)
-
-    def _factor(self, a: Atom[str]) -> Out:
-        if isinstance(a, str):
-            return self.extent(sym(a))
-        left, right = self._sum(a.left), self._sum(a.right)
-        if a.op == "max":
-            return self("Max", left, right)
-        rest = self("Mod", left, right)  # of the sign of `right`, which is positive
-        return rest if a.op == "%" else self("Div", self("Sub", left, rest), right)
+    def _combined(self, op: str, x: Out, y: Out | int) -> Out:
+        """Two vectors of one si64 combined as `Sum.built` asks."""
+        if isinstance(y, int):
+            y = self.ints([y])
+        if op in _COMBINES:
+            return self(_COMBINES[op], x, y)
+        rest = self("Mod", x, y)  # of the sign of `y`, which is positive
+        return rest if op == "%" else self("Div", self("Sub", x, rest), y)
 
     def extents(self, shape: Sequence[Extent], free: bool = False) -> Out:
         """A vector of extents; with `free`, one symbolic extent may be -1."""
