@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 
 from ptir_tools.bridges.onnx.computed import COMPUTED
 from ptir_tools.bridges.onnx.graph import Body, Extent, Graph, Out, Steps, needed, refused, rename
