@@ -11,7 +11,7 @@ from ptir_tools.core.diagnostics import Diagnostic, Fix
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Span
-from ptir_tools.core.typed import IO, TYPE_CHECKING
+from ptir_tools.core.typed import IO, TYPE_CHECKING, Protocol
 from ptir_tools.tools import manuals
 from ptir_tools.tools.fix import separate
 from ptir_tools.tools.language import TOKENS, Document
@@ -81,6 +81,13 @@ class Text:
         return types.Diagnostic(shown, message, severity, d.code, source=_SOURCE, related_information=related)
 
 
+class Asked(Protocol):
+    """The parameters of a question about a text."""
+
+    @property
+    def text_document(self) -> types.TextDocumentIdentifier: ...
+
+
 class Messages:
     """The messages of a client, read from `stream`, as well-formed frames. One that is longer than `most` bytes is skipped, and
     nothing is read without an announced length."""
@@ -120,6 +127,150 @@ class Messages:
             length -= len(piece)
 
 
+# Answers to questions about a text
+
+
+def _hover(text: Text, params: types.HoverParams) -> types.Hover | None:
+    under = text.document.hover(text.offset(params.position))
+    if under is None:
+        return None
+    if under.value is not None:
+        shown = f"```\n%{under.value.name} : {under.type}\n```"
+    else:
+        assert under.op is not None
+        shown = f"```\n{manuals.signature(under.op)}\n```\n\n{manuals.markdown(under.op)}"
+    return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, shown), text.range(under.span))
+
+
+def _definition(text: Text, params: types.DefinitionParams) -> types.Location | None:
+    span = text.document.definition(text.offset(params.position))
+    return None if span is None else types.Location(params.text_document.uri, text.range(span))
+
+
+def _references(text: Text, params: types.ReferenceParams) -> list[types.Location]:
+    offset = text.offset(params.position)
+    defined = None if params.context.include_declaration else text.document.definition(offset)
+    return [types.Location(params.text_document.uri, text.range(span)) for span in text.document.uses(offset) if span != defined]
+
+
+def _prepare(text: Text, params: types.PrepareRenameParams) -> types.Range | None:
+    offset = text.offset(params.position)
+    at = text.document.word(offset)
+    return text.range(at) if at is not None and text.document.uses(offset) else None
+
+
+def _rename(text: Text, params: types.RenameParams) -> types.WorkspaceEdit | None:
+    try:
+        fixes = text.document.rename(text.offset(params.position), params.new_name)
+    except ValueError as error:
+        raise exceptions.JsonRpcInvalidParams(str(error)) from error
+    return types.WorkspaceEdit({params.text_document.uri: text.edits(fixes)}) if fixes else None
+
+
+def _completion(text: Text, params: types.CompletionParams) -> types.CompletionList:
+    kinds = {
+        "value": types.CompletionItemKind.Variable,
+        "op": types.CompletionItemKind.Function,
+        "attribute": types.CompletionItemKind.Property,
+        "type": types.CompletionItemKind.TypeParameter,
+        "snippet": types.CompletionItemKind.Snippet,
+    }
+    items = []
+    for t, k, about in text.document.completions(text.offset(params.position)):
+        item = types.CompletionItem(t, kind=kinds[k], detail=about)
+        if k == "snippet":
+            item.label, item.insert_text = t.partition(" ")[0], t
+            item.insert_text_format = types.InsertTextFormat.Snippet
+        items.append(item)
+    return types.CompletionList(False, items)
+
+
+def _tokens(text: Text, params: types.SemanticTokensParams) -> types.SemanticTokens:
+    data: list[int] = []
+    line = start = 0
+    for span, kind in text.document.tokens():
+        at = text.position(span.start)
+        length = text.position(span.end).character - at.character
+        data += [at.line - line, at.character - (start if at.line == line else 0), length, TOKENS.index(kind), 0]
+        line, start = at.line, at.character
+    return types.SemanticTokens(data)
+
+
+def _folds(text: Text, params: types.FoldingRangeParams) -> list[types.FoldingRange]:
+    return [types.FoldingRange(a, b) for a, b in text.document.folds()]
+
+
+def _highlights(text: Text, params: types.DocumentHighlightParams) -> list[types.DocumentHighlight]:
+    kinds = types.DocumentHighlightKind
+    found = text.document.highlights(text.offset(params.position))
+    return [types.DocumentHighlight(text.range(span), kinds.Write if defined else kinds.Read) for span, defined in found]
+
+
+def _signature(text: Text, params: types.SignatureHelpParams) -> types.SignatureHelp | None:
+    if (found := text.document.signature(text.offset(params.position))) is None:
+        return None
+    op, number = found
+    groups = [types.ParameterInformation(g.name) for g in op.groups]
+    last = max(len(groups) - 1, 0)
+    shown = types.SignatureInformation(manuals.signature(op), manuals.first_line(op), groups, min(number, last))
+    return types.SignatureHelp([shown], 0, min(number, last))
+
+
+def _formatting(text: Text, params: types.DocumentFormattingParams) -> list[types.TextEdit]:
+    after, before = text.document.layout(), text.document.text
+    return [] if after is None or after == before else [types.TextEdit(text.range(Span(0, len(before))), after)]
+
+
+def _actions(text: Text, params: types.CodeActionParams) -> list[types.CodeAction]:
+    uri = params.text_document.uri
+    start, end = text.offset(params.range.start), text.offset(params.range.end)
+    made_of: list[types.CodeAction] = []
+    for d in text.document.diagnostics:
+        if d.fix is None or d.span is None or d.span.end < start or end < d.span.start:
+            continue
+        title = (d.help or d.message).split("\n")[0]
+        edit = types.WorkspaceEdit({uri: text.edits([d.fix])})
+        kind, about = types.CodeActionKind.QuickFix, [text.diagnostic(d, uri)]
+        made_of.append(types.CodeAction(title, kind, about, is_preferred=d.fix.safe, edit=edit))
+    if safe := separate([d.fix for d in text.document.diagnostics if d.fix is not None and d.fix.safe]):
+        edit = types.WorkspaceEdit({uri: text.edits(safe)})
+        made_of.append(types.CodeAction("Apply all safe edits", types.CodeActionKind.SourceFixAll, edit=edit))
+    return made_of
+
+
+def _hints(text: Text, params: types.InlayHintParams) -> list[types.InlayHint]:
+    kind = types.InlayHintKind.Type
+    return [types.InlayHint(text.position(at), f": {t}", kind, padding_left=True) for at, t in text.document.hints()]
+
+
+def _symbols(text: Text, params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
+    kind = types.SymbolKind.Function
+    return [
+        types.DocumentSymbol(name, kind, text.range(span), text.range(Span(span.start, span.start)))
+        for name, span in text.document.symbols()
+    ]
+
+
+def _answers() -> list[tuple[Callable[[Text, Asked], object], str, object]]:
+    """Each answer with its method and what it says of itself to clients."""
+    return [
+        (_hover, types.TEXT_DOCUMENT_HOVER, None),
+        (_definition, types.TEXT_DOCUMENT_DEFINITION, None),
+        (_references, types.TEXT_DOCUMENT_REFERENCES, None),
+        (_prepare, types.TEXT_DOCUMENT_PREPARE_RENAME, None),
+        (_rename, types.TEXT_DOCUMENT_RENAME, None),
+        (_completion, types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=["%", ".", '"'])),
+        (_formatting, types.TEXT_DOCUMENT_FORMATTING, None),
+        (_actions, types.TEXT_DOCUMENT_CODE_ACTION, None),
+        (_hints, types.TEXT_DOCUMENT_INLAY_HINT, None),
+        (_symbols, types.TEXT_DOCUMENT_DOCUMENT_SYMBOL, None),
+        (_tokens, types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, types.SemanticTokensLegend([*TOKENS], [])),
+        (_folds, types.TEXT_DOCUMENT_FOLDING_RANGE, None),
+        (_highlights, types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT, None),
+        (_signature, types.TEXT_DOCUMENT_SIGNATURE_HELP, types.SignatureHelpOptions(trigger_characters=["(", ","])),
+    ]
+
+
 def serve(options: Options) -> server.LanguageServer:
     """The server, not yet started. Raises ModuleNotFoundError if pygls is not installed."""
     result = server.LanguageServer("ptir", __version__)
@@ -154,92 +305,6 @@ def serve(options: Options) -> server.LanguageServer:
         documents.pop(uri, None)
         result.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
 
-    def _hover(params: types.HoverParams) -> types.Hover | None:
-        text = text_of(params.text_document.uri)
-        under = text.document.hover(text.offset(params.position))
-        if under is None:
-            return None
-        if under.value is not None:
-            shown = f"```\n%{under.value.name} : {under.type}\n```"
-        else:
-            assert under.op is not None
-            shown = f"```\n{manuals.signature(under.op)}\n```\n\n{manuals.markdown(under.op)}"
-        return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, shown), text.range(under.span))
-
-    def _definition(params: types.DefinitionParams) -> types.Location | None:
-        text = text_of(params.text_document.uri)
-        span = text.document.definition(text.offset(params.position))
-        return None if span is None else types.Location(params.text_document.uri, text.range(span))
-
-    def _references(params: types.ReferenceParams) -> list[types.Location]:
-        text = text_of(params.text_document.uri)
-        offset = text.offset(params.position)
-        defined = None if params.context.include_declaration else text.document.definition(offset)
-        return [
-            types.Location(params.text_document.uri, text.range(span)) for span in text.document.uses(offset) if span != defined
-        ]
-
-    def _prepare(params: types.PrepareRenameParams) -> types.Range | None:
-        text = text_of(params.text_document.uri)
-        offset = text.offset(params.position)
-        at = text.document.word(offset)
-        return text.range(at) if at is not None and text.document.uses(offset) else None
-
-    def _rename(params: types.RenameParams) -> types.WorkspaceEdit | None:
-        text = text_of(params.text_document.uri)
-        try:
-            fixes = text.document.rename(text.offset(params.position), params.new_name)
-        except ValueError as error:
-            raise exceptions.JsonRpcInvalidParams(str(error)) from error
-        return types.WorkspaceEdit({params.text_document.uri: text.edits(fixes)}) if fixes else None
-
-    def _completion(params: types.CompletionParams) -> types.CompletionList:
-        text = text_of(params.text_document.uri)
-        kinds = {
-            "value": types.CompletionItemKind.Variable,
-            "op": types.CompletionItemKind.Function,
-            "attribute": types.CompletionItemKind.Property,
-            "type": types.CompletionItemKind.TypeParameter,
-            "snippet": types.CompletionItemKind.Snippet,
-        }
-        items = []
-        for t, k, about in text.document.completions(text.offset(params.position)):
-            item = types.CompletionItem(t, kind=kinds[k], detail=about)
-            if k == "snippet":
-                item.label, item.insert_text = t.partition(" ")[0], t
-                item.insert_text_format = types.InsertTextFormat.Snippet
-            items.append(item)
-        return types.CompletionList(False, items)
-
-    def _tokens(params: types.SemanticTokensParams) -> types.SemanticTokens:
-        text = text_of(params.text_document.uri)
-        data: list[int] = []
-        line = start = 0
-        for span, kind in text.document.tokens():
-            at = text.position(span.start)
-            length = text.position(span.end).character - at.character
-            data += [at.line - line, at.character - (start if at.line == line else 0), length, TOKENS.index(kind), 0]
-            line, start = at.line, at.character
-        return types.SemanticTokens(data)
-
-    def _folds(params: types.FoldingRangeParams) -> list[types.FoldingRange]:
-        return [types.FoldingRange(a, b) for a, b in text_of(params.text_document.uri).document.folds()]
-
-    def _highlights(params: types.DocumentHighlightParams) -> list[types.DocumentHighlight]:
-        text, kinds = text_of(params.text_document.uri), types.DocumentHighlightKind
-        found = text.document.highlights(text.offset(params.position))
-        return [types.DocumentHighlight(text.range(span), kinds.Write if defined else kinds.Read) for span, defined in found]
-
-    def _signature(params: types.SignatureHelpParams) -> types.SignatureHelp | None:
-        text = text_of(params.text_document.uri)
-        if (found := text.document.signature(text.offset(params.position))) is None:
-            return None
-        op, number = found
-        groups = [types.ParameterInformation(g.name) for g in op.groups]
-        last = max(len(groups) - 1, 0)
-        shown = types.SignatureInformation(manuals.signature(op), manuals.first_line(op), groups, min(number, last))
-        return types.SignatureHelp([shown], 0, min(number, last))
-
     def _everywhere(params: types.WorkspaceSymbolParams) -> list[types.WorkspaceSymbol]:
         return [
             types.WorkspaceSymbol(types.Location(uri, Text(document).range(span)), name, types.SymbolKind.Function)
@@ -248,61 +313,17 @@ def serve(options: Options) -> server.LanguageServer:
             if params.query.lower() in name.lower()
         ]
 
-    def _formatting(params: types.DocumentFormattingParams) -> list[types.TextEdit]:
-        text = text_of(params.text_document.uri)
-        after, before = text.document.layout(), text.document.text
-        return [] if after is None or after == before else [types.TextEdit(text.range(Span(0, len(before))), after)]
+    def answering(answer: Callable[[Text, Asked], object]) -> Callable[[Asked], object]:
+        return lambda params: answer(text_of(params.text_document.uri), params)
 
-    def _actions(params: types.CodeActionParams) -> list[types.CodeAction]:
-        uri = params.text_document.uri
-        text = text_of(uri)
-        start, end = text.offset(params.range.start), text.offset(params.range.end)
-        made_of: list[types.CodeAction] = []
-        for d in text.document.diagnostics:
-            if d.fix is None or d.span is None or d.span.end < start or end < d.span.start:
-                continue
-            title = (d.help or d.message).split("\n")[0]
-            edit = types.WorkspaceEdit({uri: text.edits([d.fix])})
-            kind, about = types.CodeActionKind.QuickFix, [text.diagnostic(d, uri)]
-            made_of.append(types.CodeAction(title, kind, about, is_preferred=d.fix.safe, edit=edit))
-        if safe := separate([d.fix for d in text.document.diagnostics if d.fix is not None and d.fix.safe]):
-            edit = types.WorkspaceEdit({uri: text.edits(safe)})
-            made_of.append(types.CodeAction("Apply all safe edits", types.CodeActionKind.SourceFixAll, edit=edit))
-        return made_of
-
-    def _hints(params: types.InlayHintParams) -> list[types.InlayHint]:
-        text = text_of(params.text_document.uri)
-        kind = types.InlayHintKind.Type
-        return [types.InlayHint(text.position(at), f": {t}", kind, padding_left=True) for at, t in text.document.hints()]
-
-    def _symbols(params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
-        text = text_of(params.text_document.uri)
-        kind = types.SymbolKind.Function
-        return [
-            types.DocumentSymbol(name, kind, text.range(span), text.range(Span(span.start, span.start)))
-            for name, span in text.document.symbols()
-        ]
-
-    answers: list[tuple[Callable[..., object], str, object]] = [
-        (_opened, types.TEXT_DOCUMENT_DID_OPEN, None),
-        (_changed, types.TEXT_DOCUMENT_DID_CHANGE, None),
-        (_closed, types.TEXT_DOCUMENT_DID_CLOSE, None),
-        (_hover, types.TEXT_DOCUMENT_HOVER, None),
-        (_definition, types.TEXT_DOCUMENT_DEFINITION, None),
-        (_references, types.TEXT_DOCUMENT_REFERENCES, None),
-        (_prepare, types.TEXT_DOCUMENT_PREPARE_RENAME, None),
-        (_rename, types.TEXT_DOCUMENT_RENAME, None),
-        (_completion, types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=["%", ".", '"'])),
-        (_formatting, types.TEXT_DOCUMENT_FORMATTING, None),
-        (_actions, types.TEXT_DOCUMENT_CODE_ACTION, None),
-        (_hints, types.TEXT_DOCUMENT_INLAY_HINT, None),
-        (_symbols, types.TEXT_DOCUMENT_DOCUMENT_SYMBOL, None),
-        (_tokens, types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, types.SemanticTokensLegend([*TOKENS], [])),
-        (_folds, types.TEXT_DOCUMENT_FOLDING_RANGE, None),
-        (_highlights, types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT, None),
-        (_signature, types.TEXT_DOCUMENT_SIGNATURE_HELP, types.SignatureHelpOptions(trigger_characters=["(", ","])),
-        (_everywhere, types.WORKSPACE_SYMBOL, None),
+    events: list[tuple[Callable[..., object], str]] = [
+        (_opened, types.TEXT_DOCUMENT_DID_OPEN),
+        (_changed, types.TEXT_DOCUMENT_DID_CHANGE),
+        (_closed, types.TEXT_DOCUMENT_DID_CLOSE),
+        (_everywhere, types.WORKSPACE_SYMBOL),
     ]
-    for answer, method, about in answers:
-        result.feature(method, about)(answer)
+    for event, method in events:
+        result.feature(method)(event)
+    for answer, method, about in _answers():
+        result.feature(method, about)(answering(answer))
     return result
