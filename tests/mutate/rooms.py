@@ -270,7 +270,7 @@ ROOMS: dict[str, tuple[Part, ...]] = {
         _part(_in(f"{_D}/pto", "run/*.py order/*.py"),
               "pto/timeline pto/run pto/fifos pto/evolution pto/order pto/hazards"),
         _part(_in(f"{_D}/pto", "memory/*.py *.py"),
-              "pto/codes pto/fifos pto/facts pto/targets pto/bounds pto/valid pto/machine pto/passes"),
+              "pto/costs pto/codes pto/fifos pto/facts pto/targets pto/bounds pto/valid pto/machine pto/passes"),
         _part(_in(_D, "*.py"),
               "grammars/reading grammars/sniff grammars/foreign trust plugins engines/trace_sink cli/reports cli/inputs"
               " grammars/readers"),

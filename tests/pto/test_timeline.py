@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 
-import numpy as np
 import pytest
 
 from ptir_tools.core.diagnostics import Diagnostics
@@ -15,12 +14,12 @@ from ptir_tools.dialects.pto.run.timeline import EVENT, OVER, PIPE, SYNCHRONOUS,
 from ptir_tools.dialects.pto.targets import A3, A5
 from ptir_tools.dialects.pto.text import format as text
 from ptir_tools.tools.inputs import Inputs
-from tests.conftest import ROOT, run_ptir
+from tests.conftest import run_ptir
 from tests.pto.programs import KERNELS, SAMPLES, event, module, pattern, printed, run
 
 M, T = "pto.memref<64x32xf32>", "tile<32x32xf32>"
-LOAD, STORE = 256 + 4096 // 64, 256 + 4096 // 64  # the start of MTE2 and MTE3, and 4 KiB at 64 bytes per cycle
-ADD = 16 + 4096 // 256
+LOAD, STORE = 1 + 69, 1 + 37  # the start of MTE2 and MTE3, and 4 KiB at 100.9 and 188.46 GiB/s with 1.85 GHz
+ADD = 10 + 2 * 4096 // 256
 
 
 def timed(source, **options):
@@ -152,24 +151,6 @@ def test_every_event_that_is_waited_for_is_an_arrow_between_lanes(tmp_path):
 def test_other_programs_have_no_pipes():
     ran = run_ptir("run", "testdata/run/add.ptir", "--random", "0", "--report")
     assert ran.status == 2 and "--report is for programs with pipes" in ran.err
-
-
-def test_costs_are_there_for_all_pipes_and_products():
-    for target in (A3, A5):
-        assert set(target.costs.start) == set(target.costs.bytes) | {"M"}
-        sizes = {np.dtype("f2").itemsize, 4, 1}
-        assert set(target.costs.products) == sizes and min(target.costs.start.values()) > 0
-
-
-def test_the_manual_has_the_costs_of_the_targets():
-    rows = [line.split("|")[1:-1] for line in (ROOT / "docs/pto.md").read_text("utf-8").splitlines() if line.startswith("|")]
-    table = {name.strip(): [c.strip() for c in cells] for name, *cells in rows}
-    for target in (A3, A5):
-        shown = dict(
-            zip(table["cycles"], zip(table["start"], table[f"bytes per cycle on {target.name}"], strict=True), strict=True)
-        )
-        costs = target.costs
-        assert shown == {p: (str(costs.start[p]), str(costs.bytes.get(p, ""))) for p in costs.start}
 
 
 def test_the_graph_shows_tiles_pipes_and_waits():

@@ -3,7 +3,9 @@
 Each kernel loops over the same slices (heads) and blocks of rows. The fused kernel is software-pipelined: while the vector unit
 works on a block, the first product of the next block and the second product of an earlier block run.
 
-    block r      vector ops of r, first product of r + 1, second product of r - LAG
+    block r      first product of r + 1, vector ops of r, second product of r - LAG
+
+The first product comes before the vector ops, so that its loads need not wait until these have read their block back.
 
 The rows of a slice are unrolled; the slices are a loop, which carries the pipeline's state. A kernel that transposes an operand
 of the first product may be fused, too: it works on the next slice, a part in each block.
@@ -276,15 +278,15 @@ class Chain:
             values = self.at(self.a.nest, i, row, tiles)
             assert self.a.made is not None
             values[self.a.made] = acc
-            self.out.copies([*self.a.first, *self.a.then], values)
-            stores = [self.turned(after, ahead[k])] if after is not None and k < len(ahead) else []
-            if result is not None:
-                stores.append(self.end(*self.lagging(i, before, k - 1), result, tiles))
             if k == len(rows) - 1 and after is not None:
                 tiles |= self.begin(self.a.nest, after)
                 acc = self.product(after, rows[0], tiles)
             elif k < len(rows) - 1:
                 acc = self.product(i, rows[k + 1], tiles)
+            self.out.copies([*self.a.first, *self.a.then], values)
+            stores = [self.turned(after, ahead[k])] if after is not None and k < len(ahead) else []
+            if result is not None:
+                stores.append(self.end(*self.lagging(i, before, k - 1), result, tiles))
             if k == LAG:
                 tiles |= self.begin(self.b.nest, i)
             if k >= LAG or before is not None:

@@ -32,7 +32,7 @@ _DEPTHS = (256, 128, 64, 32, 16)  # of a step of a product
 _LOADS = (1, 2, 4, 8)  # steps that are loaded at once
 AHEAD = OPTIONS["depth"]  # loads that a loop prefetches; the tail waits for each of its loads
 _SLOTS = 2 * AHEAD  # loads that are in Mat at once: those before the loop, and the prefetched ones
-_MORE = 1.15  # how many times the least loads a faster block may load
+_MORE = 1.15  # how many times the loads of a good block a faster one may load
 _PARTS = (2, 4, 8)  # of a long row
 _ACCUMULATED = 4  # bytes of an element of the accumulator
 _START = 1 << 15  # bytes that the pipes could move while the ops of a block start
@@ -158,16 +158,17 @@ class Layout:
         yield self.least
 
     def _product_blocks(self, target: Target, given: int | None) -> Iterator[Blocks]:
-        """The fastest blocks first, of those that load little more than the best."""
+        """The fastest blocks first, of those that load little more than the best, or than squares that fill Acc."""
         rated = self._rated(target, given)
-        least = min((loaded for loaded, _, _ in rated), default=0)
-        yield from (block for loaded, _, block in rated if loaded <= least * _MORE)
+        squares = 2 * usual(self.rows) * usual(self.columns) / (target.capacity["Acc"] / _ACCUMULATED) ** 0.5
+        good = max(min((loaded for _, loaded, _ in rated), default=0), squares)
+        yield from (block for _, loaded, block in rated if loaded <= good * _MORE)
         if not rated and not given:
             yield self.least
 
     def _rated(self, target: Target, given: int | None) -> list[tuple[int, int, Blocks]]:
         """The blocks whose accumulator fits, with double-buffered operands in the matrix unit's memories and in Mat: each with
-        the elements that it loads and its cycles, the fastest first."""
+        its cycles and the elements that it loads, the fastest first. What all blocks of a row or column share is in Mat once."""
         heights = [given] if given else _sizes(usual(self.rows), self.row_unit, self.row in self.reduced)
         widths = _sizes(usual(self.columns), self.column_unit, self.column in self.reduced)
         capacity, width = target.capacity, self.width
@@ -181,10 +182,11 @@ class Layout:
                     continue
                 for many in _LOADS if depth < inner else (1,):
                     block = Blocks(rows, columns, depth, min(depth * many, _up(inner, depth)))
-                    slots = _SLOTS if block.span < inner else 2
-                    if slots * width * (rows + columns) * block.span <= capacity["Mat"]:
-                        rated.append((self._loaded(block), self._cycles(block, target), block))
-        return sorted(rated, key=lambda f: f[1])
+                    slots, all_columns = _SLOTS if block.span < inner else 2, columns >= usual(self.columns)
+                    left, right = (1, 2) if slots == 2 and not all_columns else (slots, 1 if slots == 2 else slots)
+                    if width * (left * rows + right * columns) * block.span <= capacity["Mat"]:
+                        rated.append((self._cycles(block, target), self._loaded(block), block))
+        return sorted(rated, key=lambda f: f[:2])
 
     def _loads(self, block: Blocks) -> tuple[int, int]:
         """The number of loads of the rows of one operand and the columns of the other; one load serves loops in which it is
@@ -202,21 +204,22 @@ class Layout:
         """The estimated cycles of products in such blocks: the busiest pipe, plus the waits of a block where nothing overlaps."""
         costs, width, (rows, columns) = target.costs, self.width, (block.rows, block.columns)
         count = -(-usual(self.rows) // rows) * -(-usual(self.columns) // columns)
-        elements, busy = rows * columns * _ACCUMULATED, dict.fromkeys(("MTE2", "MTE1", "M", "FIX", "V"), 0)
+        elements, busy = rows * columns, dict.fromkeys(("MTE2", "MTE1", "M"), 0)
         for inner in self.inner:
             steps, loads = -(-inner // block.depth), -(-inner // block.span)
-            for side, times in zip((rows, columns), self._loads(block), strict=True):
-                busy["MTE2"] += times * (loads * costs.start["MTE2"] + side * inner * width // costs.bytes["MTE2"])
-                busy["MTE1"] += count * (steps * costs.start["MTE1"] + side * inner * width // costs.bytes["MTE1"])
-            busy["M"] += count * (steps * costs.start["M"] + rows * columns * inner // costs.products[width])
-            busy["FIX"] += count * (costs.start["FIX"] + elements // costs.bytes["FIX"])
-        busy["V"] += count * self.passes * (costs.start["V"] + 2 * elements // costs.bytes["V"])
+            for side, to, times in zip((rows, columns), ("Left", "Right"), self._loads(block), strict=True):
+                busy["MTE2"] += times * loads * costs.moved("MTE2", "gm", "Mat", side * inner / loads, width)
+                busy["MTE1"] += count * steps * costs.moved("MTE1", "Mat", to, side * inner / steps, width)
+            busy["M"] += count * steps * costs.multiplied(rows, inner / steps, columns, width)
+        to = "Vec" if self.passes and "Vec" in target.from_acc else "gm"
+        busy["FIX"] = count * len(self.inner) * costs.moved("FIX", "Acc", to, elements, _ACCUMULATED)
+        busy["V"] = count * self.passes * costs.work("", 2).cycles(rows, columns * _ACCUMULATED)
         most = max(busy.values())
-        if 2 * elements > target.capacity["Acc"]:  # the next product waits for this one to be read
+        if 2 * elements * _ACCUMULATED > target.capacity["Acc"]:  # the next product waits for this one to be read
             most = max(most, busy["M"] + busy["FIX"])
-        if self.passes and 2 * elements > target.capacity["Vec"]:
+        if self.passes and 2 * elements * _ACCUMULATED > target.capacity["Vec"]:
             most = max(most, busy["V"] + busy["FIX"])
-        first = 2 * costs.start["MTE2"] + (rows + columns) * block.span * width // costs.bytes["MTE2"]
+        first = sum(costs.moved("MTE2", "gm", "Mat", side * block.span, width) for side in (rows, columns))
         return most + (first + (busy["FIX"] + busy["V"]) // count) // weight(self.loops)
 
 

@@ -57,9 +57,10 @@ class Facts:
 
     Targets: `elements` are the element types of the first tile, per target; empty allows any. With `masked`, the first tile is a
     mask. With `converts`, the element types apply to the result, too. With `vector`, the op works only in Vec, on row-major
-    tiles. `passes` is how often it goes over its elements. `legal` raises Violation if the op exceeds the target. `form` is its
-    call in C++. `valid` gives the valid region of the result; None: where all tile operands are valid. With `turns`, tiles of one
-    column may be seen as rows, as those of elementwise ops. With `scalar_first`, the library has the form with the scalar first.
+    tiles. `work` is its kind in the costs of V (empty: by the number of its tiles). `legal` raises Violation if the op exceeds
+    the target. `form` is its call in C++. `valid` gives the valid region of the result; None: where all tile operands are valid.
+    With `turns`, tiles of one column may be seen as rows, as those of elementwise ops. With `scalar_first`, the library has the
+    form with the scalar first.
     """
 
     pipe: str = "V"
@@ -77,7 +78,7 @@ class Facts:
     masked: bool = False
     converts: bool = False
     vector: bool = True
-    passes: int = 1
+    work: str = ""
     legal: Callable[[Op, Tiles, Target], None] | None = None
     form: Form = CALL
     valid: ValidRule | None = None

@@ -9,21 +9,8 @@ from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Span
 from ptir_tools.dialects.pto import TARGET
+from ptir_tools.dialects.pto.costs import A3_COSTS, A5_COSTS, Costs
 from ptir_tools.dialects.pto.names import inner
-
-
-@dataclass(slots=True, frozen=True, eq=False)
-class Costs:
-    """How many cycles an op takes in its pipe: those to `start`, and then bytes, or products, at a rate.
-
-    The numbers are round ones, to compare schedules with; none was measured. `start` and `bytes` (per cycle) are by pipe. The
-    matrix unit does `products` per cycle of elements of so many bytes, in whole boxes of 16 x 16 x 32 bytes. Any other op goes
-    over the bytes of its largest tile as often as its declaration says.
-    """
-
-    start: dict[str, int]
-    bytes: dict[str, int]
-    products: dict[int, int]
 
 
 @dataclass(slots=True, frozen=True, eq=False)
@@ -68,14 +55,6 @@ _KIB = 1024
 _STORED = dict.fromkeys(("f32", "i32"), "i32 f32 f16 bf16")
 _SCALED = {"f32": "i8 u8 f16 bf16 f8e4m3fn f32", "i32": "i8 u8 f16 bf16"}
 
-_RATES = {"MTE2": 64, "MTE3": 64, "MTE1": 256, "FIX": 128, "V": 256}
-
-
-def _costs(rates: dict[str, int], products: dict[int, int]) -> Costs:
-    start = {"S": 8, "V": 16, "M": 32, "MTE1": 32, "MTE2": 256, "MTE3": 256, "FIX": 64}
-    return Costs(start, {"S": 8} | rates, products)
-
-
 # Where sources differ, the smaller number: the vector buffer of a5 is 248 KiB to its planner, 256 KiB in the header.
 A3 = Target(
     "a3",
@@ -100,7 +79,7 @@ A3 = Target(
         "i16": "f32 f16",
         **dict.fromkeys(("i8", "u8"), "f16"),
     },
-    _costs(_RATES, {1: 8192, 2: 4096, 4: 1024}),
+    A3_COSTS,
     ("V",),
     (184 * _KIB, 8 * _KIB),
 )
@@ -130,7 +109,7 @@ A5 = Target(
         "i8": "f16 i16 i32",
         "u8": "f16 u16",
     },
-    _costs(_RATES | {"MTE1": 512, "FIX": 256}, {1: 8192, 2: 4096, 4: 1024}),
+    A5_COSTS,
 )
 TARGETS = {"a3": A3, "a5": A5}
 _ALIASES = {"a2": "a3", "a2a3": "a3"}

@@ -31,16 +31,15 @@ _WIDENED, _COMMON, _FLOATS = (
 )
 _BITS, _PRODUCTS = Facts(elements=elements.BITS), Facts(elements=elements.PRODUCTS)
 _SHIFTS, _SHIFTS_ALIKE = Facts(elements=elements.SHIFTED), Facts(elements=elements.SHIFTED_ALIKE)
-_TWICE, _TWICE_APART = (
-    Facts(elements=elements.FLOATS, passes=2),
-    Facts(elements=elements.FLOATS, passes=2, reuses=()),
-)
-_RATIONAL = Facts(elements=elements.on("f32", "f16 i16 i32 u16 u32"), passes=2, reuses=())
-_FOUR_TIMES = Facts(elements=elements.POWERS, passes=4, spare=like_first)
+_ROOT = Facts(elements=elements.FLOATS, work="root")
+_INVERSE = Facts(elements=elements.FLOATS, work="inverse", reuses=())
+_INVERSE_ROOT = Facts(elements=elements.FLOATS, work="inverse root", reuses=())
+_RATIONAL = Facts(elements=elements.on("f32", "f16 i16 i32 u16 u32"), work="quotient", reuses=())
+_POWER = Facts(elements=elements.POWERS, work="power", spare=like_first)
 _BITS_APART = Facts(elements=elements.BITS, reuses=())
 _FLOATS_OVER = Facts(elements=elements.FLOATS, over=0)
-_QUOTIENT = Facts(elements=elements.on("f16 f32", "i16 i32 u16 u32"), passes=2)
-_REMAINDER = Facts(elements=elements.on("i32 f32", "i16 u16 u32 f16"), passes=2, spare=two_rows)
+_QUOTIENT = Facts(elements=elements.on("f16 f32", "i16 i32 u16 u32"), work="quotient")
+_REMAINDER = Facts(elements=elements.on("i32 f32", "i16 u16 u32 f16"), work="quotient", spare=two_rows)
 _BINARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
     "add": (lambda a, b: a + b, kit.same, "Sum of two tiles, element by element.", _WIDENED),
     "sub": (lambda a, b: a - b, kit.same, "Difference of two tiles.", _WIDENED),
@@ -50,7 +49,7 @@ _BINARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
     "min": (MINIMUM, kit.same, "The smaller of two elements, where -0.0 is below 0.0; a NaN wins.", _WIDENED),
     "rem": (n.floor_remainder, kit.same, "Remainder with the sign of the divisor.", _REMAINDER),
     "fmod": (n.remainder, kit.same, "Remainder with the sign of the dividend.", _RATIONAL),
-    "pow": (lambda a, b: np.power(a, b), kit.floats, "Power of two floats.", _FOUR_TIMES),
+    "pow": (lambda a, b: np.power(a, b), kit.floats, "Power of two floats.", _POWER),
     "and": (lambda a, b: a & b, kit.integers, "Bitwise and.", _BITS),
     "or": (lambda a, b: a | b, kit.integers, "Bitwise or.", _BITS),
     "xor": (lambda a, b: a ^ b, kit.integers, "Bitwise exclusive or.", Facts(elements=elements.BITS, spare=like_first)),
@@ -65,11 +64,11 @@ _BINARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
     ),
 }
 _UNARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
-    "exp": (lambda x: np.exp(x), kit.floats, "Exponential.", _TWICE),
-    "sqrt": (lambda x: np.sqrt(x), kit.floats, "Square root; of a negative number NaN.", _TWICE),
-    "rsqrt": (lambda x: 1 / np.sqrt(x), kit.floats, "Reciprocal of the square root.", _TWICE_APART),
-    "log": (lambda x: np.log(x), kit.floats, "Natural logarithm.", _TWICE),
-    "recip": (lambda x: 1 / x, kit.floats, "Reciprocal.", _TWICE_APART),
+    "exp": (lambda x: np.exp(x), kit.floats, "Exponential.", _ROOT),
+    "sqrt": (lambda x: np.sqrt(x), kit.floats, "Square root; of a negative number NaN.", _ROOT),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), kit.floats, "Reciprocal of the square root.", _INVERSE_ROOT),
+    "log": (lambda x: np.log(x), kit.floats, "Natural logarithm.", _ROOT),
+    "recip": (lambda x: 1 / x, kit.floats, "Reciprocal.", _INVERSE),
     "abs": (lambda x: np.abs(x), kit.same, "Absolute value; the smallest integer wraps.", _FLOATS),
     "neg": (lambda x: -x, kit.same, "Negation; the smallest integer wraps.", _COMMON),
     "relu": (n.relu, kit.same, "`x` where positive, else 0; NaN stays.", Facts(elements=elements.on("i32 f16 f32"))),
@@ -79,7 +78,7 @@ _UNARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
 
 def _sum(first: str, *reuses: int) -> Facts:
     """The facts of a sum of three: in C++ `first`, then an addition, which reads the last operand when the result is written."""
-    return Facts(elements=elements.WIDENED, passes=2, reuses=reuses, form=Form(family="sum", name=first))
+    return Facts(elements=elements.WIDENED, work="two sums", reuses=reuses, form=Form(family="sum", name=first))
 
 
 def axpy_types(a: Type, b: Type, c: Type, *, to: TileType) -> None:
@@ -122,7 +121,7 @@ _SCALAR: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
         n.divide,
         kit.tile_scalar,
         "Tile over scalar, or scalar over tile, in the order of the operands.",
-        Facts(elements=elements.on("i16 i32 f16 f32", "u16 u32"), passes=2, scalar_first=True),
+        Facts(elements=elements.on("i16 i32 f16 f32", "u16 u32"), work="inverse", scalar_first=True),
     ),
     "maxs": (MAXIMUM, kit.tile_scalar, "The larger of element and scalar; a NaN wins.", _WIDENED),
     "mins": (MINIMUM, kit.tile_scalar, "The smaller of element and scalar; a NaN wins.", _WIDENED),
@@ -132,7 +131,7 @@ _SCALAR: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
         lambda a, b: np.power(a, b),
         kit.of("floats", kit.tile_scalar),
         "Power of tile and scalar, in the order of the operands.",
-        _FOUR_TIMES,
+        _POWER,
     ),
     "ands": (lambda a, b: a & b, _INTEGERS, "Bitwise and with a scalar.", _BITS_APART),
     "ors": (lambda a, b: a | b, _INTEGERS, "Bitwise or with a scalar.", _BITS_APART),
@@ -214,7 +213,7 @@ def _compare(name: str, on_a3: str, text: str) -> None:
         body,
         compare_types,
         text,
-        facts=Facts(elements=elements.on(on_a3, "i8 i16 u8 u16 u32 bf16"), form=Form(packs=True)),
+        facts=Facts(elements=elements.on(on_a3, "i8 i16 u8 u16 u32 bf16"), work="comparison", form=Form(packs=True)),
         generate=lambda choices, *_: {"cmpMode": choices.one(tuple(n.COMPARISONS))},
     )
 
@@ -234,7 +233,7 @@ def _sel(m: Array, a: Array, b: Array) -> Array:
 
 
 _SELECTED = elements.on("i16 i32 u16 u32 f16 bf16 f32", "i8 u8")
-_CHOICE = Facts(elements=_SELECTED, masked=True, reuses=(1, 2), passes=2, spare=one_block, form=Form(family="select"))
+_CHOICE = Facts(elements=_SELECTED, masked=True, reuses=(1, 2), work="choice", spare=one_block, form=Form(family="select"))
 kit.ternary("sel", _sel, select_types, "`a` where the mask is set, else `b`.", _CHOICE)
 
 
@@ -251,7 +250,7 @@ def sels(a: Tile, b: Tile, mode: Array, *, to: TileType) -> kit.Filling:
 
 
 _SELECTED_WHOLE = elements.on("i16 i32 u16 u32 f16 f32 bf16", "i8 u8", but="bf16")
-kit.declare("sels", sels, scalar_select_types, facts=Facts(elements=_SELECTED_WHOLE, passes=2, form=Form(family="choice")))
+kit.declare("sels", sels, scalar_select_types, facts=Facts(elements=_SELECTED_WHOLE, work="choice", form=Form(family="choice")))
 
 
 # Convert
@@ -277,7 +276,7 @@ kit.declare(
     "cvt",
     cvt,
     convert_types,
-    facts=Facts(elements=elements.MEMORY, converts=True, passes=2),
+    facts=Facts(elements=elements.MEMORY, converts=True, work="conversion"),
     generate=lambda choices, *_: {"rmode": choices.one(tuple(n.ROUNDING))},
 )
 

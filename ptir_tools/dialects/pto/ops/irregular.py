@@ -94,7 +94,7 @@ kit.declare(
     traits=Trait.NONE,
     generate=any_pattern,
     fails=needs.index_fails,
-    facts=Facts(elements=elements.INDEXED, passes=8, valid=valid_gathered, spare=like_second, turns=True),
+    facts=Facts(elements=elements.INDEXED, work="indexed", valid=valid_gathered, spare=like_second, turns=True),
     source="",
 )
 
@@ -156,7 +156,7 @@ def valid_blocks(op: Op, tiles: Sequence[Extents], shape: Extents, value: Number
     return rows, least(shape[1], blocks * (BLOCK // op.attr("to").dtype.size))
 
 
-_BLOCKS = Facts(elements=elements.SMALL, passes=4, valid=valid_blocks, form=Form(family="blocks"))
+_BLOCKS = Facts(elements=elements.SMALL, work="indexed", valid=valid_blocks, form=Form(family="blocks"))
 kit.declare("gatherb", gatherb, gather_blocks_types, facts=_BLOCKS, traits=Trait.NONE, fails=needs.index_fails)
 
 
@@ -196,7 +196,7 @@ def scatter(x: Tile, indices: Tile, *, to: TileType) -> kit.Filling:
 
 _SCATTERED = Facts(
     elements=elements.INDEXED,
-    passes=8,
+    work="indexed",
     valid=whole,
     reuses=(),
     spare=flat_indices,
@@ -227,7 +227,7 @@ def sort_types(x: Type, *, to: TileType, order: TileType) -> None:
     rules.same_shape("the order", need_integers("the order", order), to)
 
 
-_SORTED = Facts(elements=elements.FLOATS, passes=8, spare=sorting_tiles, valid=first, form=Form(family="sort"))
+_SORTED = Facts(elements=elements.FLOATS, work="order", spare=sorting_tiles, valid=first, form=Form(family="sort"))
 
 
 @kit.tile_op("sort32", sort_types, "to", "order", facts=_SORTED, fails=always)
@@ -317,7 +317,7 @@ def check_groups(op: Op, tiles: Tiles, target: Target) -> None:
     asks=needs.VALID,
     own=Facts(
         elements=elements.FLOATS,
-        passes=8,
+        work="order",
         spare=merging_tiles,
         legal=check_groups,
         valid=valid_merged,

@@ -588,6 +588,6 @@ def _printed(x: np.generic) -> str:
 
 
 _HINT = Facts(pipe="MTE2", vector=False, elements=elements.MEMORY, form=Form(family="prefetch"))
-_PRINTED = Facts(takes=("Vec",), elements=elements.SMALL, passes=0, form=Form(family="print"))
+_PRINTED = Facts(takes=("Vec",), elements=elements.SMALL, form=Form(family="print"))
 kit.tile_op("prefetch", prefetch_types, facts=_HINT, traits=WRITES, check=None, asks=ASKS_NOTHING)(prefetch)
 kit.tile_op("print", print_types, facts=_PRINTED, traits=WRITES, asks=ASKS_NOTHING)(print_)

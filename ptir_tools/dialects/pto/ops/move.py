@@ -434,7 +434,7 @@ kit.declare(
     "concat",
     concat,
     concat_types,
-    facts=Facts(elements=elements.SMALL, passes=4, valid=valid_joined),
+    facts=Facts(elements=elements.SMALL, valid=valid_joined),
     traits=MOVEMENT,
     generate=any_concat,
     check=check_concat,
@@ -462,7 +462,7 @@ def trans(x: Tile, *, to: TileType) -> kit.Filling:
     return made
 
 
-_TURNED = Facts(elements=elements.SMALL, passes=2, spare=like_first, valid=lambda op, tiles, shape, value: tiles[0][::-1])
+_TURNED = Facts(elements=elements.SMALL, work="copy", spare=like_first, valid=lambda op, tiles, shape, value: tiles[0][::-1])
 kit.declare("trans", trans, transpose_types, facts=_TURNED, traits=MOVEMENT)
 
 
@@ -506,7 +506,6 @@ _RENAMED = Facts(
     renames=True,
     vector=False,
     elements=elements.MEMORY,
-    passes=0,
     valid=valid_reshaped,
 )
 kit.declare("reshape", reshape, reshape_types, facts=_RENAMED, traits=MOVEMENT)

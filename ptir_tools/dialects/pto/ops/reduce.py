@@ -94,7 +94,7 @@ def _reduction(kind: str, axis: int, fn: n.Function, text: str) -> None:
     body, to_places = in_pairs if name == "colsum" else plain, kind.startswith("arg")
     facts = Facts(
         elements=elements.FLOATS if to_places else elements.COMMON if axis else PER_COLUMN.get(kind, elements.WIDENED),
-        passes=2 if axis else 1,
+        work="column fold" if not axis else "row sum" if kind == "sum" else "row fold",
         spare=row_starts if axis and not to_places else like_first if to_places or kind == "sum" else None,
         valid=_one_left(axis),
     )
@@ -139,11 +139,11 @@ def _expansion(name: str, axis: int, text: str) -> None:
     def valid_along_axis(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
         return tuple([shape[d] if d == axis else e for d, e in enumerate(tiles[0])])
 
-    facts = Facts(elements=elements.SMALL, reuses=(0,), valid=valid_along_axis)
+    facts = Facts(elements=elements.SMALL, work="" if axis else "copy", reuses=(0,), valid=valid_along_axis)
     kit.declare(name, body, expansion_types(axis), text, facts=facts, traits=Trait.NONE)
 
 
-def _expanded_binary(name: str, axis: int, fn: n.Function, text: str, passes: int) -> None:
+def _expanded_binary(name: str, axis: int, fn: n.Function, text: str, work: str) -> None:
     def body(a: Tile, b: Tile, *, to: TileType) -> kit.Filling:
         def made(box: kit.Window, m: Machine) -> kit.Made:
             values, defined = spread(b, axis, box)
@@ -158,24 +158,24 @@ def _expanded_binary(name: str, axis: int, fn: n.Function, text: str, passes: in
     fails = needs.quotient_fails if fn is n.divide else needs.valid_fails
     kinds = elements.on("f16 f32", "i8 i16 i32 u8 u16 u32 bf16") if fn is n.divide else elements.WIDENED
     kinds = elements.FLOATS if name.endswith("expdif") else kinds
-    facts = Facts(elements=kinds, passes=passes, reuses=(0,), scratch=axis == 1, valid=valid_off_axis)
+    facts = Facts(elements=kinds, work=work, reuses=(0,), scratch=axis == 1, valid=valid_off_axis)
     kit.declare(name, body, expansion_types(axis), text, facts=facts, traits=Trait.NONE, cost=costs.results, fails=fails)
 
 
-_COMBINED: dict[str, tuple[n.Function, str, int]] = {
-    "add": (lambda a, b: a + b, "plus", 1),
-    "sub": (lambda a, b: a - b, "minus", 1),
-    "mul": (lambda a, b: a * b, "times", 1),
-    "div": (n.divide, "over", 2),
-    "max": (MAXIMUM, "or, where larger,", 1),
-    "min": (MINIMUM, "or, where smaller,", 1),
-    "expdif": (lambda a, b: np.exp(a - b), "minus, then exponentiated:", 2),
+_COMBINED: dict[str, tuple[n.Function, str, str]] = {
+    "add": (lambda a, b: a + b, "plus", ""),
+    "sub": (lambda a, b: a - b, "minus", ""),
+    "mul": (lambda a, b: a * b, "times", ""),
+    "div": (n.divide, "over", " quotient"),
+    "max": (MAXIMUM, "or, where larger,", ""),
+    "min": (MINIMUM, "or, where smaller,", ""),
+    "expdif": (lambda a, b: np.exp(a - b), "minus, then exponentiated:", " exponential"),
 }
 _expansion("rowexpand", 1, "Each row filled with the element of an R x 1 tile.")
 _expansion("colexpand", 0, "Each column filled with the element of a 1 x C tile.")
-for _name, (_fn, _text, _passes) in _COMBINED.items():
-    _expanded_binary(f"rowexpand{_name}", 1, _fn, f"A tile {_text} an R x 1 tile, repeated along the rows.", _passes)
-    _expanded_binary(f"colexpand{_name}", 0, _fn, f"A tile {_text} a 1 x C tile, repeated along the columns.", _passes)
+for _name, (_fn, _text, _more) in _COMBINED.items():
+    _expanded_binary(f"rowexpand{_name}", 1, _fn, f"A tile {_text} an R x 1 tile, repeated along the rows.", f"column{_more}")
+    _expanded_binary(f"colexpand{_name}", 0, _fn, f"A tile {_text} a 1 x C tile, repeated along the columns.", f"row{_more}")
 
 
 # A tile from a scalar
@@ -192,7 +192,7 @@ def expands(x: object, *, to: TileType) -> kit.Filling:
     return lambda box, _: (np.asarray(x), True)
 
 
-kit.declare("expands", expands, expands_types, facts=Facts(elements=elements.WIDENED, turns=True), traits=Trait.NONE)
+kit.declare("expands", expands, expands_types, facts=Facts(elements=elements.WIDENED, work="fill", turns=True), traits=Trait.NONE)
 
 
 def tri_types(x: Type, *, to: TileType, upper: bool) -> None:

@@ -14,9 +14,10 @@ from ptir_tools.core.ir import Op
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Source
 from ptir_tools.core.typed import TYPE_CHECKING
+from ptir_tools.dialects.pto.costs import Costs
 from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.pipes import PIPES
-from ptir_tools.dialects.pto.targets import A3, ALIGNMENT, Costs, Target
+from ptir_tools.dialects.pto.targets import A3, ALIGNMENT, Target
 
 if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array
@@ -283,13 +284,22 @@ def cycles(
         (left,), (right,) = ([tile for space, tile in read if space == name] for name in ("Left", "Right"))
         size = left.type.dtype.size
         m, k, n = _whole(left.valid[0], BOX), _whole(left.valid[1], DEPTH // size), _whole(right.valid[1], BOX)
-        work, rate = m * k * n, costs.products[size]
-    elif memory is not None:
-        work, rate = _moved((*made, *read)[0][1], memory[0]), costs.bytes[pipe]
-    else:
-        moved = made if pipe == "MTE1" else (*read, *made)  # a part of a matrix is read, and nothing else of it
-        work, rate = facts(op).passes * max((_bytes(tile) for _, tile in moved), default=0), costs.bytes[pipe]
-    return max(costs.start[pipe] - (-work // rate), 1)
+        return costs.multiplied(m, k, n, size)
+    if pipe == "V":
+        largest = max((tile for _, tile in (*read, *made)), key=_bytes, default=None)
+        *rows, columns = largest.valid if largest is not None else (0,)
+        size = largest.type.dtype.size if largest is not None else 0
+        return costs.work(facts(op).work, len(read)).cycles(prod(rows), columns * size)
+    if memory is not None:
+        space, tile = (*made, *read)[0]
+        source, to = (space, "gm") if memory[1] else ("gm", space)
+        size = memory[0].itemsize
+        return costs.moved(pipe, source, to, _moved(tile, memory[0]) / size, size)
+    if not read or not made:
+        return costs.start[pipe] + int(max((_bytes(tile) for _, tile in (*read, *made)), default=0) / costs.rates[pipe])
+    (source, whole), (to, tile) = read[0], made[0]
+    elements = min(prod(whole.valid), prod(tile.valid))  # a part of a matrix is moved, and nothing else of it
+    return costs.moved(pipe, source, to, elements, whole.type.dtype.size)
 
 
 def _moved(tile: Tile, window: Array) -> int:
