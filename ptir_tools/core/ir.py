@@ -328,6 +328,7 @@ class Trait(Flag):
     MEASURES = auto()  # computes extents of its result, which a declared symbol may name
     CALLS = auto()  # its attributes name its function
     REPEATS = auto()  # its result consists of the elements of its first operand, repeated
+    DECODES = auto()  # writes in full what its operand holds in fewer bytes
 
 
 PURE = Trait.PURE
@@ -343,6 +344,7 @@ ASYNC = Trait.ASYNC
 MEASURES = Trait.MEASURES
 CALLS = Trait.CALLS
 REPEATS = Trait.REPEATS
+DECODES = Trait.DECODES
 
 ONE, MAYBE, MANY = "one", "maybe", "many"
 SEGMENTS = "segments"  # the implicit attribute with the lengths of groups, if the number of operands does not determine them

@@ -6,6 +6,17 @@ enum { EXPONENT = 23, ONE = 127 << EXPONENT }; /* lowest bit of the exponent; th
 enum { MAGNITUDE = 0x7fffffff, QUIET = 0x400000 };
 #define HAS_SCALING (PTIR_X86 && W == 16)
 
+/* Force a product to be rounded: the compiler must not fuse it into a sum. */
+PTIR_INLINE floats rounded(floats x)
+{
+#if PTIR_X86
+    __asm__("" : "+v"(x));
+#elif defined(__aarch64__) && defined(__GNUC__)
+    __asm__("" : "+w"(x));
+#endif
+    return x;
+}
+
 PTIR_INLINE floats all(float x) { return x - (floats){0}; }
 
 /* Rotate a vector: elements n, n + 1, … of v, modulo W. */
@@ -24,11 +35,15 @@ PTIR_INLINE floats one_where(ints mask) { return (floats)(mask & ONE); }
 PTIR_INLINE floats absolute(floats x) { return (floats)((ints)x & MAGNITUDE); }
 
 /* The nearest integer, ties to even; a result of 0 has the sign of x. */
+#if HAS_SCALING
+PTIR_INLINE floats round_even(floats x) { return (floats)_mm512_roundscale_ps((__m512)x, 0); }
+#else
 PTIR_INLINE floats round_even(floats x)
 {
     const floats size = absolute(x), near = (size + 0x1p23f) - 0x1p23f;
     return (floats)((ints)pick(size < 0x1p23f, near, size) | ((ints)x & ~MAGNITUDE));
 }
+#endif
 
 PTIR_INLINE int is_any(ints mask)
 {
@@ -299,3 +314,17 @@ PTIR_INLINE floats plus_product(floats sum, floats x, floats y)
     return sum + x * y;
 #endif
 }
+
+#if HAS_SCALING
+/* x / r, correctly rounded, by multiplication: the divider is five times slower. q is x * (1 / r), with 1 / r in two pieces, so its
+ * error is little more than half an ulp. Then x - q r is exact. A quotient of two floats is never so close to the middle between
+ * two floats that the last addition rounds wrongly. No intermediate may be subnormal or infinite, so blocks with very small or
+ * large elements are divided. */
+PTIR_INLINE int has_safe_inverse(float r) { return r >= 0x1p-30f && r <= 0x1p30f; }
+PTIR_INLINE floats quotient(floats x, float r, float inverse, float rest)
+{
+    __m512 a = (__m512)x, b = _mm512_set1_ps(r), high = _mm512_set1_ps(inverse);
+    __m512 q = _mm512_fmadd_ps(a, high, _mm512_mul_ps(a, _mm512_set1_ps(rest)));
+    return (floats)_mm512_fmadd_ps(_mm512_fnmadd_ps(q, b, a), high, q);
+}
+#endif

@@ -149,8 +149,43 @@ PTIR_INLINE void imicro(int32_t *restrict out, size_t stride, const uint32_t *re
         }
 }
 
+typedef uint32_t word_anywhere __attribute__((aligned(1), may_alias));
+
+#if IG == 4
+/* As `imicro`, of unsigned bytes where they are: rows are `apart` bytes apart, and those beyond `rows` repeat the last one. */
+PTIR_INLINE void imicro_in_place(int32_t *restrict out, size_t stride, const uint8_t *restrict a, ptrdiff_t apart, size_t rows,
+                                 const uint32_t *restrict b, const int32_t *columns_add, size_t steps, int add, int vectors, size_t ahead)
+{
+    ints sum[MR][NRV];
+    const word_anywhere *row[MR];
+    for (int i = 0; i < MR; i++) {
+        row[i] = (const word_anywhere *)(a + (ptrdiff_t)smallest((size_t)i, rows - 1) * apart);
+        for (int v = 0; v < vectors; v++)
+            sum[i][v] = *(const ints *)(columns_add + v * W);
+    }
+    for (size_t k = 0; k < steps; k++, b += vectors * W) {
+        words_of_pack right[NRV];
+        for (int v = 0; v < vectors; v++) {
+            right[v] = *(const words_of_pack *)(b + v * W);
+            if (ahead)
+                ptir_prefetch(b + ahead + v * W);
+        }
+        for (int i = 0; i < MR; i++)
+            for (int v = 0; v < vectors; v++)
+                sum[i][v] = IDOT(sum[i][v], row[i][k], right[v]);
+    }
+    for (int i = 0; i < MR; i++)
+        for (int v = 0; v < vectors; v++) {
+            ints *to = (ints *)(out + i * stride + v * W);
+            if (add)
+                sum[i][v] += *to;
+            *to = sum[i][v];
+        }
+}
+#endif
+
 /* One row of the micro-kernel, in four sums that do not wait for each other. Words of the row are `apart`. */
-PTIR_INLINE void irow(int32_t *restrict out, const uint32_t *restrict a, size_t apart, const uint32_t *restrict b, int32_t row_add,
+PTIR_INLINE void irow(int32_t *restrict out, const word_anywhere *restrict a, size_t apart, const uint32_t *restrict b, int32_t row_add,
                       const int32_t *columns_add, size_t steps, int vectors)
 {
     ints sum[4][NRV];
@@ -174,7 +209,15 @@ PTIR_INLINE void irow(int32_t *restrict out, const uint32_t *restrict a, size_t 
         *(ints *)(out + v * W) = sum[0][v] + sum[1][v] + (sum[2][v] + sum[3][v]) + *(const ints *)(columns_add + v * W) + row_add;
 }
 
-static void iblock(int32_t *out, size_t stride, const uint32_t *a, size_t panel, const uint32_t *b, const int32_t *rows_add,
+/* Rows of a left operand: packed, or with IG == 4 unsigned bytes where they are, `apart` bytes from row to row. */
+typedef struct {
+    const uint32_t *packed; /* NULL if in place */
+    size_t panel;           /* rows per packed panel */
+    const uint8_t *rows;
+    ptrdiff_t apart;
+} left_words;
+
+static void iblock(int32_t *out, size_t stride, const left_words *a, const uint32_t *b, const int32_t *rows_add,
                    const int32_t *columns_add, size_t m, size_t n, size_t steps, int add, int32_t *spare)
 {
     for (size_t j = 0, width; j < n; j += width) {
@@ -182,20 +225,33 @@ static void iblock(int32_t *out, size_t stride, const uint32_t *a, size_t panel,
         for (size_t i = 0; i < m; i += MR) {
             int32_t *to = out + i * stride + j;
             size_t rows = smallest(MR, m - i), is_whole = rows == MR && columns == width, step = is_whole ? stride : NR;
+            const int ahead = !i && j + 2 * NR <= n; /* prefetch the next panel, which is not in a near cache */
             prefetch_lines(to, stride, rows, columns);
-#define MICRO(vectors, ahead)                                                                                          \
-    imicro(is_whole ? to : spare, step, a + i * steps, b + j * steps, rows_add + i, columns_add + j, steps, is_whole && add, vectors, ahead)
+#define PACKED(vectors, ahead)                                                                                         \
+    imicro(is_whole ? to : spare, step, a->packed + i * steps, b + j * steps, rows_add + i, columns_add + j, steps, is_whole && add, vectors, ahead)
+#if IG == 4
+#define IN_PLACE(vectors, ahead)                                                                                       \
+    imicro_in_place(is_whole ? to : spare, step, a->rows + (ptrdiff_t)i * a->apart, a->apart, rows, b + j * steps, columns_add + j, steps,  \
+                    is_whole && add, vectors, ahead)
+#define MICRO(vectors, ahead) (a->packed ? PACKED(vectors, ahead) : IN_PLACE(vectors, ahead))
+#else
+#define MICRO(vectors, ahead) PACKED(vectors, ahead)
+#endif
 #define PANEL(vectors) MICRO(vectors, 0)
-#define ROW(vectors) irow(spare, a + i * steps, panel, b + j * steps, rows_add[i], columns_add + j, steps, vectors)
+#define ROW(vectors) irow(spare, row, apart, b + j * steps, rows_add[i], columns_add + j, steps, vectors)
+            const word_anywhere *row = a->packed ? a->packed + i * steps : (const void *)(a->rows + (ptrdiff_t)i * a->apart);
+            const size_t apart = a->packed ? a->panel : 1;
             if (rows == 1)
                 BY_VECTORS(width, ROW)
-            else if (!i && j + 2 * NR <= n) /* prefetch the next panel, which is not in a near cache */
+            else if (ahead)
                 MICRO(NRV, NR * steps);
             else
                 BY_VECTORS(width, PANEL)
 #undef ROW
 #undef PANEL
 #undef MICRO
+#undef IN_PLACE
+#undef PACKED
             for (size_t r = 0; !is_whole && r < rows; r++)
                 for (size_t c = 0; c < columns; c++)
                     to[r * stride + c] = (int32_t)((add ? (uint32_t)to[r * stride + c] : 0) + (uint32_t)spare[r * NR + c]);
@@ -281,6 +337,16 @@ static void unpack_bytes(uint8_t *to, const uint32_t *from, size_t k, size_t n, 
     }
 }
 
+/* Contiguous rows as they are, or with `up` a copy with all bytes XORed with it. */
+static left_words unsigned_rows(uint32_t *own, const uint8_t *from, ptrdiff_t apart, size_t rows, size_t depth, uint8_t up)
+{
+    const left_words found = {NULL, 0, up ? (const uint8_t *)own : from, up ? (ptrdiff_t)depth : apart};
+    for (uint8_t *to = (uint8_t *)own; up && rows; rows--, to += depth, from += apart)
+        for (size_t k = 0; k < depth; k++)
+            to[k] = from[k] ^ up;
+    return found;
+}
+
 static void igemm(void *result, const ptir_quantizing *to, ptir_bytes a, ptir_bytes c, const uint32_t *packed, size_t batch, size_t m,
                   size_t n, size_t k, float *scratch, ptir_watch *watch)
 {
@@ -302,18 +368,22 @@ static void igemm(void *result, const ptir_quantizing *to, ptir_bytes a, ptir_by
                     if (is_stopped(watch, columns * depth * height))
                         return;
                     const uint32_t *right = packed ? packed + words_at(j, p, n, k) : own;
-                    const int32_t *found = packed && up ? (const int32_t *)packed + sums_at(j, p, n, k) : columns_add;
+                    const int32_t *column_sums = packed && up ? (const int32_t *)packed + sums_at(j, p, n, k) : columns_add;
                     if (!packed)
                         pack_word_panels(own, up ? columns_add : NULL, c, p, j, columns, depth, (column_range){0, n});
                     for (size_t i = 0; i < padded_columns(columns); i++)
-                        columns_add[i] = (up ? (int32_t)(-up * (uint32_t)found[i]) : 0) - (int32_t)depth * up * down;
+                        columns_add[i] = (up ? (int32_t)(-up * (uint32_t)column_sums[i]) : 0) - (int32_t)depth * up * down;
                     for (size_t i = start; i < start + height; i += IMC) {
                         const size_t rows = smallest(IMC, start + height - i), panel = rows == 1 ? 1 : MR;
-                        pack_words(left, a.data + (ptrdiff_t)i * a.rows + (ptrdiff_t)p * a.columns, a.rows, a.columns, rows, depth,
-                                   panel, IG == 4 ? up : a.is_signed);
+                        const uint8_t *from = a.data + (ptrdiff_t)i * a.rows + (ptrdiff_t)p * a.columns;
+                        left_words found = {left, panel, NULL, 0};
+                        if (IG == 4 && !down && a.columns == 1 && depth % 4 == 0)
+                            found = unsigned_rows(left, from, a.rows, rows, depth, up);
+                        else
+                            pack_words(left, from, a.rows, a.columns, rows, depth, panel, IG == 4 ? up : a.is_signed);
                         sum_words(rows_add, left, rows, steps, panel, 0, down, 0);
-                        iblock(to ? sums : out + i * n + j, to ? INC + NR : n, left, panel, right, rows_add, columns_add, rows, columns,
-                               steps, p > 0, spare);
+                        iblock(to ? sums : out + i * n + j, to ? INC + NR : n, &found, right, rows_add, columns_add, rows, columns, steps,
+                               p > 0, spare);
                     }
                 }
                 if (to)

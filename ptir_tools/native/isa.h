@@ -10,10 +10,27 @@ typedef struct {
     const double *scale, *zero, *output_scale, *output_zero;
 } ptir_scaling;
 
-/* Epilogue of an 8-bit product. First `added` (or NULL), whose rows are `rows` elements apart, is added in 32 bits that wrap. Then
- * the sum is scaled, with one scaling or with `along` one per column, to f32 ('f') or to bytes ('b', 'B') clamped to [low, high].
- * `factor` is scale / output scale in f32; it is used only if it is accurate enough (`is_near`) and the zero point is 0. */
+/* A step of f32 on the sums of an 8-bit product. Element (i, j) of the operand is at data[i * rows + j * columns]; `columns` is 0 or
+ * 1. Of bytes it is (element - zero) * scale. Unary steps have no operand. */
 typedef struct {
+    const void *data;
+    ptrdiff_t rows, columns;
+    float zero, scale;
+    uint8_t op, kind;
+} ptir_sum_step;
+
+static inline int ptir_is_unary_step(int op) { return op == PTIR_round_even || op == PTIR_nearest_si8 || op == PTIR_nearest_ui8; }
+
+/* Epilogue of an 8-bit product. First `added` (or NULL), whose rows are `rows` elements apart, is added in 32 bits that wrap.
+ *
+ * With `in_f32` the sum becomes f32, goes through the steps in order, each rounded, and is stored as f32 ('f'), or truncated to a byte
+ * ('b', 'B') of [low, high]; NaN is 0. Otherwise it is scaled, with one scaling or with `along` one per column, to f32 or to bytes.
+ * `factor` is scale / output scale in f32; it is used only if it is accurate enough (`is_near`) and the zero point is 0. */
+enum { PTIR_LONGEST_SUM = 16 };
+typedef struct {
+    int in_f32;
+    size_t count;
+    ptir_sum_step steps[PTIR_LONGEST_SUM];
     const int32_t *added;
     ptrdiff_t rows;
     ptir_scaling scaling;

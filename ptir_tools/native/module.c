@@ -6,6 +6,7 @@
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
+#include "byte_patches.h"
 #include "common.h"
 #include "isa.h"
 #include "kernels.h"
@@ -17,7 +18,7 @@
 #endif
 
 /* A kernel takes arrays, operands of an epilogue, and a few other buffers. */
-enum { MAX_ARRAYS = PTIR_REGISTERS, MORE_BUFFERS = 6 + PTIR_LONGEST_EPILOGUE, MOST_BUFFERS = MAX_ARRAYS + MORE_BUFFERS, MAX_RANK = 8 };
+enum { MAX_ARRAYS = PTIR_REGISTERS, MORE_BUFFERS = 6 + PTIR_LONGEST_SUM, MOST_BUFFERS = MAX_ARRAYS + MORE_BUFFERS, MAX_RANK = 8 };
 
 static int fail(const char *message)
 {
@@ -53,6 +54,9 @@ struct call {
         struct {
             int number; /* as above */
             ptir_quantizing to;
+            ptir_patches x; /* of a convolution, with the byte in its padding, and its first place */
+            int padding;
+            size_t first;
         } bytes;
         struct {
             size_t channels;
@@ -260,7 +264,8 @@ PyDoc_STRVAR(igemm_doc, "igemm(out, a, b, scratch, epilogue=None): out = a @ b f
                         "int32 if its numbers are signed, else as uint32. With an epilogue, of a stack of one and k > 0, out is of f32 or\n"
                         "bytes: (added, scaling, along, factor, is_near, low, high). added is None or [m, n] of int32, any step from row to\n"
                         "row. scaling and along are as for rescaled. What is made of it is between low and high. factor, f32, is scale over\n"
-                        "output scale; is_near says whether it is normal, and all zeros of the input are 0.");
+                        "output scale; is_near says whether it is normal, and all zeros of the input are 0. Or (added, steps): the sums in\n"
+                        "f32, then a step each: the number of an instruction and its operand, [m, n]; of bytes with their zero and scale.");
 
 static void run_igemm(const call *c, ptir_watch *watch)
 {
@@ -270,6 +275,49 @@ static void run_igemm(const call *c, ptir_watch *watch)
     ptir_isa_in_use()->igemm(v[0].buf, c->with.bytes.to.to ? &c->with.bytes.to : NULL, bytes_of(&v[1]),
                              c->with.number ? right : bytes_of(&v[2]), c->with.number ? v[2].buf : NULL, a[0], a[1], v[0].shape[2], a[2],
                              v[3].buf, watch);
+}
+
+/* Read the steps in f32 of an epilogue: (added, steps). The result is [rows, columns]. */
+static int steps_in_f32(call *c, PyObject *epilogue, Py_ssize_t rows, Py_ssize_t columns)
+{
+    ptir_quantizing *to = &c->with.bytes.to;
+    const char format = c->view[0].format[0];
+    PyObject *added, *steps;
+    *to = (ptir_quantizing){.in_f32 = 1, .to = format, .low = format == 'b' ? -128 : 0, .high = format == 'b' ? 127 : 255};
+    if (!PyArg_ParseTuple(epilogue, "OO", &added, &steps))
+        return 0;
+    if (!PyTuple_Check(steps) || PyTuple_Size(steps) > PTIR_LONGEST_SUM || !strchr("bBf", format))
+        return fail("an epilogue does not fit its product");
+    if (added != Py_None) {
+        if (!takes(c, added, 2, "i", 0))
+            return 0;
+        const Py_buffer *more = &c->view[c->held - 1];
+        if (more->shape[0] != rows || more->shape[1] != columns || (columns > 1 && more->strides[1] != more->itemsize) || overlap(more, c->view))
+            return fail("an epilogue does not fit its product");
+        to->added = more->buf, to->rows = more->strides[0] / more->itemsize;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_Size(steps); i++) {
+        ptir_sum_step *made = &to->steps[to->count++];
+        PyObject *step = PyTuple_GetItem(steps, i), *operand;
+        int op;
+        *made = (ptir_sum_step){.scale = 1};
+        if (!PyTuple_Check(step) || !PyArg_ParseTuple(step, "iO|ff", &op, &operand, &made->zero, &made->scale))
+            return PyErr_Occurred() ? 0 : fail("a step of an epilogue is not a tuple");
+        made->op = (uint8_t)op;
+        if (ptir_is_unary_step(op))
+            continue;
+        if (!takes(c, operand, 2, "fbB", 0))
+            return 0;
+        const Py_buffer *view = &c->view[c->held - 1];
+        made->data = view->buf, made->kind = kind_of(view), made->rows = view->strides[0] / view->itemsize;
+        made->columns = view->shape[1] == 1 ? made->kind != PTIR_FLOAT : view->strides[1] / view->itemsize;
+        if (!ptir_is_epilogue(op) || view->shape[0] != rows || view->shape[1] != columns || made->columns < 0 || made->columns > 1 ||
+            (made->kind != PTIR_FLOAT && !made->columns && columns > 1))
+            return fail("an epilogue has another shape or order than the result, or an instruction that cannot be in one");
+        if (overlap(view, c->view) && (view->buf != c->view->buf || view->itemsize != c->view->itemsize || made->rows != columns || made->columns != 1))
+            return fail("the result cannot be written over the operand of an epilogue"); /* only element by element */
+    }
+    return 1;
 }
 
 /* Read the epilogue of a product of bytes. */
@@ -284,6 +332,8 @@ static int quantizes(call *c, PyObject *epilogue)
         return format == 'i' || format == 'I' || fail("sums without an epilogue are of 32 bits");
     if (!PyTuple_Check(epilogue))
         return fail("the epilogue is not a tuple");
+    if (PyTuple_Size(epilogue) == 2)
+        return (a[0] == 1 && a[2] > 0 && steps_in_f32(c, epilogue, out[1], out[2])) || (!PyErr_Occurred() && fail("an epilogue does not fit its product"));
     if (!PyArg_ParseTuple(epilogue, "OOiOiff", &added, &scaling, &to->along, &factor, &to->is_near, &to->low, &to->high) ||
         !takes(c, scaling, 2, "d", 0) || !takes(c, factor, 1, "f", 0) || (added != Py_None && !takes(c, added, 2, "i", 0)))
         return 0;
@@ -523,6 +573,48 @@ static int conv(call *c, PyObject *const *args)
            has_room(&c->view[3], isa->packed_scratch()) &&
            ends(c, args[6], out->shape[0], out->shape[1] * out->shape[2], out->strides[0],
                 out->shape[1] == 1 ? x->window[0] * x->window[1] * x->channels : SIZE_MAX);
+}
+
+PyDoc_STRVAR(iconv_doc,
+             "iconv(out, x, packed, geometry, first, padding, scratch, epilogue): as conv, of 8-bit integers, in one group. out is [m, n], x is\n"
+             "[batch, height, width, channels], where the padding is the byte `padding`. packed is as for igemm, the epilogue (added,\n"
+             "steps) as well; scratch has iconv_scratch floats.");
+
+static void run_iconv(const call *c, ptir_watch *watch)
+{
+    const Py_buffer *out = c->view, *x = &c->view[1];
+    ptir_convolve_bytes(out->buf, out->itemsize, &c->with.bytes.to, &c->with.bytes.x, x->format[0] == 'b', (uint8_t)c->with.bytes.padding,
+                        c->view[2].buf, c->view[2].format[0] == 'i', c->with.bytes.first, out->shape[0], out->shape[1], c->view[3].buf, watch);
+}
+
+static int iconv(call *c, PyObject *const *args)
+{
+    const ptir_isa *isa = ptir_isa_in_use();
+    c->run = run_iconv;
+    if (!(takes(c, args[0], 2, "bBf", 1) && takes(c, args[1], 4, "bB", 0) && takes(c, args[2], 1, "iI", 0) && takes(c, args[6], 1, "f", 1)))
+        return 0;
+    const Py_buffer *out = c->view, *packed = &c->view[2];
+    ptir_patches *x = &c->with.bytes.x;
+    const Py_ssize_t first = PyLong_AsSsize_t(args[4]);
+    const long padding = PyLong_AsLong(args[5]);
+    if (PyErr_Occurred() || !patches_of(x, &c->view[1], args[3], first, out->shape[0]))
+        return 0;
+    const size_t depth = x->window[0] * x->window[1] * x->channels;
+    c->with.bytes.first = (size_t)first, c->with.bytes.padding = (int)padding;
+    return ((is_dense(out) && x->groups == 1 && depth > 0 && is_dense(packed) && PyTuple_Check(args[7]) &&
+             (size_t)packed->shape[0] == isa->packed_words(depth, (size_t)out->shape[1])) ||
+            fail("shapes do not multiply")) &&
+           has_room(&c->view[3], isa->igemm_scratch() + ptir_patch_floats(depth)) &&
+           steps_in_f32(c, args[7], out->shape[0], out->shape[1]);
+}
+
+PyDoc_STRVAR(iconv_scratch_doc, "iconv_scratch(products): the floats of scratch for iconv, where an element of the result is a sum of so many.");
+
+static PyObject *py_iconv_scratch(PyObject *self, PyObject *products)
+{
+    (void)self;
+    const size_t depth = PyLong_AsSize_t(products);
+    return PyErr_Occurred() ? NULL : PyLong_FromSize_t(ptir_isa_in_use()->igemm_scratch() + ptir_patch_floats(depth));
 }
 
 PyDoc_STRVAR(windows_doc,
@@ -1425,7 +1517,7 @@ static const struct {
     int (*make)(call *c, PyObject *const *args);
     int arguments, may_lack_last;
 } kernels[] = {
-    {"gemm", gemm, 5, 1}, {"igemm", igemm, 5, 1}, {"bgemm", bgemm, 4, 0}, {"pack", pack, 3, 1}, {"unpack", unpack, 2, 0}, {"gemv", gemv, 3, 0}, {"conv", conv, 7, 1},
+    {"gemm", gemm, 5, 1}, {"igemm", igemm, 5, 1}, {"bgemm", bgemm, 4, 0}, {"pack", pack, 3, 1}, {"unpack", unpack, 2, 0}, {"gemv", gemv, 3, 0}, {"conv", conv, 7, 1}, {"iconv", iconv, 8, 0},
     {"windows", windows, 7, 1}, {"layer_norm", layer_norm, 5, 0}, {"fold", fold, 3, 0}, {"rescaled", rescaled, 4, 0},
     {"largest", largest, 2, 0}, {"byte_sums", byte_sums, 2, 0}, {"trees", trees, 8, 0},
     {"transpose", transpose, 3, 0}, {"copy", copy, 2, 0}, {"take", take_rows, 3, 0}, {"window", window, 4, 0}, {"integers", integers, 4, 0},
@@ -1433,7 +1525,7 @@ static const struct {
     /* Only tasks, not functions of the module. */
     {"several", several, 2, 0}, {"inside", inside, 3, 0}, {"branch", branch, 2, 0}, {"repeat", repeat, 4, 0}, {"walk", walk, 3, 0},
 };
-enum { GEMM, IGEMM, BGEMM, PACK, UNPACK, GEMV, CONV, WINDOWS, LAYER_NORM, FOLD, RESCALED, LARGEST, BYTE_SUMS, TREES, TRANSPOSE, COPY, TAKE, WINDOW, INTEGERS, TILES, ATTENTION, SEVERAL, INSIDE, BRANCH, REPEAT, WALK,
+enum { GEMM, IGEMM, BGEMM, PACK, UNPACK, GEMV, CONV, ICONV, WINDOWS, LAYER_NORM, FOLD, RESCALED, LARGEST, BYTE_SUMS, TREES, TRANSPOSE, COPY, TAKE, WINDOW, INTEGERS, TILES, ATTENTION, SEVERAL, INSIDE, BRANCH, REPEAT, WALK,
        KERNELS };
 
 /* Run a call without the GIL. Returns 0 with an exception if a signal handler raised, or if the call was refused. */
@@ -1496,6 +1588,7 @@ CALLED(pack, PACK)
 CALLED(unpack, UNPACK)
 CALLED(gemv, GEMV)
 CALLED(conv, CONV)
+CALLED(iconv, ICONV)
 CALLED(windows, WINDOWS)
 CALLED(layer_norm, LAYER_NORM)
 CALLED(fold, FOLD)
@@ -1757,6 +1850,8 @@ static PyMethodDef methods[] = {
     {"bgemm", (PyCFunction)(void (*)(void))py_bgemm, METH_FASTCALL, bgemm_doc},
     {"gemv", (PyCFunction)(void (*)(void))py_gemv, METH_FASTCALL, gemv_doc},
     {"conv", (PyCFunction)(void (*)(void))py_conv, METH_FASTCALL, conv_doc},
+    {"iconv", (PyCFunction)(void (*)(void))py_iconv, METH_FASTCALL, iconv_doc},
+    {"iconv_scratch", py_iconv_scratch, METH_O, iconv_scratch_doc},
     {"windows", (PyCFunction)(void (*)(void))py_windows, METH_FASTCALL, windows_doc},
     {"layer_norm", (PyCFunction)(void (*)(void))py_layer_norm, METH_FASTCALL, layer_norm_doc},
     {"fold", (PyCFunction)(void (*)(void))py_fold, METH_FASTCALL, fold_doc},

@@ -112,6 +112,180 @@ static PTIR_NOINLINE void scale_row(float *to, const int32_t *sums, const int32_
     }
 }
 
+typedef uint8_t vector_of_naturals __attribute__((vector_size(W), aligned(1), may_alias));
+
+/* Elements [column, column + count) of row `row` of a step's operand of one kind; 0 from the first one on that is not there. */
+PTIR_INLINE floats operand_of(const ptir_sum_step *s, size_t row, size_t column, size_t count, int kind)
+{
+    const ptrdiff_t at = (ptrdiff_t)row * s->rows + (ptrdiff_t)column * s->columns;
+    if (kind == PTIR_FLOAT)
+        return (floats)some_sums((const int32_t *)s->data + at, count);
+    vector_of_bytes x = {0};
+    if (count >= W)
+        x = *(const vector_of_bytes *)((const int8_t *)s->data + at);
+    else
+        memcpy(&x, (const int8_t *)s->data + at, count);
+#if HAS_SCALING
+    const ints n = (ints)(kind == PTIR_SI8 ? _mm512_cvtepi8_epi32((__m128i)x) : _mm512_cvtepu8_epi32((__m128i)x));
+#else
+    ints n;
+    if (kind == PTIR_SI8)
+        n = __builtin_convertvector(x, ints);
+    else
+        n = __builtin_convertvector((vector_of_naturals)x, ints);
+#endif
+    return rounded((__builtin_convertvector(n, floats) - all(s->zero)) * all(s->scale));
+}
+
+#if HAS_SCALING
+/* x / y, correctly rounded, if no intermediate can be subnormal or infinite. Returns 0 without a result otherwise. */
+PTIR_INLINE int divide_quickly(floats *x, int vectors, float y)
+{
+    const float inverse = 1.0f / y, rest = (float)(1.0 / (double)y - (double)inverse);
+    const __m512i least = _mm512_set1_epi32(0x21800000); /* 2^-60; the largest is 2^60 */
+    __m512i far = _mm512_setzero_si512();
+    for (int v = 0; v < vectors; v++) {
+        const __m512i size = (__m512i)absolute(x[v]);
+        far = _mm512_max_epu32(far, _mm512_maskz_sub_epi32(_mm512_test_epi32_mask(size, size), size, least));
+    }
+    if (_mm512_cmpgt_epu32_mask(far, _mm512_set1_epi32(120 << EXPONENT)))
+        return 0;
+    for (int v = 0; v < vectors; v++) /* -0 stays */
+        x[v] = (floats)((ints)quotient(x[v], y, inverse, rest) | ((ints)x[v] & ~MAGNITUDE));
+    return 1;
+}
+
+/* The nearest integer to x / y. With x times 1 / y the quotient is less than 2^-12 wrong up to 1024; closer to the middle between two
+ * integers, and further out, it is computed exactly. Returns 0 without a result then. */
+PTIR_INLINE int round_quotients(floats *x, int vectors, float y)
+{
+    const floats inverse = all(1.0f / y);
+    floats far = {0}, most = {0}, near[4];
+    for (int v = 0; v < vectors; v++) {
+        const floats q = x[v] * inverse;
+        near[v] = round_even(q);
+        far = (floats)_mm512_max_ps((__m512)absolute(q - near[v]), (__m512)far); /* a NaN in the first operand counts as nothing */
+        most = (floats)_mm512_max_ps((__m512)absolute(q), (__m512)most);
+    }
+    if (_mm512_cmp_ps_mask((__m512)far, _mm512_set1_ps(0.5f - 0x1p-12f), _CMP_GT_OQ) |
+        _mm512_cmp_ps_mask((__m512)most, _mm512_set1_ps(1024.0f), _CMP_GT_OQ))
+        return 0;
+    for (int v = 0; v < vectors; v++)
+        x[v] = near[v];
+    return 1;
+}
+#endif
+
+/* Divide by one number; with `rounds` round to integers, too. */
+PTIR_INLINE void divide_some(floats *x, int vectors, float y, int rounds)
+{
+#if HAS_SCALING
+    if (has_safe_inverse(y)) {
+        if (rounds && round_quotients(x, vectors, y))
+            return;
+        if (divide_quickly(x, vectors, y)) {
+            for (int v = 0; rounds && v < vectors; v++)
+                x[v] = round_even(x[v]);
+            return;
+        }
+    }
+#endif
+    for (int v = 0; v < vectors; v++) {
+        x[v] /= all(y);
+        if (rounds)
+            x[v] = round_even(x[v]);
+    }
+}
+
+#if HAS_SCALING
+PTIR_INLINE vector_of_bytes bytes_of_ints(ints x) { return (vector_of_bytes)_mm512_cvtepi32_epi8((__m512i)x); }
+#else
+PTIR_INLINE vector_of_bytes bytes_of_ints(ints x) { return __builtin_convertvector(x, vector_of_bytes); }
+#endif
+
+/* The steps in f32 on up to SOME_SUMS sums of a row. */
+enum { SOME_VECTORS = 4, SOME_SUMS = SOME_VECTORS * W };
+PTIR_INLINE void step_sums(void *out, const int32_t *sums, const int32_t *added, const ptir_quantizing *q, size_t row, size_t column,
+                           size_t count, int vectors)
+{
+    floats x[SOME_VECTORS];
+#define LEFT(v) (count > (size_t)(v) * W ? count - (size_t)(v) * W : 0)
+#define EVERY_SUM(value)                                                                                               \
+    for (int v = 0; v < vectors; v++)                                                                                  \
+        x[v] = value;                                                                                                  \
+    break;
+#define EACH(value)                                                                                                    \
+    if (!s->columns) {                                                                                                 \
+        const floats y = all(((const float *)s->data)[(ptrdiff_t)row * s->rows]);                                      \
+        EVERY_SUM(value)                                                                                               \
+    }                                                                                                                  \
+    switch (s->kind) {                                                                                                 \
+    case PTIR_SI8: OF_KIND(value, PTIR_SI8)                                                                            \
+    case PTIR_UI8: OF_KIND(value, PTIR_UI8)                                                                            \
+    default: OF_KIND(value, PTIR_FLOAT)                                                                                \
+    }                                                                                                                  \
+    break;
+#define OF_KIND(value, kind)                                                                                           \
+    for (int v = 0; v < vectors; v++) {                                                                                \
+        const floats y = operand_of(s, row, column + (size_t)v * W, LEFT(v), kind);                                    \
+        x[v] = value;                                                                                                  \
+    }                                                                                                                  \
+    break;
+    for (int v = 0; v < vectors; v++)
+        x[v] = __builtin_convertvector(some_sums(sums + v * W, LEFT(v)) + some_sums(added ? added + v * W : NULL, LEFT(v)), floats);
+    for (const ptir_sum_step *s = q->steps, *end = s + q->count; s < end; s++)
+        switch (s->op) {
+        case PTIR_add: EACH(x[v] + y)
+        case PTIR_sub: EACH(x[v] - y)
+        case PTIR_mul: EACH(x[v] * y)
+        case PTIR_maximum: EACH(larger(x[v], y))
+        case PTIR_minimum: EACH(smaller(x[v], y))
+        case PTIR_div:
+            if (s->columns) {
+                EACH(x[v] / y)
+            }
+            const int rounds = s + 1 < end && s[1].op == PTIR_round_even;
+            divide_some(x, vectors, ((const float *)s->data)[(ptrdiff_t)row * s->rows], rounds);
+            s += rounds;
+            break;
+        case PTIR_round_even: EVERY_SUM(round_even(x[v]))
+        case PTIR_nearest_si8: EVERY_SUM(truncated_between(x[v], -128.0f, 127.0f))
+        case PTIR_nearest_ui8: EVERY_SUM(truncated_between(x[v], 0.0f, 255.0f))
+        }
+#undef EVERY_SUM
+#undef OF_KIND
+#undef EACH
+    for (int v = 0; v < vectors; v++) {
+        const size_t here = smallest(W, LEFT(v));
+        if (q->to == 'f') {
+            if (here == W)
+                *(floats *)((float *)out + v * W) = x[v];
+            else
+                memcpy((float *)out + v * W, &x[v], here * sizeof(float));
+            continue;
+        }
+        const floats number = between(pick(x[v] == x[v], x[v], all(0.0f)), all(q->low), all(q->high));
+        const vector_of_bytes made = bytes_of_ints(__builtin_convertvector(number, ints));
+        if (here == W)
+            *(vector_of_bytes *)((int8_t *)out + v * W) = made;
+        else
+            memcpy((int8_t *)out + v * W, &made, here);
+    }
+#undef LEFT
+}
+
+static PTIR_NOINLINE void step_row(char *out, size_t size, const int32_t *sums, const int32_t *added, const ptir_quantizing *q, size_t row,
+                                   size_t column, size_t columns)
+{
+    size_t j = 0;
+    for (; j + SOME_SUMS <= columns; j += SOME_SUMS)
+        step_sums(out + j * size, sums + j, added ? added + j : NULL, q, row, column + j, SOME_SUMS, SOME_VECTORS);
+    for (; j + W <= columns; j += W)
+        step_sums(out + j * size, sums + j, added ? added + j : NULL, q, row, column + j, W, 1);
+    if (j < columns)
+        step_sums(out + j * size, sums + j, added ? added + j : NULL, q, row, column + j, columns - j, 1);
+}
+
 /* Quantize a block. Rows of `sums` are `step` apart, rows of `out` `stride`; (row, column) is the block's position in the
  * result. */
 static PTIR_NOINLINE void quantize_block(void *out, size_t stride, const int32_t *sums, size_t step, const ptir_quantizing *q, size_t row,
@@ -119,7 +293,10 @@ static PTIR_NOINLINE void quantize_block(void *out, size_t stride, const int32_t
 {
     for (size_t i = 0; i < rows; i++, sums += step) {
         const int32_t *added = q->added ? q->added + (ptrdiff_t)(row + i) * q->rows + (ptrdiff_t)column : NULL;
-        if (q->to == 'f')
+        if (q->in_f32)
+            step_row((char *)out + i * stride * (q->to == 'f' ? sizeof(float) : 1), q->to == 'f' ? sizeof(float) : 1, sums, added, q, row + i,
+                     column, columns);
+        else if (q->to == 'f')
             scale_row((float *)out + i * stride, sums, added, q, column, columns);
         else if (q->is_near)
             quantize_row((int8_t *)out + i * stride, sums, added, q, column, columns);

@@ -3,17 +3,6 @@
 
 #define VECTOR(p, k) (*(const floats *)((p) + W * (k)))
 
-/* Force a product to be rounded: the compiler must not fuse it into a sum. */
-PTIR_INLINE floats rounded(floats x)
-{
-#if PTIR_X86
-    __asm__("" : "+v"(x));
-#elif defined(__aarch64__) && defined(__GNUC__)
-    __asm__("" : "+w"(x));
-#endif
-    return x;
-}
-
 PTIR_INLINE float identity(unsigned op) { return op == PTIR_reduce_sum ? 0.0f : op == PTIR_reduce_max ? -INFINITY : INFINITY; }
 
 PTIR_INLINE floats combine(unsigned op, floats a, floats b)
@@ -163,11 +152,7 @@ EVERY(quick_less, x - in_halves(other + i, STREAMS), const float *other)
 EVERY(quick_times, x * in_halves(other + i, STREAMS), const float *other)
 EVERY(divided, x / r, float r)
 #if HAS_SCALING
-/* x / r, correctly rounded, by multiplication: the divider is five times slower. q is x * (1 / r), with 1 / r in two pieces, so its
- * error is little more than half an ulp. Then x - q r is exact. A quotient of two floats is never so close to the middle between
- * two floats that the last addition rounds wrongly. No intermediate may be subnormal or infinite, so blocks with very small or
- * large elements are divided. */
-PTIR_INLINE int has_safe_inverse(float r) { return r >= 0x1p-30f && r <= 0x1p30f; }
+/* Whether `quotient` divides a block. */
 PTIR_INLINE int are_safe_dividends(const float *x)
 {
     const __m512i least = _mm512_set1_epi32(0x21800000); /* 2^-60; the largest is 2^60 */
@@ -175,13 +160,6 @@ PTIR_INLINE int are_safe_dividends(const float *x)
     for (int i = 0; i < LANES; i += W)
         far = _mm512_max_epu32(far, _mm512_sub_epi32((__m512i)VECTOR(x + i, 0), least));
     return !_mm512_cmpgt_epu32_mask(far, _mm512_set1_epi32(120 << EXPONENT));
-}
-
-PTIR_INLINE floats quotient(floats x, float r, float inverse, float rest)
-{
-    __m512 a = (__m512)x, b = _mm512_set1_ps(r), high = _mm512_set1_ps(inverse);
-    __m512 q = _mm512_fmadd_ps(a, high, _mm512_mul_ps(a, _mm512_set1_ps(rest)));
-    return (floats)_mm512_fmadd_ps(_mm512_fnmadd_ps(q, b, a), high, q);
 }
 
 PTIR_INLINE void quick_divided(const ptir_operand *to, const float *from, size_t columns, float r)

@@ -263,9 +263,12 @@ class _Walk:
         over = op.defn.inplace.over if op.defn.inplace is not None else ()
         allowed = [x for o in ops for x in o.operands] if elementwise else [op.operands[i] for i in over]
         read = [b for o in ops for x in o.operands if (b := self.place(x)) is not None]
-        # A product reads more operand elements than those at the written position.
-        whole = [o for o in ops if product and len(ops) > 1 and not o.defn.is_elementwise]
-        kept = {id(b.root) for o in whole for x in o.operands if (b := self.place(x)) is not None}
+        # A product reads more elements than those at the written position, of its operands and of what those are made from.
+        whole: set[Operand] = set()
+        for o in reversed(ops):
+            if product and len(ops) > 1 and (not o.defn.is_elementwise or whole.intersection(o.results)):
+                whole.update(o.operands)
+        kept = {id(b.root) for x in whole if (b := self.place(x)) is not None}
         for source in map(self.place, allowed):
             if source is None or not self.can_reuse(source, out, at) or id(source.root) in kept:
                 continue

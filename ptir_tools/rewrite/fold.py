@@ -13,7 +13,7 @@ from functools import cache
 
 from ptir_tools.core import arrays
 from ptir_tools.core.evaluate import Context, computed
-from ptir_tools.core.ir import ELEMENTWISE, MOVEMENT, RANDOM, Literal, Op, OpDef, Operand, Value, operand_type
+from ptir_tools.core.ir import DECODES, ELEMENTWISE, MOVEMENT, RANDOM, Literal, Op, OpDef, Operand, Value, operand_type
 from ptir_tools.core.limits import current
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType
@@ -114,6 +114,8 @@ def _literal(op: Op, t: TensorType, literals: Sequence[Literal], rw: Inspector) 
             return None  # a broadcast of a constant is its shortest form
         if literals[0].splat and t.count > 1:
             return Literal(t, literals[0].data, splat=True)
+    if DECODES in traits and t.count > 1 and t.nbytes > literals[0].type.nbytes:
+        return None  # the bytes stay what they are: products read them
     if ELEMENTWISE in traits and t.count and (elements := elements_of(literals)) is not None:
         data = uniform(op.defn, op.attrs, t.dtype, elements)
         return None if data is None else Literal(t, data, splat=t.count > 1)

@@ -138,8 +138,9 @@ ROOMS: dict[str, tuple[Part, ...]] = {
     ),
     "kernels": (
         _part(_in(_C, "gemm.inl lines.inl epilogue.inl weights.inl patches.inl igemm.inl quantizing.inl bgemm.inl kernels.c"
-                      " narrow.h isa.inl common.h"),
-              "engines/native/sizes engines/native/native engines/native/narrow engines/native/tiles engines/native/isa"),
+                      " byte_patches.c byte_patches.h narrow.h isa.inl common.h"),
+              "engines/native/sizes engines/native/native engines/native/narrow engines/native/tiles engines/native/isa"
+              " engines/native/byte_chains"),
         _part(_in(_C, "rows.inl functions.inl quick.inl chain.inl chain.h transpose.h magnitudes.h"),
               "engines/native/sizes engines/native/tiles engines/native/native"),
         _part(_in(_C, "attention.inl"),
@@ -163,9 +164,9 @@ ROOMS: dict[str, tuple[Part, ...]] = {
     ),
     "engines": (
         _part(_in(_E, "native/attention.py native/products.py native/convolution.py native/bands.py native/byte_products.py"
-                      " native/vectors.py native/windows.py"),
+                      " native/byte_chains.py native/vectors.py native/windows.py"),
               "engines/native/sizes engines/native/attention engines/native/bands engines/native/windows"
-              " engines/native/vectors engines/native/tiles engines/native/native"),
+              " engines/native/vectors engines/native/tiles engines/native/native engines/native/byte_chains"),
         _part(_in(_E, "native/*.py"),
               "engines/native/sizes engines/native/tiles engines/native/native engines/native/loops"
               " engines/native/edges engines/native/threads engines/trees engines/constants"),

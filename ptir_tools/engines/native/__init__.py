@@ -24,10 +24,11 @@ from ptir_tools.engines.thresholds import at
 from ptir_tools.plan.liveness import Unit
 
 if TYPE_CHECKING:
-    from ptir_tools.engines.native import attention, bands, byte_products, products, vectors
+    from ptir_tools.engines.native import attention, bands, byte_chains, byte_products, products, vectors
 else:  # what only programs with products need
     attention = lazy("ptir_tools.engines.native.attention")
     bands = lazy("ptir_tools.engines.native.bands")
+    byte_chains = lazy("ptir_tools.engines.native.byte_chains")
     byte_products = lazy("ptir_tools.engines.native.byte_products")
     products = lazy("ptir_tools.engines.native.products")
     vectors = lazy("ptir_tools.engines.native.vectors")
@@ -185,10 +186,11 @@ def _builder(op: Op) -> Builder:
 
 
 def _partition(block: Region) -> list[Unit]:
-    units = fusion.partition(block)
     if not any(fusion.role(op) == "product" for op in block.body):
-        return units
+        return fusion.partition(block)
     uses = fusion.Uses(block)
+    chains = byte_chains.found(block, uses) if any(map(byte_products.wraps_in_si32, block.body)) else []
+    units = fusion.partition(block, chains)
     units = products.joined(byte_products.joined(attention.joined(units, uses), uses), uses)
     return bands.joined(units, uses) if any(_form(op) == "patches" for op in block.body) else units
 

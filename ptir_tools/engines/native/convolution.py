@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
 from math import prod
 
-from ptir_tools.core.arrays import Array
+from ptir_tools.core.arrays import Array, numpy_dtype
 from ptir_tools.core.dtypes import F32, DType
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.lazy import np
@@ -109,12 +109,16 @@ def _recognized(dot: Op, uses: fusion.Uses) -> Convolution | None:
     out = dot.attr("out_dtype")
     if work_dtype(dot) is not F32 or tensor_of(dot).dtype.is_integer or out not in (None, tensor_of(dot).dtype):
         return None
-    for side in (0, 1):
-        before = _views_before(dot.operands[side])
-        patches = before[0] if before else None
-        if patches is not None and _is_patches(patches) and (made := _match_axes(dot, side, patches, before[1:])):
-            groups, channels = made
-            return _with_result(dot, side, before, groups, channels, uses)
+    return next((found for side in (0, 1) if (found := of_side(dot, side, uses)) is not None), None)
+
+
+def of_side(dot: Op, side: int, uses: fusion.Uses) -> Convolution | None:
+    """The convolution whose patches are an operand of `dot`; None if it is something else. Bytes may have any padding."""
+    before = _views_before(dot.operands[side])
+    patches = before[0] if before else None
+    if patches is not None and _is_patches(patches) and (made := _match_axes(dot, side, patches, before[1:])):
+        groups, channels = made
+        return _with_result(dot, side, before, groups, channels, uses)
     return None
 
 
@@ -130,16 +134,21 @@ def _views_before(x: Operand) -> list[Op]:
 
 
 def _is_patches(op: Op) -> bool:
-    """Whether `op` extracts patches of one or two spatial axes, with zero padding. Spatial axes before them may have a window
-    of 1: they have the role of the batch axis."""
+    """Whether `op` extracts patches of one or two spatial axes, with zero padding or of bytes. Spatial axes before them may have
+    a window of 1: they have the role of the batch axis."""
     if op.defn.inplace is None or op.defn.inplace.form != "patches":
         return False
     fields = [op.attr(name) for name in ("window", "strides", "padding")]
     if any(field != (1, 1, (0, 0)) for field in [*zip(*fields, strict=True)][:-2]):
         return False
     t = tensor_of(op)
-    pad = np.asarray(element(op.attr("pad_value"), t.dtype))
-    return t.count > 0 and prod(fusion.shape_of(op.result.type)) > 0 and not pad.astype(np.float64).any()
+    is_filled = t.count > 0 and prod(fusion.shape_of(op.result.type)) > 0
+    return is_filled and (t.dtype in fusion.BYTES or not np.asarray(padding(op)).astype(np.float64).any())
+
+
+def padding(patches: Op) -> object:
+    """The element in the padding of patches."""
+    return element(patches.attr("pad_value"), tensor_of(patches).dtype)
 
 
 def _strides_after(path: Sequence[Op], shape: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -210,12 +219,26 @@ def into(
 ) -> Callable[[slice, Array, Array, Epilogue], list[Step]]:
     """A function of some places that returns the steps which write them to an array [rows, groups * columns], with scratch and
     an epilogue. Steps that are needed before are added to `steps`."""
-    patches = found.patches
-    image = look(patches.operands[0])
+    image = look(found.patches.operands[0])
     if image.dtype != np.float32:
         wide = shop.scratch(image.shape, F32)
         steps += shop.copied(wide, image)
         image = wide
+    image, geometry = windows_over(image, found, shop, steps)
+    packed = weights(found, look, shop, steps)
+
+    def written(rows: slice, out: Array, room: Array, epilogue: Epilogue) -> list[Step]:
+        if found.is_depthwise:
+            return [(kernels().windows, (out, image, packed, geometry, rows.start, kernels().WEIGHTED, epilogue))]
+        target = out.reshape(len(out), found.groups, found.columns)
+        return [(kernels().conv, (target, image, packed, geometry, rows.start, room, epilogue))]
+
+    return written
+
+
+def windows_over(image: Array, found: Convolution, shop: Workshop, steps: list[Step]) -> tuple[Array, tuple[int, ...]]:
+    """The image as [batch, height, width, channels], the channels in order, and the geometry of the windows over it."""
+    patches = found.patches
     line = (1,) * (2 - len(patches.attr("window")))  # one spatial axis is a line of an image with one line
     shape = (-1, *line, *image.shape[-len(patches.attr("window")[-2:]) - 1 :])
     if image.shape[-1] > 1 and image.strides[-1] != image.itemsize:
@@ -228,19 +251,10 @@ def into(
     lows = [low for low, _ in patches.attr("padding")]
     fields = (places, *(patches.attr(name) for name in ("window", "strides", "dilation")))
     geometry = [n for values in fields for n in (*line, *values[-2:])]
-    geometry += [*(0 for _ in line), *lows[-2:], found.groups]
-    packed = weights(found, look, shop, steps)
-
-    def written(rows: slice, out: Array, room: Array, epilogue: Epilogue) -> list[Step]:
-        if found.is_depthwise:
-            return [(kernels().windows, (out, image, packed, tuple(geometry), rows.start, kernels().WEIGHTED, epilogue))]
-        target = out.reshape(len(out), found.groups, found.columns)
-        return [(kernels().conv, (target, image, packed, tuple(geometry), rows.start, room, epilogue))]
-
-    return written
+    return image, (*geometry, *(0 for _ in line), *lows[-2:], found.groups)
 
 
-def weights(found: Convolution, look: Look, shop: Workshop, steps: list[Step]) -> Array:
+def weights(found: Convolution, look: Look, shop: Workshop, steps: list[Step], dtype: DType = F32) -> Array:
     """The other operand, converted as `_Weights` says; a constant once."""
     batch, columns, contract = axes_of(found.dot)[3 * (1 - found.side) :][:3]
     contracted = axes_of(found.dot)[3 * found.side + 2]
@@ -249,7 +263,16 @@ def weights(found: Convolution, look: Look, shop: Workshop, steps: list[Step]) -
     order = (*batch, *(contract[i] for i in sorted(range(len(contract)), key=lambda i: (-strides[contracted[i]], i))), *columns)
     x = found.dot.operands[1 - found.side]
     moved = tuple(tensor_of(found.dot, 1 - found.side).static_shape[a] for a in order)
-    how = _Weights(order, moved, found.groups, found.taps * found.channels, found.columns, found.is_depthwise, kernels().ISA)
+    how = _Weights(
+        order,
+        moved,
+        found.groups,
+        found.taps * found.channels,
+        found.columns,
+        dtype is F32 and found.is_depthwise,
+        kernels().ISA,
+        dtype,
+    )
     if (given := constant(x)) is not None:
         return given.once(how, partial(look, x), shop)
     out = shop.scratch(how.extents, F32)
@@ -273,7 +296,7 @@ class _Weights(NamedTuple):
     @property
     def size(self) -> int:
         """The packed elements of a group."""
-        return int(kernels().packed_size(np.broadcast_to(np.float32(0), (self.depth, self.columns))))
+        return int(kernels().packed_size(np.broadcast_to(numpy_dtype(self.dtype).type(0), (self.depth, self.columns))))
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -282,7 +305,8 @@ class _Weights(NamedTuple):
 
     def fill(self, out: Array, x: Array) -> None:
         """Convert to `out`."""
-        matrices = x.transpose(self.order).astype(np.float32, copy=False).reshape(self.groups, self.depth, self.columns)
+        moved = x.transpose(self.order).astype(numpy_dtype(self.dtype), copy=False)
+        matrices = moved.reshape(self.groups, self.depth, self.columns)
         if self.is_depthwise:
             np.copyto(out, matrices[:, :, 0].T)
             return
@@ -291,7 +315,8 @@ class _Weights(NamedTuple):
 
     def converted(self, x: Array) -> Array:
         """A new array."""
-        out = aligned(4 * prod(self.extents)).view(np.float32).reshape(self.extents)
+        words = np.float32 if self.dtype is F32 else np.int32
+        out = aligned(4 * prod(self.extents)).view(words).reshape(self.extents)
         self.fill(out, x)
         return out
 
@@ -299,7 +324,7 @@ class _Weights(NamedTuple):
         """The weights, unpacked."""
         if self.is_depthwise:
             return x.T.reshape(self.moved).transpose(np.argsort(self.order))
-        out = np.empty((self.groups, self.depth, self.columns), np.float32)
+        out = np.empty((self.groups, self.depth, self.columns), numpy_dtype(self.dtype))
         for matrix, own in zip(out, x.reshape(self.groups, -1), strict=True):
             kernels().unpack(matrix, own)
         return out.reshape(self.moved).transpose(np.argsort(self.order))

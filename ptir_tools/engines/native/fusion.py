@@ -195,12 +195,19 @@ class Uses:
         return all(op in ops for op in self.users.get(v, ()))
 
 
-def partition(block: Region) -> list[Unit]:
-    """The ops of `block` in units: fusion groups, and every other op alone."""
+def partition(block: Region, given: Sequence[Unit] = ()) -> list[Unit]:
+    """The ops of `block` in units: those `given`, fusion groups of the others, and every other op alone."""
     steps: list[Unit] = []
+    ends = {unit[-1]: unit for unit in given}
+    taken = {op for unit in given for op in unit}
     group: Group | None = None
     fixed: set[Value] = set()  # fixed values may be operands of a group without being computed in it, such as a causal mask
     for op in block.body:
+        if op in taken:
+            if (unit := ends.get(op)) is not None:
+                steps += [*([] if group is None else [fused(group, group.ops)]), unit]
+                group = None
+            continue
         if _is_fixed(op, fixed):
             fixed.update(op.results)
             steps.append(Unit((op,)))

@@ -98,6 +98,110 @@ for (m, k, n), (scale, output, zero), (dtype, low, high), along in itertools.pro
         assert np.array_equal(out[0], expected.astype(dtype)), (m, k, n, scale, dtype, low, along, more, right is packed)
 """
 
+# Steps in f32 on sums of bytes, of products and of convolutions, bit for bit by the definition of each step in f32.
+STEPS = """
+import itertools, sys
+import numpy as np
+from ptir_tools import _native as native
+
+rng = np.random.default_rng(7)
+f = np.float32
+number = native.OPS.index
+
+def truncated(x, dtype):
+    ends = np.iinfo(dtype)
+    return np.trunc(np.clip(np.where(np.isnan(x), f(0), x), f(ends.min), f(ends.max)))
+
+def chains(m, n):
+    row = np.broadcast_to(rng.standard_normal(n).astype(f), (m, n))
+    whole = rng.standard_normal((m, n)).astype(f)
+    one = lambda x: np.broadcast_to(f(x), (m, n))
+    other = rng.integers(0, 256, (m, n)).astype(np.uint8), rng.integers(-128, 128, (m, n)).astype(np.int8)
+    tiny = np.broadcast_to(f(2.0) ** rng.integers(-140, 100, n).astype(f), (m, n))
+    quantized = [("mul", abs(row) * f(1e-3)), ("add", row), ("div", one(0.0173)), ("round_even",), ("add", one(3))]
+    quantized.append(("nearest_ui8",))
+    yield [], 0
+    yield [("mul", row), ("maximum", one(0)), ("minimum", one(6))], 0
+    yield [*quantized], 0
+    yield [*quantized, ("sub", one(3)), ("mul", one(0.0173)), ("add", other[0], 128.0, 0.01), ("add", other[1], -5.0, 0.02),
+           ("maximum", one(0)), ("div", one(0.031)), ("round_even",), ("nearest_si8",)], 0
+    yield [("mul", one(1e-3)), ("div", one(0.0625)), ("round_even",)], 0  # ties
+    yield [("mul", tiny), ("div", one(3)), ("sub", whole)], 0  # subnormal, infinite and far quotients
+    yield [("mul", tiny), ("div", one(1e-38)), ("div", whole), ("add", one(np.nan)), ("nearest_ui8",)], 0
+    yield [("mul", one(-0.0)), ("div", one(3)), ("mul", one(0.1))], 0
+    yield [("mul", one(5e4)), ("div", one(0.7)), ("round_even",)], 1  # beyond 1024
+
+def expected(sums, steps, dtype):
+    x = sums.astype(np.int32).astype(f)
+    with np.errstate(all="ignore"):
+        for name, *more in steps:
+            y = more[0] if more else None
+            if len(more) == 3:
+                y = (y.astype(f) - f(more[1])) * f(more[2])
+            if name == "round_even":
+                x = np.rint(x)
+            elif name[:8] == "nearest_":
+                x = truncated(x, np.int8 if name[8] == "s" else np.uint8)
+            else:
+                x = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "maximum": np.maximum,
+                     "minimum": np.minimum}[name](x, y)
+        return x if dtype is f else truncated(x, dtype).astype(dtype)
+
+def epilogue(added, steps, s=slice(None)):
+    made = tuple((number(name), *([more[0][s], *more[1:]] if more else [None])) for name, *more in steps)
+    return None if added is None else added[s], made
+
+def check(found, wanted, *what):
+    same = np.array_equal(found, wanted, equal_nan=found.dtype == f)
+    assert same and (found.dtype != f or (np.signbit(found) == np.signbit(wanted))[~np.isnan(wanted)].all()), what
+
+room = np.empty(native.IGEMM_SCRATCH, f)
+made = itertools.cycle([np.uint8, np.int8, f])
+sizes = [(1, 1, 1), (3, 4, 15), (9, 5, 49), (33, 70, 64), (193, 513, 50), (5, 2100, 70), (9, 33, 1057), (7, 8, 130)]
+for (m, k, n), (left, right), packs in itertools.product(sizes, itertools.product((np.int8, np.uint8), repeat=2), (0, 1)):
+    a, b = (rng.integers(-128, 128, s).astype(t) for t, s in ((left, (1, m, k)), (right, (1, k, n))))
+    a[:, 0] = 0
+    added = np.broadcast_to(rng.integers(-99, 99, n).astype(np.int32), (m, n)) if m % 2 else None
+    sums = a[0].astype(np.int64) @ b[0].astype(np.int64) + (0 if added is None else added)
+    given = b
+    if packs:
+        given = np.full(native.packed_size(b[0]), -1).astype(np.int32 if right is np.int8 else np.uint32)
+        native.pack(given, b[0])
+    for steps, _ in chains(m, n):
+        out = np.full((1, m, n), 77, next(made))
+        native.igemm(out, a, given, room, epilogue(added, steps))
+        check(out[0], expected(sums, steps, out.dtype.type), m, k, n, left, right, [name for name, *_ in steps])
+
+cases = itertools.product(((1, 1), (3, 3), (1, 5)), ((1, 1), (2, 2)), ((1, 1), (2, 1)), (1, 3, 16), (1, 17, 64), (0, 1))
+for (window, stride, dilation, channels, n, padded), left in itertools.product(cases, (np.int8, np.uint8)):
+    low = [w // 2 * padded for w in window]
+    high = [w // 2 * padded + 1 for w in window]
+    extent, pad = (9, 11), 3 if left is np.uint8 else 250
+    x = rng.integers(-128, 128, (2, *extent, channels)).astype(left)
+    fill = np.array(pad, np.uint8).astype(left) if left is np.uint8 else np.array(pad, np.uint8).view(np.int8)
+    wide = np.pad(x, [(0, 0), *zip(low, high), (0, 0)], constant_values=fill)
+    places = [(e + a + b - (w - 1) * d - 1) // s + 1 for e, a, b, w, d, s in zip(extent, low, high, window, dilation, stride)]
+    if min(places) < 1:
+        continue
+    ends = [n * s for n, s in zip(places, stride)]
+    taps = [wide[:, s * dilation[0] :, t * dilation[1] :][:, : ends[0] : stride[0], : ends[1] : stride[1]]
+            for s, t in itertools.product(*map(range, window))]
+    patches = np.concatenate(taps, -1).reshape(-1, len(taps) * channels)
+    w = rng.integers(-128, 128, (patches.shape[1], n)).astype(np.int8)
+    packed = np.zeros(native.packed_size(w), np.int32)
+    native.pack(packed, w)
+    m = len(patches)
+    added = np.broadcast_to(rng.integers(-99, 99, n).astype(np.int32), (m, n))
+    sums = patches.astype(np.int64) @ w.astype(np.int64) + added
+    scratch = np.empty(native.iconv_scratch(len(w)), f)
+    for steps, _ in list(chains(m, n))[2:4]:
+        out = np.full((m, n), 77, next(made))
+        geometry = (*places, *window, *stride, *dilation, *low, 1)
+        for s in (slice(0, m // 3), slice(m // 3, m)):
+            native.iconv(out[s], x, packed, geometry, s.start, pad, scratch, epilogue(added, steps, s))
+        check(out, expected(sums, steps, out.dtype.type), window, stride, dilation, channels, n, padded, left)
+"""
+
 # Products of bf16 by pairs, also of numbers so small that the instruction for them would take them, or their products, for 0.
 PAIRS = """
 import itertools, sys
@@ -629,6 +733,7 @@ PROGRAMS = {
     "unpacked": UNPACKED,
     "bytes": BYTES,
     "quantized": QUANTIZED,
+    "steps": STEPS,
     "bf16": PAIRS,
     "ranges": RANGES,
     "windows": WINDOWS,

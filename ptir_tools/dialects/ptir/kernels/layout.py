@@ -24,7 +24,7 @@ _PER_AXIS = {
     "slice": ("starts", "sizes"),
     "reduce_window": ("window_dims", "strides", "padding", "base_dilation", "window_dilation"),
 }
-_STEPS = ("quantize", "dequantize")  # by one scale
+_SCALES = ("quantize", "dequantize", "requantize")
 _SPREADS = ("ptir.broadcast_to", "ptir.constant")
 _PATCHES = "ptir.extract_patches"
 _CONVOLUTIONS = (".conv2d.nhwc.", ".depthwise_conv2d.nhwc.")
@@ -236,7 +236,7 @@ def _member(op: Op) -> bool:
         return False
     if any(not isinstance(operand_type(x), TensorType) for x in op.operands):
         return False
-    if op.defn.name in MAPS or op.defn.short in ("concat", *_PER_AXIS) or (op.defn.short in _STEPS and op.attr("axis") is None):
+    if op.defn.name in MAPS or op.defn.short in ("concat", *_PER_AXIS, *_SCALES):
         same = all(helpers.rank(x) in (0, t.rank) for x in op.operands)
         return same and helpers.static(*op.operands)
     if op.defn.family == "reduce":
@@ -305,7 +305,7 @@ def _rebuilt(rw: Rewriter, op: Op, perm: Perm, new: dict[Value, Value]) -> Value
     for name in _PER_AXIS.get(op.defn.short, ()):
         if given[name] is not None:
             given[name] = tuple(given[name][a] for a in perm)
-    if op.defn.short == "concat":
+    if op.defn.short == "concat" or (op.defn.short in _SCALES and given["axis"] is not None):
         given["axis"] = perm.index(given["axis"] % len(perm))
     if op.defn.family == "reduce":
         given["axes"] = tuple(sorted(perm.index(a % len(perm)) for a in given["axes"]))

@@ -14,7 +14,7 @@ from ptir_tools.core import arrays, errors, factors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
 from ptir_tools.core.dtypes import F32, DType
-from ptir_tools.core.ir import PURE, InPlace, Op, Operand
+from ptir_tools.core.ir import DECODES, PURE, InPlace, Op, Operand
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import attribute as place
@@ -159,7 +159,7 @@ def requantize(
     return to_quantized(from_quantized(x, axis, scales, zero_points), axis, output_scales, output_zero_points, output_dtype)
 
 
-@quantization("ptir.dequantize", infer=dequantize_type, inplace=InPlace("dequantize"))
+@quantization("ptir.dequantize", traits=PURE | DECODES, infer=dequantize_type, inplace=InPlace("dequantize"))
 def dequantize(
     x: Array,
     *,

@@ -29,7 +29,7 @@ from ptir_tools.rewrite.patterns import OpView, rewrites
 PATCHES = "ptir.extract_patches"
 MOVES = ("ptir.reshape", "ptir.transpose", "ptir.slice", PATCHES)
 LEAST = 1 << 14  # products: with fewer the corrections cost more than they save
-_HALF = 128  # from unsigned to signed bytes
+HALF = 128  # from unsigned to signed bytes
 
 
 class _Shifted(NamedTuple):
@@ -114,9 +114,9 @@ def _shifted(op: OpView, x: Operand) -> _Shifted | None:
 
 def _of_constant(op: OpView, x: Array) -> _Shifted | None:
     """A constant as signed bytes and a zero point; None if its numbers are too far apart."""
-    if not x.size or (least := int(x.min())) + 2 * _HALF <= (most := int(x.max())):
+    if not x.size or (least := int(x.min())) + 2 * HALF <= (most := int(x.max())):
         return None
-    shift = min(0, least + _HALF) or max(0, most - _HALF + 1)
+    shift = min(0, least + HALF) or max(0, most - HALF + 1)
     literal = arrays.to_literal((x - shift).astype(np.int8), tensor(SI8, x.shape))
     return _Shifted(op.rw.build(op.root, "constant", value=literal), (), _number(op, -shift) if shift else None)
 
@@ -171,16 +171,20 @@ def _bytes(op: OpView, found: _Shifted, signed: bool) -> tuple[Operand, Operand 
     x = found.source
     zero = None if found.zero is None else op.rw.build(op.root, "reshape", found.zero, new_shape=())
     if signed and helpers.dtype(x) is UI8:
-        half = op.rw.build(
-            op.root, "broadcast_to", arrays.to_literal(np.asarray(_HALF, np.uint8), tensor(UI8)), result_shape=helpers.shape(x)
-        )
-        x = op.rw.build(op.root, "bitcast", op.rw.build(op.root, "bitwise_xor", x, half), dtype=SI8)
-        zero = op.rw.build(op.root, "sub", _number(op, 0) if zero is None else zero, _number(op, _HALF))
+        x = signed_bytes(op, x)
+        zero = op.rw.build(op.root, "sub", _number(op, 0) if zero is None else zero, _number(op, HALF))
     for move in found.moves:
         attrs = move.defn.named(move.attrs)
         attrs.pop("pad_value", None)  # the default is a zero of any dtype
         x = op.rw.build(op.root, move.defn, x, **attrs)
     return x, zero
+
+
+def signed_bytes(op: OpView, x: Operand) -> Operand:
+    """Unsigned bytes minus 128, as signed ones."""
+    literal = arrays.to_literal(np.asarray(HALF, np.uint8), tensor(UI8))
+    half = op.rw.build(op.root, "broadcast_to", literal, result_shape=helpers.shape(x))
+    return op.rw.build(op.root, "bitcast", op.rw.build(op.root, "bitwise_xor", x, half), dtype=SI8)
 
 
 def _number(op: OpView, n: int) -> Operand:

@@ -13,8 +13,10 @@ from ptir_tools.core.evaluate import Context, computed
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import tensor
+from ptir_tools.dialects.ptir.ops.scalars import SIGNED, Scalar
 from ptir_tools.dialects.ptir.rewrites import helpers
-from ptir_tools.dialects.ptir.rewrites.bytes import LEAST, MOVES, PATCHES, product_of_bytes
+from ptir_tools.dialects.ptir.rewrites.bytes import HALF, LEAST, MOVES, PATCHES, product_of_bytes, signed_bytes
+from ptir_tools.dialects.ptir.rewrites.weights import Computed
 from ptir_tools.rewrite.constants import literal_of
 from ptir_tools.rewrite.pattern_set import PatternSet
 from ptir_tools.rewrite.patterns import Effect, OpView, rewrites
@@ -35,8 +37,8 @@ def product_of_quantized(op: OpView) -> bool:
     if left is None or right is None or op.batch_lhs or work < LEAST or depth > _MOST:
         return False
     scale, zero = _numbers(left[0])
-    known = literal_of(right[0].operands[0])
-    if len(scale) > 1 or known is None or known.data is None or any(move.defn.name == PATCHES for move in right[1]):
+    known = Computed(op.rw, right[0].operands[0]).elements()
+    if len(scale) > 1 or known is None or any(move.defn.name == PATCHES for move in right[1]):
         return False
     scales, zeros = (_moved(right, x) for x in _numbers(right[0]))
     if scales is None or zeros is None or (zeros != zeros.flat[0]).any():
@@ -44,12 +46,48 @@ def product_of_quantized(op: OpView) -> bool:
     columns = scales[tuple(slice(1) if a in op.contract_rhs else slice(None) for a in range(scales.ndim))]
     if (scales != columns).any():
         return False
-    shifted = [_shifted(op, *left, zero[0]), _shifted(op, *right, int(zeros.flat[0]))]
     attrs = root.defn.named(root.attrs) | {"accum_dtype": SI32, "out_dtype": SI32}
-    made = op.rw.build(root, "cast", op.rw.build(root, "dot_general", *shifted, **attrs), dtype=F32)
+    if (signed := _signed(right, known, int(zeros.flat[0]))) is not None:
+        made = _product_of_signed(op, left, zero[0], signed)
+    else:
+        shifted = [_shifted(op, *left, zero[0]), _shifted(op, *right, int(zeros.flat[0]))]
+        made = op.rw.build(root, "dot_general", *shifted, **attrs)
+    made = op.rw.build(root, "cast", made, dtype=F32)
     factors = (columns.astype(np.float64) * scale[0]).astype(np.float32).reshape(_free(op, columns))
     row = op.rw.build(root, "constant", value=arrays.to_literal(factors, tensor(F32, factors.shape)))
     return op.replace(op.rw.build(root, "mul", made, op.rw.build(root, "broadcast_to", row, result_shape=helpers.shape(root))))
+
+
+def _signed(side: tuple[Op, list[Op]], known: Array, zero: int) -> Array | None:
+    """A constant operand minus its zero point, moved, as signed bytes; None if a number does not fit."""
+    shifted = known.astype(np.int32) - zero
+    if not shifted.size or shifted.min() < SI8.min or shifted.max() > SI8.max:
+        return None
+    made: Array | None = shifted.astype(np.int8)
+    for move in side[1]:
+        made = None if made is None else computed(move, [made], Context())
+    return made
+
+
+def _product_of_signed(op: OpView, left: tuple[Op, list[Op]], zero: int, right: Array) -> Operand:
+    """The product in 32 bits of bytes minus `zero`, moved, and signed bytes. Padding is `zero`, so one row corrects all sums."""
+    root, (made, moves) = op.root, left
+    x = made.operands[0]
+    if helpers.dtype(x) is UI8:
+        x, zero = signed_bytes(op, x), zero - HALF
+    for move in moves:
+        attrs = move.defn.named(move.attrs)
+        if move.defn.name == PATCHES:
+            attrs["pad_value"] = Scalar(SIGNED, zero)
+        x = op.rw.build(root, move.defn, x, **attrs)
+    weights = op.rw.build(root, "constant", value=arrays.to_literal(right, tensor(SI8, right.shape)))
+    attrs = root.defn.named(root.attrs) | {"accum_dtype": SI32, "out_dtype": SI32}
+    result = op.rw.build(root, "dot_general", x, weights, **attrs)
+    if not zero:
+        return result
+    row = (-zero * right.sum(axis=op.contract_rhs, dtype=np.int64)).astype(np.int32)
+    added = op.rw.build(root, "constant", value=arrays.to_literal(row, tensor(SI32, row.shape)))
+    return op.rw.build(root, "add", result, op.rw.build(root, "broadcast_to", added, result_shape=helpers.shape(root)))
 
 
 def _free(op: OpView, columns: Array) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ from ptir_tools.rewrite.patterns import OpView, rewrites
 
 _TIMES = 64  # how many times the largest result of folding such an operand may be
 _MOST = 64  # values of a formula
-_CONVERSIONS = ("ptir.cast", "ptir.dequantize")
+_CONVERSIONS = ("ptir.cast",)
 
 
 class Computed:
@@ -90,4 +90,13 @@ def _constant(op: OpView, x: Operand) -> Operand | None:
     return op.rw.materialize_constant(op.root, arrays.to_literal(elements, helpers.tensor_type(x)))
 
 
-WEIGHTS = PatternSet([computed_weights]).freeze()
+@rewrites("ptir.dequantize")
+def computed_floats(op: OpView) -> bool:
+    """Bytes of a constant that no product of bytes reads are floats once, not in every run."""
+    formula = Computed(op.rw, op.root.result)
+    if not formula.is_known or (elements := formula.elements()) is None:
+        return False
+    return op.replace(op.rw.materialize_constant(op.root, arrays.to_literal(elements, helpers.tensor_type(op.root))))
+
+
+WEIGHTS = PatternSet([computed_floats, computed_weights]).freeze()
