@@ -198,7 +198,12 @@ def _bytes(x: Value) -> Bytes:
     if cast is None or _form(cast) != "bits" or not isinstance(turned := cast.operands[0], Value):
         return Bytes(x, ())
     turn = turned.op
-    if turn is None or turn.defn.inplace is None or turn.defn.inplace.function != "bitwise_xor" or tensor_of(turn).dtype is not UI8:
+    if (
+        turn is None
+        or turn.defn.inplace is None
+        or turn.defn.inplace.function != "bitwise_xor"
+        or tensor_of(turn).dtype is not UI8
+    ):
         return Bytes(x, ())
     return Bytes(turn.operands[0], (turn, cast)) if scalar_of(turn.operands[1]) == _HALF else Bytes(x, ())
 
