@@ -1,4 +1,6 @@
-"""PTIR to PTO: time per op of the source, of layers that repeat and of ops that do not, in milliseconds of processor time."""
+"""PTIR to PTO: time per op of the source, of layers that repeat and of ops that do not, in milliseconds of processor time.
+
+Then the cycles of kernels on a3 next to those of their busiest pipe."""
 
 from __future__ import annotations
 
@@ -10,6 +12,9 @@ from ptir_tools import read
 from ptir_tools.convert import translate
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
+from ptir_tools.dialects.pto.run.timeline import Timeline
+from ptir_tools.tools.inputs import Inputs
+from tests.pto.programs import run
 
 SIZES = (400, 1_600, 6_400)
 VARIED = SIZES
@@ -23,6 +28,64 @@ def rows() -> Iterator[tuple[str, float, float | None, str]]:
         for n in sizes:
             program = make(n)
             yield f"{name}, {len(program.main.body)} ops", _seconds(program) / len(program.main.body) * 1e3, None, "ms per op"
+
+    for name, text in kernels():
+        timeline = _run(text)
+        busy = timeline.busy()
+        pipe = max(busy, key=lambda p: busy[p])
+        yield name, timeline.makespan, busy[pipe], f"cycles, next to those of {pipe}"
+
+
+def _run(text: str) -> Timeline:
+    """The timeline of a run of a program on a3."""
+    made = translate(read(text), "pto", Diagnostics(), Options(target="a3"))
+    assert made is not None
+    run(made, Inputs((), (), 0).arrays(made), timeline=(timeline := Timeline()))
+    return timeline
+
+
+def kernels() -> Iterator[tuple[str, str]]:
+    """The kernels of which the manual has the cycles, and their programs."""
+    for n, dtype in ((512, "f32"), (512, "f16"), (1024, "f32"), (1024, "f16")):
+        t = f"tensor<{dtype}, {n}x{n}>"
+        line = f"%o = dot_general(%x, %y) contract_lhs[1] contract_rhs[0] -> {t}"
+        yield f"product {n} x {n} x {n}, {dtype}", _function(f"%x: {t}, %y: {t}", t, line)
+    for rows, columns in ((256, 512), (1024, 4096)):
+        t = f"tensor<f32, {rows}x{columns}>"
+        yield f"softmax {rows} x {columns}", _function(f"%c: {t}", t, *_softmax((rows, columns), "%o"))
+    for rows, columns in ((256, 768), (1024, 768)):
+        t, w = f"tensor<f32, {rows}x{columns}>", f"tensor<f32, {columns}>"
+        line = f"%o = layer_norm(%x, %g, %b) feature_axis[1] epsilon[1e-5] -> {t}"
+        yield f"layer norm {rows} x {columns}", _function(f"%x: {t}, %g: {w}, %b: {w}", t, line)
+    for heads, length in ((2, 256), (12, 256)):
+        t, s = f"tensor<f32, {heads}x{length}x64>", f"tensor<f32, {heads}x{length}x{length}>"
+        axes = "batch_lhs[0] batch_rhs[0] contract_lhs[2]"
+        lines = [
+            f"%s = dot_general(%q, %k) {axes} contract_rhs[2] -> {s}",
+            f"%c = mul(%s, dense<0.25> : {s}) -> {s}",
+            *_softmax((heads, length, length), "%w"),
+            f"%o = dot_general(%w, %v) {axes} contract_rhs[1] -> {t}",
+        ]
+        yield f"attention {heads} x {length} x 64", _function(f"%q: {t}, %k: {t}, %v: {t}", t, *lines)
+
+
+def _function(parameters: str, result: str, *lines: str) -> str:
+    return "\n".join([f"func @main({parameters}) -> {result} {{", *lines, "return %o", "}"])
+
+
+def _softmax(shape: tuple[int, ...], result: str) -> list[str]:
+    """The lines of a softmax of `%c` along the last axis."""
+    t, axis = f"tensor<f32, {'x'.join(map(str, shape))}>", len(shape) - 1
+    column, spread = f"tensor<f32, {'x'.join(map(str, shape[:-1]))}x1>", f"result_shape[{', '.join(map(str, shape))}]"
+    return [
+        f"%m = reduce_max(%c) axes[{axis}] keepdims[true] -> {column}",
+        f"%mb = broadcast_to(%m) {spread} -> {t}",
+        f"%d = sub(%c, %mb) -> {t}",
+        f"%e = exp(%d) -> {t}",
+        f"%t = reduce_sum(%e) axes[{axis}] keepdims[true] -> {column}",
+        f"%tb = broadcast_to(%t) {spread} -> {t}",
+        f"{result} = div(%e, %tb) -> {t}",
+    ]
 
 
 def _seconds(program: Program) -> float:
