@@ -77,6 +77,7 @@ def test_the_assemblers_text_is_read_back(split: str, target: str) -> None:
         assert np.array_equal(np.asarray(ptir.run(program, given)["out"]), sign * (a @ b))
         again = ptir.optimize(program, f"pto{{target={target}}}")
         assert "TPOP<" in ptir.write(again, "pto-cpp")
+        assert ("pto.set_ffts %ffts" in written) == (target == "a3")
 
 
 def test_the_host_program_compiles_the_functions_for_each_core() -> None:

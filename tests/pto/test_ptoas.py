@@ -769,3 +769,34 @@ def test_what_verify_says_of_wrong_kernels(name: str) -> None:
     head = "%all = arith.constant 24 : index\n    %half = arith.constant 0.5 : f32\n    "
     texts = [shaped({"x": (24, N), "out": (N, N)}, head + body) for body in (wrong, right)]
     assert [verified(x) for x in texts] == [{code}, set()]
+
+
+def test_a_store_of_a_tile_of_three_dimensions_moves_all_rows() -> None:
+    memref, t = "pto.memref<4x8x16xf32>", "tile<4x8x16xf32>"
+    text = f"""func.func @f(%x: {memref}, %out: {memref}) {{
+  %c0 = pto.constant 0 : index
+  %t = pto.tile.load %x[%c0, %c0, %c0] : {memref}, {t}
+  pto.tile.store %t, %out[%c0, %c0, %c0] : {memref}, {t}
+  return
+}}
+"""
+    written = ptir.write(ptir.optimize(ptir.read(text), "pto{target=a3}"), "ptoas")
+    assert "v_row=32, v_col=16" in written and "v_row=8" not in written
+    x = np.arange(512, dtype=np.float32).reshape(4, 8, 16)
+    program = ptir.read(written)
+    shape = program.main.params[0].type.shape
+    made = ptir.run(program, {"x": x.reshape(shape), "out": np.zeros(shape, np.float32)})["out"]
+    assert np.array_equal(made.reshape(x.shape), x)
+
+
+def test_ops_that_use_the_same_scratch_have_a_barrier_between_them() -> None:
+    """One op reads what it wrote there, and the next writes over it."""
+    memref, t, r = "pto.memref<16x64xf32>", "tile<16x64xf32>", "tile<16x1xf32>"
+    loads = "".join(f"  %t{k} = pto.tile.load %x{k}[%c0, %c0] : {memref}, {t}\n" for k in range(2))
+    sums = "".join(f"  %r{k} = pto.tile.rowmax %t{k} : {t} -> {r}\n" for k in range(2))
+    stores = "".join(f"  pto.tile.store %r{k}, %y{k}[%c0, %c0] : pto.memref<16x1xf32>, {r}\n" for k in range(2))
+    params = ", ".join([*(f"%x{k}: {memref}" for k in range(2)), *(f"%y{k}: pto.memref<16x1xf32>" for k in range(2))])
+    text = f"func.func @f({params}) {{\n  %c0 = pto.constant 0 : index\n{loads}{sums}{stores}  return\n}}\n"
+    program = ptir.optimize(ptir.read(text), "pto{target=a3}")
+    for form, barrier in (("pto-cpp", "pipe_barrier(PIPE_V)"), ("ptoas", "pto.barrier <PIPE_V>")):
+        assert ptir.write(program, form).count(barrier) == 1, form

@@ -34,9 +34,10 @@ OWN_TAIL = "ptoas_auto_sync_tail"  # the assembler's function for the last barri
 
 @dataclass(slots=True)
 class Counts:
-    """What a text in C++ needs: flags, barriers, and the end of the last tile of each space."""
+    """What a text in C++ needs: flags in a core and between cores, barriers, and the end of the last tile of each space."""
 
     flags: int = 0
+    between: int = 0
     barriers: int = 0
     bytes: dict[str, int] = field(default_factory=dict)
 
@@ -52,7 +53,8 @@ class Counts:
 
     def add(self, function: str) -> None:
         """Add those of one function."""
-        self.flags += len(re.findall(r"\b(?:set_flag|ffts_cross_core_sync|set_intra_block)\(", function))
+        self.flags += len(re.findall(r"\bset_flag\(", function))
+        self.between += len(re.findall(r"\b(?:ffts_cross_core_sync|set_intra_block)\(", function))
         self.barriers += len(re.findall(rf"\b(?:pipe_barrier|{OWN_TAIL})\(", function))
         numbers = {m[1]: int(m[2]) for m in re.finditer(r"const \w+ (\w+) = (-?\d+);", function)}
         tiles = {m[5]: (m[1], int(m[3]) * int(m[4]) * size(m[2])) for m in TILE.finditer(function)}
@@ -128,16 +130,21 @@ def table(rows: list[tuple[str, Counts, Counts, Counts]]) -> list[str]:
     """The counts side by side: ours, ours with loads ahead, the assembler's."""
     if not rows:
         return []
-    lines = ["flags, barriers and bytes of `--to pto-cpp`, of that with loads ahead, and of the assembler"]
+    lines = [
+        "flags (+ those between cores), barriers and bytes of `--to pto-cpp`, of that with loads ahead, and of the assembler"
+    ]
     totals: list[Counter[str]] = [Counter(), Counter(), Counter()]
     worse: dict[str, list[str]] = defaultdict(list)
     for name, *counts in rows:
         shown = []
         for total, c in zip(totals, counts, strict=True):
-            total.update(flags=c.flags, barriers=c.barriers, bytes=sum(c.bytes.values()))
+            total.update({"flags": c.flags, "between cores": c.between, "barriers": c.barriers, "bytes": sum(c.bytes.values())})
             listed = " ".join(f"{space}={n}" for space, n in sorted(c.bytes.items()))
-            shown.append(f"{c.flags:3} {c.barriers:3} {listed}")
+            shown.append(f"{c.flags:3}{f' + {c.between}' if c.between else ''}, {c.barriers:2} {listed}")
         plain, _, other = counts
+        if plain.between > other.between:  # one of the two cores does not wait for the other
+            worse["flags between cores, that is more"].append(name)
+            continue
         lines.append(f"  {name}: " + " | ".join(shown))
         worse["flags"] += [name] * (plain.flags > other.flags)
         worse["barriers"] += [name] * (plain.barriers > other.barriers)

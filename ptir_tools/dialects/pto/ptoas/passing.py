@@ -14,7 +14,7 @@ from ptir_tools.dialects.pto.structure import has_events, is_open, is_pop, is_pu
 from ptir_tools.dialects.pto.targets import A3, Target
 from ptir_tools.dialects.pto.text.assembly import NOT_TRANSLATABLE
 from ptir_tools.dialects.pto.text.cpp.spelling import function_name, identifier
-from ptir_tools.dialects.pto.text.fifos import LOCATIONS, Pipe, fenced, passable, pipes, used
+from ptir_tools.dialects.pto.text.fifos import LOCATIONS, Pipe, fenced, passable, pipes, tells_flags, used
 from ptir_tools.dialects.pto.text.kernel import Kernel
 from ptir_tools.dialects.pto.types import TileType
 
@@ -55,6 +55,7 @@ class Passing(Kernel):
     def __init__(self, function: Function, program: Program, target: Target, diagnostics: Diagnostics) -> None:
         super().__init__(function, program, target, diagnostics)
         self.counts: dict[str, int] = {}
+        self.base = self.unused("ffts") if tells_flags(program, function, target) else ""  # where the flags between cores are
         self.seen: dict[Value, tuple[str, str]] = {}  # the buffer of a tile, with its type
         self.flags = has_events(function)
         self.pipes = pipes(program, target)

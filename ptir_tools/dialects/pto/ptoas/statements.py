@@ -52,7 +52,10 @@ def _op(r: Reader, node: Node) -> None:
 
 
 def unordered(r: Reader, node: Node) -> None:
-    """A flag or barrier, which is left out: ops are read as synchronous. Reported once for a function."""
+    """A flag or barrier, which is left out: ops are read as synchronous. Reported once for a function. The parameter that says
+    where the flags between cores are is left out, too."""
+    if op_name(node) == "pto.set_ffts":
+        r.made.params[:] = [p for p in r.made.params if p.name != str(values(node)[0])[1:]]
     if not r.warned:
         message = "flags and barriers are not checked: every op is read as if it were complete before the next one begins"
         r.diagnostics.warning("Unproved", message, node.loc, help="`ptir opt -p pto-insert-events` adds events of its own")

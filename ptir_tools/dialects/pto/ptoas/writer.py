@@ -57,6 +57,7 @@ _SPELLED = {layout: pair for pair, layout in LAYOUTS.items()}
 _PADS = {pad: code for code, pad in PADS.items()}
 _LOCS = {"Scale": "scaling", "ScaleLeft": "scaling", "ScaleRight": "scaling"}
 _OLD = "0.1"
+_FLAGS = "memref<?xi64>"  # where the flags between cores are
 
 
 class _View(NamedTuple):
@@ -108,6 +109,9 @@ class Writing(passing.Passing):
             elif isinstance(p.type, TileType):
                 self.refuse("a tile is no parameter of a kernel", f.loc)
         params += [f"%{name}: !pto.ptr<f32>" for name in self.slots.values()]
+        if self.base and not self.old:
+            params.append(f"%{self.base}: {_FLAGS}")
+            self.line(f"pto.set_ffts %{self.base} : {_FLAGS}")
         self.block(f)
         self.part()
         given = [
@@ -417,9 +421,9 @@ class Writing(passing.Passing):
         """The buffer of a tile that is stored; one with a smaller valid region if the store moves only that."""
         moved = tuple(sizes(self, op, v))
         whole = self.valid.get(v, NOTHING)
-        if moved in (whole, whole[1:]):
+        if self.flat(moved, self.tiles[v], op) == whole:
             return self.buffer(v)
-        return self.made(self.tiles[v], (number(1), *moved)[-2:], self.address(v), identifier(v.name))
+        return self.made(self.tiles[v], self.flat(moved, self.tiles[v], op), self.address(v), identifier(v.name))
 
     def whole(self, v: Value) -> tuple[str, str]:
         """The buffer of a tile; one that is valid in full if the tile is not."""
@@ -455,7 +459,10 @@ class Writing(passing.Passing):
 
     def scratch(self, op: Op) -> list[tuple[str, str]]:
         """The tiles that the library needs for an op, after all others."""
-        if not (wanted := spares(op, self.tiles)):
+        wanted = spares(op, self.tiles)
+        if self.must_wait(op, bool(wanted)) and self.flags:
+            self.line("pto.barrier <PIPE_V>", self.signals.units[op].core)
+        if not wanted:
             return []
         start = self.end
         if start is None:

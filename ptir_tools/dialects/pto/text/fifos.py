@@ -18,6 +18,7 @@ from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.fifos import users
 from ptir_tools.dialects.pto.memory.info import infer, sides
 from ptir_tools.dialects.pto.memory.spare import aligned, end_of_tiles, spare_bytes
+from ptir_tools.dialects.pto.order.signals import cores_of
 from ptir_tools.dialects.pto.pipes import is_tile_op, pipe_of
 from ptir_tools.dialects.pto.structure import (
     callees,
@@ -61,6 +62,13 @@ class Pipe(NamedTuple):
     def bytes(self) -> int:
         """Of all slots."""
         return int(self.op.attr("slots")) * int(self.op.attr("slotSize"))
+
+
+def tells_flags(program: Program, function: Function, target: Target) -> bool:
+    """Whether a function that nothing calls says where the flags between cores are, which a3 has in memory."""
+    called = {g for f in program.functions for g in callees(f.ops(), program)}
+    both = bool(users(program)) or len(cores_of(program, function)) > 1
+    return target is A3 and both and function not in called
 
 
 def splits(program: Program) -> bool:

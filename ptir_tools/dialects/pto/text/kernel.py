@@ -13,9 +13,9 @@ from ptir_tools.dialects.pto.affine import Linear, atom, constant, number
 from ptir_tools.dialects.pto.carried import carried_addresses
 from ptir_tools.dialects.pto.facts import Extents, facts
 from ptir_tools.dialects.pto.memory.info import infer, sides, unit_dims
-from ptir_tools.dialects.pto.memory.spare import end_of_tiles
+from ptir_tools.dialects.pto.memory.spare import WORKED_IN, end_of_tiles, spare_bytes
 from ptir_tools.dialects.pto.ops.memory import is_load
-from ptir_tools.dialects.pto.order.signals import Signals, cores_of, signals_of
+from ptir_tools.dialects.pto.order.signals import BARRIER, Signals, cores_of, signals_of
 from ptir_tools.dialects.pto.structure import is_assign, tile_type, tiles_of
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.text.assembly import NOT_TRANSLATABLE
@@ -44,6 +44,10 @@ class Kernel:
         self.addresses = {op.operands[0]: op for op in function.ops() if is_assign(op)}
         self.carried = carried_addresses(function)
         self.end = end_of_tiles(function, self.tiles)
+        self.scratched = 0  # ops that used scratch so far
+        self.shared = False  # whether scratch tiles overlap the target's scratch
+        if self.end is not None and target.scratch is not None and any(facts(op).scratch for op in function.ops()):
+            self.shared = self.end + spare_bytes(function, self.tiles, None) > target.scratch[0]
         self.lines: list[str] = []
         self.depth = 1
         self.core = ""  # of the part that is open
@@ -75,6 +79,17 @@ class Kernel:
     def end_part(self) -> None:
         """End the part of a core."""
         raise NotImplementedError
+
+    def must_wait(self, op: Op, scratch: bool) -> bool:
+        """Whether the op waits for others of its pipe that may have used the same scratch, its own or that of the target."""
+        if "V" not in self.target.barriers:
+            return False
+        again = bool(self.scratched) or op not in self.function.body
+        self.scratched += scratch
+        if not scratch:
+            return self.shared and again and facts(op).scratch
+        fenced = any(s.kind == BARRIER for s in self.signals.before.get(op, ()))
+        return facts(op).spare in WORKED_IN and (again or self.shared) and not fenced
 
     # Names and numbers
 

@@ -150,6 +150,7 @@ template <typename T> auto wide(T x) {
 inline void set_flag(pipe_t p, pipe_t q, event_t id) { stub::put(stub::Item::Set, p, {stub::core, p, q, id}); }
 inline void wait_flag(pipe_t p, pipe_t q, event_t id) { stub::put(stub::Item::Wait, q, {stub::core, p, q, id}); }
 inline void pipe_barrier(pipe_t p) { stub::put(stub::Item::Barrier, p); }
+inline void set_ffts_base_addr(uint64_t) {}
 inline int getFFTSMsg(int, int id) { return id; }
 inline void ffts_cross_core_sync(pipe_t p, int id) { stub::put(stub::Item::Set, p, {-1, stub::core, 0, id}); }
 inline void wait_flag_dev(int id) { stub::put(stub::Item::Wait, PIPE_S, {-1, 1 - stub::core, 0, id}); }

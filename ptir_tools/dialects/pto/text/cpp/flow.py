@@ -24,7 +24,7 @@ from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 def heading(kernel: Kernel, is_kernel: bool) -> str:
     """The declaration of a function."""
     parts = [part for p in kernel.function.params for part in parameters(kernel, p)]
-    parts += [f"{t}{name}" for t, name in slots(kernel)]
+    parts += [f"{t}{name}" for t, name in slots(kernel)] + [f"__gm__ uint64_t *{kernel.base}"] * bool(kernel.base)
     return f"{'__global__ ' if is_kernel else ''}AICORE void {function_name(kernel.function)}({', '.join(parts)})"
 
 
@@ -41,6 +41,8 @@ def slots(kernel: Kernel) -> list[tuple[str, str]]:
 
 def body(kernel: Kernel) -> list[str]:
     """The lines of a function. Where tiles are not split, one vector core does nothing."""
+    if kernel.base:
+        kernel.line(f"set_ffts_base_addr((uint64_t){kernel.base});")
     if kernel.signals.cores == (VECTOR,) and kernel.fifos and not splits(kernel.program):
         kernel.line("if (get_subblockid() != 0) return;")
     _block(kernel, kernel.function)

@@ -44,6 +44,7 @@ _HEAD = """// Calls {name} on the arrays in the files NAME.bin of a folder, and 
 #define getFFTSMsg(...) 0
 #define ffts_cross_core_sync(...)
 #define wait_flag_dev(...)
+#define set_ffts_base_addr(...)
 #define set_intra_block(...)
 #define wait_intra_block(...)
 #endif
@@ -157,6 +158,7 @@ def host(program: Program, options: Options) -> Host:
     for fifo, (_, buffer) in zip(kernel.slots, slots(kernel), strict=True):
         reads.append(f"  std::vector<char> {buffer}({found[fifo].bytes});\n")
         arguments.append(f"(uint8_t *){buffer}.data()")
+    arguments += ["nullptr"] * bool(kernel.base)
     name = function_name(main)
     call, cores = f"{name}({', '.join(arguments)});", block_dim(main)
     started = _LAUNCH.format(name=name, cores=cores, call=call) if cores > 1 else f"  {call}\n"

@@ -13,7 +13,7 @@ from ptir_tools.dialects.pto.affine import Linear, constant, number
 from ptir_tools.dialects.pto.facts import Extents, facts
 from ptir_tools.dialects.pto.legality import check_form
 from ptir_tools.dialects.pto.memory.info import extents, sides, tile_bytes
-from ptir_tools.dialects.pto.memory.spare import PAIR, SIGNED, WORKED_IN, aligned, flat_indices, like_first, like_second, spares
+from ptir_tools.dialects.pto.memory.spare import PAIR, SIGNED, aligned, flat_indices, like_first, like_second, spares
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.ops.irregular import BLOCK
 from ptir_tools.dialects.pto.order.signals import BARRIER
@@ -248,9 +248,9 @@ def _prefetched(kernel: Kernel, op: Op) -> tuple[TileType, Extents]:
 def _scratch(kernel: Kernel, op: Op) -> tuple[list[str], list[str]]:
     """The names of an op's scratch tiles, and the lines that declare them, after the last tile of Vec."""
     wanted = _spare_tiles(kernel, op)
-    again = bool(kernel.scratched) or kernel.depth > 1  # other ops may have used the same bytes
+    waiting = _fence(kernel) if kernel.must_wait(op, bool(wanted)) else []
     if not wanted:
-        return [], _fence(kernel) if kernel.shared and again and facts(op).scratch else []
+        return [], waiting
     start, room = _scratch_room(kernel, op)
     needs = sum(aligned(tile_bytes(t)) for t, _ in wanted[:-1]) + tile_bytes(wanted[-1][0])
     if start + needs > room:
@@ -261,11 +261,7 @@ def _scratch(kernel: Kernel, op: Op) -> tuple[list[str], list[str]]:
         names.append(kernel.fresh(f"{base}_tmp"))
         lines += kernel.placed(names[-1], tile_type(t, element(t.dtype)), valid, str(start))
         start += aligned(tile_bytes(t))
-    fenced = any(s.kind == BARRIER for s in kernel.signals.before.get(op, ()))
-    if facts(op).spare in WORKED_IN and (again or kernel.shared) and not fenced:
-        lines += _fence(kernel)
-    kernel.scratched += 1
-    return names, lines
+    return names, lines + waiting
 
 
 def _scratch_room(kernel: Kernel, op: Op) -> tuple[int, int]:

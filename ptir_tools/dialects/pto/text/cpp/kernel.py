@@ -13,13 +13,12 @@ from ptir_tools.dialects.pto.affine import Linear, number
 from ptir_tools.dialects.pto.facts import Extents, facts
 from ptir_tools.dialects.pto.fifos import CUBE
 from ptir_tools.dialects.pto.memory.info import sides
-from ptir_tools.dialects.pto.memory.spare import spare_bytes
 from ptir_tools.dialects.pto.rules import group
 from ptir_tools.dialects.pto.structure import is_pop
 from ptir_tools.dialects.pto.targets import A3, Target
 from ptir_tools.dialects.pto.text import kernel
 from ptir_tools.dialects.pto.text.cpp.spelling import element, identifier, literal, tile_type
-from ptir_tools.dialects.pto.text.fifos import pipes, used
+from ptir_tools.dialects.pto.text.fifos import pipes, tells_flags, used
 from ptir_tools.dialects.pto.types import TileType
 from ptir_tools.dialects.pto.valid import Extreme
 
@@ -40,13 +39,10 @@ class Kernel(kernel.Kernel):
         self.pipes = pipes(program, target)
         self.fifos = {name: self.fresh(identifier(name)) for name in used(program, function)}  # their names here
         self.slots = {x: self.fresh(f"{name}_slots") for x, name in self.fifos.items()} if target is A3 else {}  # their memory
+        self.base = self.fresh("ffts") if tells_flags(program, function, target) else ""  # where the flags between cores are
         self.windows: dict[Value, Window] = {}
         self.masks = {v for op in function.ops() if facts(op).form.packs for v in op.results}
-        self.scratched = 0  # ops that used scratch so far
         self.named: dict[Linear, Linear] = {}  # the constants of the open blocks, by what they are
-        self.shared = False  # whether scratch tiles overlap the target's scratch
-        if self.end is not None and target.scratch is not None and any(facts(op).scratch for op in function.ops()):
-            self.shared = self.end + spare_bytes(function, self.tiles, None) > target.scratch[0]
 
     def begin_part(self, core: str) -> None:
         self.lines.append(f"#if defined({'__DAV_CUBE__' if core == CUBE else '__DAV_VEC__'})\n")
