@@ -20,6 +20,7 @@ from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType, sym, tensor
 from ptir_tools.core.violations import Violation
+from ptir_tools.dialects.ptir.ops.numerics import dtype_of
 from ptir_tools.rewrite.expression import Expression
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ class Graph:
         if dtype is not None:
             array = array.astype(arrays.numpy_dtype(dtype))
         else:
-            dtype = _dtypes()[array.dtype]
+            dtype = dtype_of(array)
         key = (dtype, array.shape, array.tobytes()) if array.size <= 64 else None
         if key is not None and not name and key in self.known:
             return self.known[key]
@@ -396,10 +397,6 @@ class Graph:
 def _only(types: Collection[str]) -> DType:
     """The one dtype of a result."""
     return I1 if "tensor(bool)" in types else SI64
-
-
-def _dtypes() -> dict[object, DType]:
-    return {arrays.numpy_dtype(d): d for d in NUMBERS}
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
