@@ -4,14 +4,17 @@
 
 enum { MOST_ROWS = 192, MOST_BYTES = 1 << 17, LEAST_ROWS = 16 };
 
+/* The bytes from row to row: a multiple of four. */
+static size_t width_of_row(size_t depth) { return (depth + 3) / 4 * 4; }
+
 /* The rows that are copied at once. */
 static size_t rows_at_once(size_t depth)
 {
-    const size_t rows = MOST_BYTES / depth / LEAST_ROWS * LEAST_ROWS;
+    const size_t rows = MOST_BYTES / width_of_row(depth) / LEAST_ROWS * LEAST_ROWS;
     return rows < LEAST_ROWS ? LEAST_ROWS : rows > MOST_ROWS ? MOST_ROWS : rows;
 }
 
-size_t ptir_patch_floats(size_t depth) { return (rows_at_once(depth) * depth + sizeof(float) - 1) / sizeof(float); }
+size_t ptir_patch_floats(size_t depth) { return rows_at_once(depth) * width_of_row(depth) / sizeof(float); }
 
 /* Copy a few bytes, without a call. */
 static inline void copy_bytes(uint8_t *to, const uint8_t *from, size_t n)
@@ -41,7 +44,8 @@ static void copy_patches(uint8_t *to, const ptir_patches *p, uint8_t padding, si
     const ptrdiff_t width = (ptrdiff_t)p->extent[1], height = (ptrdiff_t)p->extent[0];
     size_t j = first % p->places[1], i = first / p->places[1] % p->places[0];
     const uint8_t *image = (const uint8_t *)p->data + (ptrdiff_t)(first / p->places[1] / p->places[0]) * p->batch;
-    for (size_t r = 0; r < m; r++) {
+    const size_t rest = width_of_row(p->window[0] * line) - p->window[0] * line;
+    for (size_t r = 0; r < m; r++, memset(to, 0, rest), to += rest) {
         const ptrdiff_t top = (ptrdiff_t)(i * p->stride[0]) - p->low[0], left = (ptrdiff_t)(j * p->stride[1]) - p->low[1];
         const int inside = whole_lines && left >= 0 && left + (ptrdiff_t)p->window[1] <= width;
         for (size_t s = 0; s < p->window[0]; s++, to += line) {
@@ -60,11 +64,11 @@ static void copy_patches(uint8_t *to, const ptir_patches *p, uint8_t padding, si
                         copy_bytes(to + t * channels, row + x * p->column, channels);
                 }
         }
-        if (++j < p->places[1])
-            continue;
-        j = 0;
-        if (++i == p->places[0])
-            i = 0, image += p->batch;
+        if (++j == p->places[1]) {
+            j = 0;
+            if (++i == p->places[0])
+                i = 0, image += p->batch;
+        }
     }
 }
 
@@ -85,11 +89,11 @@ void ptir_convolve_bytes(void *out, size_t size, const ptir_quantizing *to, cons
     const ptir_isa *isa = ptir_isa_in_use();
     const size_t depth = x->window[0] * x->window[1] * x->channels, most = rows_at_once(depth);
     uint8_t *rows = (uint8_t *)(scratch + isa->igemm_scratch());
-    const ptir_bytes right = {NULL, 0, 0, 0, packed_signed};
+    const ptir_bytes right = {.is_signed = packed_signed};
     for (size_t row = 0, here; row < m && !watch->stopped; row += here) {
         here = m - row < most ? m - row : most;
         copy_patches(rows, x, padding, first + row, here);
-        const ptir_bytes left = {rows, 0, (ptrdiff_t)depth, 1, is_signed};
+        const ptir_bytes left = {rows, 0, (ptrdiff_t)width_of_row(depth), 1, is_signed, 1};
         const ptir_quantizing ending = rows_from(to, row);
         isa->igemm((char *)out + row * n * size, &ending, left, right, packed, 1, here, n, depth, scratch, watch);
     }

@@ -377,8 +377,8 @@ static void igemm(void *result, const ptir_quantizing *to, ptir_bytes a, ptir_by
                         const size_t rows = smallest(IMC, start + height - i), panel = rows == 1 ? 1 : MR;
                         const uint8_t *from = a.data + (ptrdiff_t)i * a.rows + (ptrdiff_t)p * a.columns;
                         left_words found = {left, panel, NULL, 0};
-                        if (IG == 4 && !down && a.columns == 1 && depth % 4 == 0)
-                            found = unsigned_rows(left, from, a.rows, rows, depth, up);
+                        if (IG == 4 && !down && a.columns == 1 && (a.is_padded || depth % 4 == 0))
+                            found = unsigned_rows(left, from, a.rows, rows, 4 * steps, up);
                         else
                             pack_words(left, from, a.rows, a.columns, rows, depth, panel, IG == 4 ? up : a.is_signed);
                         sum_words(rows_add, left, rows, steps, panel, 0, down, 0);

@@ -58,11 +58,11 @@ typedef struct {
     } steps[PTIR_LONGEST_EPILOGUE];
 } ptir_epilogue;
 
-/* A batch of matrices of 8-bit integers. */
+/* A batch of matrices of 8-bit integers. With `is_padded` each row may be read up to a multiple of four bytes. */
 typedef struct {
     const uint8_t *data;
     ptrdiff_t batch, rows, columns;
-    int is_signed;
+    int is_signed, is_padded;
 } ptir_bytes;
 
 /* A batch of matrices of bf16, as their bits. */

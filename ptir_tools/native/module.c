@@ -144,7 +144,7 @@ static ptir_matrix matrix(const Py_buffer *view)
 
 static ptir_bytes bytes_of(const Py_buffer *view)
 {
-    return (ptir_bytes){view->buf, view->strides[0], view->strides[1], view->strides[2], view->format[0] == 'b'};
+    return (ptir_bytes){view->buf, view->strides[0], view->strides[1], view->strides[2], view->format[0] == 'b', 0};
 }
 
 static ptir_halves halves_of(const Py_buffer *view)
@@ -271,7 +271,7 @@ static void run_igemm(const call *c, ptir_watch *watch)
 {
     const Py_buffer *v = c->view;
     const Py_ssize_t *a = v[1].shape;
-    ptir_bytes right = {NULL, 0, 0, 0, v[2].format[0] == 'i'};
+    ptir_bytes right = {.is_signed = v[2].format[0] == 'i'};
     ptir_isa_in_use()->igemm(v[0].buf, c->with.bytes.to.to ? &c->with.bytes.to : NULL, bytes_of(&v[1]),
                              c->with.number ? right : bytes_of(&v[2]), c->with.number ? v[2].buf : NULL, a[0], a[1], v[0].shape[2], a[2],
                              v[3].buf, watch);
@@ -414,7 +414,7 @@ static void run_pack(const call *c, ptir_watch *watch)
     if (size == 4)
         (is_for_few(out, k, n) ? isa->few : isa)->pack(out->buf, (ptir_matrix){b->buf, 0, rows, columns}, k, n, first, last);
     else if (size == 1)
-        isa->pack_bytes(out->buf, (ptir_bytes){b->buf, 0, rows, columns, b->format[0] == 'b'}, k, n, first, last);
+        isa->pack_bytes(out->buf, (ptir_bytes){b->buf, 0, rows, columns, b->format[0] == 'b', 0}, k, n, first, last);
     else
         isa->pack_pairs(out->buf, (ptir_halves){b->buf, 0, rows, columns}, k, n, first, last);
 }

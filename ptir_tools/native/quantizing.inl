@@ -137,6 +137,8 @@ PTIR_INLINE floats operand_of(const ptir_sum_step *s, size_t row, size_t column,
     return rounded((__builtin_convertvector(n, floats) - all(s->zero)) * all(s->scale));
 }
 
+enum { SOME_VECTORS = 8, SOME_SUMS = SOME_VECTORS * W };
+
 #if HAS_SCALING
 /* x / y, correctly rounded, if no intermediate can be subnormal or infinite. Returns 0 without a result otherwise. */
 PTIR_INLINE int divide_quickly(floats *x, int vectors, float y)
@@ -160,7 +162,7 @@ PTIR_INLINE int divide_quickly(floats *x, int vectors, float y)
 PTIR_INLINE int round_quotients(floats *x, int vectors, float y)
 {
     const floats inverse = all(1.0f / y);
-    floats far = {0}, most = {0}, near[4];
+    floats far = {0}, most = {0}, near[SOME_VECTORS];
     for (int v = 0; v < vectors; v++) {
         const floats q = x[v] * inverse;
         near[v] = round_even(q);
@@ -204,7 +206,6 @@ PTIR_INLINE vector_of_bytes bytes_of_ints(ints x) { return __builtin_convertvect
 #endif
 
 /* The steps in f32 on up to SOME_SUMS sums of a row. */
-enum { SOME_VECTORS = 4, SOME_SUMS = SOME_VECTORS * W };
 PTIR_INLINE void step_sums(void *out, const int32_t *sums, const int32_t *added, const ptir_quantizing *q, size_t row, size_t column,
                            size_t count, int vectors)
 {
@@ -280,6 +281,8 @@ static PTIR_NOINLINE void step_row(char *out, size_t size, const int32_t *sums, 
     size_t j = 0;
     for (; j + SOME_SUMS <= columns; j += SOME_SUMS)
         step_sums(out + j * size, sums + j, added ? added + j : NULL, q, row, column + j, SOME_SUMS, SOME_VECTORS);
+    for (; j + 2 * W <= columns; j += 2 * W)
+        step_sums(out + j * size, sums + j, added ? added + j : NULL, q, row, column + j, 2 * W, 2);
     for (; j + W <= columns; j += W)
         step_sums(out + j * size, sums + j, added ? added + j : NULL, q, row, column + j, W, 1);
     if (j < columns)
