@@ -433,7 +433,7 @@ def _run_pass(program: Program, step: Step, options: dict[str, object], run: Run
     context.unnamed.clear()
     for hook in context.hooks:
         hook.before(step, program)
-    watched = context.log is not None or context.step_limit is not None or bool(context.hooks)
+    watched = context.log is not None or context.step_limit is not None or any(hook.reads_changed for hook in context.hooks)
     state = _state(program) if watched else []
     edits, steps, start = context.edits, context.steps, perf_counter()
     run(program, context)

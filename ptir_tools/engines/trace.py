@@ -38,6 +38,8 @@ def tracing(sink: TraceSink) -> ExitStack:
 class Latest(Hook):
     """Keeps the program after the latest pass."""
 
+    reads_changed = False
+
     def __init__(self, program: Program) -> None:
         self.program = program
 

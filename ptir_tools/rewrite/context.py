@@ -51,7 +51,10 @@ class PassFailure(Exception):
 
 
 class Hook:
-    """Observes a pipeline; the methods do nothing unless overridden."""
+    """Observes a pipeline; the methods do nothing unless overridden. A hook that does not read `changed` says so: to find edits
+    that a pass made without a rewriter takes time."""
+
+    reads_changed = True
 
     def before(self, step: Step, program: Program) -> None:
         """`step` is about to run."""
