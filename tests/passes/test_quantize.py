@@ -77,9 +77,10 @@ def samples(folder: Path, program: Program, count: int = 16, scale: float = 1.0,
 
 
 def quantized(program: Program, path: Path | str, options: str = "") -> tuple[Program, list[str]]:
-    """A quantized copy, and what the pass tells."""
+    """A quantized copy, and what the pass tells. What `options` do not name is off."""
     made, context = clone(program), PassContext(ready=Compiled)
-    run_pipeline(made, f'quantize{{calibration="{path}"{options}}}', context)
+    off = ",smooth=0" * ("smooth" not in options) + ",bias-correction=false" * ("bias-correction" not in options)
+    run_pipeline(made, f'quantize{{calibration="{path}"{options}{off}}}', context)
     return made, context.measures
 
 
@@ -375,3 +376,57 @@ def test_a_second_input_needs_as_many_samples(tmp_path: Path) -> None:
     np.savez(tmp_path / "s.npz", x=np.zeros((4, 2), np.float32), z=np.zeros(4, np.int32))
     made, lines = quantized(program, tmp_path / "s.npz")
     assert write(made) == write(program) and not lines
+
+
+def layouts() -> dict[str, Program]:
+    """Products of every layout: the constant first, summed along another axis, several free axes, a convolution of groups."""
+    rng, made = np.random.default_rng(0), {}
+
+    def constant(*shape: int) -> str:
+        x = (rng.normal(size=shape) + 0.3).astype(np.float32)
+        return f"constant() value[dense<{x.tolist()}>] -> tensor<f32, {'x'.join(map(str, shape))}>"
+
+    taps = "dilation = [1, 1], groups = 2, padding = [1, 1, 1, 1], strides = [2, 1], window = [3, 3]"
+    for name, x, w, call, y in (
+        ("first", "8x5", (6, 8), "dot_general(%w, %x) contract_lhs[1] contract_rhs[0]", "6x5"),
+        ("turned", "5x8", (6, 8), "dot_general(%x, %w) contract_lhs[1] contract_rhs[1]", "5x6"),
+        ("before", "8x5", (8, 6), "dot_general(%x, %w) contract_lhs[0] contract_rhs[0]", "5x6"),
+        ("wide", "5x8", (3, 8, 2), "dot_general(%x, %w) contract_lhs[1] contract_rhs[1]", "5x3x2"),
+        ("both", "5x4x2", (4, 2, 6), "dot_general(%x, %w) contract_lhs[1, 2] contract_rhs[0, 1]", "5x6"),
+        ("groups", "1x5x5x8", (36, 6), f'custom_call(%x, %w) target["ptir.conv2d.nhwc.v1"] attrs[{{{taps}}}]', "1x3x5x6"),
+    ):
+        result = f"tensor<f32, {y}>"
+        text = f"func @main(%x: tensor<f32, {x}>) -> {result} {{\n  %w = {constant(*w)}\n  %p = {call} -> {result}\n"
+        last = y.rpartition("x")[2]
+        text += f"  %b = {constant(int(last))}\n  %s = broadcast_to(%b) result_shape[{y.replace('x', ', ')}] -> {result}\n"
+        made[name] = read(text + f"  %y = add(%p, %s) -> {result}\n  return %y\n}}\n")
+    return made
+
+
+@pytest.mark.parametrize("name", layouts())
+@pytest.mark.parametrize("weights", ["si8", "ui8"])
+def test_products_of_every_layout(tmp_path: Path, name: str, weights: str) -> None:
+    program = layouts()[name]
+    path = samples(tmp_path, program, 48, shift=1.0)
+    plain, balanced, whole = (
+        error(quantized(program, path, f",weights={weights}{more}")[1])
+        for more in ("", ",smooth=0.5,bias-correction", ",smooth=0.5,per-channel=false")
+    )
+    assert plain < 0.02 and balanced < 0.02 and whole < 0.03
+
+
+@pytest.mark.parametrize("name", ["first", "turned", "before", "wide", "groups"])
+def test_each_channel_meets_its_own_weights(tmp_path: Path, name: str) -> None:
+    """A channel of large numbers is balanced; with the numbers of another channel nothing would fit."""
+    program = layouts()[name]
+    path = samples(tmp_path, program, 48)
+    x = np.load(path)["x"]
+    rows = np.moveaxis(x, 1 if name in ("first", "before") else -1, 0)  # a view
+    rows[2] *= 300.0
+    rows[5] /= 300.0
+    np.savez(path, x=x)
+    made, lines = quantized(program, path, ",smooth=0.7")
+    by = [op.operands[1] for op in ops(made, "div")]
+    (divisors,) = (x for v in by if isinstance(v, Value) and v.op is not None and (x := constant(v.op)).size > 1)
+    assert divisors.argmax() == 2 and divisors.argmin() == 5
+    assert error(lines) < 0.04
