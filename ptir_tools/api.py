@@ -125,6 +125,7 @@ class OptimizeOptions(TypedDict, total=False):
     expensive_checks: bool
     step_limit: int | None
     hooks: list[passes.Hook]
+    measures: list[str]  # gets what passes tell: how far outputs have moved
 
 
 class PlanOptions(TypedDict, total=False):

@@ -1,7 +1,7 @@
 """`python -m tests.bench [NAME…]`: measure, next to the peers that are installed (`pip install -e '.[bench]'`), in the same run.
 
 Each module here that has `rows()` is one table: (what, ours, peer's, unit), medians of interleaved rounds; the peer's is None
-where it is not installed. A ratio below 1 means that we are quicker. `peers` and `world` have arguments of their own.
+where it is not installed. A ratio below 1 means that we are quicker. `peers`, `quantize` and `world` have arguments of their own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main(wanted: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] in (["peers"], ["world"]):
+    if sys.argv[1:2] in (["peers"], ["quantize"], ["world"]):
         importlib.import_module(f"tests.bench.{sys.argv[1]}").main(sys.argv[2:])
     else:
         main(sys.argv[1:])
