@@ -81,6 +81,13 @@ def test_verify_imports_no_engine_pass_or_conversion(tmp_path: Path) -> None:
     assert not [n for n in names if n.startswith(tuple(f"ptir_tools.{room}" for room in rooms))]
 
 
+def test_optimizing_imports_no_engine_plan_or_conversion(tmp_path: Path) -> None:
+    (tmp_path / "p.ptir").write_text(PROGRAM)
+    status, names = imported("opt", tmp_path / "p.ptir")
+    assert status == 0
+    assert not [n for n in names if n.startswith(("ptir_tools.engines", "ptir_tools.convert", "ptir_tools.plan"))]
+
+
 def test_a_run_imports_neither_other_dialects_nor_what_compares(tmp_path: Path) -> None:
     (tmp_path / "p.ptir").write_text(PROGRAM)
     status, names = imported("run", tmp_path / "p.ptir", "--random", "1")

@@ -42,7 +42,7 @@ from ptir_tools.cli.report import Reporter
 from ptir_tools.cli.session import STDIN, Session
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError
 from ptir_tools.core.dialect import Program, clone
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import late, lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits, current, using
 from ptir_tools.core.records import NamedTuple, dataclass, replace
 from ptir_tools.core.source import Source
@@ -60,10 +60,8 @@ if TYPE_CHECKING:
 
     from ptir_tools import engines, passes
     from ptir_tools.cli import tables
-    from ptir_tools.engines import compiled
     from ptir_tools.tools import compare as outcome
 else:
-    compiled = lazy("ptir_tools.engines.compiled")
     json = lazy("json")
     engines = lazy("ptir_tools.engines")
     outcome = lazy("ptir_tools.tools.compare")
@@ -310,7 +308,7 @@ class _Optimizer:
         """The context of the passes."""
         context, flags = pass_context(diagnostics, self.flags), self.flags
         context.verify_each, context.expensive_checks = flags.verify_each, flags.expensive_checks
-        context.step_limit, context.ready = flags.bisect_limit, compiled.Compiled
+        context.step_limit, context.ready = flags.bisect_limit, late("ptir_tools.engines.compiled", "Compiled")
         if (log := self.log) is not None:
             context.log = lambda record: log(json.dumps(located(record, program.source), ensure_ascii=False) + "\n")
         if self.printer is not None:
