@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import ptir_tools as ptir
-from ptir_tools import optimize, run
+from ptir_tools import optimize, read, run
+from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.limits import Limits, using
 
 N, K = 200, 300  # more bytes than folding computes
@@ -52,3 +53,33 @@ def test_a_larger_operand_stays() -> None:
         assert len(optimize(program, "fold-weights,dce").main.body) == 2
     with using(Limits(fold_bytes=N * K * 4 // 64 - 1)):
         assert len(optimize(program, "fold-weights,dce").main.body) > 2
+
+
+def test_weights_that_are_quantized_are_floats_once() -> None:
+    """Integers of four bits with a scale for each group are a constant of f32; bytes stay bytes until an engine needs floats."""
+    text = """func @f(%x: tensor<f32, 2x4>) -> tensor<f32, 2x3> {
+  %q = constant() value[dense<[[[1, 2, 3], [4, 5, -6]], [[-7, 0, 1], [2, 3, 4]]]>] -> tensor<si4, 2x2x3>
+  %s = constant() value[dense<[[[0.5, 1.0, 2.0]], [[0.25, 0.5, 1.0]]]>] -> tensor<f32, 2x1x3>
+  %c = cast(%q) -> tensor<f32, 2x2x3>
+  %t = broadcast_to(%s) result_shape[2, 2, 3] -> tensor<f32, 2x2x3>
+  %m = mul(%c, %t) -> tensor<f32, 2x2x3>
+  %w = reshape(%m) new_shape[4, 3] -> tensor<f32, 4x3>
+  %y = dot_general(%x, %w) contract_lhs[1] contract_rhs[0] -> tensor<f32, 2x3>
+  return %y
+}
+"""
+    folded = optimize(read(text), "fold-weights,dce")
+    assert [op.defn.short for op in folded.main.body] == ["constant", "dot_general"]
+    whole = [[0.5, 2, 6], [2, 5, -12], [-1.75, 0, 1], [0.5, 1.5, 4]]
+    assert (from_literal(folded.main.body[0].attr("value")) == whole).all()
+    text = """func @f(%x: tensor<f32, 2x2>) -> tensor<f32, 2x2> {
+  %q = constant() value[dense<[[1, 2], [3, -4]]>] -> tensor<si8, 2x2>
+  %w = dequantize(%q) axis[1] scales[0.5, 2.0] -> tensor<f32, 2x2>
+  %y = add(%x, %w) -> tensor<f32, 2x2>
+  return %y
+}
+"""
+    assert [op.defn.short for op in optimize(read(text), "canonicalize").main.body] == ["constant", "dequantize", "add"]
+    folded = optimize(read(text), "fold-weights,dce")
+    assert [op.defn.short for op in folded.main.body] == ["constant", "add"]
+    assert (from_literal(folded.main.body[0].attr("value")) == [[0.5, 4], [1.5, -8]]).all()

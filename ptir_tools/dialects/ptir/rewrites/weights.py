@@ -1,12 +1,11 @@
 """Operands of products that are computed from constants, such as the kernel of a filter from its formula, as constants.
 
-They may be larger than folding allows: an engine computes and packs them once. Casts of weights stay, since engines read narrow
-weights as they are.
+They may be larger than folding allows: an engine computes and packs them once. Casts alone stay, and casts of narrow floats, since
+engines read narrow weights as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import inf
 
 from ptir_tools.core import arrays
@@ -23,22 +22,22 @@ from ptir_tools.rewrite.patterns import OpView, rewrites
 
 _TIMES = 64  # how many times the largest result of folding such an operand may be
 _MOST = 64  # values of a formula
-_CONVERSIONS = ("ptir.cast",)
+_CAST = "ptir.cast"
 
 
 class Computed:
-    """A value that is computed from constants alone, by at most `_MOST` ops without those named `but`, and in at most `most`
-    bytes per value. No element is read before `elements`."""
+    """A value that is computed from constants alone, by at most `_MOST` ops, and in at most `most` bytes per value. `widens`:
+    casts of floats may be among the ops. No element is read before `elements`."""
 
-    def __init__(self, rw: Inspector, x: Operand, most: float = inf, but: Sequence[str] = ()) -> None:
-        self.rw, self.x, self.most, self.but = rw, x, most, but
+    def __init__(self, rw: Inspector, x: Operand, most: float = inf, widens: bool = True) -> None:
+        self.rw, self.x, self.most, self.widens = rw, x, most, widens
         self.made: dict[Operand, Op | None] = {}  # by value, what makes it; None for constants
         self.is_known = self._follow(x)
 
     @property
     def moves(self) -> bool:
-        """Whether the elements are those of a constant, perhaps in another order."""
-        return all(op is None or MOVEMENT in op.defn.traits for op in self.made.values())
+        """Whether the elements are those of a constant, perhaps cast or in another order."""
+        return all(op is None or op.defn.name == _CAST or MOVEMENT in op.defn.traits for op in self.made.values())
 
     def elements(self) -> Array | None:
         """The elements; None where they are not known, or computing them fails."""
@@ -54,7 +53,9 @@ class Computed:
             self.made[x] = None
             return not literal.is_missing
         made = self.rw.inst_of(x) if isinstance(x, Value) else None
-        if made is None or not foldable(made.defn) or made.defn.name in self.but or len(made.results) != 1:
+        if made is None or not foldable(made.defn) or len(made.results) != 1:
+            return False
+        if not self.widens and made.defn.name == _CAST and helpers.dtype(made.operands[0]).is_float:
             return False
         self.made[x] = made
         return all(map(self._follow, made.operands))
@@ -84,7 +85,7 @@ def _constant(op: OpView, x: Operand) -> Operand | None:
     """A constant in place of `x`; None where it is one, is only moved, or is not computed from constants."""
     if literal_of(x) is not None or not helpers.dtype(x).is_float:
         return None
-    formula = Computed(op.rw, x, _TIMES * current().fold_bytes, _CONVERSIONS)
+    formula = Computed(op.rw, x, _TIMES * current().fold_bytes, widens=False)
     if not formula.is_known or formula.moves or (elements := formula.elements()) is None:
         return None
     return op.rw.materialize_constant(op.root, arrays.to_literal(elements, helpers.tensor_type(x)))
