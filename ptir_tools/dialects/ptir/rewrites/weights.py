@@ -1,7 +1,7 @@
 """Operands of products that are computed from constants, such as the kernel of a filter from its formula, as constants.
 
-They may be larger than folding allows: an engine computes and packs them once. Casts alone stay, and so do casts of narrow floats,
-since engines read narrow weights as they are.
+They may be larger than folding allows: an engine computes and packs them once. Casts alone stay, and so do casts of narrow
+floats, since engines read narrow weights as they are.
 """
 
 from __future__ import annotations
