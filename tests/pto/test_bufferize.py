@@ -486,3 +486,25 @@ def test_a_copy_in_a_branch_leaves_what_the_branch_declares():
     text = printed(program)
     assert "mov.v2v" in text
     good(text)
+
+
+def test_the_result_of_a_branch_is_computed_where_it_is_needed():
+    """`%u` may be written over `%s`, which is elsewhere, since `%t` is still used. Then `%v` is not written over `%u`."""
+    source = module(
+        f"%a: {M}, %b: {M}, %flag: i1",
+        f"%t = pto.tile.load %a[%c0, %c0] : {M}, {T}",
+        f"%y = scf.if %flag -> ({T}) {{",
+        f"  %e = pto.tile.exp %t : {T}",
+        f"  scf.yield %e : {T}",
+        "} else {",
+        f"  %s = pto.tile.mul %t, %t : {T}",
+        f"  %n = pto.tile.neg %t : {T}",
+        f"  %u = pto.tile.add %s, %n : {T}",
+        f"  %v = pto.tile.exp %u : {T}",
+        f"  scf.yield %v : {T}",
+        "}",
+        f"pto.tile.store %y, %b[%c0, %c0] : {M}, {T}",
+    )
+    program, _ = bufferized(source)
+    assert "mov.v2v" not in printed(program)
+    assert len(set(addresses(program).values())) == 2

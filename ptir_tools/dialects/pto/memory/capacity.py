@@ -61,6 +61,8 @@ def buffers(
     line = line or Line.of(function)
     sharing = _Sharing(infer(function, target) if tiles is None else tiles, line)
     sharing.block(function)
+    for op in function.ops():
+        sharing.overwrite(op)
     if target is not None:
         sharing.squeeze(target.capacity)
     return list(sharing.made.values())
@@ -76,7 +78,7 @@ class _Sharing:
         self.members: dict[Buffer, list[tuple[Value, int, int]]] = {}  # by buffer with memory: its values, and their live ranges
 
     def block(self, block: Region) -> None:
-        """Add the parameters and ops of a block, and join what shares memory."""
+        """Add the parameters and ops of a block, and join what must share memory: what is carried, and the same bytes."""
         for p in block.params:
             self.add(p)
         for op in block.body:
@@ -88,10 +90,15 @@ class _Sharing:
                 self.share_carried(op)
             elif facts(op).renames:
                 self.share(op.result, op.operands[0], "view")
-            else:
-                for v in op.results:
-                    for x in _overwritten(op):
-                        self.share(v, x, "in-place")
+            elif facts(op).over is not None:
+                self.overwrite(op)
+
+    def overwrite(self, op: Op) -> None:
+        """Write the results of an op over its operands, where that is possible."""
+        if not op.regions and not facts(op).renames:
+            for v in op.results:
+                for x in _overwritten(op):
+                    self.share(v, x, "in-place")
 
     def add(self, v: Value) -> None:
         if (t := self.tiles.get(v)) is not None:
