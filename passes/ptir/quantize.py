@@ -2,7 +2,8 @@
 
 `calibration=FILE` (.npz or .safetensors) has samples: an array for each input by name, with one more axis in front. Ranges are
 those of the values on the first three quarters; errors are measured on the rest. The value becomes `dequantize(quantize(x))`, the
-constant `dequantize` of integers. Run `network` or `canonicalize` first, so that scales and biases are in the weights.
+constant `dequantize` of integers. Put scales and biases into the weights first: by `convolutions,fold-scales{range=true}` and
+`canonicalize`.
 """
 
 from __future__ import annotations
