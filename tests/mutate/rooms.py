@@ -128,7 +128,7 @@ ROOMS: dict[str, tuple[Part, ...]] = {
         _part(f"{_D}/mind/text/*.py {_D}/mind/surface.py",
               "grammars/places mind/text mind/lines mind/surface mind/mlir grammars/readers"),
         _part(f"{_D}/pto/ptoas/*.py",
-              "grammars/places pto/ptoas pto/fifos"),
+              "grammars/places pto/ptoas pto/fifos pto/fifo_texts"),
         _part(f"{_D}/mind/mic/*.py",
               "grammars/places mind/mic"),
         _part(f"{_D}/pto/text/*.py {_D}/pto/text/cpp/*.py",
