@@ -9,8 +9,10 @@
 /* Unroll a short loop completely, so that its array of sums stays in registers. */
 #if defined(__GNUC__)
 #define UNROLLED _Pragma("GCC unroll 8")
+#define UNROLLED_WIDE _Pragma("GCC unroll 20")
 #else
 #define UNROLLED
+#define UNROLLED_WIDE
 #endif
 
 #if defined(__GNUC__)

@@ -145,7 +145,7 @@ PTIR_INLINE void finish_sums(floats *sum, int across, int rows, int vectors, con
         const float *from = p->from[k] + j;
         const ptrdiff_t step = p->rows[k];
         if (p->moves[k])
-            UNROLLED
+            UNROLLED_WIDE
             for (int i = 0; i < rows; i++)
                 UNROLLED
                 for (int v = 0; v < vectors; v++)
@@ -153,7 +153,7 @@ PTIR_INLINE void finish_sums(floats *sum, int across, int rows, int vectors, con
     }
     if (p->is_bounded) {
         const floats low = all(p->low), high = all(p->high);
-        UNROLLED
+        UNROLLED_WIDE
         for (int i = 0; i < rows; i++)
             UNROLLED
             for (int v = 0; v < vectors; v++)

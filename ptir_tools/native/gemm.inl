@@ -90,9 +90,18 @@ PTIR_INLINE void whole_block_in_assembly(floats (*sum)[NRV], const float *a, con
 #undef CHANGED
 #endif
 
+/* Rows of a register block: MR, or a few less if lines of places are a multiple of that. Then no block is in two lines, and at the
+ * edge of an image it is in the padding as a whole. */
+enum { LESS_ROWS = MR == 8 ? 7 : MR };
+PTIR_INLINE size_t rows_of_blocks(const left_rows *x, size_t m)
+{
+    const size_t line = x->patches ? x->patches->places[1] : m;
+    return line % MR && line % LESS_ROWS == 0 && (x->patches || line == (size_t)LESS_ROWS * LESS_ROWS) ? LESS_ROWS : MR;
+}
+
 /* The micro-kernel: a register block of `rows` x `vectors` vectors. Both numbers are compile-time constants, so all sums stay in
- * registers. Rows of the right panel are `b_step` apart. `ahead` floats further are prefetched, unless `ahead` is 0. `last` is
- * applied to the block before it is stored, unless it is NULL. */
+ * registers. Rows of the right panel are `b_step` apart. Of each, the line `ahead` floats further is prefetched, unless `ahead`
+ * is 0. `last` is applied to the block before it is stored, unless it is NULL. */
 PTIR_INLINE void micro(float *restrict out, size_t stride, const float *restrict a, const float *restrict b, size_t depth,
                        size_t b_step, int add, int rows, int vectors, size_t ahead, const fused_pass *last)
 {
@@ -110,11 +119,10 @@ PTIR_INLINE void micro(float *restrict out, size_t stride, const float *restrict
 #endif
     for (size_t k = 0; k < depth; k++, a += MR, b += b_step) {
         floats right[NRV];
-        for (int v = 0; v < vectors; v++) {
+        if (ahead)
+            ptir_prefetch_l2(b + ahead);
+        for (int v = 0; v < vectors; v++)
             right[v] = *(const floats *)(b + v * W);
-            if (ahead)
-                ptir_prefetch(b + ahead + v * W);
-        }
         for (int i = 0; i < rows; i++)
             for (int v = 0; v < vectors; v++)
                 sum[i][v] += a[i] * right[v];
@@ -158,10 +166,11 @@ PTIR_INLINE void corner(float *out, size_t stride, const float *a, const float *
 #undef ROWS
 }
 
-/* Multiply a packed block. `epilogue` may be NULL; for it, the block's first element is (row, column) of the result. A register
- * block is computed in `spare` if its last vector is partial, or if the epilogue reads the memory of the result. */
-static void macro_block(float *out, size_t stride, const float *a, const float *b, size_t m, size_t n, size_t depth, int add,
-                        const ptir_epilogue *epilogue, size_t row, size_t column, float *spare)
+/* Multiply a packed block, whose panels have `high` rows each. `epilogue` may be NULL; for it, the block's first element is
+ * (row, column) of the result. A register block is computed in `spare` if its last vector is partial, or if the epilogue reads the
+ * memory of the result. Of panel i, only the range `used[i]` of the depth is not 0, unless `used` is NULL. */
+static void macro_block(float *out, size_t stride, const float *a, const float *b, size_t m, size_t n, size_t depth, int add, size_t high,
+                        const column_range *used, const ptir_epilogue *epilogue, size_t row, size_t column, float *spare)
 {
     fused_pass fused, own;
     const int ends = is_fused(&fused, epilogue);
@@ -170,11 +179,13 @@ static void macro_block(float *out, size_t stride, const float *a, const float *
         int apart = columns % W != 0 || (epilogue && epilogue->takes_result && !ends);
         const fused_pass *last = ends && !apart ? &own : NULL;
         const float *next = b + (j + width) * depth;
-        const size_t tiles = (m + MR - 1) / MR, coming = j + width < n ? panel_width(n - j - width) * depth : 0;
+        const size_t tiles = (m + high - 1) / high, coming = j + width < n ? panel_width(n - j - width) * depth : 0;
         const size_t share = IN_ASSEMBLY ? (coming + tiles * LINE - 1) / (tiles * LINE) * LINE : 0;
-        for (size_t i = 0; i < m; i += MR, next += share) {
+        for (size_t i = 0, tile = 0; i < m; i += high, tile++, next += share) {
             float *to = out + i * stride + j, *made = apart ? spare : to;
-            size_t rows = smallest(MR, m - i), step = apart ? NR : stride;
+            const column_range own_range = used ? used[tile] : (column_range){0, depth};
+            const size_t rows = smallest(high, m - i), step = apart ? NR : stride, there = own_range.last - own_range.first;
+            const float *left = a + tile * MR * depth + own_range.first * MR, *right = b + j * depth + own_range.first * width;
             prefetch_block(to, stride, epilogue, row + i, column + j, rows, columns);
             for (size_t f = 0; f < share; f += LINE) /* each register block prefetches its share of the next panel */
                 ptir_prefetch_l2(next + f);
@@ -182,12 +193,16 @@ static void macro_block(float *out, size_t stride, const float *a, const float *
                 copy_rows(spare, NR, to, stride, rows, columns);
             if (last)
                 own = fused_from(&fused, row + i, column + j);
-            if (rows < MR || columns <= NR - W)
-                corner(made, step, a + i * depth, b + j * depth, depth, add, rows, columns, last);
-            else if (IN_ASSEMBLY || i || j + 2 * NR > n)
-                micro(made, step, a + i * depth, b + j * depth, depth, NR, add, MR, NRV, 0, last);
-            else /* prefetch the next panel, which is not in a near cache */
-                micro(made, step, a + i * depth, b + j * depth, depth, NR, add, MR, NRV, NR * depth, last);
+            /* The first blocks prefetch the next panel, which is not in a near cache: a line of each of its rows. */
+            const size_t ahead = IN_ASSEMBLY || tile >= NRV || j + 2 * NR > n ? 0 : NR * depth + tile * W;
+            if (rows < high || columns <= NR - W)
+                corner(made, step, left, right, there, add, rows, columns, last);
+            else if (high < MR)
+                micro(made, step, left, right, there, NR, add, LESS_ROWS, NRV, ahead, last);
+            else if (ahead)
+                micro(made, step, left, right, there, NR, add, MR, NRV, ahead, last);
+            else
+                micro(made, step, left, right, there, NR, add, MR, NRV, 0, last);
             if (epilogue && !last)
                 finish_block(made, step, epilogue, row + i, column + j, rows, columns);
             if (apart)
@@ -242,18 +257,38 @@ static void unpack_range(float *to, const float *from, size_t k, size_t n)
     }
 }
 
-/* Pack rows [start, start + count) and columns [p, p + depth) of the patch matrix of a convolution (implicit im2col). Eight rows at
- * a time are transposed. Each row is read from its pixel, or from zeros where the window lies in the padding. */
-static void pack_patches(float *to, const left_rows *x, size_t start, size_t count, size_t p, size_t depth)
+/* Whether a column of a block is in the padding in every row. */
+PTIR_INLINE int are_padding(const float *const *from)
 {
-    for (size_t i = 0; i < count; i += MR, to += MR * depth) {
+    for (int r = 0; r < MR; r++)
+        if (from[r] != zeros)
+            return 0;
+    return 1;
+}
+
+/* Pack rows [start, start + count) and columns [p, p + depth) of the patch matrix of a convolution (implicit im2col). Eight rows at
+ * a time are transposed. Each row is read from its pixel, or from zeros where the window lies in the padding. A panel has `high`
+ * rows of the matrix. What is all padding at the start and at the end of a panel is left out of its range in `used`, and is not
+ * packed, if the right operand is finite. */
+static void pack_patches(float *to, column_range *used, const left_rows *x, size_t start, size_t count, size_t p, size_t depth, size_t high)
+{
+    for (size_t i = 0; i < count; i += high, to += MR * depth, used++) {
         pixels found;
         const float *from[MR];
-        find_pixels(&found, x, start + i, start + count);
+        find_pixels(&found, x, start + i, start + smallest(count, i + high));
+        *used = x->patches->is_finite ? (column_range){depth, depth} : (column_range){0, depth};
         for (size_t k = 0, here; k < depth; k += here) {
             size_t done = 0;
             here = smallest(x->patches->channels - (p + k) % x->patches->channels, depth - k);
             find_column(from, &found, x, p + k);
+            if (x->patches->is_finite && are_padding(from)) {
+                if (used->first == depth) /* nothing before */
+                    continue;
+            } else {
+                if (used->first == depth)
+                    used->first = k;
+                used->last = k + here;
+            }
             if (MR == 8)
                 for (; done + 8 <= here; done += 8)
                     transpose8_from(to + (k + done) * MR, MR, (const void *const *)from, done);
@@ -269,83 +304,103 @@ static void pack_patches(float *to, const left_rows *x, size_t start, size_t cou
 typedef struct {
     const float *from[MR];
     const float *right; /* start of the right operand's panels for the rows from `first` - `row` on, `depth` of them */
-    size_t first, length, row, depth;
+    size_t first, length, used, row, depth; /* `used`: the length, or 0 where all rows are padding */
 } column_run;
 
 /* LONG: least mean length of runs. FIT: floats of the right operand that stay in the level-2 cache. DIRECT: with more columns than
  * this, packing the left operand pays. */
 enum { LONG = 8, FIT = 96 * 1024, DIRECT = 6 * NR, MOST_RUNS = MC * KC / 2 * sizeof(float) / sizeof(column_run) };
 
-/* Add the products of one run. `ahead` floats beyond the right operand are prefetched, unless `ahead` is 0. */
-PTIR_INLINE void add_run(floats (*sum)[NRV], const float *const *from, const float *restrict b, size_t length, int vectors, size_t ahead)
+/* Prefetch the first panel of a right operand, which others are prefetched behind. */
+static void prefetch_first(const float *packed, size_t n, size_t k)
+{
+    const size_t floats = smallest(panel_width(n) * k, FIT);
+    for (size_t f = 0; f < floats; f += LINE)
+        ptir_prefetch_l2(packed + f);
+}
+
+/* Add the products of one run. Of each row of the right operand, the line `ahead` floats further is prefetched, unless `ahead` is
+ * 0. */
+PTIR_INLINE void add_run(floats (*sum)[NRV], const float *const *from, const float *restrict b, size_t length, int rows, int vectors,
+                         size_t ahead)
 {
     for (size_t k = 0; k < length; k++, b += vectors * W) {
         floats right[NRV];
-        for (int v = 0; v < vectors; v++) {
+        if (ahead)
+            ptir_prefetch_l2(b + ahead);
+        for (int v = 0; v < vectors; v++)
             right[v] = *(const floats *)(b + v * W);
-            if (ahead)
-                ptir_prefetch(b + ahead + v * W);
-        }
-        for (int i = 0; i < MR; i++)
+        for (int i = 0; i < rows; i++)
             for (int v = 0; v < vectors; v++)
                 sum[i][v] += from[i][k] * right[v];
     }
 }
 
-/* The micro-kernel on runs: a block of MR x `vectors` vectors, summed in registers over all runs. The panel `ahead` columns further
- * is prefetched, unless `ahead` is 0. */
+/* The micro-kernel on runs: a block of `rows` x `vectors` vectors, summed in registers over all runs. Lines of the panel `ahead`
+ * columns further are prefetched, unless `ahead` is 0: number `part` of each row. */
 PTIR_INLINE void micro_runs(float *restrict out, size_t stride, const column_run *runs, size_t count, size_t column, size_t ahead,
-                            int vectors, const fused_pass *last)
+                            size_t part, int rows, int vectors, const fused_pass *last)
 {
     floats sum[MR][NRV];
     UNROLLED
-    for (int i = 0; i < MR; i++)
+    for (int i = 0; i < rows; i++)
         UNROLLED
         for (int v = 0; v < vectors; v++)
             sum[i][v] = (floats){0};
     for (const column_run *run = runs; run < runs + count; run++) {
         const float *restrict b = run->right + column * run->depth + run->row * (size_t)(vectors * W), *from[MR];
-        for (int i = 0; i < MR; i++)
+        for (int i = 0; i < rows; i++)
             from[i] = run->from[i];
         if (ahead) /* a separate loop, so that the other one has no prefetch in it */
-            add_run(sum, from, b, run->length, vectors, ahead * run->depth);
+            add_run(sum, from, b, run->used, rows, vectors, ahead * run->depth + part * W);
         else
-            add_run(sum, from, b, run->length, vectors, 0);
+            add_run(sum, from, b, run->used, rows, vectors, 0);
     }
     if (last)
-        finish_sums(&sum[0][0], NRV, MR, vectors, last, 0);
+        finish_sums(&sum[0][0], NRV, rows, vectors, last, 0);
     UNROLLED
-    for (int i = 0; i < MR; i++)
+    for (int i = 0; i < rows; i++)
         UNROLLED
         for (int v = 0; v < vectors; v++)
             *(floats *)(out + i * stride + v * W) = sum[i][v];
 }
 
 /* Functions of their own, so that all their pointers stay in registers. */
-#define RUNS(vectors)                                                                                                  \
-    static PTIR_NOINLINE void micro_runs_##vectors(float *out, size_t stride, const column_run *runs, size_t count, size_t column, \
-                                                size_t ahead, const fused_pass *last)                                  \
+#define RUNS(kind, rows, vectors)                                                                                      \
+    static PTIR_NOINLINE void kind##_##vectors(float *out, size_t stride, const column_run *runs, size_t count, size_t column, \
+                                               size_t ahead, size_t part, const fused_pass *last)                      \
     {                                                                                                                  \
-        micro_runs(out, stride, runs, count, column, ahead, vectors, last);                                            \
+        micro_runs(out, stride, runs, count, column, ahead, part, rows, vectors, last);                                \
     }
-RUNS(1)
-RUNS(2)
+RUNS(whole_runs, MR, 1)
+RUNS(whole_runs, MR, 2)
 #if NRV > 2
-RUNS(3)
+RUNS(whole_runs, MR, 3)
 #else
-#define micro_runs_3 micro_runs_2
+#define whole_runs_3 whole_runs_2
+#endif
+#if MR == 8
+RUNS(less_runs, LESS_ROWS, 1)
+RUNS(less_runs, LESS_ROWS, 2)
+RUNS(less_runs, LESS_ROWS, 3)
+#else
+#define less_runs_1 whole_runs_1
+#define less_runs_2 whole_runs_2
+#define less_runs_3 whole_runs_3
 #endif
 #undef RUNS
 
 static void block_of_runs(float *out, size_t step, const column_run *runs, size_t count, size_t column, size_t columns, size_t ahead,
-                          const fused_pass *last)
+                          size_t part, size_t high, const fused_pass *last)
 {
+#define RUNS(vectors) (high < MR ? less_runs_##vectors : whole_runs_##vectors)(out, step, runs, count, column, ahead, part, last)
     if (columns > 2 * W)
-        micro_runs_3(out, step, runs, count, column, ahead, last);
+        RUNS(3);
     else if (columns > W)
-        micro_runs_2(out, step, runs, count, column, ahead, last);
+        RUNS(2);
     else
-        micro_runs_1(out, step, runs, count, column, ahead, last);
+        RUNS(1);
+#undef RUNS
 }
 
 /* Split k columns of a left operand into runs; the row pointers are filled in later. Returns 0 if there are too many runs or they
@@ -367,19 +422,22 @@ static size_t find_runs(column_run *runs, const left_rows *x, size_t k)
     return count * LONG <= k ? count : 0;
 }
 
-/* Multiply by a packed right operand without packing the left one. Returns 0, with nothing done, if its runs are too short. */
-static int gemm_of_runs(float *out, size_t step, const left_rows *x, const float *packed, size_t m, size_t n, size_t k,
+/* Multiply rows [first, m) by a packed right operand without packing the left one. Returns 0, with nothing done, if its runs are too short. */
+static int gemm_of_runs(float *out, size_t step, const left_rows *x, const float *packed, size_t first, size_t m, size_t n, size_t k,
                         const ptir_epilogue *epilogue, float *scratch, ptir_watch *watch)
 {
     float *spare = at_line(scratch);
     column_run *runs = (column_run *)at_line(spare + MR * NR);
     float *edges = (float *)(runs + MOST_RUNS);
-    size_t count = find_runs(runs, x, k), wide = FIT / NR / k, tiles = (m + MR - 1) / MR;
+    const size_t high = rows_of_blocks(x, m);
+    size_t count = find_runs(runs, x, k), wide = FIT / NR / k, tiles = (m + high - 1) / high;
     int lines = x->patches && has_lines(x->patches);
     fused_pass fused, own;
     const int ends = is_fused(&fused, epilogue);
     if (!count || (lines && k * MR > (size_t)MC * KC / 2))
         return 0;
+    if (tiles > 1)
+        prefetch_first(packed, n, k);
     for (size_t j = 0, columns, block = 0, end = block_width(n, NC); j < n; j += columns) {
         if (j == end)
             block = j, end = j + block_width(n - j, NC);
@@ -390,28 +448,32 @@ static int gemm_of_runs(float *out, size_t step, const left_rows *x, const float
             runs[c].right = packed + packed_at(block, p, n, k);
             runs[c].row = runs[c].first - p, runs[c].depth = smallest(KC, k - p);
         }
-        for (size_t i = 0; i < m; i += MR) {
+        for (size_t i = first; i < m; i += high) {
             pixels found;
-            size_t rows = smallest(MR, m - i);
+            size_t rows = smallest(high, m - i);
             if (is_stopped(watch, columns * k * rows))
                 return 1;
-            find_pixels(&found, x, i, m);
-            for (size_t c = 0; c < count; c++)
+            find_pixels(&found, x, i, i + rows);
+            for (size_t c = 0; c < count; c++) {
                 if (lines)
                     find_line(runs[c].from, &found, x, runs[c].first, runs[c].length, edges + MR * runs[c].first);
                 else
                     find_column(runs[c].from, &found, x, runs[c].first);
+                runs[c].used = x->patches && x->patches->is_finite && are_padding(runs[c].from) ? 0 : runs[c].length;
+            }
             for (size_t at = j, width; at < smallest(j + columns, end); at += width) {
                 size_t here = smallest(width = panel_width(end - at), end - at);
-                int apart = rows < MR || here % W || (epilogue && epilogue->takes_result && !ends);
+                int apart = rows < high || here % W || (epilogue && epilogue->takes_result && !ends);
                 const fused_pass *last = ends && !apart ? &own : NULL;
                 float *to = out + i * step + at, *made = apart ? spare : to;
                 size_t next = apart ? NR : step;
                 prefetch_block(to, step, epilogue, i, at, rows, here);
-                int prefetches = i / MR == (at - j) / NR % tiles; /* row blocks take turns to prefetch one panel each of the next columns */
+                /* Row blocks take turns to prefetch one line of each row of a panel of the next columns. */
+                const size_t part = (i / high + tiles - NRV * ((at - j) / NR) % tiles) % tiles;
                 if (last)
                     own = fused_from(&fused, i, at);
-                block_of_runs(made, next, runs, count, at - block, here, prefetches && at + columns + NR <= end ? columns : 0, last);
+                block_of_runs(made, next, runs, count, at - block, here, part < NRV && at + columns + NR <= end ? columns : 0, part, high,
+                              last);
                 if (epilogue && !last)
                     finish_block(made, next, epilogue, i, at, rows, here);
                 if (apart)
@@ -429,11 +491,20 @@ static void gemm(float *out, size_t step, const left_rows *x, ptir_matrix c, con
                  const ptir_epilogue *epilogue, float *scratch, ptir_watch *watch)
 {
     float *left = at_line(scratch), *spare = at_line(left + (size_t)MC * KC), *own = at_line(spare + MR * NR);
+    const size_t high = x->patches ? rows_of_blocks(x, m) : MR, most = MC / MR * high;
+    column_range used[MC / MR];
     if (packed && k && x->patches && conv_of_lines(out, step, x, packed, m, n, k, epilogue, scratch, watch))
         return;
-    if (packed && k && m && n <= DIRECT && (x->patches || x->a.columns == 1) &&
-        gemm_of_runs(out, step, x, packed, m, n, k, epilogue, scratch, watch))
+    size_t done = 0;
+    if (packed && !x->patches && x->a.columns == 1)
+        done = narrow_product(out, step, x, packed, m, n, k, epilogue, scratch, watch);
+    if (done && (done == m || watch->stopped))
         return;
+    if (packed && k && m && n <= DIRECT && (x->patches || x->a.columns == 1) &&
+        gemm_of_runs(out, step, x, packed, done, m, n, k, epilogue, scratch, watch))
+        return;
+    if (packed && m > MR)
+        prefetch_first(packed, n, smallest(k, KC));
     for (size_t i = 0; k == 0 && i < m; i++)
         memset(out + i * step, 0, n * sizeof *out);
     if (k == 0 && epilogue)
@@ -447,15 +518,15 @@ static void gemm(float *out, size_t step, const left_rows *x, ptir_matrix c, con
             const float *right = packed ? packed + packed_at(j, p, n, k) : own;
             if (!packed)
                 pack_panels(own, c, p, j, columns, depth, (column_range){0, n});
-            for (size_t i = 0; i < m; i += MC) {
-                size_t rows = smallest(MC, m - i);
+            for (size_t i = 0; i < m; i += most) {
+                size_t rows = smallest(most, m - i);
                 if (x->patches)
-                    pack_patches(left, x, i, rows, p, depth);
+                    pack_patches(left, used, x, i, rows, p, depth, high);
                 else
                     pack(left, x->a.data + (ptrdiff_t)i * x->a.rows + (ptrdiff_t)p * x->a.columns, x->a.rows, x->a.columns, rows, depth,
                          MR);
-                macro_block(out + i * step + j, step, left, right, rows, columns, depth, p > 0, p + depth == k ? epilogue : NULL, i, j,
-                            spare);
+                macro_block(out + i * step + j, step, left, right, rows, columns, depth, p > 0, high, x->patches ? used : NULL,
+                            p + depth == k ? epilogue : NULL, i, j, spare);
             }
         }
     }

@@ -42,6 +42,7 @@ typedef struct {
     size_t extent[2], places[2], window[2], stride[2], dilation[2];
     ptrdiff_t low[2];
     size_t groups, channels; /* channels of a group */
+    int is_finite;           /* whether all weights are known to be: then padding need not be multiplied */
 } ptir_patches;
 
 /* An epilogue: elementwise operations on a result before it leaves the cache, in order, each with one operand. Element (i, j) of an

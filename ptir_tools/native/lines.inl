@@ -18,7 +18,8 @@ typedef struct {
     ptrdiff_t *held;            /* the line of the image that each copy has */
     const float *image;         /* whose lines they are */
     float *lines;
-    int32_t *offsets; /* of the elements of a window */
+    int32_t *offsets; /* of the elements of a window `by_phase`, else of its runs of elements */
+    size_t together;  /* elements of such a run */
 } copied_lines;
 
 static void copy_line(const copied_lines *to, float *out, ptrdiff_t line)
@@ -65,88 +66,144 @@ static void hold_lines(copied_lines *to, const float *image, ptrdiff_t top, size
         to->held[at] = line;
         for (size_t t = 0; t < x->window[1]; t++) {
             const size_t pixel = t * x->dilation[1], stride = x->stride[1], phase = pixel % stride;
-            const size_t first = to->by_phase ? phase * to->run + pixel / stride : pixel * x->channels;
-            for (size_t c = 0; c < x->channels; c++)
-                *offset++ = (int32_t)((size_t)at * to->length + first + c * (to->by_phase ? stride * to->run : 1));
+            const size_t first = to->by_phase ? phase * to->run + pixel / stride : pixel * x->channels, start = (size_t)at * to->length + first;
+            for (size_t c = 0; to->by_phase && c < x->channels; c++)
+                *offset++ = (int32_t)(start + c * stride * to->run);
+            if (!to->by_phase && t * x->channels % to->together == 0)
+                *offset++ = (int32_t)start;
         }
     }
 }
 
-/* A block of MR places and `vectors` vectors of columns from `column` on. Places are `apart`. */
-PTIR_INLINE void places_by_columns(float *restrict out, size_t stride, const float *from, ptrdiff_t apart, const int32_t *offsets,
-                                   const float *packed, size_t column, size_t n, size_t k, int vectors, const fused_pass *last)
+/* Places of a block of one or two vectors of columns: enough sums to hide the latency, and few loads for each. */
+enum { TALL_1 = MR == 8 ? 16 : MR, TALL_2 = MR == 8 ? 12 : MR };
+
+/* Where the elements of a window are, from its place on: runs of `run` adjacent elements at each offset. */
+typedef struct {
+    const int32_t *offsets;
+    size_t run;
+} window_runs;
+
+/* A block of `rows` places and `vectors` vectors of columns from `column` on. Places are `apart`, in bytes. */
+PTIR_INLINE void places_by_columns(float *restrict out, size_t stride, const float *from, ptrdiff_t apart, const window_runs *seen,
+                                   const float *packed, size_t column, size_t n, size_t k, int rows, int vectors, const fused_pass *last)
 {
-    floats sum[MR][NRV];
-    UNROLLED
-    for (int i = 0; i < MR; i++)
+    enum { GROUP = 4 }; /* rows for which one address is kept */
+    const ptrdiff_t thrice = 3 * apart;
+    floats sum[TALL_1 > MR ? TALL_1 : MR][NRV];
+    UNROLLED_WIDE
+    for (int i = 0; i < rows; i++)
         UNROLLED
         for (int v = 0; v < vectors; v++)
             sum[i][v] = (floats){0};
-    for (size_t p = 0, depth; p < k; p += depth) {
-        depth = smallest(KC, k - p);
-        const float *restrict b = packed + packed_at(0, p, n, k) + column * depth;
-        for (size_t q = p; q < p + depth; q++, b += vectors * W) {
-            const float *a = from + offsets[q];
+    size_t in_block = 0, p = 0;
+    const float *restrict b = packed;
+    for (size_t q = 0, r = 0, at = 0, length; q < k; q += length) {
+        if (!in_block) { /* the packed operand is in blocks of the depth */
+            p = q, in_block = smallest(KC, k - p);
+            b = packed + packed_at(0, p, n, k) + column * in_block;
+        }
+        length = smallest(seen->run - at, in_block);
+        const char *a[TALL_1 / GROUP];
+        for (int g = 0; g < (rows + GROUP - 1) / GROUP; g++)
+            a[g] = (const char *)(from + seen->offsets[r] + at) + GROUP * g * apart;
+        for (const float *end = b + length * (size_t)(vectors * W); b < end; b += vectors * W) {
             floats right[NRV];
             for (int v = 0; v < vectors; v++)
                 right[v] = *(const floats *)(b + v * W);
-            for (int i = 0; i < MR; i++)
+            UNROLLED_WIDE
+            for (int i = 0; i < rows; i++) {
+                const char *x = a[i / GROUP];
+                const float element = *(const float *)(i % GROUP == 3 ? x + thrice : i % GROUP == 2 ? x + 2 * apart : i % GROUP ? x + apart : x);
                 for (int v = 0; v < vectors; v++)
-                    sum[i][v] += a[i * apart] * right[v];
+                    sum[i][v] += element * right[v];
+            }
+            for (int g = 0; g < (rows + GROUP - 1) / GROUP; g++)
+                a[g] += sizeof(float);
         }
+        in_block -= length, at += length;
+        if (at == seen->run)
+            at = 0, r++;
     }
     if (last)
-        finish_sums(&sum[0][0], NRV, MR, vectors, last, 0);
-    UNROLLED
-    for (int i = 0; i < MR; i++)
+        finish_sums(&sum[0][0], NRV, rows, vectors, last, 0);
+    UNROLLED_WIDE
+    for (int i = 0; i < rows; i++)
         UNROLLED
         for (int v = 0; v < vectors; v++)
             *(floats *)(out + i * stride + v * W) = sum[i][v];
 }
 
-#define COLUMNS_OF(vectors)                                                                                            \
-    static PTIR_NOINLINE void places_by_columns_##vectors(float *out, size_t stride, const float *from, ptrdiff_t apart,   \
-                                                       const int32_t *offsets, const float *packed, size_t column, size_t n,   \
+#define COLUMNS_OF(rows, vectors)                                                                                      \
+    static PTIR_NOINLINE void columns_##vectors##_of_##rows(float *out, size_t stride, const float *from, ptrdiff_t apart,  \
+                                                       const window_runs *seen, const float *packed, size_t column, size_t n,  \
                                                        size_t k, const fused_pass *last)                               \
     {                                                                                                                  \
-        places_by_columns(out, stride, from, apart, offsets, packed, column, n, k, vectors, last);                     \
+        places_by_columns(out, stride, from, apart, seen, packed, column, n, k, rows, vectors, last);                  \
     }
-COLUMNS_OF(1)
-COLUMNS_OF(2)
+COLUMNS_OF(MR, 1)
+COLUMNS_OF(MR, 2)
 #if NRV > 2
-COLUMNS_OF(3)
+COLUMNS_OF(MR, 3)
 #else
-#define places_by_columns_3 places_by_columns_2
+#define columns_3_of_MR columns_2_of_MR
 #endif
+COLUMNS_OF(TALL_1, 1)
+COLUMNS_OF(TALL_2, 2)
 #undef COLUMNS_OF
 
-/* `here` places of a line, from the first one at `from` on. `row` is the row of the first one in the result. */
-static void line_by_columns(float *out, size_t step, const copied_lines *lines, const float *from, size_t here, const float *packed,
-                            size_t n, size_t k, const ptir_epilogue *epilogue, size_t row, float *spare)
+/* `here` places that are `apart` floats, the first one at `from`: their columns in the result, whose row of the first one is `row`.
+ * The memory of as many places as a block has is read. */
+static void line_by_columns(float *out, size_t step, const window_runs *seen, const float *from, ptrdiff_t apart, size_t here,
+                            const float *packed, size_t n, size_t k, const ptir_epilogue *epilogue, size_t row, float *spare)
 {
-    const ptrdiff_t apart = (ptrdiff_t)(lines->x->stride[1] * lines->x->channels);
     fused_pass fused, own;
     const int ends = is_fused(&fused, epilogue);
-    for (size_t i = 0; i < here; i += MR, from += MR * apart)
+    const size_t tall = n <= W ? TALL_1 : n <= 2 * W ? TALL_2 : MR;
+    for (size_t i = 0, high; i < here; i += high, from += (ptrdiff_t)high * apart) {
+        high = here - i > MR ? tall : MR;
         for (size_t at = 0, width; at < n; at += width) {
-            const size_t columns = smallest(width = panel_width(n - at), n - at), rows = smallest(MR, here - i);
-            const int away = rows < MR || columns % W || (epilogue && epilogue->takes_result && !ends);
+            const size_t columns = smallest(width = panel_width(n - at), n - at), rows = smallest(high, here - i);
+            const int away = rows < high || columns % W || (epilogue && epilogue->takes_result && !ends);
             const fused_pass *last = ends && !away ? &own : NULL;
             float *to = out + i * step + at, *made = away ? spare : to;
-            const size_t next = away ? NR : step;
+            const size_t next = away ? width : step;
             if (last)
                 own = fused_from(&fused, row + i, at);
+#define COLUMNS_OF(rows, vectors) columns_##vectors##_of_##rows(made, next, from, apart * 4, seen, packed, at, n, k, last)
             if (columns > 2 * W)
-                places_by_columns_3(made, next, from, apart, lines->offsets, packed, at, n, k, last);
-            else if (columns > W)
-                places_by_columns_2(made, next, from, apart, lines->offsets, packed, at, n, k, last);
+                COLUMNS_OF(MR, 3);
+            else if (columns > W) {
+                if (high > MR)
+                    COLUMNS_OF(TALL_2, 2);
+                else
+                    COLUMNS_OF(MR, 2);
+            } else if (high > MR)
+                COLUMNS_OF(TALL_1, 1);
             else
-                places_by_columns_1(made, next, from, apart, lines->offsets, packed, at, n, k, last);
+                COLUMNS_OF(MR, 1);
+#undef COLUMNS_OF
             if (epilogue && !last)
                 finish_block(made, next, epilogue, row + i, at, rows, columns);
             if (away)
-                copy_rows(to, step, spare, NR, rows, columns);
+                copy_rows(to, step, spare, width, rows, columns);
         }
+    }
+}
+
+/* Multiply the first rows of a matrix by a packed right operand of one or two vectors of columns, whole blocks of them. Returns
+ * their number. */
+static size_t narrow_product(float *out, size_t step, const left_rows *x, const float *packed, size_t m, size_t n, size_t k,
+                             const ptir_epilogue *epilogue, float *scratch, ptir_watch *watch)
+{
+    static const int32_t start = 0;
+    const size_t tall = n <= W ? TALL_1 : TALL_2, most = 64 * tall, rows = m / tall * tall;
+    if (tall == MR || n <= FEW || n > 2 * W || k < LONG)
+        return 0;
+    for (size_t i = 0; i < rows && !is_stopped(watch, most * n * k); i += most)
+        line_by_columns(out + i * step, step, &(window_runs){&start, k}, x->a.data + (ptrdiff_t)i * x->a.rows, x->a.rows,
+                        smallest(most, rows - i), packed, n, k, epilogue, i, at_line(scratch));
+    return rows;
 }
 
 /* `vectors` vectors of places and `columns` columns: `out` has the places of a column, then those of the next one. */
@@ -240,9 +297,11 @@ static int conv_of_lines(float *out, size_t step, const left_rows *x, const floa
     const size_t wide = p->places[1], run = p->channels * (has_lines(p) ? p->window[1] : 1);
     const size_t reach = (p->window[1] - 1) * p->dilation[1] + 1, held = p->window[0] * sizeof(ptrdiff_t) / sizeof(float);
     copied_lines lines = {.x = p, .by_phase = n <= FEW && wide >= 2 * n && wide >= MR};
-    const size_t more = lines.by_phase ? ALONG_PLACES * W : MR;
-    if ((!lines.by_phase && (run >= SHORT_RUN || wide < MR)) || block_width(n, NC) != n || p->low[1] < 0)
+    const size_t more = lines.by_phase ? ALONG_PLACES * W : TALL_1;
+    const int is_narrow = MR == 8 && n <= 2 * W && p->window[0] > 1 && has_lines(p);
+    if ((!lines.by_phase && ((run >= SHORT_RUN && !is_narrow) || wide < MR)) || block_width(n, NC) != n || p->low[1] < 0)
         return 0;
+    lines.together = p->dilation[1] == 1 ? p->window[1] * p->channels : p->channels;
     const size_t rest = held + k + 2 * SPARE + 4 * LINE, room = (size_t)MC * KC > rest ? (size_t)MC * KC - rest : 0;
     const size_t runs = room / (p->window[0] * p->channels * p->stride[1]), lost = more + reach / p->stride[1] + 2;
     if (runs < lost + (size_t)W || n == 0)
@@ -267,7 +326,8 @@ static int conv_of_lines(float *out, size_t step, const left_rows *x, const floa
         if (lines.by_phase)
             line_by_places(out + i * step, step, &lines, from, here, packed, n, k, epilogue, i, made, spare);
         else
-            line_by_columns(out + i * step, step, &lines, from, here, packed, n, k, epilogue, i, spare);
+            line_by_columns(out + i * step, step, &(window_runs){lines.offsets, lines.together}, from, (ptrdiff_t)(p->stride[1] * p->channels),
+                            here, packed, n, k, epilogue, i, spare);
     }
     return 1;
 }

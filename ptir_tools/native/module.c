@@ -525,7 +525,8 @@ static int gemv(call *c, PyObject *const *args)
 static int patches_of(ptir_patches *x, const Py_buffer *image, PyObject *geometry, Py_ssize_t first, Py_ssize_t m)
 {
     Py_ssize_t n[11], size = image->itemsize;
-    if (!PyArg_ParseTuple(geometry, "nnnnnnnnnnn", &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], &n[6], &n[7], &n[8], &n[9], &n[10]))
+    int is_finite = 0;
+    if (!PyArg_ParseTuple(geometry, "nnnnnnnnnnn|p", &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], &n[6], &n[7], &n[8], &n[9], &n[10], &is_finite))
         return 0;
     int fits = image->shape[3] == 1 || image->strides[3] == size;
     for (int i = 0; i < 11; i++)
@@ -535,7 +536,7 @@ static int patches_of(ptir_patches *x, const Py_buffer *image, PyObject *geometr
         return fail("the windows do not fit the image");
     *x = (ptir_patches){image->buf, image->strides[0] / size, image->strides[1] / size, image->strides[2] / size,
                         {image->shape[1], image->shape[2]}, {n[0], n[1]}, {n[2], n[3]}, {n[4], n[5]}, {n[6], n[7]}, {n[8], n[9]},
-                        n[10], image->shape[3] / n[10]};
+                        n[10], image->shape[3] / n[10], is_finite};
     return 1;
 }
 
@@ -543,8 +544,8 @@ static int patches_of(ptir_patches *x, const Py_buffer *image, PyObject *geometr
 PyDoc_STRVAR(conv_doc,
              "conv(out, x, packed, geometry, first, scratch, epilogue=None): places [first, first + m) of a convolution. out is [m, groups, n], x is\n"
              "[batch, height, width, channels], both of f32 with the last axis in order; packed has a right operand as pack makes it\n"
-             "for each group. geometry: places, window, strides, dilation, low padding (two each), groups. epilogue: as of gemm, on\n"
-             "[m, groups * n].");
+             "for each group. geometry: places, window, strides, dilation, low padding (two each), groups; and True if all weights\n"
+             "are known to be finite. epilogue: as of gemm, on [m, groups * n].");
 
 static void run_conv(const call *c, ptir_watch *watch)
 {

@@ -79,6 +79,23 @@ PTIR_INLINE void transpose_blocks(uint32_t *out, ptrdiff_t stride, const uint32_
     transpose_edge(out + (ptrdiff_t)tall * stride, stride, from + tall, step, m - tall, n);
 }
 
+/* Fewer than SIDE dense columns, as the channels of an image: whole vectors are stored, of which the next store overwrites the
+ * rest. Returns the rows that are done. */
+static size_t transpose_few(uint32_t *out, const uint32_t *from, ptrdiff_t step, size_t m, size_t n)
+{
+    size_t i = 0;
+    const void *columns[SIDE];
+    uint32_t rows[SIDE * SIDE];
+    for (; (i + SIDE - 1) * n + SIDE <= m * n; i += SIDE) {
+        for (size_t k = 0; k < SIDE; k++)
+            columns[k] = from + i + (ptrdiff_t)smallest(k, n - 1) * step;
+        transpose8_from(rows, SIDE, columns, 0);
+        for (size_t k = 0; k < SIDE; k++) /* in this order */
+            *(words *)(out + (i + k) * n) = *(const words *)(rows + k * SIDE);
+    }
+    return i;
+}
+
 static void transpose(uint32_t *out, ptrdiff_t stride, const uint32_t *from, ptrdiff_t step, size_t m, size_t n, int streams)
 {
     if (streams && (uintptr_t)out % 64 == 0 && stride % 16 == 0)
@@ -89,8 +106,12 @@ static void transpose(uint32_t *out, ptrdiff_t stride, const uint32_t *from, ptr
 
 static void transpose_stack(ptir_transposed to, ptir_transposed from, size_t batch, size_t m, size_t n, int streams)
 {
-    for (size_t b = 0; b < batch; b++)
-        transpose(to.data + (ptrdiff_t)b * to.batch, to.step, from.data + (ptrdiff_t)b * from.batch, from.step, m, n, streams);
+    for (size_t b = 0; b < batch; b++) {
+        uint32_t *out = to.data + (ptrdiff_t)b * to.batch;
+        const uint32_t *x = from.data + (ptrdiff_t)b * from.batch;
+        const size_t done = n < SIDE && to.step == (ptrdiff_t)n ? transpose_few(out, x, from.step, m, n) : 0;
+        transpose(out + done * n, to.step, x + done, from.step, m - done, n, streams);
+    }
     store_fence();
 }
 

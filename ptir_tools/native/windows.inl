@@ -5,12 +5,6 @@ enum { BLOCK_X = 6, SPAN = 2 };
 
 /* Fast path for weighted windows of 3 or 5 taps per line, stride 1 or 2 and at most MOST_LINES lines: up to NEAR places at once. */
 enum { NEAR = 8, MOST_TAPS = 5, MOST_LINES = 8 };
-#if defined(__GNUC__)
-#define UNROLLED_WIDE _Pragma("GCC unroll 20")
-#else
-#define UNROLLED_WIDE
-#endif
-
 enum { LARGEST_VALUE = 16 }; /* the kind of a maximum in which the order of zeros does not matter */
 
 /* Combine the accumulator with one more element. */
@@ -149,7 +143,7 @@ PTIR_INLINE void neighbors_of(float *out, size_t step, const window_line *seen, 
         *(floats *)(out + (size_t)i * step) = sum[i];
 }
 
-/* Whole vectors of `width` channels, for `count` places, at most NEAR. */
+/* `width` channels, at least W, for `count` places, at most NEAR. The last vector may begin in the one before it. */
 #define NEAR_PLACES(taps, stride)                                                                                      \
     static PTIR_NOINLINE void near_##taps##_##stride(float *out, size_t step, const window_line *seen, size_t lines, int first, int last, \
                                                   const float *weights, size_t n, size_t width, size_t count, const fused_pass *ends) \
@@ -167,8 +161,10 @@ PTIR_INLINE void neighbors_of(float *out, size_t step, const window_line *seen, 
     }
 #define COUNTED(count, taps, stride)                                                                                   \
     case count:                                                                                                        \
-        for (size_t c = 0; c + W <= width; c += W)                                                                     \
-            neighbors_of(out + c, step, seen, lines, first, last, weights + c, n, c, ends, count, taps, stride);       \
+        for (size_t c = 0, at; c < width; c += W) {                                                                    \
+            at = smallest(c, width - W);                                                                               \
+            neighbors_of(out + at, step, seen, lines, first, last, weights + at, n, at, ends, count, taps, stride);    \
+        }                                                                                                              \
         break;
 NEAR_PLACES(3, 1)
 NEAR_PLACES(3, 2)
@@ -193,7 +189,8 @@ PTIR_INLINE void channels_of(float *out, size_t step, const ptir_patches *x, con
 PTIR_INLINE void near_block(float *out, size_t step, const ptir_patches *x, const float *image, ptrdiff_t top, size_t j, size_t here,
                             const float *weights, size_t n, size_t c, size_t end, const ptir_epilogue *epilogue, const fused_pass *fused, size_t row)
 {
-    const size_t lines = x->window[0], rest = end - (end - c) % W, width = rest - c;
+    /* An epilogue that reads what it overwrites may be applied only once. */
+    const size_t lines = x->window[0], rest = epilogue->takes_result ? end - (end - c) % W : end, width = rest - c;
     const ptrdiff_t stride = (ptrdiff_t)x->stride[1], left = (ptrdiff_t)j * stride - x->low[1], room = (ptrdiff_t)x->extent[1] - left;
     const int taps = (int)x->window[1], elements = ((int)here - 1) * (int)stride + taps;
     const int first = left < 0 ? (int)-left : 0, last = room < elements ? (int)room : elements;

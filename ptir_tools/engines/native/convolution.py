@@ -226,6 +226,8 @@ def into(
         image = wide
     image, geometry = windows_over(image, found, shop, steps)
     packed = weights(found, look, shop, steps)
+    is_constant = constant(found.dot.operands[1 - found.side]) is not None
+    geometry += (is_constant and packed.size > 0 and bool(np.isfinite([packed.min(), packed.max()]).all()),)
 
     def written(rows: slice, out: Array, room: Array, epilogue: Epilogue) -> list[Step]:
         if found.is_depthwise:

@@ -375,9 +375,23 @@ for groups, each, n, stride, low in itertools.product((1, 3), (1, 5, 8, 300), (1
         native.conv(ended, x, packed, geometry, first, room, epilogue)
         one_by_one = np.maximum(out[first : first + 13] + row.reshape(ended.shape), 0) * row.reshape(ended.shape)
         assert (ended == one_by_one).all(), geometry
+        whole = np.full_like(ended, np.nan)
+        native.conv(whole, x, packed, (*geometry, True), first, room)  # finite weights: padding is left out, with the same bits
+        assert (whole == out[first : first + 13]).all(), geometry
     patches = seen.reshape(m, groups, each, 9).swapaxes(2, 3).reshape(m, groups, 9 * each)
     bound = 1e-5 * np.einsum("mgk,gkn->mgn", abs(patches), abs(w)) + 1e-30
     assert (abs(out - np.einsum("mgk,gkn->mgn", patches, w)) <= bound).all(), geometry
+# Lines of places that are a multiple of 7: with finite weights whole blocks of padding are left out.
+for (high, wide), each, n in itertools.product(((7, 7), (14, 14), (3, 21), (9, 16)), (8, 100), (16, 31, 48, 300, 530)):
+    x, w = rng.standard_normal((2, high, wide, each)).astype(np.float32), rng.standard_normal((9 * each, n)).astype(np.float32)
+    packed, out = np.empty(native.packed_size(w), np.float32), np.full((2, 2 * high * wide, 1, n), np.nan, np.float32)
+    native.pack(packed, w)
+    for is_finite in (False, True):
+        native.conv(out[int(is_finite)], x, packed, (high, wide, 3, 3, 1, 1, 1, 1, 1, 1, 1, is_finite), 0, room)
+    assert (out[0] == out[1]).all(), (high, wide, each, n)
+    seen = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))), (3, 3), (1, 2)).astype(float)
+    patches = np.moveaxis(seen, 3, 5).reshape(-1, 9 * each)
+    assert (abs(out[1, :, 0] - patches @ w) <= 1e-5 * (abs(patches) @ abs(w))).all(), (high, wide, each, n)
 for channels, stride, low in itertools.product((1, 15, 16, 17, 33, 144), (1, 2), (0, 1)):
     x = rng.standard_normal((2, 7, 11, channels)).astype(np.float32)
     w = rng.standard_normal((9, channels)).astype(np.float32)

@@ -450,3 +450,15 @@ def test_steps_linked_give_what_steps_one_by_one_give():
         np.testing.assert_array_equal(found[0]["r"], other["r"])
     e = np.exp(inputs["x"].astype(float))
     np.testing.assert_allclose(found[0]["r"], (e[inputs["i"]] / e.sum(0)).T, rtol=1e-6)
+
+
+@pytest.mark.parametrize("channels", range(1, 9))
+@pytest.mark.parametrize(("high", "wide"), [(3, 5), (33, 67), (1, 100), (64, 64)])
+def test_images_with_few_channels_are_transposed(channels: int, high: int, wide: int) -> None:
+    """Whole vectors are stored over the rows that come next, but never over what was written before."""
+    g = ptir.Graph()
+    x = g.input("x", "f32", [2, channels, high, wide])
+    made = g.returns(x.transpose([0, 2, 3, 1]).reshape([2 * high * wide * channels]).named("y"))
+    given = np.arange(2 * channels * high * wide, dtype=np.float32).reshape(2, channels, high, wide)
+    found = ptir.run(made, {"x": given}, engine="native", threads=1)["y"]
+    np.testing.assert_array_equal(found, given.transpose(0, 2, 3, 1).ravel())

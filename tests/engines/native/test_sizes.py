@@ -226,10 +226,10 @@ def test_products_with_parts_of_one_weight(seed: int) -> None:
         m = int(rng.choice([1, 3, 8, 23, 24, 40, 100]))
         how = rng.integers(7)
         if how == 0:  # a part by columns
-            at = int(rng.choice([0, 1, w.shape[1] - wide]))
+            at = int(rng.choice([0, min(1, w.shape[1] - wide), w.shape[1] - wide]))
             right, own = weight.slice([0, at], [len(w), wide]), w[:, at : at + wide]
         elif how == 1:  # a part by rows
-            at = int(rng.choice([0, 1, len(w) - deep]))
+            at = int(rng.choice([0, min(1, len(w) - deep), len(w) - deep]))
             right, own = weight.slice([at, 0], [deep, w.shape[1]]), w[at : at + deep]
         elif how == 2:
             right, own = weight.transpose([1, 0]), w.T
