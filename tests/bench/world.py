@@ -1,11 +1,11 @@
 """`python -m tests.bench world DIR [-t N] [NAME…]`: every `.onnx` file of a folder next to ONNX Runtime, OpenVINO and torch, with
 N threads each, 1 by default. Names choose files by a part of theirs.
 
-A line per model: the least time of the best peer over ours, and of each peer; ours; our import and first run in seconds; the nodes
-of the file and of what `opt --to onnx` makes of it, and the time of ONNX Runtime on the file over that on the result. Runs take
-turns. One thread is measured in CPU time, several by the clock. torch runs the exported program in `NAME.pt2` beside the file, if
-there is one. Extents that are no numbers, and inputs, are those of `python -m tests.suites world`; random ones where ONNX Runtime
-does not take the file. `!` marks outputs that are not those of the first peer, in the order of the columns, within the tolerance.
+A line per model: the least time of the best peer over ours, and of each peer; our time; our import and first run in seconds; the
+nodes of the file and of what `opt --to onnx` makes of it, and the time of ONNX Runtime on the file over that on the result. Runs
+take turns. One thread is measured in CPU time, several by the clock. torch runs the exported program in `NAME.pt2` beside the
+file, if there is one. Extents that are no numbers, and inputs, are those of `python -m tests.suites world`; random ones where
+ONNX Runtime does not take the file. `!` marks outputs that are not those of the first peer, in the order of the columns.
 """
 
 from __future__ import annotations
