@@ -1,5 +1,6 @@
 """`python -m tests.bench._networks DIR [NAME…]`: writes the networks that docs/engines.md compares, for `tests.bench world`: each
-as NAME.onnx and, for torch, NAME.pt2. Weights and inputs are random. Needs torch, onnxscript, torchvision, transformers, diffusers.
+as NAME.onnx and, for torch, NAME.pt2. Weights and inputs are random. It needs torch, onnxscript, torchvision, transformers and
+diffusers.
 """
 
 import sys

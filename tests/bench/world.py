@@ -75,7 +75,8 @@ def by_openvino(file: Path, inputs: Arrays, threads: int) -> Call:
 
     def call() -> Sequence[Any]:
         request.infer()
-        return [request.get_output_tensor(i).data for i in range(len(compiled.outputs))]
+        found = [request.get_output_tensor(i).data for i in range(len(compiled.outputs))]
+        return [x.view(np.int16) if is_short and x.dtype == np.float16 else x for x in found]  # bf16, as the bits of f16
 
     return call
 
