@@ -149,9 +149,9 @@ def measured(path: Path, options: str) -> Iterator[str]:
         yield theirs
         floats = ptir.compile(plain, threads=1)
         calls = [lambda: ours(rest[0]), lambda: floats(rest[0]), *([call] if call else [])]
-        _, faster, *by = timed(*calls)
-        yield f"{1 / faster:.2f}"
-        yield f"{1 / by[0]:.2f}" if by else "-"
+        mine, wide, *by = timed(1, *calls)
+        yield f"{wide / mine:.2f}"
+        yield f"{by[0] / mine:.2f}" if by else "-"
 
 
 def main(arguments: Sequence[str]) -> None:
