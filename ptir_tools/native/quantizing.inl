@@ -25,8 +25,12 @@ PTIR_INLINE ints some_sums(const int32_t *from, size_t count)
         return x;
     if (count >= W)
         return *(const ints *)from;
+#if HAS_SCALING
+    return (ints)_mm512_maskz_loadu_epi32((__mmask16)((1u << count) - 1), from);
+#else
     memcpy(&x, from, count * sizeof *from);
     return x;
+#endif
 }
 
 /* Round small numbers to integers. `*far` becomes the largest distance to the rounded integer seen so far. */
@@ -124,10 +128,11 @@ PTIR_INLINE floats operand_of(const ptir_sum_step *s, size_t row, size_t column,
     if (count >= W)
         x = *(const vector_of_bytes *)((const int8_t *)s->data + at);
     else
-        memcpy(&x, (const int8_t *)s->data + at, count);
 #if HAS_SCALING
+        x = (vector_of_bytes)_mm_maskz_loadu_epi8((__mmask16)((1u << count) - 1), (const int8_t *)s->data + at);
     const ints n = (ints)(kind == PTIR_SI8 ? _mm512_cvtepi8_epi32((__m128i)x) : _mm512_cvtepu8_epi32((__m128i)x));
 #else
+        memcpy(&x, (const int8_t *)s->data + at, count);
     ints n;
     if (kind == PTIR_SI8)
         n = __builtin_convertvector(x, ints);
@@ -199,11 +204,26 @@ PTIR_INLINE void divide_some(floats *x, int vectors, float y, int rounds)
     }
 }
 
+/* Store the first `count` elements of a vector: as f32, or as bytes between `low` and `high`; NaN is 0. */
+PTIR_INLINE void store_some(void *to, floats x, size_t count, char kind, float low, float high)
+{
+    const floats number = between(pick(x == x, x, all(0.0f)), all(low), all(high));
+    const ints whole = __builtin_convertvector(number, ints);
 #if HAS_SCALING
-PTIR_INLINE vector_of_bytes bytes_of_ints(ints x) { return (vector_of_bytes)_mm512_cvtepi32_epi8((__m512i)x); }
+    const __mmask16 some = (__mmask16)(count >= W ? 0xffff : (1u << count) - 1);
+    if (kind == 'f')
+        _mm512_mask_storeu_ps(to, some, (__m512)x);
+    else
+        _mm512_mask_cvtepi32_storeu_epi8(to, some, (__m512i)whole);
 #else
-PTIR_INLINE vector_of_bytes bytes_of_ints(ints x) { return __builtin_convertvector(x, vector_of_bytes); }
+    const vector_of_bytes made = __builtin_convertvector(whole, vector_of_bytes);
+    const size_t here = smallest(W, count);
+    if (kind == 'f')
+        memcpy(to, &x, here * sizeof(float));
+    else
+        memcpy(to, &made, here);
 #endif
+}
 
 /* The steps in f32 on up to SOME_SUMS sums of a row. */
 PTIR_INLINE void step_sums(void *out, const int32_t *sums, const int32_t *added, const ptir_quantizing *q, size_t row, size_t column,
@@ -256,22 +276,8 @@ PTIR_INLINE void step_sums(void *out, const int32_t *sums, const int32_t *added,
 #undef EVERY_SUM
 #undef OF_KIND
 #undef EACH
-    for (int v = 0; v < vectors; v++) {
-        const size_t here = smallest(W, LEFT(v));
-        if (q->to == 'f') {
-            if (here == W)
-                *(floats *)((float *)out + v * W) = x[v];
-            else
-                memcpy((float *)out + v * W, &x[v], here * sizeof(float));
-            continue;
-        }
-        const floats number = between(pick(x[v] == x[v], x[v], all(0.0f)), all(q->low), all(q->high));
-        const vector_of_bytes made = bytes_of_ints(__builtin_convertvector(number, ints));
-        if (here == W)
-            *(vector_of_bytes *)((int8_t *)out + v * W) = made;
-        else
-            memcpy((int8_t *)out + v * W, &made, here);
-    }
+    for (int v = 0; v < vectors; v++)
+        store_some((char *)out + (size_t)v * W * (q->to == 'f' ? sizeof(float) : 1), x[v], LEFT(v), q->to, q->low, q->high);
 #undef LEFT
 }
 
