@@ -96,7 +96,8 @@ ROOMS: dict[str, tuple[Part, ...]] = {
               "plan/plan plan/views plan/order plan/exact plan/files engines/memory engines/native/loops"),
     ),
     "hazards": (
-        _part(f"{_D}/pto/order/hazards.py {_D}/pto/order/traces.py {_D}/pto/memory/windows.py {_D}/pto/run/machine.py"
+        _part(f"{_D}/pto/order/hazards.py {_D}/pto/order/traces.py {_D}/pto/order/values.py {_D}/pto/memory/windows.py"
+              f" {_D}/pto/run/machine.py"
               f" {_D}/pto/order/decisions.py {_D}/pto/memory/places.py {_D}/pto/order/signals.py {_D}/pto/carried.py",
               "pto/dependences pto/hazards pto/order pto/passes pto/assembly pto/run pto/machine pto/timeline"),
         _part(f"{_D}/pto/order/dependences.py",

@@ -16,7 +16,8 @@ from ptir_tools.convert.ptir_to_pto.operands import (
     tensor_of,
 )
 from ptir_tools.convert.ptir_to_pto.outline import values_of
-from ptir_tools.convert.ptir_to_pto.preparation import COMPARISONS, Lost, Preparation
+from ptir_tools.convert.ptir_to_pto.parts import COMPARISONS
+from ptir_tools.convert.ptir_to_pto.preparation import Lost, Preparation
 from ptir_tools.convert.ptir_to_pto.values import number
 from ptir_tools.core.dtypes import SI32
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value, operand_type

@@ -29,7 +29,8 @@ from ptir_tools.dialects.pto.ops.memory import is_load, touches_memory
 from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, State, advanced
 from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Number, TooManyConditions
 from ptir_tools.dialects.pto.order.hazards import HazardAnalysis, HazardWalk, Task, TaskAccess, merged_clock, walks
-from ptir_tools.dialects.pto.order.traces import Alternatives, Role
+from ptir_tools.dialects.pto.order.traces import Role
+from ptir_tools.dialects.pto.order.values import Alternatives
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of, pipes_of_barrier
 from ptir_tools.dialects.pto.structure import is_barrier, is_loop, is_sync, tiles_of, value_of
 from ptir_tools.dialects.pto.targets import Target, target_of

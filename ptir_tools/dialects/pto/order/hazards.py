@@ -30,7 +30,8 @@ from ptir_tools.dialects.pto.memory.windows import Access, Windows, on_chip, on_
 from ptir_tools.dialects.pto.ops.memory import accessed_tile, is_load
 from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, Pipes, State, join
 from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Decisions, Number, Undecided
-from ptir_tools.dialects.pto.order.traces import Alternatives, Case, Iterations, Role, Walk
+from ptir_tools.dialects.pto.order.traces import Case, Iterations, Role, Walk
+from ptir_tools.dialects.pto.order.values import Alternatives
 from ptir_tools.dialects.pto.pipes import PIPES, asynchronous, pipes_of_barrier
 from ptir_tools.dialects.pto.structure import callees, is_assign, is_barrier, is_sync, own_assignments, tile_type, value_of
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, target_of

@@ -18,16 +18,17 @@ from math import lcm
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import I1
-from ptir_tools.core.ir import Function, Op, Operand, Region, Value, operand_type
+from ptir_tools.core.ir import Function, Op, Region, Value, operand_type
 from ptir_tools.core.limits import current
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.typed import Any
-from ptir_tools.dialects.pto.affine import Linear, Natural, atom, constant, linear, most_of, natural, number, parts
+from ptir_tools.dialects.pto.affine import Linear, Natural, atom, constant, linear, most_of, natural, number
 from ptir_tools.dialects.pto.memory.windows import Access, accessed, composed, whole
 from ptir_tools.dialects.pto.ops.memory import is_load, memory_of, touches_memory
 from ptir_tools.dialects.pto.order.clocks import State
-from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Decisions, Number, TooManyConditions
+from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Number, TooManyConditions
 from ptir_tools.dialects.pto.order.evolution import Accesses, Evolutions, accesses_of
+from ptir_tools.dialects.pto.order.values import Alternatives, BlockValue, Values
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of
 from ptir_tools.dialects.pto.structure import callees, is_assign, is_barrier, is_for
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType, is_integer, scalar_dtype
@@ -36,9 +37,7 @@ MAX_CALL_DEPTH = 16  # calls within calls
 MAX_CASES = 36  # of what parameters may be
 MAX_ITERATIONS = 64  # iterations of a loop that is not followed to its end
 
-Alternatives = tuple[tuple[Number, Any], ...]  # what a value may be, each with its condition
 Iterations = tuple[tuple[Op, int], ...]  # the loops around an op, with the number of the iteration
-BlockValue = tuple[Any, Linear | None]  # options or a condition, and the expression of an index
 _Exit = tuple[Number, State, list[BlockValue]]  # where a loop ends unless a condition holds, and its results there
 
 Case = dict[Value, Linear]
@@ -96,24 +95,17 @@ class Stopped(Exception):
     """An execution ends here with an error: an address or index is negative."""
 
 
-class Walk:
+class Walk(Values):
     """Follows the ops of a function. A subclass defines the effect of tile ops and the state at forks and joins."""
 
     def __init__(self, program: Program) -> None:
-        self.program = program
+        super().__init__(program)
         self.unrolled = current().unrolled  # ops that are followed one by one
-        loops = (op for f in program.functions for op in filter(is_for, f.ops()))
-        self.counters = {op.regions[0].params[0]: op for op in loops}
-        self.decisions = Decisions()
         self.path_condition: Number = ALWAYS  # under which the next op runs
-        self.known: dict[Operand, Any] = {}  # options of tiles, events and memrefs; the condition that an i1 is
-        self.index: dict[Value, Linear] = {}
-        self.atoms: dict[object, Linear] = {}  # opaque results, by op and operands
         self.enclosing = Region()  # the function that is followed
         self.touched: dict[Region, Accesses] = {}  # by function
         self.exposed = False  # whether callers may have running ops
         self.depth = 0
-        self.nesting = 0  # loops and calls around the next op
         self.iterations: Iterations = ()
         self.branches = 0  # around the next op
         self.max_window = 0  # the most iterations that a loop was followed for
@@ -188,25 +180,6 @@ class Walk:
                 self.simple_op(op)
         return [self.block_value(x) for x in block.results]
 
-    def block_value(self, x: Operand) -> BlockValue:
-        t = operand_type(x)
-        if t.__class__ in (TileType, EventType, MemRefType):
-            return self.options(x), None
-        if scalar_dtype(t) is I1:
-            return self.condition(x), None
-        return None, linear(x, self.index) if is_integer(t) else None
-
-    def bind(self, v: Value, passed: BlockValue) -> None:
-        self.known[v] = passed[0]
-        if passed[1] is not None:
-            self.index[v] = passed[1]
-        elif is_integer(v.type):
-            self.index[v] = atom(Value(v.type, v.name))
-
-    def options(self, x: Operand) -> Alternatives:
-        """The tiles, events or memrefs that a value may be, each with its condition."""
-        return self.known.get(x) or ()
-
     def simple_op(self, op: Op) -> None:
         for v in op.results:
             if (dtype := scalar_dtype(v.type)) is None:
@@ -218,77 +191,6 @@ class Walk:
         role = role_of(op)
         if role.tile_op or role.events or role.tiles or is_barrier(op):
             self.step(op, role)
-
-    def number(self, v: Value) -> None:
-        """Update the expression of an index value. An opaque one is a new unknown in each iteration."""
-        again = self.index.pop(v, None) is not None
-        x: Operand = v
-        if v.op is not None and v.op.defn.short == "select" and isinstance(chosen := self.condition(v.op.operands[0]), int):
-            x = v.op.operands[1 if chosen else 2]
-        expression = linear(x, self.index)
-        if expression.terms != {v: 1} or expression.const:
-            self.index[v] = expression
-        elif v.op is not None and v.op.defn.is_pure and all(is_integer(operand_type(y)) for y in v.op.operands):
-            parts = [linear(y, self.index) for y in v.op.operands]
-            key = v.op.defn, v.op.attrs, *parts
-            if (made := self.atoms.get(key)) is None:  # equal for equal operands
-                self.atoms[key] = made = atom(self.fresh_value(v))
-            self.index[v] = made
-        elif self.nesting:
-            self.index[v] = atom(self.fresh_value(v) if again else v)
-
-    def fresh_value(self, v: Value) -> Value:
-        """A copy of a value, as the unknown of this iteration."""
-        return Value(v.type, v.name, v.op)
-
-    # Conditions
-
-    def condition(self, x: Operand) -> Number:
-        """The condition that is the value of an i1."""
-        if not isinstance(x, Value):
-            return int(any(x.data or b"")) if hasattr(x, "data") else self.decisions.fresh()
-        if (found := self.known.get(x)) is None:
-            self.known[x] = found = self.decisions.fresh()
-        return found
-
-    def condition_of(self, op: Op) -> Number:
-        """The condition that is the result of an op."""
-        short, d = op.defn.short, self.decisions
-        if short == "constant":
-            return int(any(op.attr("value").data or b""))
-        if short in ("andi", "ori", "xori", "select"):
-            a, b, *rest = [self.condition(x) for x in op.operands]
-            if short == "andi":
-                return d.both(a, b)
-            return d.either(a, ALWAYS if short == "ori" else d.negated(b) if short == "xori" else b, rest[0] if rest else b)
-        if short == "cmpi" and is_integer(operand_type(op.operands[0])):
-            return self.comparison(op.attr("predicate").lstrip("s"), *[linear(x, self.index) for x in op.operands])
-        return d.fresh()
-
-    def comparison(self, predicate: str, a: Linear, b: Linear) -> Number:
-        if predicate in ("lt", "gt"):
-            return self.positive(b - a if predicate == "lt" else a - b)
-        if predicate in ("le", "ge"):
-            return self.decisions.negated(self.positive(a - b if predicate == "le" else b - a))
-        if predicate not in ("eq", "ne"):
-            return self.decisions.fresh()
-        least, more = self.positive(a - b + number(1)), self.positive(a - b)
-        equal = self.decisions.both(least, self.decisions.negated(more))
-        return equal if predicate == "eq" else self.decisions.negated(equal)
-
-    def positive(self, x: Linear) -> Number:
-        """The condition that `x` is greater than 0."""
-        if not x.terms:
-            return int(x.const > 0)
-        most, less = most_of(x, self.counters), most_of(x * -1, self.counters)
-        if most is not None and most <= 0:
-            return NEVER
-        if less is not None and less < 0:
-            return ALWAYS
-        sign, key = _signed_terms(x)
-        if sign > 0:
-            return self.decisions.above(key, -x.const)
-        return self.decisions.negated(self.decisions.above(key, x.const - 1))
 
     # Memory
 
@@ -304,10 +206,6 @@ class Walk:
     def touched_extents(self, op: Op) -> Alternatives:
         """The extents that a load or store may touch, each with its condition."""
         raise NotImplementedError
-
-    def value(self, x: Operand) -> Linear:
-        """The expression of an index."""
-        return linear(x, self.index)
 
     def view(self, op: Op) -> None:
         views = self.options(op.operands[0])
@@ -338,28 +236,6 @@ class Walk:
         self.restore(state)
         for v, value in zip(op.results, values, strict=True):
             self.bind(v, value)
-
-    def unknown_value(self, v: Value) -> BlockValue:
-        """A value of which nothing is known."""
-        return (self.decisions.fresh() if scalar_dtype(v.type) is I1 else None), None
-
-    def merged_value(self, condition: Number, a: BlockValue, b: BlockValue) -> BlockValue:
-        """The value that is `a` where the condition holds, else `b`."""
-        d = self.decisions
-        index = a[1] if a[1] is not None and b[1] is not None and a[1] == b[1] else None
-        if a[0] is b[0]:
-            return a[0], index
-        if not isinstance(a[0], tuple) and not isinstance(b[0], tuple):
-            return d.either(condition, a[0], b[0]), None
-        sides = ((condition, a[0] or ()), (d.negated(condition), b[0] or ()))
-        options: dict[object, Number] = {}
-        for when, side in sides:
-            for own, x in side:
-                w = d.both(when, own)
-                if w != NEVER:
-                    before = options.get(x)
-                    options[x] = w if before is None else d.either(before, ALWAYS, w)
-        return tuple([(w, x) for x, w in options.items()]), None
 
     def for_loop(self, op: Op) -> None:
         lower, upper, step = (linear(x, self.index) for x in op.operands[:3])
@@ -555,13 +431,6 @@ _HANDLERS: dict[str, Callable[[Any, Op], None]] = {
     "scf.if": Walk.branch,
     "func.call": lambda walk, op: walk.call(op),
 }
-
-
-def _signed_terms(x: Linear) -> tuple[int, frozenset[tuple[Value, int]]]:
-    """The sign of the first value's term, and the terms multiplied by it."""
-    first = min(x.terms, key=id)
-    sign = 1 if x.terms[first] > 0 else -1
-    return sign, frozenset(parts(x * sign))
 
 
 # How long a loop is followed
