@@ -66,7 +66,7 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     exact = work_dtype(op) is F32 and not tensor_of(op).dtype.is_integer
     if exact and min(height, width) == 1:
         return vectors.product(op, ins, out, int(height > 1), shop)
-    packs = not batch and height > 1 and width >= at.few and depth and is_constant(op.operands[1])
+    packs = not batch and min(height, width) > 1 and depth and is_constant(op.operands[1])
     few = min(height, width) < at.few or (height < at.some and width * depth >= at.large_matrix)
     if not exact or (few and not packs):
         return numpy_engine.builder(op)(op, ins, outs, shop)

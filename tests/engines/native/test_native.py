@@ -462,3 +462,18 @@ def test_images_with_few_channels_are_transposed(channels: int, high: int, wide:
     given = np.arange(2 * channels * high * wide, dtype=np.float32).reshape(2, channels, high, wide)
     found = ptir.run(made, {"x": given}, engine="native", threads=1)["y"]
     np.testing.assert_array_equal(found, given.transpose(0, 2, 3, 1).ravel())
+
+
+def test_constant_operands_of_few_columns_are_not_for_blas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threads of BLAS would spin beside those of the engine after each call."""
+    text = """func @f(%x: tensor<f32, 64x8>) -> tensor<f32, 64x2> {{
+  %w = constant() value[dense<{}>] -> tensor<f32, 8x2>
+  %y = dot_general(%x, %w) contract_lhs[1] contract_rhs[0] -> tensor<f32, 64x2>
+  return %y
+}}
+"""
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((64, 8)).astype(np.float32), rng.standard_normal((8, 2)).astype(np.float32)
+    monkeypatch.setattr(np, "matmul", None)
+    (y,) = ptir.run(ptir.read(text.format(w.tolist())), {"x": x}, engine="native").values()
+    np.testing.assert_allclose(y, (x[:, :, None] * w).sum(1), rtol=1e-5, atol=1e-6)
