@@ -3,7 +3,7 @@ N threads each, 1 by default. Names choose files by a part of theirs.
 
 A line per model: the least time of the best peer over ours, and of each peer; our time; our import and first run in seconds; the
 nodes of the file and of what `opt --to onnx` makes of it, and the time of ONNX Runtime on the file over that on the result. Runs
-take turns. One thread is measured in CPU time, several by the clock. torch runs the exported program in `NAME.pt2` beside the
+take turns. One thread is measured in CPU time, several by the clock. torch runs the exported program in `NAME.pt2` next to the
 file, if there is one. Extents that are no numbers, and inputs, are those of `python -m tests.suites world`; random ones where
 ONNX Runtime does not take the file. `!` marks outputs that are not those of the first peer, in the order of the columns.
 """
@@ -82,7 +82,7 @@ def by_openvino(file: Path, inputs: Arrays, threads: int) -> Call:
 
 
 def by_torch(file: Path, inputs: Arrays, threads: int) -> Call:
-    """A call of torch on the program beside the file, images with their channels last."""
+    """A call of torch on the program next to the file, images with their channels last."""
     import torch
 
     torch.set_num_threads(threads)

@@ -85,7 +85,7 @@ def quantized(program: Program, path: Path | str, options: str = "") -> tuple[Pr
 
 
 def error(lines: list[str]) -> float:
-    """The largest error that is told."""
+    """The largest error that is reported."""
     return max(float(line.split(" off by ")[1].split()[0]) for line in lines if " off by " in line)
 
 

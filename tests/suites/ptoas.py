@@ -1,6 +1,6 @@
 """`ptoas DIR`: files in the assembler's text: whether they verify, and what flags, barriers and bytes each side needs.
 
-`--assembler 'COMMAND {source} {output}'` writes C++ of a file, with flags of its own. The counts of its text are printed beside
+`--assembler 'COMMAND {source} {output}'` writes C++ of a file, with flags of its own. The counts of its text are printed next to
 those of `--to pto-cpp`, with and without loading ahead. None of the assembler is here.
 """
 

@@ -175,14 +175,10 @@ _CALLS: dict[str, Builder] = {"ptir.tree_ensemble.v1": late("ptir_tools.engines.
 _packed_bytes = late("ptir_tools.engines.native.products", "packed_bytes")
 
 
-def _form(op: Op) -> str:
-    return op.defn.inplace.form if op.defn.inplace is not None else ""
-
-
 def _builder(op: Op) -> Builder:
     if op.defn.traits & CALLS and (builder := _CALLS.get(op.attr("target"))) is not None:
         return builder
-    return _BUILDERS.get(fusion.role(op)) or _FORMS.get(_form(op)) or numpy_engine.builder(op)
+    return _BUILDERS.get(fusion.role(op)) or _FORMS.get(fusion.form(op)) or numpy_engine.builder(op)
 
 
 def _partition(block: Region) -> list[Unit]:
@@ -192,7 +188,7 @@ def _partition(block: Region) -> list[Unit]:
     chains = byte_chains.found(block, uses) if any(map(byte_products.wraps_in_si32, block.body)) else []
     units = fusion.partition(block, chains)
     units = products.joined(byte_products.joined(attention.joined(units, uses), uses), uses)
-    return bands.joined(units, uses) if any(_form(op) == "patches" for op in block.body) else units
+    return bands.joined(units, uses) if any(fusion.form(op) == "patches" for op in block.body) else units
 
 
 class Executable(numpy_engine.Executable):

@@ -108,7 +108,7 @@ class Chain(NamedTuple):
             return name, None, 0.0, 1.0
         rows, columns = out.shape
         x = np.broadcast_to(matrix(look(stage.operand), rows, columns, shop, steps), out.shape)
-        in_order = columns == 1 or x.strides[1] in (0, x.itemsize)
+        in_order = columns == 1 or x.strides[1] == x.itemsize or (x.dtype == np.float32 and not x.strides[1])
         if not in_order or (overlaps(x, out) and not is_same(x, out)):
             steps.append((np.copyto, (copy := shop.scratch_like(x), x)))
             x = copy
@@ -148,12 +148,12 @@ def found(block: Region, uses: fusion.Uses) -> list[Unit]:
             chains.insert(0, made)
             taken.update(made.ops)
     firsts = {made.product[0] for made in chains}
-    free = {made.left.value for made in chains if all(user in firsts for user in uses.users[_read(made)])}
+    free = {x for x in map(_read, chains) if all(user in firsts for user in uses.users[x])}
     units: list[Unit] = []
     gone: set[Op] = set()
     for made in chains:
         moves = made.left.moves
-        before = () if made.left.value not in free or gone.issuperset(moves) else moves
+        before = () if _read(made) not in free or gone.issuperset(moves) else moves
         own = [op for op in (*before, *made.product, *made.ops) if op not in gone]
         units.append(fused(made, own, (*(() if before else moves), *made.again)))
         gone.update(own)
@@ -180,11 +180,11 @@ def _chain(dot: Op, uses: fusion.Uses, taken: Container[Op]) -> Chain | None:
     if not isinstance(first.operands[0], Value):
         return None
     walk = _Walk((dot if conv is None else conv.ops[-1]).result, uses, taken)
-    added = walk.added_row()
+    added = walk.added_row(products.extents(dot)[1])
     if not walk.casts():
         return None
     walk.run()
-    return Chain(dot, conv, _bytes(first.operands[0]), added, tuple(walk.stages), tuple(walk.ops), tuple(walk.again))
+    return Chain(dot, conv, _bytes(first.operands[0], uses), added, tuple(walk.stages), tuple(walk.ops), tuple(walk.again))
 
 
 def _is_alone(conv: Convolution, uses: fusion.Uses) -> bool:
@@ -192,18 +192,14 @@ def _is_alone(conv: Convolution, uses: fusion.Uses) -> bool:
     return conv.groups == 1 and conv.is_natural and all(uses.only(op.result) is not None for op in conv.before)
 
 
-def _bytes(x: Value) -> Bytes:
-    """`x`, or the unsigned bytes from which it is made by subtracting 128."""
+def _bytes(x: Value, uses: fusion.Uses) -> Bytes:
+    """`x`, or the unsigned bytes from which it is made by subtracting 128, if nothing else reads what is between."""
     cast = x.op
-    if cast is None or _form(cast) != "bits" or not isinstance(turned := cast.operands[0], Value):
+    if cast is None or fusion.form(cast) != "bits" or not isinstance(turned := cast.operands[0], Value):
         return Bytes(x, ())
     turn = turned.op
-    if (
-        turn is None
-        or turn.defn.inplace is None
-        or turn.defn.inplace.function != "bitwise_xor"
-        or tensor_of(turn).dtype is not UI8
-    ):
+    is_turn = turn is not None and turn.defn.inplace is not None and turn.defn.inplace.function == "bitwise_xor"
+    if turn is None or not is_turn or tensor_of(turn).dtype is not UI8 or uses.only(turned) is None:
         return Bytes(x, ())
     return Bytes(turn.operands[0], (turn, cast)) if scalar_of(turn.operands[1]) == _HALF else Bytes(x, ())
 
@@ -244,13 +240,15 @@ class _Walk:
         self.x = op.result
         return True
 
-    def added_row(self) -> Array | None:
-        """The constant row that is added to the sums, if there is one."""
+    def added_row(self, columns: int) -> Array | None:
+        """The constant row of so many columns that is added to the sums, if there is one."""
         op = self._next()
-        if op is None or _instruction(op) != "add":
+        if op is None or fusion.instruction(op) != "add":
             return None
-        literal = literal_of(source(op.operands[1]))
-        if literal is None or literal.is_missing or literal.type.count != tensor_type(op.operands[1]).static_shape[-1]:
+        literal, shape = literal_of(source(op.operands[1])), tensor_type(op.operands[1]).static_shape
+        if literal is None or literal.is_missing or literal.type.count != columns:
+            return None
+        if not literal.type.static_shape[-1:] == shape[-1:] == (columns,):
             return None
         self._take(op)
         row: Array = arrays.from_literal(literal).reshape(-1)
@@ -259,7 +257,7 @@ class _Walk:
     def casts(self) -> bool:
         """Whether the integers become f32."""
         op = self._next()
-        return op is not None and _form(op) == "cast" and tensor_type(op.result).dtype is F32 and self._take(op)
+        return op is not None and fusion.form(op) == "cast" and tensor_type(op.result).dtype is F32 and self._take(op)
 
     def follows(self) -> bool:
         """Whether one more op is part of the chain."""
@@ -272,8 +270,8 @@ class _Walk:
             return self._take(op)
         if fusion.role(op) != "map":
             return False
-        name, shape = _instruction(op), tensor_type(self.x).static_shape
-        if _form(op) == "cast":
+        name, shape = fusion.instruction(op), tensor_type(self.x).static_shape
+        if fusion.form(op) == "cast":
             name = ROUNDING.get(tensor_type(op.result).dtype, "")
             return tensor_type(op.result).dtype in fusion.BYTES and self._take(op, Stage(name))
         if name == "round_even":
@@ -306,7 +304,7 @@ def _dequantized(name: str, x: Value) -> tuple[list[Op], Stage]:
     zero, scale, y = 0.0, 1.0, x
     for made, wanted in (("mul", "scale"), ("sub", "zero")):
         op = y.op
-        if op is None or _instruction(op) != made or not isinstance(op.operands[0], Value):
+        if op is None or fusion.instruction(op) != made or not isinstance(op.operands[0], Value):
             continue
         if (number := scalar_of(op.operands[1])) is None:
             return [], Stage(name, x)
@@ -314,14 +312,6 @@ def _dequantized(name: str, x: Value) -> tuple[list[Op], Stage]:
         ops.insert(0, op)
         y = op.operands[0]
     cast = y.op
-    if cast is None or _form(cast) != "cast" or tensor_of(cast).dtype not in fusion.BYTES:
+    if cast is None or fusion.form(cast) != "cast" or tensor_of(cast).dtype not in fusion.BYTES:
         return [], Stage(name, x)
     return [cast, *ops], Stage(name, cast.operands[0], zero, scale)
-
-
-def _form(op: Op) -> str:
-    return op.defn.inplace.form if op.defn.inplace is not None else ""
-
-
-def _instruction(op: Op) -> str:
-    return op.defn.kernel.name if op.defn.kernel is not None else ""

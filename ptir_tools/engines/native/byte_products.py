@@ -105,12 +105,8 @@ def _group_after(op: Op, uses: fusion.Uses) -> list[Op]:
     return found
 
 
-def _instruction(op: Op) -> str:
-    return op.defn.kernel.name if op.defn.kernel is not None else ""
-
-
 def _adds(op: Op) -> bool:
-    return _instruction(op) == "add"
+    return fusion.instruction(op) == "add"
 
 
 def _quantizes(op: Op) -> bool:
@@ -126,7 +122,7 @@ def _quantizes(op: Op) -> bool:
 
 def _bounds(op: Op) -> tuple[float, float] | None:
     """The constants between which `op` clamps its other operand, if that is all it does."""
-    name, constants = _instruction(op), [scalar_of(x) for x in op.operands]
+    name, constants = fusion.instruction(op), [scalar_of(x) for x in op.operands]
     if name == "clamp" and None not in constants[1:]:
         return min(constants[1:]), constants[2]
     bounds = [x for x in constants if x is not None]

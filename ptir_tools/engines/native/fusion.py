@@ -131,6 +131,16 @@ def role(op: Op) -> str:
     return op.defn.kernel.role if op.defn.kernel is not None else ""
 
 
+def instruction(op: Op) -> str:
+    """The instruction of `op` in a tile program; empty if it has none."""
+    return op.defn.kernel.name if op.defn.kernel is not None else ""
+
+
+def form(op: Op) -> str:
+    """The form of the step of the NumPy engine; empty if there is none."""
+    return op.defn.inplace.form if op.defn.inplace is not None else ""
+
+
 def shape_of(t: Type) -> Shape:
     """The static shape of a tensor type; nothing for others."""
     return t.static_shape if isinstance(t, TensorType) else ()

@@ -115,11 +115,7 @@ def _is_small(op: Op) -> bool:
 
 def may_end(op: Op) -> bool:
     """Whether `op` may be part of an epilogue, or a view before one."""
-    return fusion.role(op) == "reshape" or (fusion.role(op) == "map" and _instruction(op) in (*ENDING, "clamp"))
-
-
-def _instruction(op: Op) -> str:
-    return op.defn.kernel.name if op.defn.kernel is not None else ""
+    return fusion.role(op) == "reshape" or (fusion.role(op) == "map" and fusion.instruction(op) in (*ENDING, "clamp"))
 
 
 def _with_group_after(found: Product, columns: int, groups: Mapping[Op, fusion.Group], uses: fusion.Uses) -> Product:
@@ -346,7 +342,7 @@ def _first_sums(group: fusion.Group, made: Value, outs: Container[Value]) -> tup
     while len(first) < MOST_SUMS and made not in outs:
         users = [op for op in group.ops for v in op.values() if v is made]
         others = [v for v in users[0].values() if v is not made] if len(users) == 1 else []
-        if len(others) != 1 or others[0] in group.kinds or _instruction(users[0]) != "add":
+        if len(others) != 1 or others[0] in group.kinds or fusion.instruction(users[0]) != "add":
             break
         first[users[0]], made = others[0], users[0].result
     if first and made not in outs and (rest := fusion.grouped([op for op in group.ops if op not in first])) is not None:

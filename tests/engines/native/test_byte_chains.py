@@ -39,7 +39,7 @@ class Network:
         return self.emit(f"broadcast_to(dense<{np.float32(x)}> : tensor<f32>) result_shape[{', '.join(map(str, shape))}]", shape)
 
     def quantized(self, x: str, shape: tuple[int, ...]) -> tuple[str, str, float, int]:
-        """Bytes of `x`, the floats they stand for, the scale and the zero point."""
+        """Bytes of `x`, their floats, the scale and the zero point."""
         scale = float(np.float32(self.rng.uniform(0.01, 0.05)))
         zero = int(self.rng.integers(-20, 20)) + (128 if self.dtype == "ui8" else 0)
         quotient = self.emit(f"div({x}, {self.number(scale, shape)})", shape)
@@ -138,3 +138,83 @@ def test_a_residual_block_is_one_step_for_each_product() -> None:
     units = byte_chains.found(program.main, fusion.Uses(program.main))
     assert [sum(op.defn.short == "dot_general" for op in unit) for unit in units] == [1, 1]
     assert units[1][-1].result in program.main.results
+
+
+PRODUCT = """func @f(%x: tensor<si8, 32x32>, %b: tensor<ui8, 32>) -> {result} {{
+  %w = constant() value[dense<{weights}>] -> tensor<si8, {shape}>
+{ops}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("shape", "result", "ops"),
+    [
+        (  # numbers of rows, as many as there are columns
+            (32, 32),
+            "tensor<f32, 32x32>",
+            """  %p = dot_general(%x, %w) contract_lhs[1] contract_rhs[0] {si32} -> tensor<si32, 32x32>
+  %r = constant() value[dense<{rows}>] -> tensor<si32, 32x1>
+  %s = broadcast_to(%r) result_shape[32, 32] -> tensor<si32, 32x32>
+  %a = add(%p, %s) -> tensor<si32, 32x32>
+  %y = cast(%a) -> tensor<f32, 32x32>
+  return %y""",
+        ),
+        (  # two axes of columns, and numbers of the last one
+            (32, 4, 32),
+            "tensor<f32, 32x4x32>",
+            """  %p = dot_general(%x, %w) contract_lhs[1] contract_rhs[0] {si32} -> tensor<si32, 32x4x32>
+  %r = constant() value[dense<{row}>] -> tensor<si32, 32>
+  %s = broadcast_to(%r) result_shape[32, 4, 32] -> tensor<si32, 32x4x32>
+  %a = add(%p, %s) -> tensor<si32, 32x4x32>
+  %y = cast(%a) -> tensor<f32, 32x4x32>
+  return %y""",
+        ),
+        (  # bytes that are repeated along the columns
+            (32, 32),
+            "tensor<f32, 32x32>",
+            """  %p = dot_general(%x, %w) contract_lhs[1] contract_rhs[0] {si32} -> tensor<si32, 32x32>
+  %c = cast(%p) -> tensor<f32, 32x32>
+  %l = reshape(%b) new_shape[32, 1] -> tensor<ui8, 32x1>
+  %s = broadcast_to(%l) result_shape[32, 32] -> tensor<ui8, 32x32>
+  %d = cast(%s) -> tensor<f32, 32x32>
+  %y = add(%c, %d) -> tensor<f32, 32x32>
+  return %y""",
+        ),
+        (  # unsigned bytes minus 128, which two products read, one of them transposed
+            (32, 32),
+            "(tensor<f32, 32x32>, tensor<f32, 32x32>)",
+            """  %u = bitcast(%x) dtype[ui8] -> tensor<ui8, 32x32>
+  %h = broadcast_to(dense<128> : tensor<ui8>) result_shape[32, 32] -> tensor<ui8, 32x32>
+  %t = bitwise_xor(%u, %h) -> tensor<ui8, 32x32>
+  %i = bitcast(%t) dtype[si8] -> tensor<si8, 32x32>
+  %v = transpose(%t) perm[1, 0] -> tensor<ui8, 32x32>
+  %j = bitcast(%v) dtype[si8] -> tensor<si8, 32x32>
+  %p = dot_general(%i, %w) contract_lhs[1] contract_rhs[0] {si32} -> tensor<si32, 32x32>
+  %q = dot_general(%j, %w) contract_lhs[1] contract_rhs[0] {si32} -> tensor<si32, 32x32>
+  %y = cast(%p) -> tensor<f32, 32x32>
+  %z = cast(%q) -> tensor<f32, 32x32>
+  return %y, %z""",
+        ),
+        (  # one number
+            (32,),
+            "tensor<f32>",
+            """  %r = slice(%x) starts[0, 0] sizes[1, 32] -> tensor<si8, 1x32>
+  %v = reshape(%r) new_shape[32] -> tensor<si8, 32>
+  %p = dot_general(%v, %w) contract_lhs[0] contract_rhs[0] {si32} -> tensor<si32>
+  %a = add(%p, dense<7> : tensor<si32>) -> tensor<si32>
+  %y = cast(%a) -> tensor<f32>
+  return %y""",
+        ),
+    ],
+    ids=["rows", "two axes of columns", "repeated bytes", "shared bytes", "a number"],
+)
+def test_what_is_no_row_and_no_dense_operand(shape: tuple[int, ...], result: str, ops: str) -> None:
+    rng = np.random.default_rng(3)
+    rows = rng.integers(-9999, 9999, (32, 1))
+    weights = rng.integers(-128, 128, shape).tolist()
+    given = ops.format(si32="accum_dtype[si32] out_dtype[si32]", rows=rows.tolist(), row=rows.reshape(-1).tolist())
+    text = PRODUCT.format(result=result, weights=weights, shape="x".join(map(str, shape)), ops=given)
+    x, b = rng.integers(-128, 128, (32, 32)).astype(np.int8), rng.integers(0, 256, 32).astype(np.uint8)
+    both = [compiled(read(text), engine=engine, threads=1)([x, b]).values() for engine in ("native", "reference")]
+    assert all(np.array_equal(y, z) for y, z in zip(*both, strict=True))

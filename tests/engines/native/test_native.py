@@ -465,7 +465,7 @@ def test_images_with_few_channels_are_transposed(channels: int, high: int, wide:
 
 
 def test_constant_operands_of_few_columns_are_not_for_blas(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The threads of BLAS would spin beside those of the engine after each call."""
+    """The threads of BLAS would spin next to those of the engine after each call."""
     text = """func @f(%x: tensor<f32, 64x8>) -> tensor<f32, 64x2> {{
   %w = constant() value[dense<{}>] -> tensor<f32, 8x2>
   %y = dot_general(%x, %w) contract_lhs[1] contract_rhs[0] -> tensor<f32, 64x2>
