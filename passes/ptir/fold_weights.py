@@ -1,5 +1,5 @@
-"""Computes operands of products that depend on constants alone, up to 64 times the size that folding allows: an engine computes
-and packs them once."""
+"""Computes operands of products that depend on constants alone, up to 64 times the size that folding allows, and `dequantize` of
+constants: an engine computes and packs them once."""
 
 from __future__ import annotations
 

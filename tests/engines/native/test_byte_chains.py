@@ -218,3 +218,30 @@ def test_what_is_no_row_and_no_dense_operand(shape: tuple[int, ...], result: str
     x, b = rng.integers(-128, 128, (32, 32)).astype(np.int8), rng.integers(0, 256, 32).astype(np.uint8)
     both = [compiled(read(text), engine=engine, threads=1)([x, b]).values() for engine in ("native", "reference")]
     assert all(np.array_equal(y, z) for y, z in zip(*both, strict=True))
+
+
+@pytest.mark.parametrize("engine", ["native", "numpy"])
+@pytest.mark.parametrize("dtype", ["si8", "ui8"])
+@pytest.mark.parametrize("zero", [-7, 0, 9])
+def test_a_padded_convolution_is_that_of_the_numbers(dtype: str, zero: int, engine: str) -> None:
+    """Next to float64: padding is 0, whatever the zero point is."""
+    net = Network(5)
+    net.dtype, shape, zero = dtype, (1, 9, 8, 11), zero + (128 if dtype == "ui8" else 0)
+    weights = net.rng.integers(-127, 128, (99, 24))
+    scales = net.rng.uniform(1e-3, 1e-2, 24).astype(np.float32)
+    quotient = net.emit(f"div(%x, {net.number(0.03, shape)})", shape)
+    q = net.emit(f"quantize({quotient}) output_dtype[{dtype}] scales[1.0] zero_points[{zero}]", shape, dtype)
+    y = net.dequantized(q, shape, float(np.float32(0.03)), zero)
+    y = net.emit(f"extract_patches({y}) window[3, 3] padding[[1, 1], [1, 1]]", (*shape[:3], 99))
+    w = net.emit(f"constant() value[dense<{weights.tolist()}>]", (99, 24), "si8")
+    listed = ", ".join(repr(float(x)) for x in scales)
+    w = net.emit(f"dequantize({w}) axis[1] output_dtype[f32] scales[{listed}]", (99, 24))
+    y = net.emit(f"dot_general({y}, {w}) contract_lhs[3] contract_rhs[0]", (*shape[:3], 24))
+    head = f"func @f(%x: {net.tensor('f32', shape)}) -> {net.tensor('f32', (*shape[:3], 24))} {{"
+    x = net.rng.standard_normal(shape).astype(np.float32)
+    (found,) = outputs("\n".join([head, *net.lines, f"  return {y}", "}\n"]), x, engine)
+    ends = np.iinfo(np.int8 if dtype == "si8" else np.uint8)
+    steps = np.clip(np.rint(x / np.float32(0.03)) + zero, ends.min, ends.max) - zero
+    image = np.pad(steps * np.float64(np.float32(0.03)), [(0, 0), (1, 1), (1, 1), (0, 0)])
+    patches = np.concatenate([image[:, i : i + 9, j : j + 8] for i in range(3) for j in range(3)], -1)
+    np.testing.assert_allclose(found, patches @ (weights * scales.astype(np.float64)), rtol=1e-6, atol=1e-5)
